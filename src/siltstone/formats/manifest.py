@@ -1,0 +1,195 @@
+"""Manifest record: the immutable value that names everything live in a store.
+
+    line 1   "siltstone-manifest 1 <xxh3-64 of the body, 16 hex digits>\n"
+    body     JSON, UTF-8: the fields of `Record`
+
+The records 1, 2, 3, ... form a chain; each is whole, none needs its predecessor. A record grows
+with the number of tables, not with rows, files or history: files live in inventories.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import xxhash
+
+from siltstone.errors import CorruptionError, UnsupportedFormatError
+from siltstone.units import require
+
+MANIFEST_FORMAT = 1
+_MAGIC = b"siltstone-manifest"
+
+
+class Pin(msgspec.Struct, frozen=True):
+    """One version of one Lance dataset, by the private manifest that defines it.
+
+    `path` is relative to the store's root; `size` (bytes) and `xxh3` (64 bits, hex) are the
+    manifest file's; `inventory` names the inventory of all data files the version needs.
+    """
+
+    version: int
+    path: str
+    size: int
+    xxh3: str
+    rows: int
+    inventory: str
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column: its id never changes and is never reused; its name may. `type`: `formats.schema`."""
+
+    id: int
+    name: str
+    type: object
+    nullable: bool = True
+
+
+class Schema(msgspec.Struct, frozen=True):
+    """The columns of a table, in order; `key` holds column ids, empty for a plain table."""
+
+    id: int
+    columns: tuple[Column, ...]
+    key: tuple[int, ...] = ()
+
+
+class Version(msgspec.Struct, frozen=True):
+    """What a plain table is from `seq` on (for a keyed one: a bulk load straight to base)."""
+
+    seq: int
+    pin: Pin
+
+
+class Incarnation(msgspec.Struct, frozen=True):
+    """The storage of a table from `seq` on: a truncate starts a new one."""
+
+    seq: int
+    id: int
+    versions: tuple[Version, ...] = ()
+
+
+class Named(msgspec.Struct, frozen=True):
+    seq: int
+    name: str
+
+
+class Shaped(msgspec.Struct, frozen=True):
+    seq: int
+    schema: Schema
+
+
+class Table(msgspec.Struct, frozen=True):
+    """A table with its whole retained past, so that every kept seq is read by its own schema."""
+
+    id: int
+    created: int
+    names: tuple[Named, ...]
+    schemas: tuple[Shaped, ...]
+    incarnations: tuple[Incarnation, ...]
+    dropped: int | None = None
+    next_column: int = 1
+
+
+class Tag(msgspec.Struct, frozen=True):
+    name: str
+    seq: int
+    time_us: int
+
+
+class App(msgspec.Struct, frozen=True):
+    """The highest batch that the token app `name` applied, and who claimed the app last."""
+
+    name: str
+    batch: int = -1
+    seq: int = 0
+    claim: int = 0
+    rows: int = 0
+
+
+class Catalog(msgspec.Struct, frozen=True):
+    """Everything that frames define, as of one seq: tables, tags, token apps; and the next free id."""
+
+    tables: tuple[Table, ...] = ()
+    tags: tuple[Tag, ...] = ()
+    apps: tuple[App, ...] = ()
+    next_id: int = 1
+
+
+class KeyedStorage(msgspec.Struct, frozen=True):
+    """Where the rows of one incarnation of a keyed table lie in Lance.
+
+    `base` is the fold of history up to exactly `merged_seq`, written with schema `base_schema`;
+    `history` holds every row version with `history_from < _seq <= the record's flushed_seq`.
+    """
+
+    incarnation: int
+    folder: str
+    base: Pin | None = None
+    base_schema: int = 0
+    merged_seq: int = 0
+    history: Pin | None = None
+    history_columns: tuple[int, ...] = ()
+    history_from: int = 0
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One record of the chain. Seqs and counts are integers, times microseconds since 1970 UTC.
+
+    Commits at or below `flushed_seq` are in history, base or plain versions; those above it are in
+    WAL segments from `wal_floor` on. `writer` is the publisher's token, unique to the publish.
+    """
+
+    store_id: str
+    number: int
+    epoch: int
+    writer: str
+    time_us: int
+    last_seq: int = 0
+    flushed_seq: int = 0
+    last_time_us: int = 0
+    wal_floor: int = 1
+    catalog: Catalog = Catalog()
+    keyed: tuple[KeyedStorage, ...] = ()
+    commits: Pin | None = None
+    staged: tuple[str, ...] = ()
+    oldest_seq: int = 0
+    condemned: tuple[str, ...] = ()
+    format: int = MANIFEST_FORMAT
+
+
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+_DECODER = msgspec.json.Decoder(Record)
+
+
+class _FormatOnly(msgspec.Struct):
+    format: int = 0
+
+
+def encode(record: Record) -> bytes:
+    """Return the bytes of a record's file."""
+    require(record.flushed_seq <= record.last_seq, f"flushed {record.flushed_seq} > last {record.last_seq}")
+    body = _ENCODER.encode(record)
+    return b"%s %d %s\n" % (_MAGIC, MANIFEST_FORMAT, xxhash.xxh3_64_hexdigest(body).encode()) + body
+
+
+def decode(data: bytes, path: str) -> Record:
+    """Return the record that `data`, the bytes of the file `path`, holds.
+
+    Raises:
+        UnsupportedFormatError: A newer siltstone wrote it.
+        CorruptionError: The bytes are not what we wrote.
+    """
+    line, found, body = data.partition(b"\n")
+    words = line.split(b" ")
+    if not found or len(words) != 3 or words[0] != _MAGIC or not words[1].isdigit():
+        raise CorruptionError(path, 0, "not a manifest record")
+    if xxhash.xxh3_64_hexdigest(body).encode() != words[2]:
+        raise CorruptionError(path, len(line) + 1, "the checksum of the record does not match")
+    version = int(words[1])
+    if version != MANIFEST_FORMAT:
+        raise UnsupportedFormatError(path, version, MANIFEST_FORMAT)
+    try:
+        return _DECODER.decode(body)
+    except msgspec.ValidationError as error:
+        newer = msgspec.json.decode(body, type=_FormatOnly).format
+        if newer > MANIFEST_FORMAT:
+            raise UnsupportedFormatError(path, newer, MANIFEST_FORMAT) from error
+        raise CorruptionError(path, len(line) + 1, f"not a record: {error}") from error

@@ -1,0 +1,29 @@
+"""Units: integers with a meaning, and the check that `python -O` keeps.
+
+A seq is the number of a commit in one store: 1, 2, 3, ...; 0 is the seq of the empty store.
+"""
+
+from typing import NewType
+
+from siltstone.errors import InvariantError
+
+Seq = NewType("Seq", int)
+Epoch = NewType("Epoch", int)
+SegmentNumber = NewType("SegmentNumber", int)
+RecordNumber = NewType("RecordNumber", int)
+TableId = NewType("TableId", int)
+IncarnationId = NewType("IncarnationId", int)
+ColumnId = NewType("ColumnId", int)
+SchemaId = NewType("SchemaId", int)
+
+EMPTY_SEQ = Seq(0)
+
+
+def require(claim: object, message: str) -> None:
+    """Refuse to go on when an invariant that guards data does not hold (also under `python -O`).
+
+    Raises:
+        InvariantError: `claim` is false; that is our bug, never the caller's.
+    """
+    if not claim:
+        raise InvariantError(message)
