@@ -1,0 +1,26 @@
+# The tasks of the project. bin/uv is uv, fetched on first use where it is missing.
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format lock bench
+
+help:  ## list the tasks
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
+
+demo:  ## a first look at siltstone, on flight data (no Spark, no Java)
+	@bin/uv run --locked --extra demo siltstone demo
+
+test:  ## all tests
+	@bin/uv run --locked --all-extras pytest
+
+check:  ## what CI runs
+	@.ci/run
+
+format:  ## rewrite the sources in the house format
+	@bin/uv run --locked ruff check --fix --exit-zero
+	@bin/uv run --locked ruff format
+
+lock:  ## resolve the dependencies again
+	@bin/uv lock
+	@bin/check-lock
+
+bench:  ## siltstone beside its peers, about 15 minutes
+	@bin/uv run --locked --group bench python -m bench
