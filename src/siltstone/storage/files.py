@@ -1,0 +1,474 @@
+"""Files: the seam to the file system, and the real one (Linux).
+
+    create_if_absent    temporary file ─▶ fsync ─▶ link ─▶ unlink temporary ─▶ sync directory
+    replace             temporary file ─▶ fsync ─▶ rename ─▶ sync directory
+    mkdir               per missing level: mkdir ─▶ sync its parent
+
+A name is durable only when its directory is synced, a file's bytes only when the file is. These
+three are written once, as functions over the small steps of `Files`, so that a simulation crashes
+between the same steps. No method waits for a lock, none retries a failed sync: Linux marks the
+pages of a failed sync clean, and the next sync would succeed without them (Rebello, ATC 2020).
+
+A temporary file that a crash leaves is named `.<name>.<random>.tmp`; nobody reads it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import uuid
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+TEMPORARY_SUFFIX = ".tmp"
+_BUFFERS_PER_CALL_MAX = 1024  # IOV_MAX of Linux
+_ZEROS_PER_CALL_BYTES = 1 << 20
+
+
+class File(Protocol):
+    """An open file. Offsets and sizes are bytes."""
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        """Write all of `data` at `offset`.
+
+        Raises:
+            OSError: Any part of it may be written.
+        """
+        ...
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
+        """Write all buffers, one after the other, from `offset` on; errors as `pwrite`."""
+        ...
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Return the bytes from `offset` on; fewer than `size` only at the end of the file."""
+        ...
+
+    def sync(self) -> None:
+        """Make content and size durable (fdatasync), not the name. Never again after an error."""
+        ...
+
+    def size(self) -> int: ...
+
+    def close(self) -> None:
+        """Close; a second time does nothing."""
+        ...
+
+
+class Lock(Protocol):
+    """A held flock. It ends with `release` or with the process; a forked child has no part in it."""
+
+    @property
+    def fd(self) -> int:
+        """The descriptor; -1 when the lock is not held (any more)."""
+        ...
+
+    def names(self, path: Path) -> bool:
+        """Tell whether `path` still names the locked file (not unlinked, not made anew)."""
+        ...
+
+    def release(self) -> None:
+        """Let go; a second time does nothing."""
+        ...
+
+
+class Files(Protocol):
+    """The file system. Every method raises OSError as the system does."""
+
+    def open(self, path: Path, *, create: bool = False, write: bool = True) -> File:
+        """Open a file; `create` makes it when it is absent and leaves what is there."""
+        ...
+
+    def read(self, path: Path) -> bytes: ...
+
+    def write(self, path: Path, data: Buffer) -> None:
+        """Make a new file and sync its content, not its name.
+
+        Raises:
+            FileExistsError: The name is taken.
+        """
+        ...
+
+    def create_if_absent(self, path: Path, data: Buffer) -> bool:
+        """Create a durable file, whole or not at all; False when the name is taken.
+
+        Raises:
+            OSError: The file may or may not be there: read it back.
+        """
+        ...
+
+    def replace(self, path: Path, data: Buffer, *, durable: bool = True) -> None:
+        """Put `data` in place of the file, whole or not at all; without `durable` no sync."""
+        ...
+
+    def rename(self, old: Path, new: Path) -> None: ...
+
+    def unlink(self, path: Path) -> None: ...
+
+    def link(self, old: Path, new: Path) -> None:
+        """Give a file one more name; FileExistsError when that is taken."""
+        ...
+
+    def sync_dir(self, path: Path) -> None:
+        """Make the names in a directory durable."""
+        ...
+
+    def sync_file(self, path: Path) -> None:
+        """Make a closed file's content durable (fsync)."""
+        ...
+
+    def list(self, path: Path) -> list[str]:
+        """Return the names in a directory, sorted."""
+        ...
+
+    def mkdir(self, path: Path) -> None:
+        """Make a directory and its missing parents, durable; nothing to do when it is there."""
+        ...
+
+    def make_level(self, path: Path) -> None:
+        """Make one directory (mkdir(2)), not durable; a step of `mkdir`."""
+        ...
+
+    def rmdir(self, path: Path) -> None: ...
+
+    def exists(self, path: Path) -> bool: ...
+
+    def is_dir(self, path: Path) -> bool: ...
+
+    def size(self, path: Path) -> int: ...
+
+    def mtime(self, path: Path) -> float:
+        """Return when the content last changed: seconds since 1970."""
+        ...
+
+    def identity(self, path: Path) -> tuple[int, int]:
+        """Return (device, inode): equal for all names of one file or directory."""
+        ...
+
+    def lock(self, path: Path, *, shared: bool = False, create: bool = False) -> Lock | None:
+        """flock a file without waiting; None when somebody holds it, in this process or another.
+
+        A shared lock needs no permission to write.
+        """
+        ...
+
+    def preallocate(self, path: Path, size: int) -> None:
+        """Make a new file of written zeros, synced, so that later syncs need no metadata."""
+        ...
+
+    def temporary(self, path: Path) -> Path:
+        """Return an unused name in the directory of `path`."""
+        ...
+
+    def filesystem(self, path: Path) -> str:
+        """Return the type of the file system that `path` (or its nearest parent) is on: "ext4"."""
+        ...
+
+
+def write_new(files: Files, path: Path, data: Buffer) -> None:
+    """Write and sync a new file; on an error nothing of that name stays, if that can be helped."""
+    if files.exists(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    try:
+        file = files.open(path, create=True)
+        try:
+            file.pwrite(data, 0)
+            file.sync()
+        finally:
+            file.close()
+    except OSError:
+        _discard(files, path)
+        raise
+
+
+def create_by_link(files: Files, path: Path, data: Buffer) -> bool:
+    """`Files.create_if_absent` over the small steps."""
+    temporary = files.temporary(path)
+    write_new(files, temporary, data)
+    try:
+        files.link(temporary, path)
+    except FileExistsError:
+        _discard(files, temporary)
+        return False
+    except OSError:
+        _discard(files, temporary)
+        raise
+    _discard(files, temporary)  # a leftover is harmless; the name is given, so nothing else failed
+    files.sync_dir(path.parent)
+    return True
+
+
+def replace_by_rename(files: Files, path: Path, data: Buffer, *, durable: bool) -> None:
+    """`Files.replace` over the small steps."""
+    temporary = files.temporary(path)
+    try:
+        if durable:
+            write_new(files, temporary, data)
+        else:
+            _write_unsynced(files, temporary, data)
+        files.rename(temporary, path)
+    except OSError:
+        _discard(files, temporary)
+        raise
+    if durable:
+        files.sync_dir(path.parent)
+
+
+def make_directories(files: Files, path: Path) -> None:
+    """`Files.mkdir` over the small steps, from the top down."""
+    missing = [path]
+    while not files.exists(missing[-1].parent):
+        missing.append(missing[-1].parent)
+    for level in reversed(missing):
+        # Also a level that is there is synced: whoever made it may have crashed before its sync.
+        with contextlib.suppress(FileExistsError):
+            files.make_level(level)
+        if not files.is_dir(level):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(level))
+        files.sync_dir(level.parent)
+
+
+def fill_with_zeros(files: Files, path: Path, size: int) -> None:
+    """`Files.preallocate` over the small steps."""
+    if files.exists(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    zeros = bytes(min(size, _ZEROS_PER_CALL_BYTES))
+    try:
+        file = files.open(path, create=True)
+        try:
+            for offset in range(0, size, _ZEROS_PER_CALL_BYTES):
+                file.pwrite(zeros[: size - offset], offset)
+            file.sync()
+        finally:
+            file.close()
+    except OSError:
+        _discard(files, path)
+        raise
+
+
+def _write_unsynced(files: Files, path: Path, data: Buffer) -> None:
+    file = files.open(path, create=True)
+    try:
+        file.pwrite(data, 0)
+    finally:
+        file.close()
+
+
+def _discard(files: Files, path: Path) -> None:
+    with contextlib.suppress(OSError):
+        files.unlink(path)
+
+
+class RealFile:
+    """A descriptor. Used by one thread at a time."""
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self._fd = os.open(path, flags | os.O_CLOEXEC, 0o666)
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        written = os.pwrite(self._fd, data, offset)
+        if written != len(data):  # a nearly full disk, a signal: the rest says which
+            self._write_rest([memoryview(data).cast("B")], written, offset)
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
+        for start in range(0, len(buffers), _BUFFERS_PER_CALL_MAX):
+            part = [memoryview(b).cast("B") for b in buffers[start : start + _BUFFERS_PER_CALL_MAX]]
+            size = sum(map(len, part))
+            written = os.pwritev(self._fd, part, offset)
+            if written != size:
+                self._write_rest(part, written, offset)
+            offset += size
+
+    def _write_rest(self, buffers: Sequence[memoryview], written: int, offset: int) -> None:
+        """Write what a short write left of `buffers`, which begin at `offset`."""
+        for buffer in buffers:
+            skip = min(written, len(buffer))
+            written -= skip
+            rest, at = buffer[skip:], offset + skip
+            while rest:
+                count = os.pwrite(self._fd, rest, at)
+                if count == 0:
+                    raise OSError(errno.EIO, "a write wrote nothing")
+                rest, at = rest[count:], at + count
+            offset += len(buffer)
+
+    def pread(self, size: int, offset: int) -> bytes:
+        data = os.pread(self._fd, size, offset)
+        while len(data) < size:
+            more = os.pread(self._fd, size - len(data), offset + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class RealLock:
+    """An open descriptor with a flock on it; the lock dies with the last copy of the descriptor."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        _held.add(self)
+
+    @property
+    def fd(self) -> int:
+        return self._fd
+
+    def names(self, path: Path) -> bool:
+        if self._fd < 0:
+            return False
+        ours = os.fstat(self._fd)
+        try:
+            theirs = path.stat()
+        except FileNotFoundError:
+            return False
+        return (ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino)
+
+    def release(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+_held: weakref.WeakSet[RealLock] = weakref.WeakSet()
+
+
+def _forget_locks_in_child() -> None:
+    """Close the child's copies: they would keep the lock after its holder died [measured].
+
+    Never LOCK_UN here: that would take the lock from the parent.
+    """
+    for lock in list(_held):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_forget_locks_in_child)
+
+
+class RealFiles:
+    """The file system of this machine. Without state; any thread may use it."""
+
+    def open(self, path: Path, *, create: bool = False, write: bool = True) -> File:
+        flags = os.O_RDWR if write else os.O_RDONLY
+        return RealFile(path, flags | os.O_CREAT if create else flags)
+
+    def read(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def write(self, path: Path, data: Buffer) -> None:
+        write_new(self, path, data)
+
+    def create_if_absent(self, path: Path, data: Buffer) -> bool:
+        return create_by_link(self, path, data)
+
+    def replace(self, path: Path, data: Buffer, *, durable: bool = True) -> None:
+        replace_by_rename(self, path, data, durable=durable)
+
+    def rename(self, old: Path, new: Path) -> None:
+        os.rename(old, new)
+
+    def unlink(self, path: Path) -> None:
+        path.unlink()
+
+    def link(self, old: Path, new: Path) -> None:
+        os.link(old, new, follow_symlinks=False)
+
+    def sync_dir(self, path: Path) -> None:
+        _fsync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+    def sync_file(self, path: Path) -> None:
+        _fsync(path, os.O_RDONLY)
+
+    def list(self, path: Path) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def mkdir(self, path: Path) -> None:
+        make_directories(self, path)
+
+    def make_level(self, path: Path) -> None:
+        path.mkdir()
+
+    def rmdir(self, path: Path) -> None:
+        path.rmdir()
+
+    def exists(self, path: Path) -> bool:
+        try:
+            os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def is_dir(self, path: Path) -> bool:
+        return path.is_dir()
+
+    def size(self, path: Path) -> int:
+        return path.stat().st_size
+
+    def mtime(self, path: Path) -> float:
+        return path.stat().st_mtime
+
+    def identity(self, path: Path) -> tuple[int, int]:
+        status = path.stat()
+        return status.st_dev, status.st_ino
+
+    def lock(self, path: Path, *, shared: bool = False, create: bool = False) -> Lock | None:
+        flags = os.O_CLOEXEC | (os.O_RDONLY if shared else os.O_RDWR)
+        fd = os.open(path, flags | os.O_CREAT if create else flags, 0o666)
+        try:
+            fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        except BaseException:
+            os.close(fd)
+            raise
+        return RealLock(fd)
+
+    def preallocate(self, path: Path, size: int) -> None:
+        fill_with_zeros(self, path, size)
+
+    def temporary(self, path: Path) -> Path:
+        return path.with_name(f".{path.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
+
+    def filesystem(self, path: Path) -> str:
+        return _mount_type(path.resolve(), Path("/proc/self/mountinfo").read_text())
+
+
+def _fsync(path: Path, flags: int) -> None:
+    fd = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _mount_type(path: Path, mountinfo: str) -> str:
+    """Return the type of the mount that `path` (resolved) is under: the longest, then the last.
+
+    A line of mountinfo(5): `36 35 98:0 /root /mount/point rw ... - type source options`.
+    """
+    best, best_type = -1, "unknown"
+    for line in mountinfo.splitlines():
+        head, _, tail = line.partition(" - ")
+        octal = re.compile(r"\\([0-7]{3})")
+        point = octal.sub(lambda m: chr(int(m[1], 8)), head.split(" ")[4])
+        if path.is_relative_to(point) and len(Path(point).parts) >= best:
+            best, best_type = len(Path(point).parts), tail.split(" ")[0]
+    return best_type
