@@ -1,0 +1,1 @@
+"""Peers: one module for each store."""

@@ -1,0 +1,82 @@
+"""Siltstone: by its public names alone, with its defaults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import siltstone as st
+from bench.data import ACCOUNTS, LEDGER, Move, Row
+
+_ATTEMPTS = 10_000  # a hot account must end by winning, however long it takes
+
+
+class Siltstone:
+    name = "siltstone"
+    is_durable = True
+    takes = frozenset({"W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W9", "memory"})
+
+    def __init__(self, path: Path, *, keep_log: bool = False, **options: Any) -> None:
+        if keep_log:
+            limits = {"memtable_bytes_max": 2 << 30, "memory_bytes_max": 8 << 30}
+            options = {"background": False, **limits, **options}
+        self._db = st.connect(path, **options)
+        if "accounts" not in self._db.tables():
+            self._db.create_table("accounts", ACCOUNTS, primary_key="id")
+            self._db.create_table("ledger", LEDGER, primary_key="id")
+        self._accounts = self._db["accounts"]
+
+    def load(self, rows: pa.Table) -> None:
+        self._accounts.upsert(rows)
+
+    def upsert_one(self, row: Row) -> None:
+        self._accounts.upsert(
+            {"id": row.id, "balance": row.balance, "name": row.name, "updated": row.updated}
+        )
+
+    def upsert_batch(self, rows: pa.Table) -> None:
+        self._accounts.upsert(rows)
+
+    def transfer(self, move: Move) -> int:
+        attempts = 0
+
+        def body(tx: Any) -> None:
+            nonlocal attempts
+            attempts += 1
+            accounts = tx["accounts"]
+            source, target = accounts.get(move.source), accounts.get(move.target)
+            accounts.update(move.source, balance=source["balance"] - move.amount)
+            accounts.update(move.target, balance=target["balance"] + move.amount)
+            tx["ledger"].insert(
+                [
+                    _entry(move.entry, move.source, -move.amount, "sent"),
+                    _entry(move.entry + 1, move.target, move.amount, "received"),
+                ]
+            )
+
+        self._db.run(body, attempts=_ATTEMPTS)
+        return attempts - 1
+
+    def get(self, key: int) -> object:
+        return self._accounts.get(key)
+
+    def scan_sum(self) -> int:
+        reader = self._accounts.scan(columns=["balance"])
+        return sum(pc.sum(batch.column(0)).as_py() or 0 for batch in reader)
+
+    def scan_all(self) -> int:
+        return sum(batch.num_rows for batch in self._accounts.scan())
+
+    def settle(self) -> None:
+        self._db.checkpoint()
+        self._db.merge()
+
+    def close(self) -> None:
+        self._db.close()
+
+
+def _entry(key: int, account: int, delta: int, note: str) -> dict[str, object]:
+    return {"id": key, "account": account, "delta": delta, "note": note}
