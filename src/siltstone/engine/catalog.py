@@ -1,0 +1,220 @@
+"""Catalog: what frames have defined (tables, tags, token apps), as an immutable value.
+
+Every change is `apply(catalog, entry, seq)`: the leader calls it after the log took the frame, and
+recovery calls it with the same entries in the same order, so both arrive at the same value. A table
+keeps its past names, schemas and incarnations with the seqs they began at: any kept seq is read by
+the names and columns of its own time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from siltstone.errors import TableNotFoundError
+from siltstone.formats import group
+from siltstone.formats.manifest import (
+    App,
+    Catalog,
+    Incarnation,
+    Named,
+    Schema,
+    Shaped,
+    Table,
+    Tag,
+    Version,
+)
+from siltstone.units import require
+
+_T = TypeVar("_T", Named, Shaped, Incarnation, Version)
+_NEWEST = 1 << 62
+
+
+def _at(steps: Sequence[_T], seq: int) -> _T | None:
+    """Return the step in force at `seq`; steps are in seq order."""
+    index = bisect_right(steps, seq, key=lambda step: step.seq)
+    return steps[index - 1] if index else None
+
+
+def is_alive(table: Table, seq: int = _NEWEST) -> bool:
+    """Say whether the table exists at `seq` (default: now)."""
+    return table.created <= seq and (table.dropped is None or table.dropped > seq)
+
+
+def name_of(table: Table, seq: int = _NEWEST) -> str:
+    """Return the table's name at `seq`."""
+    step = _at(table.names, seq)
+    return step.name if step else table.names[0].name
+
+
+def schema_of(table: Table, seq: int = _NEWEST) -> Schema:
+    """Return the table's schema at `seq`."""
+    step = _at(table.schemas, seq)
+    return step.schema if step else table.schemas[0].schema
+
+
+def incarnation_of(table: Table, seq: int = _NEWEST) -> Incarnation:
+    """Return the table's storage at `seq`."""
+    step = _at(table.incarnations, seq)
+    return step or table.incarnations[0]
+
+
+def version_of(incarnation: Incarnation, seq: int = _NEWEST) -> Version | None:
+    """Return the plain version (or the bulk load) in force at `seq`; None: still empty."""
+    return _at(incarnation.versions, seq)
+
+
+def find(catalog: Catalog, name: str, seq: int = _NEWEST) -> Table:
+    """Return the table that is called `name` at `seq`.
+
+    Raises:
+        TableNotFoundError: None is.
+    """
+    for table in catalog.tables:
+        if is_alive(table, seq) and name_of(table, seq) == name:
+            return table
+    raise TableNotFoundError(name)
+
+
+def by_id(catalog: Catalog, table_id: int) -> Table | None:
+    """Return the table with that id, alive or dropped."""
+    return next((table for table in catalog.tables if table.id == table_id), None)
+
+
+def names(catalog: Catalog, seq: int = _NEWEST) -> list[str]:
+    """Return the names of all tables that live at `seq`, sorted."""
+    return sorted(name_of(table, seq) for table in catalog.tables if is_alive(table, seq))
+
+
+def owner_of(catalog: Catalog, incarnation: int) -> Table:
+    """Return the table that the incarnation belongs to."""
+    for table in catalog.tables:
+        if any(step.id == incarnation for step in table.incarnations):
+            return table
+    require(False, f"incarnation {incarnation} belongs to no table")
+    raise AssertionError
+
+
+def schema_by_id(table: Table, schema_id: int) -> Schema:
+    """Return the schema with that id."""
+    for step in table.schemas:
+        if step.schema.id == schema_id:
+            return step.schema
+    require(False, f"table {table.id} has no schema {schema_id}")
+    raise AssertionError
+
+
+def app_of(catalog: Catalog, name: str) -> App:
+    """Return what is known of the token app `name` (batch -1: nothing applied yet)."""
+    return next((app for app in catalog.apps if app.name == name), App(name))
+
+
+def tag_of(catalog: Catalog, name: str) -> Tag | None:
+    """Return the tag of that name."""
+    return next((tag for tag in catalog.tags if tag.name == name), None)
+
+
+def apply(catalog: Catalog, entry: group.Entry, seq: int, time_us: int) -> Catalog:
+    """Return the catalog after `entry` of the commit `seq`."""
+    change = _CHANGES.get(type(entry))
+    return change(catalog, entry, seq, time_us) if change else catalog
+
+
+def apply_token(catalog: Catalog, token: group.Token, seq: int, rows: int) -> Catalog:
+    """Return the catalog after a commit that carried `token`."""
+    old = app_of(catalog, token.app)
+    return _with_app(catalog, msgspec.structs.replace(old, batch=token.batch, seq=seq, rows=rows))
+
+
+def _with_app(catalog: Catalog, app: App) -> Catalog:
+    others = tuple(a for a in catalog.apps if a.name != app.name)
+    return msgspec.structs.replace(catalog, apps=(*others, app))
+
+
+def _with_table(catalog: Catalog, changed: Table) -> Catalog:
+    tables = tuple(changed if table.id == changed.id else table for table in catalog.tables)
+    return msgspec.structs.replace(catalog, tables=tables)
+
+
+def _table(catalog: Catalog, table_id: int) -> Table:
+    table = by_id(catalog, table_id)
+    require(table is not None, f"a frame names table {table_id}, which the catalog lacks")
+    return table  # type: ignore[return-value]
+
+
+def _create(catalog: Catalog, entry: group.Create, seq: int, _time: int) -> Catalog:
+    table = Table(
+        id=entry.table,
+        created=seq,
+        names=(Named(seq, entry.name),),
+        schemas=(Shaped(seq, entry.schema),),
+        incarnations=(Incarnation(seq, entry.table),),
+        next_column=max(c.id for c in entry.schema.columns) + 1,
+    )
+    return msgspec.structs.replace(
+        catalog,
+        tables=(*catalog.tables, table),
+        next_id=max(catalog.next_id, entry.table + 1),
+    )
+
+
+def _drop(catalog: Catalog, entry: group.Drop, seq: int, _time: int) -> Catalog:
+    table = _table(catalog, entry.table)
+    return _with_table(catalog, msgspec.structs.replace(table, dropped=seq))
+
+
+def _rename(catalog: Catalog, entry: group.Rename, seq: int, _time: int) -> Catalog:
+    table = _table(catalog, entry.table)
+    steps = (*table.names, Named(seq, entry.name))
+    return _with_table(catalog, msgspec.structs.replace(table, names=steps))
+
+
+def _alter(catalog: Catalog, entry: group.Alter, seq: int, _time: int) -> Catalog:
+    table = _table(catalog, entry.table)
+    steps = (*table.schemas, Shaped(seq, entry.schema))
+    changed = msgspec.structs.replace(table, schemas=steps, next_column=entry.next_column)
+    return _with_table(catalog, changed)
+
+
+def _truncate(catalog: Catalog, entry: group.Truncate, seq: int, _time: int) -> Catalog:
+    table = _table(catalog, entry.table)
+    steps = (*table.incarnations, Incarnation(seq, entry.incarnation))
+    changed = _with_table(catalog, msgspec.structs.replace(table, incarnations=steps))
+    return msgspec.structs.replace(changed, next_id=max(catalog.next_id, entry.incarnation + 1))
+
+
+def _advance(catalog: Catalog, entry: group.Advance, seq: int, _time: int) -> Catalog:
+    table = owner_of(catalog, entry.incarnation)
+    steps = tuple(
+        msgspec.structs.replace(step, versions=(*step.versions, Version(seq, entry.pin)))
+        if step.id == entry.incarnation
+        else step
+        for step in table.incarnations
+    )
+    return _with_table(catalog, msgspec.structs.replace(table, incarnations=steps))
+
+
+def _tag(catalog: Catalog, entry: group.Tagged, _seq: int, time_us: int) -> Catalog:
+    others = tuple(tag for tag in catalog.tags if tag.name != entry.name)
+    added = () if entry.seq is None else (Tag(entry.name, entry.seq, time_us),)
+    return msgspec.structs.replace(catalog, tags=(*others, *added))
+
+
+def _claim(catalog: Catalog, entry: group.Claim, _seq: int, _time: int) -> Catalog:
+    old = app_of(catalog, entry.app)
+    return _with_app(catalog, msgspec.structs.replace(old, claim=entry.claim))
+
+
+_CHANGES: dict[type, Callable[[Catalog, object, int, int], Catalog]] = {
+    group.Create: _create,
+    group.Drop: _drop,
+    group.Rename: _rename,
+    group.Alter: _alter,
+    group.Truncate: _truncate,
+    group.Advance: _advance,
+    group.Tagged: _tag,
+    group.Claim: _claim,
+}  # type: ignore[dict-item]

@@ -1,0 +1,164 @@
+"""Chunk and run: row versions as Arrow, and the sorted codes that find them.
+
+    chunk    consecutive row versions in seq order: a batch, and per row its code, seq and op
+    run      codes in ascending order, each with its row's ordinal; equal codes in ordinal order
+    newest   of some chunks the newest version of each key up to a seq, in code order
+
+All are immutable. Ordinals number the rows of one source (a memtable, the un-merged history) from
+0 in seq order; a later row of the same seq and key wins.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from siltstone.engine.shape import Shape
+from siltstone.formats.group import UPSERT
+from siltstone.formats.keys import Codes, Key, KeyCodec, newest_rows
+
+LADDER_WIDTH = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunk:
+    """Consecutive rows as Arrow. Deletes have nulls in (or lack) all columns but the key's."""
+
+    start: int
+    batch: pa.RecordBatch
+    shape: Shape
+    codes: Codes
+    seqs: np.ndarray
+    ops: np.ndarray
+
+    @property
+    def end(self) -> int:
+        """One above the ordinal of the last row."""
+        return self.start + len(self.codes)
+
+    def key_at(self, offset: int) -> Key:
+        """Return the key of one row."""
+        return self.keys(np.array([offset]))[0]
+
+    def keys(self, offsets: np.ndarray) -> list[Key]:
+        """Return the keys of some rows."""
+        return self.shape.codec.keys(
+            self.batch.select(list(self.shape.codec.names)).take(pa.array(offsets))
+        )
+
+    def row_at(self, offset: int) -> dict[str, object]:
+        """Return one row as Python values, by the names of the chunk's shape."""
+        batch = self.batch
+        return {n: batch.column(i)[offset].as_py() for i, n in enumerate(batch.schema.names)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """Sorted codes and their ordinals."""
+
+    codes: Codes
+    ordinals: np.ndarray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Newest:
+    """The newest version of each key of one source up to a seq, in code order."""
+
+    codes: Codes
+    ordinals: np.ndarray
+    is_live: np.ndarray
+
+
+EMPTY_RUN = Run(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+def run_of(codes: Codes, start: int) -> Run:
+    """Return the run of consecutive rows whose first ordinal is `start`."""
+    if len(codes) < 2 or (codes[1:] > codes[:-1]).all():  # noqa: PLR2004
+        return Run(codes, np.arange(start, start + len(codes)))
+    order = np.argsort(codes)
+    ordered = codes[order]
+    if (ordered[1:] == ordered[:-1]).any():  # the fast sort is unstable, so only without equals
+        order = np.argsort(codes, kind="stable")
+        ordered = codes[order]
+    return Run(ordered, order + start)
+
+
+def merge_runs(runs: Sequence[Run]) -> Run:
+    """Merge adjacent runs, oldest first; stable, so that equal codes stay in ordinal order."""
+    if not runs:
+        return EMPTY_RUN
+    if len(runs) == 1:
+        return runs[0]
+    codes = np.concatenate([run.codes for run in runs])
+    order = np.argsort(codes, kind="stable")
+    return Run(codes[order], np.concatenate([run.ordinals for run in runs])[order])
+
+
+def rung(runs: Sequence[Run]) -> tuple[int, int] | None:
+    """Return the slice of the newest `LADDER_WIDTH` runs of like size; None when there is none."""
+    for last in range(len(runs), LADDER_WIDTH - 1, -1):
+        sizes = [len(run.codes) for run in runs[last - LADDER_WIDTH : last]]
+        if max(sizes) <= LADDER_WIDTH * max(1, min(sizes)):
+            return last - LADDER_WIDTH, last
+    return None
+
+
+def locate(chunks: Sequence[Chunk], ordinal: int) -> tuple[Chunk, int]:
+    """Return the chunk that holds `ordinal`, and the offset in it."""
+    chunk = chunks[bisect_right(chunks, ordinal, key=lambda c: c.start) - 1]
+    return chunk, ordinal - chunk.start
+
+
+def keys_at(chunks: Sequence[Chunk], ordinals: np.ndarray) -> list[Key]:
+    """Return the keys of the rows at `ordinals`."""
+    keys: list[Key] = []
+    for ordinal in ordinals.tolist():
+        chunk, offset = locate(chunks, ordinal)
+        keys.append(chunk.key_at(offset))
+    return keys
+
+
+def newest_of(
+    codec: KeyCodec, chunks: Sequence[Chunk], run: Run, seq: int | None = None
+) -> Newest:
+    """Return the newest version of each key in `run` with a seq <= `seq` (None: all of them)."""
+    codes, ordinals = run.codes, run.ordinals
+    if not len(codes):
+        return Newest(codes, ordinals, np.zeros(0, bool))
+    if seq is not None:
+        kept = np.concatenate([chunk.seqs for chunk in chunks])[ordinals] <= seq
+        codes, ordinals = codes[kept], ordinals[kept]
+    chosen = newest_rows(codec, codes, lambda at: keys_at(chunks, ordinals[at]))
+    codes, ordinals = codes[chosen], ordinals[chosen]
+    ops = np.concatenate([chunk.ops for chunk in chunks])
+    return Newest(codes, ordinals, ops[ordinals] == UPSERT)
+
+
+def rows_at(
+    chunks: Sequence[Chunk], ordinals: np.ndarray, shape: Shape, columns: Sequence[str]
+) -> list[pa.RecordBatch]:
+    """Return the rows at `ordinals` (ascending) as batches with `columns` of `shape`."""
+    fields = shape.fields(columns)
+    batches = []
+    for chunk in chunks:
+        low, high = np.searchsorted(ordinals, (chunk.start, chunk.end))
+        if low == high:
+            continue
+        arrays = shape.align(chunk.batch, chunk.shape, columns)
+        count = chunk.batch.num_rows
+        if high - low < count:
+            wanted = pa.array(ordinals[low:high] - chunk.start)
+            arrays = [array.take(wanted) for array in arrays]
+        batches.append(_batch(arrays, fields, int(high - low)))
+    return batches
+
+
+def _batch(arrays: list[pa.Array], fields: pa.Schema, rows: int) -> pa.RecordBatch:
+    if not arrays:  # no column asked for: the number of rows is all there is
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+    return pa.RecordBatch.from_arrays(arrays, schema=fields)

@@ -1,0 +1,275 @@
+"""Memtable: the committed rows of one table that Lance does not hold yet.
+
+    ACTIVE ──seal──▶ SEALED ──retire──▶ (a flushed run that may stay resident as a cache)
+    takes commits    being flushed
+
+    contents   one immutable triple, replaced in one assignment:
+      tail     the newest rows as tuples (at most `TAIL_ROWS_MAX`), a dict key -> newest position,
+               and for each row the position of the older version of its key
+      chunks   frozen tails and Arrow batches, as Arrow, in ordinal order
+      runs     the sorted codes of the chunks' keys with their ordinals
+
+Rows are numbered by *ordinal*, in seq order, and are never changed or removed: what a snapshot at S
+must not see has a seq above S. So a snapshot is one number. Readers take `contents` once and hold no
+lock; a freeze between two reads of its parts would lose rows. One leader at a time appends; the
+lock is held only to swap `contents`, which a ladder merge of runs does from another thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from siltstone.engine.chunk import (
+    Chunk,
+    Newest,
+    Run,
+    locate,
+    merge_runs,
+    newest_of,
+    rows_at,
+    run_of,
+    rung,
+)
+from siltstone.engine.shape import Shape
+from siltstone.formats.group import DELETE, UPSERT
+from siltstone.formats.keys import Codes, Key
+from siltstone.formats.rows import Row
+from siltstone.units import require
+
+TAIL_ROWS_MAX = 4096
+_TAIL_ROW_BYTES = 130
+_RUN_ROW_BYTES = 33
+
+
+class Found(NamedTuple):
+    """The newest version of a key in one source: `row` is None for a delete."""
+
+    row: dict[str, object] | None
+    shape: Shape
+    seq: int
+
+
+class Tail:
+    """The newest rows, as tuples. The leader appends; readers trust a key only after its row."""
+
+    __slots__ = ("index", "older", "ops", "rows", "seqs", "shape", "start")
+
+    def __init__(self, start: int, shape: Shape) -> None:
+        self.start, self.shape = start, shape
+        self.rows: list[Row] = []
+        self.seqs: list[int] = []
+        self.ops: list[int] = []
+        self.older: list[int] = []
+        self.index: dict[Key, int] = {}
+
+    def append(self, key: Key, row: Row, op: int, seq: int) -> None:
+        """Add one version. The index goes last: a reader that finds a position finds its row."""
+        position = len(self.rows)
+        self.older.append(self.index.get(key, -1))
+        self.seqs.append(seq)
+        self.ops.append(op)
+        self.rows.append(row)
+        self.index[key] = position
+
+    def find(self, key: Key, seq: int) -> int:
+        """Return the position of the newest version with a seq <= `seq`, -1 if there is none."""
+        position = self.index.get(key, -1)
+        while position >= 0 and self.seqs[position] > seq:
+            position = self.older[position]
+        return position
+
+    def chunk(self, count: int) -> Chunk:
+        """Return the first `count` rows as a chunk."""
+        rows = self.rows[:count]
+        key_of = self.shape.codec.key_of
+        return Chunk(
+            start=self.start,
+            batch=self.shape.rows.to_batch(rows),
+            shape=self.shape,
+            codes=self.shape.codec.codes_of([key_of(row) for row in rows]),
+            seqs=np.fromiter(self.seqs[:count], np.int64, count),
+            ops=np.fromiter(self.ops[:count], np.int8, count),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contents:
+    """What a reader takes in one reference."""
+
+    tail: Tail
+    chunks: tuple[Chunk, ...]
+    runs: tuple[Run, ...]
+
+
+class Memtable:
+    """Rows of one incarnation in seq order (see the module)."""
+
+    __slots__ = ("_lock", "_memo", "contents", "nbytes")
+
+    def __init__(self, shape: Shape) -> None:
+        self.contents = Contents(Tail(0, shape), (), ())
+        self.nbytes = 0
+        self._lock = threading.Lock()
+        self._memo: tuple[tuple[int, int], tuple[Newest, tuple[Chunk, ...]]] | None = None
+
+    # writes: one leader at a time
+
+    def append_rows(
+        self,
+        shape: Shape,
+        upserts: Sequence[Row],
+        keys: Sequence[Key],
+        deletes: Sequence[Key],
+        seq: int,
+    ) -> None:
+        """Add the rows (with their keys), then the deletes, of the commit `seq`."""
+        added = len(upserts) + len(deletes)
+        tail = self.contents.tail
+        if tail.shape.id != shape.id or len(tail.rows) + added > TAIL_ROWS_MAX:
+            self.freeze()
+            self._push_tail(shape)
+            tail = self.contents.tail
+        for key, row in zip(keys, upserts, strict=True):
+            tail.append(key, row, UPSERT, seq)
+        for key in deletes:
+            tail.append(key, shape.delete_row(key), DELETE, seq)
+        self.nbytes += _TAIL_ROW_BYTES * added
+
+    def append_batch(
+        self, shape: Shape, batch: pa.RecordBatch, codes: Codes, op: int, seq: int
+    ) -> None:
+        """Add a batch of the commit `seq`: it becomes a chunk and a sorted run at once.
+
+        A delete's batch may have the key columns only.
+        """
+        count = batch.num_rows
+        seqs, ops = np.full(count, seq, np.int64), np.full(count, op, np.int8)
+        self.append_versions(shape, batch, codes, seqs, ops)
+
+    def append_versions(
+        self, shape: Shape, batch: pa.RecordBatch, codes: Codes, seqs: np.ndarray, ops: np.ndarray
+    ) -> None:
+        """Add rows of several commits at once (recovery); `seqs` ascends."""
+        if not batch.num_rows:
+            return
+        self.freeze()
+        chunk = Chunk(self.contents.tail.start, batch, shape, codes, seqs, ops)
+        self._push(chunk, shape)
+        self.nbytes += batch.nbytes + _RUN_ROW_BYTES * batch.num_rows
+
+    def freeze(self) -> None:
+        """Turn the tail into a chunk. The leader's, or whoever seals or owns it alone."""
+        tail = self.contents.tail
+        if tail.rows:
+            self._push(tail.chunk(len(tail.rows)), tail.shape)
+
+    def _push(self, chunk: Chunk, shape: Shape) -> None:
+        run = run_of(chunk.codes, chunk.start)
+        with self._lock:
+            now = self.contents
+            self.contents = Contents(
+                Tail(chunk.end, shape), (*now.chunks, chunk), (*now.runs, run)
+            )
+
+    def _push_tail(self, shape: Shape) -> None:
+        with self._lock:
+            now = self.contents
+            self.contents = Contents(Tail(now.tail.start, shape), now.chunks, now.runs)
+
+    def climb(self) -> bool:
+        """Merge the newest runs of like size, if there are four; say whether it did.
+
+        One thread at a time, any thread: the leader only adds runs behind the merged ones.
+        """
+        runs = self.contents.runs
+        window = rung(runs)
+        if window is None:
+            return False
+        first, last = window
+        merged = merge_runs(runs[first:last])
+        with self._lock:
+            now = self.contents
+            require(now.runs[first] is runs[first], "two threads climb one memtable")
+            rest = (*now.runs[:first], merged, *now.runs[last:])
+            self.contents = Contents(now.tail, now.chunks, rest)
+        return True
+
+    # reads: any thread, no lock
+
+    @property
+    def rows(self) -> int:
+        """How many row versions it holds."""
+        tail = self.contents.tail
+        return tail.start + len(tail.rows)
+
+    def find(self, key: Key, seq: int) -> Found | None:
+        """Return the newest version of `key` with a seq <= `seq`, None if there is none here."""
+        contents = self.contents
+        tail = contents.tail
+        position = tail.find(key, seq)
+        if position >= 0:
+            is_delete = tail.ops[position] == DELETE
+            row = None if is_delete else tail.shape.rows.to_user(tail.rows[position])
+            return Found(row, tail.shape, tail.seqs[position])
+        if not contents.runs:
+            return None
+        return find_in_runs(contents.chunks, contents.runs, tail.shape.codec.code(key), key, seq)
+
+    def newest(self, seq: int) -> tuple[Newest, tuple[Chunk, ...]]:
+        """Return the newest version of each key with a seq <= `seq`, and the chunks they are in."""
+        contents = self.contents
+        chunks, runs = contents.chunks, contents.runs
+        count = bisect_right(contents.tail.seqs, seq)
+        is_whole = not chunks or int(chunks[-1].seqs[-1]) <= seq
+        stamp, memo = (len(chunks), count), self._memo
+        if is_whole and memo is not None and memo[0] == stamp:
+            return memo[1]
+        if count:
+            tail_chunk = contents.tail.chunk(count)
+            run = run_of(tail_chunk.codes, tail_chunk.start)
+            chunks, runs = (*chunks, tail_chunk), (*runs, run)
+        codec = contents.tail.shape.codec
+        newest = newest_of(codec, chunks, merge_runs(runs), None if is_whole else seq)
+        if is_whole:
+            self._memo = (stamp, (newest, chunks))
+        return newest, chunks
+
+    def rows_at(
+        self, found: tuple[Newest, tuple[Chunk, ...]], ordinals: np.ndarray, shape: Shape,
+        columns: Sequence[str],
+    ) -> list[pa.RecordBatch]:
+        """Return the rows at `ordinals` (ascending), which `newest` gave, in seq order."""
+        return rows_at(found[1], ordinals, shape, columns)
+
+    def chunks_upto(self, seq: int) -> tuple[Chunk, ...]:
+        """Return every row version with a seq <= `seq` as chunks in seq order.
+
+        The last chunk may hold rows above `seq`; the caller masks by `seqs`.
+        """
+        contents = self.contents
+        count = bisect_right(contents.tail.seqs, seq)
+        chunks = tuple(chunk for chunk in contents.chunks if int(chunk.seqs[0]) <= seq)
+        return (*chunks, contents.tail.chunk(count)) if count else chunks
+
+
+def find_in_runs(
+    chunks: Sequence[Chunk], runs: Sequence[Run], code: int, key: Key, seq: int
+) -> Found | None:
+    """Return the newest version of `key` with a seq <= `seq`, asking the newest run first."""
+    for run in reversed(runs):
+        index = int(run.codes.searchsorted(code, "right")) - 1
+        while index >= 0 and run.codes[index] == code:
+            chunk, offset = locate(chunks, int(run.ordinals[index]))
+            written = int(chunk.seqs[offset])
+            if written <= seq and (chunk.shape.codec.exact or chunk.key_at(offset) == key):
+                is_delete = chunk.ops[offset] == DELETE
+                return Found(None if is_delete else chunk.row_at(offset), chunk.shape, written)
+            index -= 1
+    return None

@@ -1,0 +1,83 @@
+"""Shape: one schema of one table with everything derived from it, made once and shared.
+
+Rows and batches written under one shape are read under another by column id: a column that the
+older shape lacks is null, one that the newer shape lacks is not shown, a renamed one is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import pyarrow as pa
+
+from siltstone.formats.keys import Key, KeyCodec
+from siltstone.formats.manifest import Schema
+from siltstone.formats.rows import Row, RowCodec
+
+
+class Shape:
+    """A schema, its codecs and its Arrow form. Immutable; get it from `shape_of`."""
+
+    __slots__ = ("_ids", "_key_places", "_width", "arrow", "id", "keys", "names", "rows", "schema")
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self.id = schema.id
+        self.rows = RowCodec(schema)
+        self.keys = KeyCodec(schema) if schema.key else None
+        self.arrow = self.rows.arrow
+        self.names: dict[int, str] = {column.id: column.name for column in schema.columns}
+        self._ids = tuple(column.id for column in schema.columns)
+        self._key_places = tuple(self._ids.index(column_id) for column_id in schema.key)
+        self._width = len(schema.columns)
+
+    @property
+    def codec(self) -> KeyCodec:
+        """The key codec of a keyed table."""
+        if self.keys is None:
+            raise ValueError("a plain table has no keys")
+        return self.keys
+
+    def delete_row(self, key: Key) -> Row:
+        """Return the row that stands for a delete: the key, and nulls."""
+        row: list[object] = [None] * self._width
+        parts: Sequence[object] = key if len(self._key_places) > 1 else (key,)  # type: ignore[assignment]
+        for place, part in zip(self._key_places, parts, strict=True):
+            row[place] = part
+        return tuple(row)
+
+    def align(
+        self, batch: pa.RecordBatch, written: Shape, columns: Sequence[str]
+    ) -> list[pa.Array]:
+        """Return `columns` of this shape out of a batch written under the shape `written`."""
+        arrays = []
+        for name in columns:
+            field = self.arrow.field(name)
+            source = written.names.get(self._ids[self.arrow.get_field_index(name)])
+            index = -1 if source is None else batch.schema.get_field_index(source)
+            if index < 0:
+                arrays.append(pa.nulls(batch.num_rows, field.type))
+            else:
+                arrays.append(batch.column(index))
+        return arrays
+
+    def align_row(self, row: Mapping[str, object], written: Shape) -> dict[str, object]:
+        """Return a row that was written under `written` as this shape shows it."""
+        if written.id == self.id:
+            return dict(row)
+        return {
+            column.name: row.get(written.names.get(column.id, "")) for column in self.schema.columns
+        }
+
+    def fields(self, columns: Sequence[str] | None) -> pa.Schema:
+        """Return the Arrow schema of some columns, in the order asked for."""
+        if columns is None:
+            return self.arrow
+        return pa.schema([self.arrow.field(name) for name in columns])
+
+
+@lru_cache(maxsize=4096)
+def shape_of(schema: Schema) -> Shape:
+    """Return the shape of a schema; equal schemas share one."""
+    return Shape(schema)

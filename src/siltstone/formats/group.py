@@ -1,0 +1,157 @@
+"""Group: the commits that one frame carries, as the frame's payload.
+
+    u32 little-endian   length of the head in bytes
+    head                msgpack: [time_us, [member, ...], [blob length, ...]], padded to 8 bytes
+    blobs               Arrow record batch messages, each padded to 8 bytes, in order
+
+A member is one transaction: [number, rows, token | nil, [entry, ...]]; the i-th member has seq
+first_seq + i and commit time time_us + i. An entry is a list that begins with its kind:
+
+    0 rows      incarnation, schema id, [row, ...], [key, ...]    upserts, then deletes, flat msgpack
+    1 batch     incarnation, schema id, op, blob index            what arrived as Arrow
+    2 attach    incarnation, schema id, pin, key file, rows       staged history fragments become a run
+    3 advance   incarnation, from version, pin                    a plain table (or an empty keyed one) moves
+    4 create    table id, name, schema
+    5 drop      table id
+    6 rename    table id, name
+    7 alter     table id, schema, next column id
+    8 truncate  table id, incarnation
+    9 tag       name, seq | nil (nil removes it)
+    10 claim    app
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import msgspec
+import pyarrow as pa
+
+from siltstone.formats.manifest import Pin, Schema
+from siltstone.units import require
+
+UPSERT, DELETE = 0, 1
+_LENGTH = struct.Struct("<I")
+
+
+class Token(msgspec.Struct, frozen=True, array_like=True):
+    """An idempotency token: batch number `batch` of the application `app`."""
+
+    app: str
+    batch: int
+
+
+class Rows(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    incarnation: int
+    schema: int
+    upserts: list
+    deletes: list
+
+
+class Batch(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    incarnation: int
+    schema: int
+    op: int
+    blob: int
+
+
+class Attach(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    incarnation: int
+    schema: int
+    pin: Pin
+    op: int
+    rows: int
+
+
+class Advance(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    incarnation: int
+    from_version: int
+    pin: Pin
+
+
+class Create(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    table: int
+    name: str
+    schema: Schema
+
+
+class Drop(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    table: int
+
+
+class Rename(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    table: int
+    name: str
+
+
+class Alter(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    table: int
+    schema: Schema
+    next_column: int
+
+
+class Truncate(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    table: int
+    incarnation: int
+
+
+class Tagged(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    name: str
+    seq: int | None
+
+
+class Claim(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    app: str
+    claim: int
+
+
+Entry = Rows | Batch | Attach | Advance | Create | Drop | Rename | Alter | Truncate | Tagged | Claim
+DDL = (Create, Drop, Rename, Alter, Truncate, Tagged, Claim, Advance)
+
+
+class Member(msgspec.Struct, frozen=True, array_like=True):
+    """One transaction of a group. `number` is unique within an epoch; `rows` counts its rows."""
+
+    number: int
+    rows: int
+    token: Token | None
+    entries: list[Entry]
+
+
+class Head(msgspec.Struct, frozen=True, array_like=True):
+    time_us: int
+    members: list[Member]
+    blobs: list[int]
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(Head)
+
+
+def encode(time_us: int, members: list[Member], blobs: Sequence[pa.Buffer] = ()) -> list[object]:
+    """Return the payload as buffers to write one after the other; blobs are not copied."""
+    head = _ENCODER.encode(Head(time_us, members, [b.size for b in blobs]))
+    pad = -(len(head) + _LENGTH.size) % 8
+    buffers: list[object] = [_LENGTH.pack(len(head)) + head + b"\0" * pad]
+    for blob in blobs:
+        buffers.append(blob)
+        if blob.size % 8:
+            buffers.append(b"\0" * (-blob.size % 8))
+    return buffers
+
+
+def decode(payload: bytes | memoryview) -> tuple[Head, list[pa.Buffer]]:
+    """Return the head and the blobs of a payload whose frame was found intact."""
+    view = memoryview(payload)
+    (length,) = _LENGTH.unpack_from(view)
+    head = _DECODER.decode(view[_LENGTH.size : _LENGTH.size + length])
+    offset = _LENGTH.size + length
+    offset += -offset % 8
+    whole = pa.py_buffer(payload)
+    blobs: list[pa.Buffer] = []
+    for size in head.blobs:
+        blobs.append(whole.slice(offset, size))
+        offset += size + -size % 8
+    require(offset <= len(view), f"blobs end at {offset}, the payload at {len(view)}")
+    return head, blobs

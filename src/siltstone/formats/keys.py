@@ -1,0 +1,159 @@
+"""Keys: what identifies a row of a keyed table, as a Python value and as a 64-bit code.
+
+A key is the storage value of the key column (see `formats.rows`), or a tuple of them when the key
+is composite. Its *code* is an int64: the value itself for integers, dates, timestamps and bools
+(`exact`), a hash for everything else. Codes live in memory only: Python's string hash differs from
+process to process, so a code never reaches a file, and nobody outside can aim for collisions.
+A hashed code is a filter: whoever finds equal codes compares the keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+
+import numpy as np
+import pyarrow as pa
+
+from siltstone.formats import rows as row_values
+from siltstone.formats.manifest import Schema
+from siltstone.formats.schema import column_named, decode_type, key_names
+
+Key = object
+Codes = np.ndarray
+
+_WRAP = 1 << 64
+_HALF = 1 << 63
+
+
+class KeyCodec:
+    """How the keys of one schema are taken from rows and batches, and coded. Immutable."""
+
+    __slots__ = ("_types", "exact", "key_of", "names")
+
+    def __init__(self, schema: Schema) -> None:
+        self.names: tuple[str, ...] = key_names(schema)
+        self._types = tuple(decode_type(column_named(schema, n).type) for n in self.names)
+        self.exact: bool = len(self.names) == 1 and _is_exact(self._types[0])
+        positions = {column.name: index for index, column in enumerate(schema.columns)}
+        self.key_of: Callable[[Sequence[object]], Key] = itemgetter(
+            *(positions[name] for name in self.names)
+        )
+
+    def code(self, key: Key) -> int:
+        """Return the code of one key."""
+        if not self.exact:
+            return hash(key)
+        value = int(key)  # type: ignore[call-overload]
+        return value - _WRAP if value >= _HALF else value
+
+    def codes_of(self, keys: Sequence[Key]) -> Codes:
+        """Return the codes of many keys."""
+        return np.fromiter(map(self.code if self.exact else hash, keys), np.int64, len(keys))
+
+    def codes(self, batch: pa.RecordBatch | pa.Table) -> Codes:
+        """Return the codes of a batch that has the key columns, by name."""
+        if self.exact:
+            return _exact_codes(_column(batch, self.names[0]))
+        return self.codes_of(self.keys(batch))
+
+    def keys(self, batch: pa.RecordBatch | pa.Table) -> list[Key]:
+        """Return the keys of a batch that has the key columns, by name."""
+        columns = [row_values.storage_values(_column(batch, name)) for name in self.names]
+        return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+    def batch(self, keys: Sequence[Key]) -> pa.RecordBatch:
+        """Return the key columns that hold `keys`, by name."""
+        columns = [list(keys)] if len(self.names) == 1 else [list(c) for c in zip(*keys)]  # type: ignore[call-overload]  # noqa: B905
+        if not columns:
+            columns = [[] for _ in self.names]
+        arrays = [
+            row_values.from_storage_values(values, kind)
+            for values, kind in zip(columns, self._types, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, names=list(self.names))
+
+    def from_user(self, value: object) -> Key:
+        """Return the key a user means by a value, a tuple or a dict of the key columns.
+
+        Raises:
+            SchemaMismatchError: Wrong type, wrong number of values, or a null.
+        """
+        return row_values.key_from_user(value, self.names, self._types)
+
+    def to_user(self, key: Key) -> object:
+        """Return the key as Python values that a person reads (datetime, Decimal, ...)."""
+        if len(self.names) == 1:
+            return row_values.to_user(key, self._types[0])
+        return tuple(row_values.to_user(v, t) for v, t in zip(key, self._types, strict=True))  # type: ignore[call-overload]
+
+    @property
+    def user_types(self) -> tuple[pa.DataType, ...]:
+        """The Arrow types of the key columns."""
+        return self._types
+
+
+def newest_rows(codec: KeyCodec, codes: Codes, keys_at: Callable[[Codes], list[Key]]) -> Codes:
+    """Return the index of the last row of each key, in code order.
+
+    Args:
+        codec: Says whether equal codes are equal keys.
+        codes: The rows' codes, oldest row first.
+        keys_at: The keys of the rows at some indices; asked only where hashed codes are equal.
+    """
+    order = _stable_argsort(codes)
+    ordered = codes[order]
+    same = ordered[1:] == ordered[:-1]
+    is_last = np.append(~same, True) if len(codes) else np.zeros(0, bool)
+    if not codec.exact and same.any():
+        left = np.flatnonzero(same)
+        if keys_at(order[left]) != keys_at(order[left + 1]):
+            return _newest_by_key(codec, keys_at(np.arange(len(codes))))
+    return order[is_last]
+
+
+def _newest_by_key(codec: KeyCodec, keys: list[Key]) -> Codes:
+    """Two keys share a code (one in 2**64 pairs): decide by the keys themselves."""
+    newest = {key: index for index, key in enumerate(keys)}
+    indices = np.fromiter(newest.values(), np.int64, len(newest))
+    return indices[np.argsort(codec.codes_of(list(newest)), kind="stable")]
+
+
+def _stable_argsort(codes: Codes) -> Codes:
+    """Sort equal codes in row order; the fast unstable sort serves when there are none [hotpath]."""
+    if len(codes) > 1 and (codes[1:] > codes[:-1]).all():
+        return np.arange(len(codes))
+    order = np.argsort(codes)
+    ordered = codes[order]
+    if (ordered[1:] == ordered[:-1]).any():
+        return np.argsort(codes, kind="stable")
+    return order
+
+
+def _is_exact(kind: pa.DataType) -> bool:
+    return (
+        pa.types.is_integer(kind)
+        or pa.types.is_date32(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_boolean(kind)
+    )
+
+
+def _column(batch: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
+    column = batch.column(name)
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _exact_codes(column: pa.Array) -> Codes:
+    if isinstance(column, pa.ChunkedArray):  # combine_chunks of no chunk at all
+        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    kind = column.type
+    if pa.types.is_boolean(kind):
+        return column.cast(pa.int8()).to_numpy().astype(np.int64)
+    if pa.types.is_date32(kind):
+        return column.view(pa.int32()).to_numpy().astype(np.int64)
+    if pa.types.is_timestamp(kind):
+        return column.view(pa.int64()).to_numpy()
+    if pa.types.is_uint64(kind):
+        return column.to_numpy().view(np.int64)
+    return column.to_numpy().astype(np.int64, copy=False)

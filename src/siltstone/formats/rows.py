@@ -1,0 +1,386 @@
+"""Rows: one value per column, as users write it, as the log and memtables keep it, as Arrow.
+
+    user value      what Python people write: datetime, date, Decimal, str, numpy scalars, ...
+    storage value   what msgpack and a dict can hold exactly: timestamps, dates and times are
+                    integers in the column's unit, decimals unscaled integers; the rest is itself
+    Arrow           the column's type
+
+A row is a tuple of storage values in the schema's column order. Rows of schemas with nested columns
+(or decimals of more than 18 digits) have no such form: they travel as Arrow batches.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation, localcontext
+
+import numpy as np
+import pyarrow as pa
+
+from siltstone.errors import SchemaMismatchError
+from siltstone.formats.manifest import Schema
+from siltstone.formats.schema import decode_type, key_names, to_arrow
+
+Row = tuple[object, ...]
+Convert = Callable[[object], object]
+
+_EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - naive on purpose: the column has no zone
+_EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_EPOCH_DATE = dt.date(1970, 1, 1)
+_MICROSECOND = dt.timedelta(microseconds=1)
+_PER_MICROSECOND = {"s": (1, 1_000_000), "ms": (1, 1_000), "us": (1, 1), "ns": (1_000, 1)}
+_PACKED_DECIMAL_DIGITS_MAX = 18
+_MISSING = object()
+
+
+class _Unfit(Exception):
+    """A value does not fit its column; the caller names row and column."""
+
+
+def _integer(kind: pa.DataType) -> Convert:
+    bits, signed = kind.bit_width, pa.types.is_signed_integer(kind)
+    low, high = (-(1 << (bits - 1)), 1 << (bits - 1)) if signed else (0, 1 << bits)
+
+    def convert(value: object) -> int:
+        if type(value) is not int:
+            if isinstance(value, bool | np.bool_):
+                raise _Unfit
+            try:
+                value = operator.index(value)  # type: ignore[arg-type]
+            except TypeError:
+                raise _Unfit from None
+        if not low <= value < high:
+            raise _Unfit
+        return value
+
+    return convert
+
+
+def _float(value: object) -> float:
+    if type(value) is float:
+        return value
+    if isinstance(value, int | float | np.floating | np.integer) and not isinstance(value, bool):
+        return float(value)
+    raise _Unfit
+
+
+def _boolean(value: object) -> bool:
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    raise _Unfit
+
+
+def _string(value: object) -> str:
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise _Unfit from None
+        return value if type(value) is str else str(value)
+    raise _Unfit
+
+
+def _binary(value: object) -> bytes:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise _Unfit
+
+
+def _timestamp(kind: pa.DataType) -> Convert:
+    times, per = _PER_MICROSECOND[kind.unit]
+
+    def convert(value: object) -> int:
+        if type(value) is not dt.datetime:
+            return _by_arrow(value, kind)
+        epoch = _EPOCH if value.tzinfo is None else _EPOCH_UTC
+        micros = (value - epoch) // _MICROSECOND
+        if micros % per:
+            raise _Unfit
+        return micros // per * times
+
+    return convert
+
+
+def _date(value: object) -> int:
+    if isinstance(value, dt.datetime) or not isinstance(value, dt.date):
+        raise _Unfit
+    return (value - _EPOCH_DATE).days
+
+
+def _decimal(kind: pa.DataType) -> Convert:
+    def convert(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, Decimal | int):
+            raise _Unfit
+        try:
+            with localcontext(prec=100):
+                unscaled = Decimal(value).scaleb(kind.scale)
+                whole = int(unscaled)
+        except (InvalidOperation, ValueError, OverflowError):
+            raise _Unfit from None
+        if whole != unscaled or abs(whole) >= 10**kind.precision:
+            raise _Unfit
+        return whole
+
+    return convert
+
+
+def _by_arrow(value: object, kind: pa.DataType) -> int:
+    """Times, numpy datetimes and pandas timestamps: let Arrow decide, refuse bare numbers."""
+    if isinstance(value, str | int | float | bool):
+        raise _Unfit
+    try:
+        array = pa.array([value], kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        raise _Unfit from None
+    return storage_values(array)[0]  # type: ignore[return-value]
+
+
+def _nested(kind: pa.DataType) -> Convert:
+    def convert(value: object) -> object:
+        try:
+            return pa.scalar(value, kind).as_py()
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError):
+            raise _Unfit from None
+
+    return convert
+
+
+def converter(kind: pa.DataType) -> Convert:  # noqa: PLR0911 - one line per type
+    """Return the function from a user's value to the storage value; it raises `_Unfit`."""
+    if pa.types.is_integer(kind):
+        return _integer(kind)
+    if pa.types.is_floating(kind):
+        return _float
+    if pa.types.is_boolean(kind):
+        return _boolean
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return _string
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return _binary
+    if pa.types.is_timestamp(kind):
+        return _timestamp(kind)
+    if pa.types.is_date32(kind):
+        return _date
+    if pa.types.is_decimal(kind):
+        return _decimal(kind)
+    if pa.types.is_time(kind):
+        return lambda value: _by_arrow(value, kind)
+    return _nested(kind)
+
+
+def _storage_type(kind: pa.DataType) -> pa.DataType | None:
+    """Return the integer type whose bits are the storage value, None where Python's own serves."""
+    if pa.types.is_timestamp(kind) or pa.types.is_time64(kind):
+        return pa.int64()
+    if pa.types.is_date32(kind) or pa.types.is_time32(kind):
+        return pa.int32()
+    return None
+
+
+def storage_values(column: pa.Array) -> list[object]:
+    """Return the storage values of an Arrow column."""
+    kind = column.type
+    as_integers = _storage_type(kind)
+    if as_integers is not None:
+        return column.view(as_integers).to_pylist()
+    if pa.types.is_decimal(kind):
+        with localcontext(prec=100):
+            return [None if v is None else int(v.scaleb(kind.scale)) for v in column.to_pylist()]
+    return column.to_pylist()
+
+
+def from_storage_values(values: Sequence[object], kind: pa.DataType) -> pa.Array:
+    """Return the Arrow column of storage values; the inverse of `storage_values`."""
+    as_integers = _storage_type(kind)
+    if as_integers is not None:
+        return pa.array(values, as_integers).view(kind)
+    if pa.types.is_decimal(kind):
+        with localcontext(prec=100):
+            scaled = [None if v is None else Decimal(v).scaleb(-kind.scale) for v in values]  # type: ignore[arg-type]
+            return pa.array(scaled, kind)
+    return pa.array(values, kind)
+
+
+def to_user(value: object, kind: pa.DataType) -> object:
+    """Return the Python value that a person reads for a storage value."""
+    if value is None or (_storage_type(kind) is None and not pa.types.is_decimal(kind)):
+        return value
+    if pa.types.is_timestamp(kind) and kind.tz is None and kind.unit == "us":
+        return _EPOCH + dt.timedelta(microseconds=value)  # type: ignore[arg-type]
+    return from_storage_values([value], kind)[0].as_py()
+
+
+def key_from_user(value: object, names: Sequence[str], types: Sequence[pa.DataType]) -> object:
+    """Return the key that a user means: a value, a tuple or list, or a dict by column name."""
+    if isinstance(value, Mapping):
+        if set(value) != set(names):
+            raise SchemaMismatchError(f"a key has the columns {list(names)}, not {sorted(value)}")
+        parts: Sequence[object] = [value[name] for name in names]
+    elif len(names) == 1:
+        parts = [value]
+    elif isinstance(value, tuple | list) and len(value) == len(names):
+        parts = value
+    else:
+        raise SchemaMismatchError(f"a key is a tuple of {list(names)}, not {value!r}")
+    converted = []
+    for part, name, kind in zip(parts, names, types, strict=True):
+        try:
+            if part is None:
+                raise _Unfit
+            converted.append(converter(kind)(part))
+        except _Unfit:
+            raise SchemaMismatchError(f"key column {name!r} is {kind}, not {part!r}") from None
+    return converted[0] if len(converted) == 1 else tuple(converted)
+
+
+class RowCodec:
+    """Rows of one schema: from dicts, to dicts, to Arrow. Immutable."""
+
+    __slots__ = ("_converters", "_kinds", "_plain", "_required", "arrow", "is_packable", "names")
+
+    def __init__(self, schema: Schema) -> None:
+        self.arrow: pa.Schema = to_arrow(schema)
+        self.names: tuple[str, ...] = tuple(c.name for c in schema.columns)
+        self._kinds = tuple(decode_type(c.type) for c in schema.columns)
+        self._converters = tuple(converter(kind) for kind in self._kinds)
+        self._required = tuple(not c.nullable for c in schema.columns)
+        self._plain = tuple(
+            _storage_type(k) is None and not pa.types.is_decimal(k) for k in self._kinds
+        )
+        self.is_packable: bool = not any(_is_unpackable(kind) for kind in self._kinds)
+
+    def from_user(self, row: Mapping[str, object]) -> Row:
+        """Return the storage row of a user's dict; missing nullable columns are null.
+
+        Raises:
+            SchemaMismatchError: Unknown column, wrong type, null where none may be.
+        """
+        values: list[object] = []
+        found = 0
+        for name, convert, required in zip(
+            self.names, self._converters, self._required, strict=True
+        ):
+            value = row.get(name, _MISSING)
+            if value is _MISSING or value is None:
+                if required:
+                    raise SchemaMismatchError(f"column {name!r} may not be null or missing")
+                found += value is None
+                values.append(None)
+                continue
+            found += 1
+            try:
+                values.append(convert(value))
+            except _Unfit:
+                raise SchemaMismatchError(
+                    f"column {name!r} is {self.arrow.field(name).type}, not {_short(value)}"
+                ) from None
+        if found != len(row):
+            self._refuse_unknown(row)
+        return tuple(values)
+
+    def _refuse_unknown(self, row: Mapping[str, object]) -> None:
+        unknown = [name for name in row if name not in self.names]
+        raise SchemaMismatchError(f"unknown columns {unknown}; the columns are {list(self.names)}")
+
+    def to_user(self, row: Row) -> dict[str, object]:
+        """Return the dict that a user reads."""
+        return {
+            name: value if plain else to_user(value, kind)
+            for name, value, plain, kind in zip(
+                self.names, row, self._plain, self._kinds, strict=True
+            )
+        }
+
+    def to_batch(self, rows: Sequence[Row]) -> pa.RecordBatch:
+        """Return the rows as Arrow. Nulls are let through: deletes have only their key."""
+        columns: Iterable[Sequence[object]] = zip(*rows, strict=True) if rows else [()] * len(self.names)
+        arrays = [
+            from_storage_values(values, kind)
+            for values, kind in zip(columns, self._kinds, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, names=list(self.names))
+
+    def rows_of(self, batch: pa.RecordBatch) -> list[Row]:
+        """Return the rows of a batch of this schema, by name."""
+        return list(zip(*(storage_values(batch.column(name)) for name in self.names), strict=True))
+
+
+def _is_unpackable(kind: pa.DataType) -> bool:
+    if pa.types.is_decimal(kind):
+        return kind.precision > _PACKED_DECIMAL_DIGITS_MAX
+    return pa.types.is_nested(kind)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"  # noqa: PLR2004
+
+
+def conform(batch: pa.RecordBatch, schema: Schema, target: pa.Schema) -> pa.RecordBatch:
+    """Return `batch` with exactly the columns of `target`, by name; missing nullable ones are null.
+
+    Safe casts only (int32 to int64, string to large_string, ...): a value that would change is refused.
+
+    Raises:
+        SchemaMismatchError: Unknown or doubled column, wrong type, null where none may be.
+    """
+    found = batch.schema.names
+    if len(set(found)) != len(found):
+        raise SchemaMismatchError(f"columns appear twice in {found}")
+    unknown = [name for name in found if target.get_field_index(name) < 0]
+    if unknown:
+        raise SchemaMismatchError(f"unknown columns {unknown}; the columns are {target.names}")
+    arrays = [_conform_column(batch, field) for field in target]
+    keys = set(key_names(schema))
+    for field, array in zip(target, arrays, strict=True):
+        if array.null_count and (not field.nullable or field.name in keys):
+            raise SchemaMismatchError(f"column {field.name!r} may not be null or missing")
+    return pa.RecordBatch.from_arrays(arrays, schema=target)
+
+
+def _conform_column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    index = batch.schema.get_field_index(field.name)
+    if index < 0:
+        return pa.nulls(batch.num_rows, field.type)
+    column = batch.column(index)
+    if column.type == field.type:
+        return column
+    if not _may_cast(column.type, field.type):
+        raise SchemaMismatchError(f"column {field.name!r} is {field.type}, not {column.type}")
+    try:
+        return column.cast(field.type)
+    except pa.ArrowException as error:
+        raise SchemaMismatchError(
+            f"column {field.name!r} is {field.type}, not {column.type}: {error}"
+        ) from None
+
+
+_FAMILIES: tuple[Callable[[pa.DataType], bool], ...] = (
+    pa.types.is_integer,
+    lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind),
+    lambda kind: pa.types.is_integer(kind) or pa.types.is_decimal(kind),
+    lambda kind: pa.types.is_string(kind)
+    or pa.types.is_large_string(kind)
+    or pa.types.is_string_view(kind),
+    lambda kind: pa.types.is_binary(kind)
+    or pa.types.is_large_binary(kind)
+    or pa.types.is_fixed_size_binary(kind)
+    or pa.types.is_binary_view(kind),
+    pa.types.is_timestamp,
+    pa.types.is_date,
+    pa.types.is_time,
+    pa.types.is_nested,
+)
+
+
+def _may_cast(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """A cast within a family of types; never text to number, or a float to an integer."""
+    if pa.types.is_null(given):
+        return True
+    if pa.types.is_dictionary(given):
+        return _may_cast(given.value_type, wanted) or given.value_type == wanted
+    if pa.types.is_floating(given) and not pa.types.is_floating(wanted):
+        return False
+    return any(family(given) and family(wanted) for family in _FAMILIES)

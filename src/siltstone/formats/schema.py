@@ -1,0 +1,258 @@
+"""Schema: the types a table may have, and how columns with ids become Arrow and Lance columns.
+
+A type is stored as a string ("int64", "timestamp[us, tz=UTC]", "decimal128(10, 2)") or, when it is
+nested, as a list: ["list", T], ["vector", T, size], ["struct", [[name, T, nullable], ...]].
+
+A column has an id that is never reused. Users see names; history calls the column `c<id>`, so that
+a rename or a dropped and re-added name never touches it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+import pyarrow as pa
+
+from siltstone.errors import RequestError, SchemaMismatchError
+from siltstone.formats.manifest import Column, Schema
+
+SEQ_COLUMN, OP_COLUMN = "_seq", "_op"
+COLUMNS_MAX = 4_000
+NAME_CHARACTERS_MAX = 128
+
+_SIMPLE: dict[str, pa.DataType] = {
+    "bool": pa.bool_(),
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "uint8": pa.uint8(),
+    "uint16": pa.uint16(),
+    "uint32": pa.uint32(),
+    "uint64": pa.uint64(),
+    "float16": pa.float16(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "string": pa.string(),
+    "large_string": pa.large_string(),
+    "binary": pa.binary(),
+    "large_binary": pa.large_binary(),
+    "date32": pa.date32(),
+    "time32[s]": pa.time32("s"),
+    "time32[ms]": pa.time32("ms"),
+    "time64[us]": pa.time64("us"),
+    "time64[ns]": pa.time64("ns"),
+}
+_ALIASES = {
+    "boolean": "bool",
+    "int": "int64",
+    "float": "float64",
+    "double": "float64",
+    "str": "string",
+    "text": "string",
+    "bytes": "binary",
+    "date": "date32",
+    "time": "time64[us]",
+    "timestamp": "timestamp[us]",
+    "halffloat": "float16",
+    "date32[day]": "date32",
+}
+_TIMESTAMP = re.compile(r"timestamp\[(s|ms|us|ns)(?:, ?tz=([^\]]+))?\]")
+_DECIMAL = re.compile(r"decimal(?:128)?\((\d+), ?(-?\d+)\)")
+_VECTOR = re.compile(r"(?:vector|fixed_size_list)\((\w+), ?(\d+)\)")
+_TABLE_NAME = re.compile(r"[A-Za-z0-9-][A-Za-z0-9_.-]*")
+
+
+def parse_type(text: str) -> pa.DataType:
+    """Return the Arrow type that a user (or a stored schema) means by `text`."""
+    name = _ALIASES.get(text, text)
+    if name in _SIMPLE:
+        return _SIMPLE[name]
+    if found := _TIMESTAMP.fullmatch(name):
+        return pa.timestamp(found[1], tz=found[2])
+    if (found := _DECIMAL.fullmatch(name)) and 1 <= int(found[1]) <= 38:  # noqa: PLR2004
+        return pa.decimal128(int(found[1]), int(found[2]))
+    if found := _VECTOR.fullmatch(name):
+        return pa.list_(parse_type(found[1]), int(found[2]))
+    raise RequestError(f"unknown type {text!r}; one of {', '.join(_SIMPLE)}, timestamp[us], ...")
+
+
+def encode_type(kind: pa.DataType) -> object:
+    """Return `kind` as the JSON value that a manifest holds.
+
+    Raises:
+        RequestError: A table cannot have a column of this type.
+    """
+    if pa.types.is_fixed_size_list(kind):
+        return ["vector", encode_type(kind.value_type), kind.list_size]
+    if pa.types.is_list(kind):
+        return ["list", encode_type(kind.value_type)]
+    if pa.types.is_struct(kind):
+        fields = [kind.field(index) for index in range(kind.num_fields)]
+        return ["struct", [[f.name, encode_type(f.type), f.nullable] for f in fields]]
+    text = _ALIASES.get(str(kind), str(kind))
+    if text in _SIMPLE or _TIMESTAMP.fullmatch(text) or pa.types.is_decimal128(kind):
+        return text
+    raise RequestError(f"a column cannot have type {kind}")
+
+
+def decode_type(stored: object) -> pa.DataType:
+    """Return the Arrow type of a stored type."""
+    if isinstance(stored, str):
+        return parse_type(stored)
+    if isinstance(stored, list | tuple):
+        if stored[0] == "vector":
+            return pa.list_(decode_type(stored[1]), stored[2])
+        if stored[0] == "list":
+            return pa.list_(decode_type(stored[1]))
+        if stored[0] == "struct":
+            return pa.struct([pa.field(n, decode_type(t), nullable=b) for n, t, b in stored[1]])
+    raise RequestError(f"unknown stored type {stored!r}")
+
+
+def check_table_name(name: object) -> str:
+    """Return `name` if a table (or a path of namespaces, `a/b`... is refused) may be called so."""
+    if not isinstance(name, str) or not name:
+        raise RequestError(f"a table name is a non-empty string, not {name!r}")
+    if len(name) > NAME_CHARACTERS_MAX:
+        raise RequestError(
+            f"table name of {len(name)} characters; at most {NAME_CHARACTERS_MAX} are allowed"
+        )
+    if not _TABLE_NAME.fullmatch(name):
+        raise RequestError(
+            f"table name {name!r}: letters, digits, '_', '-' and '.' only, not starting with"
+            " '.' or '_'"
+        )
+    return name
+
+
+def check_column_name(name: object) -> str:
+    """Return `name` if a column may be called so."""
+    if not isinstance(name, str) or not name:
+        raise RequestError(f"a column name is a non-empty string, not {name!r}")
+    if name.startswith("_"):
+        raise RequestError(f"column name {name!r}: names starting with '_' are reserved")
+    if len(name) > NAME_CHARACTERS_MAX or "\0" in name or "." in name:
+        raise RequestError(
+            f"column name {name[:40]!r}: at most {NAME_CHARACTERS_MAX} characters, no NUL, no '.'"
+        )
+    return name
+
+
+def arrow_schema_of(shape: pa.Schema | Mapping[str, object] | object) -> pa.Schema:
+    """Return the Arrow schema that a user means: a schema, or a mapping of name to type."""
+    if isinstance(shape, pa.Schema):
+        return shape
+    if isinstance(shape, Mapping):
+        return pa.schema([pa.field(name, _as_type(kind)) for name, kind in shape.items()])
+    raise RequestError(f"a schema is a pyarrow.Schema or a dict of name to type, not {shape!r}")
+
+
+def _as_type(kind: object) -> pa.DataType:
+    if isinstance(kind, pa.DataType):
+        return kind
+    if isinstance(kind, str):
+        return parse_type(kind)
+    raise RequestError(f"a type is a string or a pyarrow.DataType, not {kind!r}")
+
+
+def new_schema(shape: pa.Schema, key: Sequence[str], *, schema_id: int) -> Schema:
+    """Return the first schema of a table; column ids are 1, 2, 3, ...
+
+    Raises:
+        RequestError: A bad or double name, a type or key that a table cannot have.
+    """
+    if not 1 <= len(shape) <= COLUMNS_MAX:
+        raise RequestError(f"a table has 1 to {COLUMNS_MAX} columns, not {len(shape)}")
+    names = [check_column_name(field.name) for field in shape]
+    doubled = {name for name in names if names.count(name) > 1}
+    if doubled:
+        raise RequestError(f"columns {sorted(doubled)} appear twice")
+    for name in key:
+        if name not in names:
+            raise SchemaMismatchError(f"key column {name!r} is not one of {names}")
+        check_key_type(name, shape.field(name).type)
+    if len(set(key)) != len(key):
+        raise RequestError(f"key {list(key)} names a column twice")
+    columns = tuple(
+        Column(
+            id=index + 1,
+            name=field.name,
+            type=encode_type(field.type),
+            nullable=field.nullable and field.name not in key,
+        )
+        for index, field in enumerate(shape)
+    )
+    ids = {column.name: column.id for column in columns}
+    return Schema(id=schema_id, columns=columns, key=tuple(ids[name] for name in key))
+
+
+def check_key_type(name: str, kind: pa.DataType) -> None:
+    """Refuse types that cannot be a key: floats compare unlike bytes, nested values not at all."""
+    if not any(allowed(kind) for allowed in _KEY_TYPES):
+        raise RequestError(
+            f"column {name!r} of type {kind} cannot be a key: int, string, binary, date,"
+            " timestamp, decimal or bool can"
+        )
+
+
+_KEY_TYPES: tuple[Callable[[pa.DataType], bool], ...] = (
+    pa.types.is_integer,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_date32,
+    pa.types.is_timestamp,
+    pa.types.is_decimal128,
+    pa.types.is_boolean,
+)
+
+
+def to_arrow(schema: Schema) -> pa.Schema:
+    """Return the schema as its user sees it."""
+    return pa.schema(
+        [pa.field(c.name, decode_type(c.type), nullable=c.nullable) for c in schema.columns]
+    )
+
+
+def column_named(schema: Schema, name: str) -> Column:
+    """Return the column called `name`.
+
+    Raises:
+        SchemaMismatchError: There is none.
+    """
+    for column in schema.columns:
+        if column.name == name:
+            return column
+    raise SchemaMismatchError(
+        f"no column {name!r}; the columns are {[c.name for c in schema.columns]}"
+    )
+
+
+def key_names(schema: Schema) -> tuple[str, ...]:
+    """Return the names of the key columns, in key order."""
+    names = {column.id: column.name for column in schema.columns}
+    return tuple(names[column_id] for column_id in schema.key)
+
+
+def history_name(column_id: int) -> str:
+    """Return what history calls a column: its id, because names change and ids do not."""
+    return f"c{column_id}"
+
+
+def history_field(column: Column) -> pa.Field:
+    """Return the column as history holds it: nullable, since a delete has only the key."""
+    return pa.field(history_name(column.id), decode_type(column.type), nullable=True)
+
+
+def history_schema(schema: Schema) -> pa.Schema:
+    """Return the schema of a new history: every column by id, then `_seq` and `_op`."""
+    return pa.schema(
+        [history_field(column) for column in schema.columns]
+        + [
+            pa.field(SEQ_COLUMN, pa.int64(), nullable=False),
+            pa.field(OP_COLUMN, pa.int8(), nullable=False),
+        ]
+    )
