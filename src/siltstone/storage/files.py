@@ -21,7 +21,7 @@ import os
 import re
 import uuid
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -63,7 +63,7 @@ class File(Protocol):
 
 
 class Lock(Protocol):
-    """A held flock. It ends with `release` or with the process; a forked child has no part in it."""
+    """A held flock. It ends with `release` or with the process; a forked child has no part."""
 
     @property
     def fd(self) -> int:
@@ -82,8 +82,17 @@ class Lock(Protocol):
 class Files(Protocol):
     """The file system. Every method raises OSError as the system does."""
 
-    def open(self, path: Path, *, create: bool = False, write: bool = True) -> File:
-        """Open a file; `create` makes it when it is absent and leaves what is there."""
+    def open(
+        self, path: Path, *, create: bool = False, new: bool = False, write: bool = True
+    ) -> File:
+        """Open a file.
+
+        Args:
+            path: Names the file.
+            create: Make it when it is absent; leave what is there.
+            new: Make it; FileExistsError when the name is taken.
+            write: Not only for reading.
+        """
         ...
 
     def read(self, path: Path) -> bytes: ...
@@ -153,7 +162,7 @@ class Files(Protocol):
         ...
 
     def lock(self, path: Path, *, shared: bool = False, create: bool = False) -> Lock | None:
-        """flock a file without waiting; None when somebody holds it, in this process or another.
+        """Take a flock without waiting; None when it is held, by this process or another.
 
         A shared lock needs no permission to write.
         """
@@ -174,18 +183,7 @@ class Files(Protocol):
 
 def write_new(files: Files, path: Path, data: Buffer) -> None:
     """Write and sync a new file; on an error nothing of that name stays, if that can be helped."""
-    if files.exists(path):
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-    try:
-        file = files.open(path, create=True)
-        try:
-            file.pwrite(data, 0)
-            file.sync()
-        finally:
-            file.close()
-    except OSError:
-        _discard(files, path)
-        raise
+    _fill_new(files, path, [data], sync=True)
 
 
 def create_by_link(files: Files, path: Path, data: Buffer) -> bool:
@@ -208,11 +206,8 @@ def create_by_link(files: Files, path: Path, data: Buffer) -> bool:
 def replace_by_rename(files: Files, path: Path, data: Buffer, *, durable: bool) -> None:
     """`Files.replace` over the small steps."""
     temporary = files.temporary(path)
+    _fill_new(files, temporary, [data], sync=durable)
     try:
-        if durable:
-            write_new(files, temporary, data)
-        else:
-            _write_unsynced(files, temporary, data)
         files.rename(temporary, path)
     except OSError:
         _discard(files, temporary)
@@ -237,26 +232,23 @@ def make_directories(files: Files, path: Path) -> None:
 
 def fill_with_zeros(files: Files, path: Path, size: int) -> None:
     """`Files.preallocate` over the small steps."""
-    if files.exists(path):
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
     zeros = bytes(min(size, _ZEROS_PER_CALL_BYTES))
+    steps = range(0, size, _ZEROS_PER_CALL_BYTES)
+    _fill_new(files, path, (zeros[: size - offset] for offset in steps), sync=True)
+
+
+def _fill_new(files: Files, path: Path, parts: Iterable[Buffer], *, sync: bool) -> None:
+    file = files.open(path, new=True)
     try:
-        file = files.open(path, create=True)
-        try:
-            for offset in range(0, size, _ZEROS_PER_CALL_BYTES):
-                file.pwrite(zeros[: size - offset], offset)
+        offset = 0
+        for part in parts:
+            file.pwrite(part, offset)
+            offset += len(part)
+        if sync:
             file.sync()
-        finally:
-            file.close()
     except OSError:
         _discard(files, path)
         raise
-
-
-def _write_unsynced(files: Files, path: Path, data: Buffer) -> None:
-    file = files.open(path, create=True)
-    try:
-        file.pwrite(data, 0)
     finally:
         file.close()
 
@@ -365,9 +357,12 @@ os.register_at_fork(after_in_child=_forget_locks_in_child)
 class RealFiles:
     """The file system of this machine. Without state; any thread may use it."""
 
-    def open(self, path: Path, *, create: bool = False, write: bool = True) -> File:
+    def open(
+        self, path: Path, *, create: bool = False, new: bool = False, write: bool = True
+    ) -> File:
         flags = os.O_RDWR if write else os.O_RDONLY
-        return RealFile(path, flags | os.O_CREAT if create else flags)
+        flags |= os.O_CREAT if create else 0
+        return RealFile(path, flags | os.O_CREAT | os.O_EXCL if new else flags)
 
     def read(self, path: Path) -> bytes:
         return path.read_bytes()
@@ -382,7 +377,7 @@ class RealFiles:
         replace_by_rename(self, path, data, durable=durable)
 
     def rename(self, old: Path, new: Path) -> None:
-        os.rename(old, new)
+        old.rename(new)
 
     def unlink(self, path: Path) -> None:
         path.unlink()
@@ -397,7 +392,7 @@ class RealFiles:
         _fsync(path, os.O_RDONLY)
 
     def list(self, path: Path) -> list[str]:
-        return sorted(os.listdir(path))
+        return sorted(entry.name for entry in path.iterdir())
 
     def mkdir(self, path: Path) -> None:
         make_directories(self, path)

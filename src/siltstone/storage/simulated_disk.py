@@ -1,0 +1,288 @@
+"""Disk: directories and files in memory, of which a power cut spares only what was synced.
+
+    what processes see        `cached` of a file, `names` of a directory
+    what a power cut spares   `durable`, `durable_names`, and any part of the unsynced steps
+
+Every unsynced step (bytes written, name set, name removed, renamed) lies in one list in its order.
+A file's sync folds its writes into the durable state, a directory's sync its names. A failed sync
+drops the writes: still readable, never durable (Rebello, ATC 2020). `images` lists the disks that a
+power cut may leave. That is weaker than any journaling file system: what stands here stands on
+ext4, XFS and Btrfs. No lock: `SimFiles` holds one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+SECTOR_BYTES = 512
+_ROOT = 1
+_RANDOM_SUBSETS = 8
+
+Tree = tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Bytes written to the file `inode`."""
+
+    inode: int
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """In the directory `inode`, `removed` goes and then `name` (if any) means `target`."""
+
+    inode: int
+    name: str | None = None
+    target: int = 0
+    removed: str | None = None
+
+
+Step = Write | Naming
+
+
+@dataclass(slots=True)
+class Node:
+    """A file, or a directory when `names` is not None."""
+
+    cached: bytearray = field(default_factory=bytearray)
+    durable: bytearray = field(default_factory=bytearray)
+    names: dict[str, int] | None = None
+    durable_names: dict[str, int] = field(default_factory=dict[str, int])
+    mtime: float = 0.0
+
+    def copy(self) -> Node:
+        return Node(
+            bytearray(self.cached),
+            bytearray(self.durable),
+            None if self.names is None else dict(self.names),
+            dict(self.durable_names),
+            self.mtime,
+        )
+
+
+class Disk:
+    """See the module. Paths are absolute; `inode` numbers are never used again."""
+
+    def __init__(self, nodes: dict[int, Node] | None = None, unsynced: Sequence[Step] = ()) -> None:
+        self._nodes = nodes or {_ROOT: Node(names={})}
+        self._next_inode = max(self._nodes) + 1
+        self._unsynced = list(unsynced)
+
+    # --- what processes see
+
+    def find(self, path: Path) -> int | None:
+        inode = _ROOT
+        for part in path.parts[1:] if path.is_absolute() else path.parts:
+            names = self._nodes[inode].names
+            if names is None or part not in names:
+                return None
+            inode = names[part]
+        return inode
+
+    def inode(self, path: Path) -> int:
+        inode = self.find(path)
+        if inode is None:
+            raise _os_error(FileNotFoundError, errno.ENOENT, path)
+        return inode
+
+    def node(self, inode: int) -> Node:
+        return self._nodes[inode]
+
+    def file(self, path: Path) -> int:
+        inode = self.inode(path)
+        if self._nodes[inode].names is not None:
+            raise _os_error(IsADirectoryError, errno.EISDIR, path)
+        return inode
+
+    def directory(self, path: Path) -> int:
+        self.names(path)
+        return self.inode(path)
+
+    def names(self, path: Path) -> dict[str, int]:
+        names = self._nodes[self.inode(path)].names
+        if names is None:
+            raise _os_error(NotADirectoryError, errno.ENOTDIR, path)
+        return names
+
+    def refuse_taken(self, path: Path) -> None:
+        if self.find(path) is not None:
+            raise _os_error(FileExistsError, errno.EEXIST, path)
+
+    def tree(self) -> Tree:
+        """Return every path with its content (None: a directory), sorted."""
+        found: list[tuple[str, bytes | None]] = []
+        stack = [(_ROOT, "")]
+        while stack:
+            inode, path = stack.pop()
+            node = self._nodes[inode]
+            found.append((path, bytes(node.cached) if node.names is None else None))
+            stack.extend((child, f"{path}/{name}") for name, child in (node.names or {}).items())
+        return tuple(sorted(found))
+
+    # --- changes
+
+    def make(self, path: Path, node: Node) -> int:
+        """Give a new file or directory its name."""
+        self.refuse_taken(path)
+        parent = self.directory(path.parent)
+        inode, self._next_inode = self._next_inode, self._next_inode + 1
+        self._nodes[inode] = node
+        self.apply(Naming(parent, path.name, inode))
+        return inode
+
+    def rename(self, old: Path, new: Path) -> None:
+        source, target, inode = (
+            self.directory(old.parent),
+            self.directory(new.parent),
+            self.inode(old),
+        )
+        if self._nodes[inode].names is None and self.find(new) is not None:
+            self.file(new)
+        if source == target:
+            self.apply(Naming(source, new.name, inode, removed=old.name))
+        else:  # two journals in the worst case: a power cut may keep either half
+            self.apply(Naming(target, new.name, inode))
+            self.apply(Naming(source, removed=old.name))
+
+    def remove(self, path: Path) -> None:
+        self.apply(Naming(self.directory(path.parent), removed=path.name))
+
+    def link(self, old: Path, new: Path) -> None:
+        inode = self.file(old)
+        self.refuse_taken(new)
+        self.apply(Naming(self.directory(new.parent), new.name, inode))
+
+    def apply(self, step: Step) -> None:
+        """Let processes see a step, and remember that it is not durable."""
+        node = self._nodes[step.inode]
+        if isinstance(step, Write):
+            _overwrite(node.cached, step.offset, step.data)
+        elif node.names is not None:
+            _rename(node.names, step)
+        self._unsynced.append(step)
+
+    def sync(self, inode: int) -> None:
+        """Make all steps on a file or a directory durable."""
+        for step in self._unsynced:
+            if step.inode == inode:
+                _keep(self._nodes, step)
+        self._unsynced = [step for step in self._unsynced if step.inode != inode]
+
+    def fail_sync(self, inode: int) -> None:
+        """Mark the file's dirty pages clean without writing them."""
+        self._unsynced = [
+            s for s in self._unsynced if not (isinstance(s, Write) and s.inode == inode)
+        ]
+
+    # --- power
+
+    def killed(self) -> Disk:
+        """Return a copy as after a SIGKILL of all processes: nothing lost, nothing more durable."""
+        return Disk({inode: node.copy() for inode, node in self._nodes.items()}, self._unsynced)
+
+    def images(self, rng: random.Random) -> Iterator[tuple[str, Disk]]:
+        """Yield (label, disk) for the different disks that a power cut now may leave.
+
+        The likely ones first: nothing and everything unsynced; a torn last write; names without
+        content and content without names; sizes without bytes; prefixes; one step lost; and random
+        subsets, chosen by `rng`.
+        """
+        seen: set[Tree] = set()
+        for label, steps in _survivors(tuple(self._unsynced), rng):
+            disk = self._after(steps)
+            tree = disk.tree()
+            if tree not in seen:
+                seen.add(tree)
+                yield label, disk
+
+    def _after(self, steps: Sequence[Step]) -> Disk:
+        """Return the disk after a power cut that spares `steps` of the unsynced ones."""
+        nodes = {inode: node.copy() for inode, node in self._nodes.items()}
+        for step in steps:
+            _keep(nodes, step)
+        for node in nodes.values():
+            node.cached = bytearray(node.durable)
+            node.names = None if node.names is None else dict(node.durable_names)
+        return Disk(nodes)
+
+
+def _keep(nodes: dict[int, Node], step: Step) -> None:
+    """Make a step durable."""
+    node = nodes[step.inode]
+    if isinstance(step, Write):
+        _overwrite(node.durable, step.offset, step.data)
+    else:
+        _rename(node.durable_names, step)
+
+
+def _os_error(kind: type[OSError], number: int, path: Path) -> OSError:
+    return kind(number, os.strerror(number), str(path))
+
+
+def _overwrite(content: bytearray, offset: int, data: bytes) -> None:
+    if data and len(content) < offset:
+        content.extend(bytes(offset - len(content)))
+    content[offset : offset + len(data)] = data
+
+
+def _rename(names: dict[str, int], step: Naming) -> None:
+    if step.removed is not None:
+        names.pop(step.removed, None)
+    if step.name is not None:
+        names[step.name] = step.target
+
+
+_Survivors = Iterator[tuple[str, Sequence[Step]]]
+
+
+def _survivors(steps: tuple[Step, ...], rng: random.Random) -> _Survivors:
+    """Yield which unsynced steps a power cut may spare; the same set may come twice."""
+    yield "nothing unsynced", ()
+    yield "everything", steps
+    yield from _torn(steps)
+    names = [step for step in steps if isinstance(step, Naming)]
+    writes = [step for step in steps if isinstance(step, Write)]
+    yield "names alone", names
+    yield "content alone", writes
+    yield "sizes, not bytes", [_blank(step) for step in steps]
+    for count in range(1, len(steps)):
+        yield f"the first {count} of {len(steps)} steps", steps[:count]
+    for lost in range(len(steps)):
+        yield f"all but step {lost + 1} of {len(steps)}", steps[:lost] + steps[lost + 1 :]
+    if len(steps) > 2:
+        for number in range(_RANDOM_SUBSETS):
+            kept = [step for step in steps if rng.random() < 0.5]
+            yield f"random subset {number}", kept
+
+
+def _blank(step: Step) -> Step:
+    return replace(step, data=bytes(len(step.data))) if isinstance(step, Write) else step
+
+
+def _torn(steps: tuple[Step, ...]) -> _Survivors:
+    """Yield all steps with the last write torn: cut, cut and zero filled, without its beginning."""
+    last = next((n for n in reversed(range(len(steps))) if isinstance(steps[n], Write)), None)
+    if last is None:
+        return
+    step = steps[last]
+    if not isinstance(step, Write):
+        return
+    size = len(step.data)
+    sectors = range(SECTOR_BYTES - step.offset % SECTOR_BYTES, size, SECTOR_BYTES)
+    for cut in sorted({1, size // 2, size - 1, *sectors[:2], *sectors[-2:]} - {0, size}):
+        head, tail = step.data[:cut], step.data[cut:]
+        for how, data, at in (
+            ("cut", head, 0),
+            ("zeros", head + bytes(len(tail)), 0),
+            ("headless", tail, cut),
+        ):
+            torn = replace(step, data=data, offset=step.offset + at)
+            yield f"last write {how} at {cut} of {size}", (*steps[:last], torn, *steps[last + 1 :])
