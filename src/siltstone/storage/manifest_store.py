@@ -1,0 +1,365 @@
+"""Manifest store: the chain of records on disk, and who may build on it or delete from it.
+
+    manifest/00000000000000000042.json   one record, created whole (link) and never changed
+    manifest/FLOOR                       "siltstone-floor 1 <number> <check>\\n"
+    manifest/FLOOR.lock                  flock'd while FLOOR is moved, so that it only rises
+
+    publish   change(base) ─▶ create n+1 if absent ─▶ read FLOOR ─▶ done
+                 ▲               │ exists                 │ above n+1: a dead number, unlink it
+                 └── newest ◀────┴────────────────────────┘
+
+A record's writer token is fresh for each attempt, so a lost acknowledgement is resolved by reading
+the record back. Records below FLOOR are gone or islands: only who asks by number sees them. A
+lease is a shared flock on the record's file: no clock, no write, it ends with its process.
+No lock in memory: any thread may use a store, and any number of processes may.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+import xxhash
+
+from siltstone.errors import BusyError, CorruptionError, RequestError, UnavailableError
+from siltstone.formats import manifest
+from siltstone.formats.manifest import Record
+from siltstone.storage.files import Files, Lock
+from siltstone.units import require
+
+ATTEMPTS_MAX = 64
+_RECORD_NAME = re.compile(r"(\d{20})\.json")
+_FLOOR_TEXT = re.compile(rb"siltstone-floor 1 (\d+) ([0-9a-f]{16})\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """As long as it is held, vacuum keeps record `number` and what it names."""
+
+    number: int
+    lock: Lock
+
+    @property
+    def is_held(self) -> bool:
+        """False after `release`, and in a forked child."""
+        return self.lock.fd >= 0
+
+    def release(self) -> None:
+        self.lock.release()
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+def system_time_us() -> int:
+    return time.time_ns() // 1000
+
+
+def random_token() -> str:
+    return uuid.uuid4().hex
+
+
+class ManifestStore:
+    """The chain of records of the store at `root`. See the module."""
+
+    def __init__(
+        self,
+        files: Files,
+        root: Path,
+        *,
+        now_us: Callable[[], int] = system_time_us,
+        new_token: Callable[[], str] = random_token,
+    ) -> None:
+        self.folder = root / "manifest"
+        self._files, self._root, self._now_us, self._new_token = files, root, now_us, new_token
+
+    # --- reading: no write call
+
+    def path(self, number: int) -> Path:
+        return self.folder / f"{number:020d}.json"
+
+    def read(self, number: int) -> Record:
+        """Return a record by number, also one below FLOOR.
+
+        Raises:
+            FileNotFoundError: There is none (any more).
+            CorruptionError: The file is not the record of that number.
+        """
+        path = self.path(number)
+        record = manifest.decode(self._files.read(path), str(path))
+        if record.number != number:
+            raise CorruptionError(path, None, f"it holds record {record.number}")
+        return record
+
+    def numbers(self, *, below_floor: bool = False) -> list[int]:
+        """Return the numbers of the records from FLOOR on (or of all that exist), ascending."""
+        floor = 0 if below_floor else self.floor()
+        matches = map(_RECORD_NAME.fullmatch, self._files.list(self.folder))
+        found = sorted(int(match[1]) for match in matches if match)
+        return [number for number in found if number >= floor]
+
+    def floor(self) -> int:
+        """Return FLOOR; 0 before the first vacuum."""
+        path = self.folder / "FLOOR"
+        try:
+            data = self._files.read(path)
+        except FileNotFoundError:
+            return 0
+        match = _FLOOR_TEXT.fullmatch(data)
+        if not match or data != _floor_text(int(match[1])):
+            raise CorruptionError(path, 0, "not a FLOOR, or its checksum does not match")
+        return int(match[1])
+
+    def newest(self) -> Record:
+        """Return the newest record.
+
+        Raises:
+            RequestError: There is no store at `root`.
+            CorruptionError: The newest record is damaged, or all are gone.
+        """
+        for _ in range(ATTEMPTS_MAX):
+            floor = self.floor()
+            try:
+                numbers = self.numbers()
+            except (FileNotFoundError, NotADirectoryError) as error:
+                raise RequestError(f"{self._root} is not a siltstone store") from error
+            if numbers:
+                try:
+                    return self.read(numbers[-1])
+                except FileNotFoundError:
+                    continue  # vacuumed since the listing: there are newer ones
+            elif self.floor() == floor:
+                raise self._no_record(floor)
+        raise BusyError(f"{self.folder} changed {ATTEMPTS_MAX} times while it was read; try again")
+
+    def _no_record(self, floor: int) -> Exception:
+        if floor or set(self._files.list(self._root)) & _MADE_AFTER_RECORD_1:
+            return CorruptionError(self.folder, None, f"no record at or above FLOOR {floor}")
+        return RequestError(f"{self._root} is not a siltstone store: it has no manifest record")
+
+    def news(self, after: Record) -> Record | None:
+        """Return the newest record when it is newer than `after`: FLOOR is asked, then n+1.
+
+        n+1 alone would be blind for ever once it is vacuumed.
+        """
+        following = after.number + 1
+        if self.floor() <= following and not self._files.exists(self.path(following)):
+            return None
+        newest = self.newest()
+        return newest if newest.number > after.number else None
+
+    # --- publishing
+
+    def publish(
+        self,
+        change: Callable[[Record], Record],
+        *,
+        base: Record,
+        attempts: int = ATTEMPTS_MAX,
+    ) -> Record:
+        """Publish `change(base)` as the next record, on top of whatever won before it.
+
+        Args:
+            change: Gives the next record's fields; number, writer and time are set here. Called
+                again for each lost race; it may raise; when it returns what it got, all is
+                done already and that record is returned.
+            base: The newest record that the caller knows.
+            attempts: How many records are tried at most.
+
+        Raises:
+            BusyError: Every attempt lost.
+            UnavailableError: The file system refused. The change may be published all the same,
+                not known to be durable: read the newest record before anything is made of it.
+        """
+        is_ours = False
+        for _ in range(attempts):
+            changed = change(base)
+            if changed is base:
+                if not is_ours:
+                    self.sync()
+                return base
+            record = self._stamp(changed, base)
+            if self._create(record):
+                return record
+            base, is_ours = self.newest(), False
+            self.sync()
+        raise BusyError(f"{self.folder}: {attempts} publishes lost their race; try again")
+
+    def _stamp(self, changed: Record, base: Record) -> Record:
+        record = msgspec.structs.replace(
+            changed,
+            number=base.number + 1,
+            writer=self._new_token(),
+            time_us=max(self._now_us(), base.time_us + 1),
+        )
+        require(record.store_id == base.store_id, "a publish changed the store id")
+        for name in ("epoch", "last_seq", "flushed_seq", "wal_floor", "oldest_seq"):
+            before, after = getattr(base, name), getattr(record, name)
+            require(after >= before, f"record {record.number}: {name} {before} -> {after}")
+        return record
+
+    def _create(self, record: Record) -> bool:
+        """Create a record; False when its number was taken, or dead."""
+        try:
+            is_made = self._make(record)
+        except OSError as error:
+            raise UnavailableError(f"cannot publish record {record.number}: {error}") from error
+        if not is_made:
+            return False
+        if self.floor() <= record.number:
+            return True
+        # The number was vacuumed while we slept: what stands above it does not know our record.
+        self._files.unlink(self.path(record.number))
+        return False
+
+    def _make(self, record: Record) -> bool:
+        path, data = self.path(record.number), manifest.encode(record)
+        if self._files.create_if_absent(path, data):
+            return True
+        if not self._is_ours(record):
+            return False
+        self.sync()  # it was made, and only the answer was lost
+        return True
+
+    def _is_ours(self, record: Record) -> bool:
+        try:
+            return self.read(record.number).writer == record.writer
+        except FileNotFoundError:
+            return False
+
+    def sync(self) -> None:
+        """Make the names of all records durable, whoever made them.
+
+        Who deletes or retires on a record that somebody else wrote calls this first.
+        """
+        self._files.sync_dir(self.folder)
+
+    def claim_epoch(self, base: Record) -> Record:
+        """Publish the next epoch: from here on the owner of an older one is fenced."""
+        return self.publish(
+            lambda record: msgspec.structs.replace(record, epoch=record.epoch + 1), base=base
+        )
+
+    # --- FLOOR and leases
+
+    def write_floor(self, number: int) -> None:
+        """Raise FLOOR, durably; a lower number changes nothing.
+
+        Raises:
+            BusyError: Another process is raising it.
+        """
+        lock = self._files.lock(self.folder / "FLOOR.lock", create=True)
+        if lock is None:
+            raise BusyError(f"{self.folder / 'FLOOR'} is being raised by another process")
+        try:
+            if number > self.floor():
+                require(self._files.exists(self.path(number)), f"FLOOR {number} has no record")
+                self._files.replace(self.folder / "FLOOR", _floor_text(number))
+        finally:
+            lock.release()
+
+    def lease(self, number: int, *, below_floor: bool = False) -> Lease | None:
+        """Keep a record from vacuum; None when it is vacuumed or just being so.
+
+        `below_floor`: the caller knows that the record is an island (tagged).
+        """
+        path = self.path(number)
+        try:
+            lock = self._files.lock(path, shared=True)
+        except FileNotFoundError:
+            return None
+        if lock is None:
+            return None
+        # In this order: a vacuum that raised FLOOR before our lock is seen, one after it sees us.
+        if (below_floor or self.floor() <= number) and lock.names(path):
+            return Lease(number, lock)
+        lock.release()
+        return None
+
+    def lease_newest(self) -> tuple[Record, Lease]:
+        """Return the newest record and a lease on it."""
+        for _ in range(ATTEMPTS_MAX):
+            record = self.newest()
+            lease = self.lease(record.number)
+            if lease is not None:
+                return record, lease
+        raise BusyError(f"{self.folder}: {ATTEMPTS_MAX} records were vacuumed before their lease")
+
+    def try_exclusive(self, number: int) -> Lock | None:
+        """Lock a record that nobody leases, for vacuum; None when somebody does or it is gone."""
+        try:
+            return self._files.lock(self.path(number))
+        except FileNotFoundError:
+            return None
+
+
+def _floor_text(number: int) -> bytes:
+    head = b"siltstone-floor 1 %d " % number
+    return head + xxhash.xxh3_64_hexdigest(head).encode() + b"\n"
+
+
+_MADE_AFTER_RECORD_1 = {"inventory", "wal", "tables", "commits", "jobs", "quarantine"}
+_MADE_BEFORE_RECORD_1 = {"manifest", "LOCK"}
+
+
+def initialise(
+    files: Files,
+    root: Path,
+    *,
+    now_us: Callable[[], int] = system_time_us,
+    new_token: Callable[[], str] = random_token,
+) -> Record:
+    """Return the newest record of the store at `root`; make the store when there is none.
+
+    What a crash left half made is completed. Two processes may do it at once: one record 1 wins.
+
+    Raises:
+        RequestError: `root` is something else than a store or an empty directory.
+        UnavailableError: The file system refuses.
+    """
+    store = ManifestStore(files, root, now_us=now_us, new_token=new_token)
+    try:
+        if not _is_new(files, root):
+            return store.newest()
+        files.mkdir(root)
+        files.mkdir(store.folder)
+        first = Record(
+            store_id=new_token(), number=1, epoch=0, writer=new_token(), time_us=now_us()
+        )
+        files.create_if_absent(store.path(1), manifest.encode(first))
+    except OSError as error:
+        raise UnavailableError(f"cannot make a store in {root}: {error}") from error
+    store.sync()
+    return store.newest()
+
+
+def _is_new(files: Files, root: Path) -> bool:
+    """Tell whether there is no store at `root` yet, and may be one."""
+    if not files.exists(root):
+        return True
+    if not files.is_dir(root):
+        raise RequestError(f"{root} is a file, not a store")
+    names = set(files.list(root))
+    inside = files.list(root / "manifest") if files.is_dir(root / "manifest") else []
+    if any(_RECORD_NAME.fullmatch(name) for name in inside):
+        return False
+    if names & _MADE_AFTER_RECORD_1 and "manifest" in names:
+        return False  # `newest` says what is missing
+    foreign = names - _MADE_BEFORE_RECORD_1 or {n for n in inside if not n.startswith(".")}
+    if foreign:
+        raise RequestError(f"{root} is not a store, and not empty: it holds {min(foreign)!r}")
+    return True

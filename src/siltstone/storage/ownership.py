@@ -1,0 +1,162 @@
+"""Ownership: which process may append to a store's WAL.
+
+    LOCK   flock'd by the owner as long as it lives; 1,024 bytes: JSON (pid, host, epoch,
+           endpoint), filled with spaces, for others to read; true only while the flock is held
+
+flock decides, and a registry of this process, by (device, inode) of the root, so that a second
+handle here is refused even where flock is not to be trusted. The child of a fork owns nothing:
+its copy of the descriptor is closed, else the store would stay owned after its owner died.
+Lock: `_Registry.mutex`, for the registry alone.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+from pathlib import Path
+
+import msgspec
+
+from siltstone.errors import ClosedError, OwnedError, UnavailableError
+from siltstone.storage.files import Files, Lock
+from siltstone.units import require
+
+LOCK_BYTES = 1024
+_REMOTE_TYPES = ("nfs", "cifs", "smb", "fuse", "9p", "afs", "ceph", "glusterfs", "lustre")
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """Who says in LOCK that it owns the store; all None when nobody does."""
+
+    pid: int | None = None
+    host: str | None = None
+    epoch: int | None = None
+    endpoint: str | None = None
+
+
+class Ownership:
+    """The right to append to the WAL of one store, until `release` or the end of the process."""
+
+    def __init__(self, files: Files, root: Path, lock: Lock) -> None:
+        self.root = root
+        self._files, self._lock = files, lock
+        self._identity = files.identity(root)
+
+    @property
+    def is_held(self) -> bool:
+        return self._lock.fd >= 0
+
+    def require_held(self) -> None:
+        """Refuse to go on without the lock.
+
+        Raises:
+            ClosedError: It was released, or this is a forked child.
+        """
+        if not self.is_held:
+            raise ClosedError(f"{self.root} is not owned by this process (closed, or forked)")
+
+    def announce(self, *, epoch: int, endpoint: str | None = None) -> None:
+        """Tell others in LOCK who owns the store, and where to join it."""
+        self.require_held()
+        self._write(Holder(os.getpid(), platform.node(), epoch, endpoint))
+
+    def release(self) -> None:
+        """Give the store up; a second time does nothing."""
+        if self.is_held:
+            try:
+                self._write(Holder())
+            finally:
+                self._lock.release()
+                _registry.remove(self._identity)
+
+    def _write(self, holder: Holder) -> None:
+        data = msgspec.json.encode(holder).ljust(LOCK_BYTES - 1) + b"\n"
+        require(len(data) == LOCK_BYTES, "LOCK is too long")
+        file = self._files.open(self.root / "LOCK")
+        try:
+            file.pwrite(data, 0)  # in place: a new file would not be the locked one
+        finally:
+            file.close()
+
+
+class _Registry:
+    """The stores that this process owns or is about to own."""
+
+    def __init__(self) -> None:
+        self.mutex = threading.Lock()
+        self._owned: set[tuple[int, int]] = set()
+
+    def add(self, identity: tuple[int, int]) -> bool:
+        with self.mutex:
+            is_new = identity not in self._owned
+            self._owned.add(identity)
+            return is_new
+
+    def remove(self, identity: tuple[int, int]) -> None:
+        with self.mutex:
+            self._owned.discard(identity)
+
+
+_registry = _Registry()
+
+
+# The child owns nothing; and another thread of the parent may have held the mutex.
+os.register_at_fork(after_in_child=_registry.__init__)
+
+
+def own(files: Files, root: Path, *, force: bool = False) -> Ownership:
+    """Take the ownership of the store at `root`, an existing directory, without waiting.
+
+    Args:
+        files: The file system.
+        root: The store's directory.
+        force: Trust flock also on a network file system.
+
+    Raises:
+        OwnedError: A process owns it, or another handle of this one.
+        UnavailableError: The file system's locks are not to be trusted, or it refuses.
+    """
+    kind = files.filesystem(root)
+    if kind.startswith(_REMOTE_TYPES) and not force:
+        raise UnavailableError(
+            f"{root} is on {kind}, where locks are not to be trusted: open it with read_only=True"
+            " or keep the store on a local disk"
+        )
+    try:
+        return _own(files, root)
+    except OSError as error:
+        raise UnavailableError(f"cannot own {root}: {error}") from error
+
+
+def _own(files: Files, root: Path) -> Ownership:
+    identity = files.identity(root)
+    if not _registry.add(identity):
+        raise _owned(files, root)
+    try:
+        lock = files.lock(root / "LOCK", create=True)
+        if lock is None:
+            raise _owned(files, root)
+        ownership = Ownership(files, root, lock)
+    except BaseException:
+        _registry.remove(identity)
+        raise
+    try:
+        ownership.announce(epoch=0)
+    except BaseException:
+        ownership.release()
+        raise
+    return ownership
+
+
+def _owned(files: Files, root: Path) -> OwnedError:
+    holder = read_holder(files, root)
+    return OwnedError(root, holder.pid, holder.host, holder.endpoint)
+
+
+def read_holder(files: Files, root: Path) -> Holder:
+    """Return what LOCK says; a hint, it may be of an owner that died."""
+    try:
+        return msgspec.json.decode(files.read(root / "LOCK"), type=Holder)
+    except (OSError, msgspec.MsgspecError):
+        return Holder()
