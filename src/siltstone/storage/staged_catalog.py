@@ -1,0 +1,90 @@
+"""Staged catalog: how Lance is made to commit in private and to read only what is pinned.
+
+    Lance writes   <folder>/_versions/<n>.manifest-<uuid>
+    we move it to  <folder>/_siltstone/<transaction>/<n>.manifest     n in Lance's inverted digits
+    and answer     (version) -> that path, inside this catalog alone
+
+One catalog serves one transaction, or one reader, on one dataset: it knows the versions it was
+given and those staged through it. Two that stage the same version number meet nowhere: Lance's
+name has a uuid in it, ours the transaction. Nothing is synced here; `lance_io` does it before it
+returns the pin. No lock: a catalog is used by one Lance operation at a time.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lance_namespace as ns
+import lance_namespace.errors as ns_errors
+
+from siltstone.storage.files import Files
+
+TABLE_ID = ["pin"]
+PRIVATE_DIRECTORY = "_siltstone"
+
+
+class StagedCatalog(ns.LanceNamespace):
+    """What one transaction sees of one dataset: the pins given, and over them its own.
+
+    `versions` is version -> absolute path of its manifest. `error` is what our side of the last
+    commit raised: Lance wraps it beyond recognition.
+    """
+
+    def __init__(
+        self, folder: Path, files: Files, transaction: str, versions: dict[int, Path]
+    ) -> None:
+        self._folder, self._files, self._transaction = folder, files, transaction
+        self.versions = dict(versions)
+        self.error: BaseException | None = None
+
+    def namespace_id(self) -> str:
+        return f"siltstone:{self._folder}:{self._transaction}"
+
+    def describe_table(self, request: Any) -> ns.DescribeTableResponse:
+        return ns.DescribeTableResponse(location=str(self._folder), managed_versioning=True)
+
+    def declare_table(self, request: Any) -> ns.DeclareTableResponse:
+        return ns.DeclareTableResponse(location=str(self._folder), managed_versioning=True)
+
+    def list_table_versions(self, request: Any) -> ns.ListTableVersionsResponse:
+        wanted = _fields(request)
+        order = sorted(self.versions, reverse=bool(wanted.get("descending")))
+        return ns.ListTableVersionsResponse(
+            versions=[self._version(number) for number in order[: wanted.get("limit")]]
+        )
+
+    def describe_table_version(self, request: Any) -> ns.DescribeTableVersionResponse:
+        number = _fields(request)["version"]
+        if number not in self.versions:
+            raise ns_errors.TableVersionNotFoundError(f"{self._folder} version {number}")
+        return ns.DescribeTableVersionResponse(version=self._version(number))
+
+    def create_table_version(self, request: Any) -> ns.CreateTableVersionResponse:
+        """Take over a manifest that Lance wrote: the moment at which a version is staged."""
+        staged = _fields(request)
+        number = staged["version"]
+        if number in self.versions:
+            raise ns_errors.ConcurrentModificationError(f"{self._folder} version {number} exists")
+        source = Path("/") / staged["manifest_path"]
+        target = self._private(source.name.partition("-")[0])
+        try:
+            self._files.mkdir(target.parent)
+            self._files.rename(source, target)
+        except BaseException as error:
+            self.error = error
+            raise
+        self.versions[number] = target
+        return ns.CreateTableVersionResponse(version=self._version(number))
+
+    def _private(self, name: str) -> Path:
+        return self._folder / PRIVATE_DIRECTORY / self._transaction / name
+
+    def _version(self, number: int) -> ns.TableVersion:
+        return ns.TableVersion(
+            version=number, manifest_path=str(self.versions[number]).removeprefix("/")
+        )
+
+
+def _fields(request: Any) -> dict[str, Any]:
+    return request if isinstance(request, dict) else request.to_dict()

@@ -1,0 +1,181 @@
+"""Tables: what the engine needs of its columnar datasets. `storage.lance_io.LanceTables` is one.
+
+A dataset lies in a folder (relative to the store's root) and is only ever named by a `Pin`: one
+immutable version. Every operation makes a new pin from an old one and shows it to nobody; all that
+a pin names is durable when it is returned. A pin that no record names is inert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from siltstone.formats.inventory import InventoryFile
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from siltstone.formats.manifest import Pin
+
+POSITION = "_position"
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Durable data files that no pin names yet. Pickles; `commit` puts it on any pin that fits.
+
+    `fragments` is opaque. `columns` is (name, id, type) of each column written: the same id under
+    another name, or the same name with another id, is another column and does not fit.
+    """
+
+    rows: int
+    fragments: tuple[str, ...]
+    files: tuple[InventoryFile, ...]
+    columns: tuple[tuple[str, int, str], ...]
+
+
+def join(parts: Sequence[Staged]) -> Staged:
+    """Return several stagings as one; their rows follow each other in the order of `parts`."""
+    return Staged(
+        rows=sum(part.rows for part in parts),
+        fragments=tuple(text for part in parts for text in part.fragments),
+        files=tuple(file for part in parts for file in part.files),
+        columns=tuple(dict.fromkeys(column for part in parts for column in part.columns)),
+    )
+
+
+class PinnedTable(Protocol):
+    """One version of one dataset. Threads may share it; positions are 0, 1, ... in row order."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    @property
+    def rows(self) -> int: ...
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        prefilter: str | pc.Expression | None = None,
+        seqs: tuple[int, int] | None = None,
+        positions: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield rows in row order; close or drop the iterator at any time.
+
+        Args:
+            columns: None is all; an empty list gives batches that have rows and no column.
+            prefilter: A hint: a superset of the matching rows may come, the caller filters again.
+            seqs: `(lo, hi)`: rows with a `_seq` outside (lo, hi] may be left out, in whole files.
+            positions: Add int64 `_position`: the row's position in the whole pin.
+            limit: At most so many rows.
+
+        Raises:
+            CorruptionError: The bytes of a file are not what was written.
+            RequestError: A column or a prefilter that the table does not understand.
+        """
+        ...
+
+    def take(self, positions: np.ndarray, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the rows at `positions`, in that order; a position may come twice."""
+        ...
+
+    def count(self) -> int: ...
+
+
+class Tables(Protocol):
+    """The datasets of one open store; threads may share it.
+
+    Every method that returns a `Pin` may raise:
+        SchemaMismatchError: The rows or columns do not fit the pin.
+        UnavailableError: The file system refuses; no pin came of it.
+    """
+
+    def create(self, folder: str, schema: pa.Schema) -> Pin:
+        """Make an empty dataset."""
+        ...
+
+    def stage(
+        self,
+        folder: str,
+        pin: Pin,
+        batches: Iterable[pa.RecordBatch],
+        *,
+        seqs: tuple[int, int] | None = None,
+    ) -> Staged:
+        """Write rows, columns matched by name; nullable columns may be missing.
+
+        Args:
+            seqs: (lowest, highest) `_seq` of these rows, both inclusive.
+        """
+        ...
+
+    def commit(self, folder: str, pin: Pin, staged: Staged) -> Pin:
+        """Append what `stage` wrote, perhaps on another pin. Never twice on one line of pins."""
+        ...
+
+    def append(
+        self,
+        folder: str,
+        pin: Pin,
+        batches: Iterable[pa.RecordBatch],
+        *,
+        seqs: tuple[int, int] | None = None,
+    ) -> Pin:
+        """`stage`, then `commit`; without a row the pin itself."""
+        ...
+
+    def overwrite(
+        self, folder: str, pin: Pin, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+    ) -> Pin:
+        """Replace all rows and the schema."""
+        ...
+
+    def rewrite(
+        self,
+        folder: str,
+        pin: Pin,
+        *,
+        drop: np.ndarray,
+        batches: Iterable[pa.RecordBatch],
+        compact_below: int = 0,
+        seqs: tuple[int, int] | None = None,
+    ) -> Pin:
+        """Drop the rows at the positions `drop` and append `batches`, in one step.
+
+        Only files that hold a dropped row, or fewer than `compact_below` rows, are written anew;
+        their other rows move, in order, behind the files that stay and before the new rows.
+        """
+        ...
+
+    def alter(
+        self,
+        folder: str,
+        pin: Pin,
+        *,
+        rename: Mapping[str, str],
+        drop: Sequence[str],
+        add: Sequence[pa.Field],
+    ) -> Pin:
+        """Rename, then drop, then add columns (nullable, all null, at the end)."""
+        ...
+
+    def open(self, folder: str, pin: Pin) -> PinnedTable:
+        """Return the version; its manifest is verified here, its data files at their first use."""
+        ...
+
+    def promote(self, folder: str, pins: Sequence[Pin], newest: Pin) -> None:
+        """Show `pins` (with `newest`) and no other pin to readers of the plain path. Idempotent."""
+        ...
+
+    def files(self, folder: str, pin: Pin) -> list[InventoryFile]:
+        """Return every file that the pin needs, its manifest and inventories included."""
+        ...
+
+    def check(self, folder: str, pin: Pin) -> None:
+        """Read every file that the pin needs; CorruptionError names the first that is damaged."""
+        ...
