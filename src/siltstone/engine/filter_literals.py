@@ -142,8 +142,7 @@ def grid(type_: pa.DataType) -> Grid | None:
         return Grid(Fraction(1), 0, (1 << bits) - 1)
     if pa.types.is_decimal(type_):
         bound = 10**type_.precision - 1
-        return Grid(Fraction(1, 10**type_.scale) if type_.scale >= 0
-                    else Fraction(10**-type_.scale), -bound, bound)
+        return Grid(Fraction(10) ** -type_.scale, -bound, bound)
     return _time_grid(type_)
 
 
@@ -175,6 +174,11 @@ def position(literal: Literal, type_: pa.DataType) -> Fraction | None:
     if pa.types.is_timestamp(type_) or pa.types.is_date32(type_):
         return _moment_position(literal, type_)
     return None
+
+
+def is_on_line(literal: Literal, type_: pa.DataType) -> bool:
+    """Say whether `literal` lies somewhere beside the grid of `type_`."""
+    return grid(type_) is not None and position(literal, type_) is not None
 
 
 def _moment_position(literal: Literal, type_: pa.DataType) -> Fraction | None:

@@ -1,0 +1,137 @@
+"""Predicate: a SQL boolean filter, parsed once, that answers the same in every level of a read.
+
+    text ──parse──▶ expression   Arrow: decides, for memtables, runs and base alike
+                 └▶ prefilter    DataFusion SQL for Lance: keeps all that matches, and maybe more
+
+A row matches if the filter is true; null is not true. What is supported: comparisons, AND, OR,
+NOT, IN, BETWEEN, IS [NOT] NULL / TRUE / FALSE, [NOT] LIKE and ILIKE with ESCAPE, + - * / %, CAST
+and ::, DATE, TIMESTAMP and TIME literals, X'...', fields of structs (`a.b`), lower, upper, length,
+abs, coalesce and starts_with. There are no subqueries and no aggregates.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import acero
+
+from siltstone.engine import filter_compile, filter_push
+from siltstone.errors import RequestError
+
+CACHED_PREDICATES_MAX = 256
+
+Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Predicate:
+    """A filter over the user's column names; immutable, picklable, free to share.
+
+    `columns` are the top-level columns it reads.
+    """
+
+    text: str
+    columns: frozenset[str]
+    expression: pc.Expression
+    schema: pa.Schema
+    push: filter_push.Push | None
+
+    @classmethod
+    def parse(cls, text: str, schema: pa.Schema) -> Predicate:
+        """Return the predicate of a SQL boolean expression; parsed ones are kept.
+
+        Raises:
+            RequestError: It does not parse, is not supported, names an unknown column, or its
+                types do not fit.
+        """
+        return _parse(text, schema)
+
+    def mask(self, rows: pa.RecordBatch | pa.Table) -> pa.BooleanArray:
+        """Return for each row whether it matches; there are no nulls in the answer.
+
+        Raises:
+            RequestError: A row's value makes arithmetic overflow or a cast fail.
+        """
+        if not self.columns:  # a constant: a table without columns would lose its number of rows
+            (answer,) = _evaluate(self.expression, _ONE_ROW, self.text).to_pylist()
+            return pa.repeat(pa.scalar(answer is True), rows.num_rows)
+        picked = rows.select(sorted(self.columns))
+        if isinstance(picked, pa.RecordBatch):
+            picked = pa.Table.from_batches([picked])
+        found = _evaluate(self.expression, picked, self.text).fill_null(False)
+        return found.combine_chunks() if found.num_chunks != 1 else found.chunk(0)
+
+    def filter(self, rows: Rows) -> Rows:
+        """Return the rows that match, in their order."""
+        return rows.filter(self.mask(rows))
+
+    def matches(self, row: Mapping[str, object]) -> bool:
+        """Say whether one row of Python values matches; a column that is missing is null."""
+        names = sorted(self.columns)
+        fields = [self.schema.field(name) for name in names]
+        try:
+            arrays = [pa.array([row.get(field.name)], field.type) for field in fields]
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise RequestError(f"a value of the row does not fit its column: {error}") from error
+        if not arrays:
+            return bool(self.mask(_ONE_ROW)[0].as_py())
+        return bool(self.mask(pa.RecordBatch.from_arrays(arrays, names=names))[0].as_py())
+
+    def prefilter(self, names: Mapping[str, str]) -> str | None:
+        """Return a filter for Lance that keeps every row that matches, and maybe more.
+
+        Args:
+            names: Physical names by the user's names. Columns that are absent are not pushed.
+        """
+        return filter_push.render(self.push, names)
+
+
+_ONE_ROW = pa.table({"_": pa.array([None], pa.null())})
+
+
+@functools.lru_cache(maxsize=CACHED_PREDICATES_MAX)
+def _parse(text: str, schema: pa.Schema) -> Predicate:
+    compiled = filter_compile.compile_filter(text, schema)
+    # Arrow binds the kernels to the types here, once, and not on the first row.
+    _evaluate(compiled.expression, schema.empty_table(), text)
+    return Predicate(text, compiled.columns, compiled.expression, schema, compiled.push)
+
+
+def _evaluate(expression: pc.Expression, rows: pa.Table, text: str) -> pa.ChunkedArray:
+    """Project one expression; five times as fast as `Table.filter`, and it keeps the nulls."""
+    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(rows))
+    project = acero.Declaration("project", acero.ProjectNodeOptions([expression], ["answer"]))
+    try:
+        plan = acero.Declaration.from_sequence([source, project])
+        return plan.to_table(use_threads=False).column(0)
+    except pa.ArrowException as error:
+        raise RequestError(f"the filter {text[:200]!r} cannot be evaluated: {error}") from error
+
+
+def pushable(expression: pc.Expression, schema: pa.Schema) -> pc.Expression | None:
+    """Return a foreign Arrow expression if it provably reads no float or nested column, else None.
+
+    Lance may evaluate it then before us. An expression does not tell its columns, so its text is
+    searched for the names: a name in a string constant refuses the push for nothing, no more.
+    """
+    text = str(expression)
+    if "FieldPath" in text:  # a column by its number
+        return None
+    for field in schema:
+        if not filter_push.is_pushable(field.type) and _mentions(text, field.name):
+            return None
+    return expression
+
+
+def _mentions(text: str, name: str) -> bool:
+    if not name:
+        return True
+    before = r"(?<!\w)" if re.match(r"\w", name) else ""
+    after = r"(?!\w)" if re.search(r"\w\Z", name) else ""
+    return re.search(before + re.escape(name) + after, text) is not None
