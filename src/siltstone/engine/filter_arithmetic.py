@@ -20,8 +20,6 @@ from siltstone.engine.filter_literals import Literal
 from siltstone.engine.filter_types import Value, of_scalar
 from siltstone.errors import RequestError
 
-_DIGITS_MAX = 76
-
 
 def binary(operator: str, left: Value, right: Value) -> Value:
     """Return `left operator right`.
@@ -48,35 +46,32 @@ def binary(operator: str, left: Value, right: Value) -> Value:
 
 
 def _decimal(operator: str, left: Value, right: Value) -> Value:
-    one, other = _as_decimal(left), _as_decimal(right)
+    (whole, scale), (other_whole, other_scale) = map(filter_types.digits, (left.type, right.type))
+    one = filter_types.widen(left, pa.decimal256(whole + scale, scale))
+    other = filter_types.widen(right, pa.decimal256(other_whole + other_scale, other_scale))
     if operator == "*":
-        scale = one.type.scale + other.type.scale
-        precision = one.type.precision + other.type.precision + 1
+        precision = whole + scale + other_whole + other_scale + 1
+        scale += other_scale
     else:
-        scale = max(one.type.scale, other.type.scale)
-        whole = max(value.type.precision - value.type.scale for value in (one, other))
-        precision = whole + scale + 1
-    if precision > _DIGITS_MAX:
+        scale = max(scale, other_scale)
+        precision = max(whole, other_whole) + scale + 1
+    if precision > filter_types.DIGITS_MAX:
         raise RequestError(f"{left.type} {operator} {right.type} has more digits than a decimal")
     kernel = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}[operator]
-    return Value(pa.decimal256(precision, scale), kernel(one.expression, other.expression))
-
-
-def _as_decimal(value: Value) -> Value:
-    if pa.types.is_decimal(value.type):
-        type_ = pa.decimal256(value.type.precision, value.type.scale)
-    else:
-        type_ = pa.decimal256(20 if value.type == pa.uint64() else 19, 0)
-    return Value(type_, filter_types.widen(value, type_))
+    return Value(pa.decimal256(precision, scale), kernel(one, other))
 
 
 def _whole(value: Value) -> pc.Expression:
     return filter_types.widen(value, pa.int64())
 
 
+def _number(number: int | None, type_: pa.DataType) -> pc.Expression:
+    return filter_types.constant(pa.scalar(number, type_))
+
+
 def _or_null(divisor: pc.Expression, type_: pa.DataType) -> pc.Expression:
     """Return the divisor, null where it is zero: a filter must not fail on one row's zero."""
-    zero, nothing = pc.scalar(pa.scalar(0, type_)), pc.scalar(pa.scalar(None, type_))
+    zero, nothing = _number(0, type_), _number(None, type_)
     return pc.if_else(divisor == zero, nothing, divisor)
 
 
@@ -95,8 +90,8 @@ def _modulo(left: Value, right: Value) -> Value:
         raise RequestError(f"% needs whole numbers, not {left.type} and {right.type}")
     dividend, divisor = _whole(left), _or_null(_whole(right), pa.int64())
     # x % -1 is 0, but the smallest int64 divided by -1 would overflow.
-    minus_one = divisor == pc.scalar(pa.scalar(-1, pa.int64()))
-    safe = pc.if_else(minus_one, pc.scalar(pa.scalar(1, pa.int64())), divisor)
+    minus_one = divisor == _number(-1, pa.int64())
+    safe = pc.if_else(minus_one, _number(1, pa.int64()), divisor)
     quotient = pc.divide_checked(dividend, safe)
     return Value(pa.int64(), pc.subtract_checked(dividend, pc.multiply_checked(quotient, safe)))
 
@@ -210,8 +205,9 @@ def _cast_value(value: Value, target: pa.DataType) -> Value:
 
 
 def _is_same_clock(source: pa.DataType, target: pa.DataType) -> bool:
-    both = pa.types.is_timestamp(source) and pa.types.is_timestamp(target)
-    return both and bool(source.tz) == bool(target.tz)
+    if pa.types.is_timestamp(source) and pa.types.is_timestamp(target):
+        return bool(source.tz) == bool(target.tz)
+    return False
 
 
 def _has_cast(source: pa.DataType, target: pa.DataType) -> bool:

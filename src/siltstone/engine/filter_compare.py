@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -104,14 +105,14 @@ def _with_literal(operator: Operator, value: Value, literal: Literal) -> Value:
     return _kernel(operator, value, scalar, text)
 
 
-def _kernel(operator: Operator, value: Value, scalar: pa.Scalar, text: str | None) -> Value:
-    found = _KERNELS[operator](value.expression, pc.scalar(scalar))
+def _kernel(operator: Operator, value: Value, scalar: pa.Scalar[Any], text: str | None) -> Value:
+    found = _KERNELS[operator](value.expression, filter_types.constant(scalar))
     if value.column is None or text is None or not filter_push.is_pushable(value.type):
         return boolean(found)
     return boolean(found, filter_push.Atom(value.column, f" {operator} {text}"))
 
 
-def _exact_scalar(value: Value, literal: Literal) -> tuple[pa.Scalar, str | None]:
+def _exact_scalar(value: Value, literal: Literal) -> tuple[pa.Scalar[Any], str | None]:
     """Return a literal beside a type that is no grid, and its pushed text if there is one."""
     type_, held = value.type, literal.value
     if isinstance(held, Decimal) and pa.types.is_floating(type_):
@@ -125,7 +126,7 @@ def _exact_scalar(value: Value, literal: Literal) -> tuple[pa.Scalar, str | None
     raise _mismatch(value, literal)
 
 
-def _float_scalar(held: Decimal, type_: pa.DataType) -> pa.Scalar:
+def _float_scalar(held: Decimal, type_: pa.DataType) -> pa.Scalar[Any]:
     wide = float(held)
     if math.isinf(wide):
         raise RequestError(f"the number {held} in the filter is outside the range of a double")
@@ -172,15 +173,15 @@ def _in_set(value: Value, literals: Sequence[Literal]) -> Value:
     return boolean(answer, filter_push.Implied(push) if has_null else push)
 
 
-def _array(scalars: Sequence[pa.Scalar], type_: pa.DataType) -> pa.Array:
+def _array(scalars: Sequence[pa.Scalar[Any]], type_: pa.DataType) -> pa.Array[Any]:
     if not pa.types.is_temporal(type_):
         return pa.array([scalar.as_py() for scalar in scalars], type_)
     # By their integers: nanoseconds do not survive Python's own types.
-    numbers = pa.array([scalar.value for scalar in scalars], pa.int64())
+    numbers = pa.array([cast("Any", scalar).value for scalar in scalars], pa.int64())
     return numbers.cast(pa.int32()).cast(type_) if type_.bit_width == 32 else numbers.cast(type_)
 
 
-def _member(value: Value, literal: Literal) -> tuple[pa.Scalar, str | None] | None:
+def _member(value: Value, literal: Literal) -> tuple[pa.Scalar[Any], str | None] | None:
     grid = filter_literals.grid(value.type)
     if grid is None:
         return _exact_scalar(value, literal)
@@ -246,7 +247,9 @@ def coalesce(terms: Sequence[Term]) -> Value:
         if common is None:
             raise RequestError(f"coalesce cannot choose between {type_} and {value.type}")
         type_ = common
-    return Value(type_, pc.coalesce(*(filter_types.widen(value, type_) for value in values)))
+    return Value(
+        type_, filter_types.first_valid([filter_types.widen(value, type_) for value in values])
+    )
 
 
 def _is_null_literal(term: Term) -> bool:

@@ -19,8 +19,15 @@ import pyarrow.compute as pc
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
+from sqlglot.expressions.core import Expression
 
-from siltstone.engine import filter_arithmetic, filter_compare, filter_literals, filter_push
+from siltstone.engine import (
+    filter_arithmetic,
+    filter_compare,
+    filter_literals,
+    filter_push,
+    filter_types,
+)
 from siltstone.engine.filter_literals import Literal, Operator
 from siltstone.engine.filter_types import Value, boolean, null, of_scalar
 from siltstone.errors import RequestError
@@ -55,16 +62,16 @@ def compile_filter(text: str, schema: pa.Schema) -> Compiled:
     return Compiled(found.expression, found.push, frozenset(compiler.columns))
 
 
-def _tree(text: str) -> exp.Expression:
+def _tree(text: str) -> Expression:
     try:
-        return cast("exp.Expression", sqlglot.parse_one(text, into=exp.Condition, dialect=_DIALECT))
+        return cast("Expression", sqlglot.parse_one(text, into=exp.Condition, dialect=_DIALECT))
     except SqlglotError as error:
         details = getattr(error, "errors", None)
         reason = str(details[0]["description"] if details else error).split(" for <class")[0]
         raise RequestError(f"the filter {text[:200]!r} does not parse: {reason}") from error
 
 
-def _shown(node: exp.Expression) -> str:
+def _shown(node: Expression) -> str:
     return node.sql(dialect=_DIALECT)[:120]
 
 
@@ -76,7 +83,7 @@ class _Compiler:
         self.columns: set[str] = set()
         self._depth = 0
 
-    def term(self, node: exp.Expression) -> Term:
+    def term(self, node: Expression) -> Term:
         """Compile any supported node."""
         builder, arguments = _BUILDERS.get(type(node), (None, frozenset[str]()))
         given = {name for name, value in node.args.items() if value} - _HARMLESS
@@ -89,19 +96,19 @@ class _Compiler:
         self._depth -= 1
         return _negated(cast("Value", found)) if node.args.get("negate") else found
 
-    def value(self, node: exp.Expression) -> Value:
+    def value(self, node: Expression) -> Value:
         """Compile a node; a literal takes its own type."""
         found = self.term(node)
         return of_scalar(filter_literals.own_scalar(found)) if isinstance(found, Literal) else found
 
-    def truth(self, node: exp.Expression) -> Value:
+    def truth(self, node: Expression) -> Value:
         """Compile a node that must be boolean."""
         found = self.value(node)
         if not pa.types.is_boolean(found.type):
             raise RequestError(f"{_shown(node)} is {found.type}, where a boolean is needed")
         return found
 
-    def text(self, node: exp.Expression) -> str:
+    def text(self, node: Expression) -> str:
         """Compile a node that must be a string literal."""
         found = self.term(node)
         if not isinstance(found, Literal) or found.kind != "string":
@@ -110,13 +117,13 @@ class _Compiler:
 
     # Names and literals
 
-    def column(self, node: exp.Expression) -> Value:
+    def column(self, node: Expression) -> Value:
         path = [part.name for part in cast("exp.Column", node).parts]
         if isinstance(node.this, exp.Star):
             raise RequestError("* is not supported in a filter")
         return self._path(path)
 
-    def dot(self, node: exp.Expression) -> Value:
+    def dot(self, node: Expression) -> Value:
         parts = cast("exp.Dot", node).parts
         if not all(isinstance(part, exp.Identifier) for part in parts):
             raise RequestError(f"{_shown(node)} is not supported in a filter")
@@ -141,32 +148,32 @@ class _Compiler:
         column = name if len(path) == 1 else None
         return Value(type_, found, filter_compare.push_truth(type_, column), column)
 
-    def literal(self, node: exp.Expression) -> Literal:
+    def literal(self, node: Expression) -> Literal:
         if cast("exp.Literal", node).is_string:
             return Literal("string", node.this)
         return filter_literals.number(node.this)
 
-    def raw_string(self, node: exp.Expression) -> Literal:
+    def raw_string(self, node: Expression) -> Literal:
         return Literal("string", node.this)
 
-    def hex_string(self, node: exp.Expression) -> Literal:
+    def hex_string(self, node: Expression) -> Literal:
         try:
             return Literal("bytes", bytes.fromhex(node.this))
         except ValueError as error:
             raise RequestError(f"X'{node.this[:40]}' is not made of pairs of hex digits") from error
 
-    def boolean_literal(self, node: exp.Expression) -> Literal:
+    def boolean_literal(self, node: Expression) -> Literal:
         return Literal("bool", bool(node.this))
 
-    def null_literal(self, node: exp.Expression) -> Literal:
+    def null_literal(self, node: Expression) -> Literal:
         del node
         return Literal("null", None)
 
     # Logic
 
-    def connective(self, node: exp.Expression) -> Value:
+    def connective(self, node: Expression) -> Value:
         kind = type(node)
-        parts: list[exp.Expression] = []
+        parts: list[Expression] = []
         while type(node) is kind:  # a chain leans to the left, as deep as it is long
             parts.append(node.expression)
             node = node.this
@@ -179,13 +186,13 @@ class _Compiler:
         found = filter_compare.balanced(pc.or_kleene, [v.expression for v in values])
         return boolean(found, filter_push.AnyOf(pushes))
 
-    def negation(self, node: exp.Expression) -> Value:
+    def negation(self, node: Expression) -> Value:
         return _negated(self.truth(node.this))
 
-    def parentheses(self, node: exp.Expression) -> Term:
+    def parentheses(self, node: Expression) -> Term:
         return self.term(node.this)
 
-    def is_(self, node: exp.Expression) -> Value:
+    def is_(self, node: Expression) -> Value:
         if isinstance(node.expression, exp.Null):
             return filter_compare.is_null(self.value(node.this))
         if not isinstance(node.expression, exp.Boolean):
@@ -193,29 +200,29 @@ class _Compiler:
         found = self.truth(node.this)
         if not node.expression.this:
             found = _negated(found)
-        answer = pc.coalesce(found.expression, pc.scalar(False))
+        answer = filter_types.first_valid([found.expression, pc.scalar(False)])
         return boolean(answer, filter_push.Implied(found.push))
 
     # Comparisons
 
-    def comparison(self, node: exp.Expression) -> Value:
+    def comparison(self, node: Expression) -> Value:
         operator = _OPERATORS[type(node)]
         return filter_compare.compare(operator, self.term(node.this), self.term(node.expression))
 
-    def between(self, node: exp.Expression) -> Value:
+    def between(self, node: Expression) -> Value:
         term = self.term(node.this)
         low = filter_compare.compare(">=", term, self.term(node.args["low"]))
         high = filter_compare.compare("<=", term, self.term(node.args["high"]))
         found = pc.and_kleene(low.expression, high.expression)
         return boolean(found, filter_push.All((low.push, high.push)))
 
-    def membership(self, node: exp.Expression) -> Value:
+    def membership(self, node: Expression) -> Value:
         choices = [self.term(choice) for choice in node.expressions]
         if not choices:
             raise RequestError(f"{_shown(node)} has nothing to choose from")
         return filter_compare.membership(self.term(node.this), choices)
 
-    def like(self, node: exp.Expression, escape: str = "\\") -> Value:
+    def like(self, node: Expression, escape: str = "\\") -> Value:
         pattern = self.term(node.expression)
         subject = self.value(node.this)
         if isinstance(pattern, Literal) and pattern.kind == "null":
@@ -223,7 +230,7 @@ class _Compiler:
         is_blind = isinstance(node, exp.ILike)
         return filter_compare.like(subject, self.text(node.expression), escape, is_blind=is_blind)
 
-    def escape(self, node: exp.Expression) -> Value:
+    def escape(self, node: Expression) -> Value:
         escape = self.text(node.expression)
         inside = node.this
         if not isinstance(inside, exp.Like | exp.ILike) or len(escape) > 1:
@@ -233,28 +240,28 @@ class _Compiler:
 
     # Arithmetic, casts, functions
 
-    def arithmetic(self, node: exp.Expression) -> Value:
+    def arithmetic(self, node: Expression) -> Value:
         operator = _ARITHMETIC[type(node)]
         return filter_arithmetic.binary(
             operator, self.value(node.this), self.value(node.expression)
         )
 
-    def minus(self, node: exp.Expression) -> Term:
+    def minus(self, node: Expression) -> Term:
         found = self.term(node.this)
         if isinstance(found, Literal):
             return filter_arithmetic.negative_literal(found)
         return filter_arithmetic.negative(found)
 
-    def cast(self, node: exp.Expression) -> Term:
+    def cast(self, node: Expression) -> Term:
         return filter_arithmetic.cast(self.term(node.this), cast("exp.DataType", node.args["to"]))
 
-    def function(self, node: exp.Expression) -> Value:
+    def function(self, node: Expression) -> Value:
         return filter_arithmetic.function(type(node).__name__, self.value(node.this))
 
-    def coalesce(self, node: exp.Expression) -> Value:
+    def coalesce(self, node: Expression) -> Value:
         return filter_compare.coalesce([self.term(part) for part in [node.this, *node.expressions]])
 
-    def starts_with(self, node: exp.Expression) -> Value:
+    def starts_with(self, node: Expression) -> Value:
         return filter_compare.starts_with(self.value(node.this), self.text(node.expression))
 
 
@@ -262,7 +269,7 @@ def _negated(value: Value) -> Value:
     return boolean(pc.invert(value.expression), filter_push.Negated(value.push))
 
 
-_OPERATORS: dict[type[exp.Expression], Operator] = {
+_OPERATORS: dict[type[Expression], Operator] = {
     exp.EQ: "=",
     exp.NEQ: "!=",
     exp.LT: "<",
@@ -270,7 +277,7 @@ _OPERATORS: dict[type[exp.Expression], Operator] = {
     exp.GT: ">",
     exp.GTE: ">=",
 }
-_ARITHMETIC: dict[type[exp.Expression], str] = {
+_ARITHMETIC: dict[type[Expression], str] = {
     exp.Add: "+",
     exp.Sub: "-",
     exp.Mul: "*",
@@ -279,11 +286,11 @@ _ARITHMETIC: dict[type[exp.Expression], str] = {
 }
 # `typed` and `safe` say how the dialect divides; `filter_arithmetic` does it the same way.
 _HARMLESS = frozenset({"negate", "_type", "typed", "safe"})
-_Builder = Callable[[_Compiler, exp.Expression], Term]
+_Builder = Callable[[_Compiler, Expression], Term]
 _ONE = frozenset({"this"})
 _TWO = frozenset({"this", "expression"})
 
-_BUILDERS: dict[type[exp.Expression], tuple[_Builder, frozenset[str]]] = {
+_BUILDERS: dict[type[Expression], tuple[_Builder, frozenset[str]]] = {
     exp.Column: (_Compiler.column, frozenset({"this", "table", "db", "catalog"})),
     exp.Dot: (_Compiler.dot, _TWO),
     exp.Literal: (_Compiler.literal, frozenset({"this", "is_string"})),

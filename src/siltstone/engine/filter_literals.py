@@ -13,11 +13,12 @@ A timestamp literal without an offset is UTC beside a column with a time zone.
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import re
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any, cast
 from typing import Literal as Choice
 
 import pyarrow as pa
@@ -37,7 +38,7 @@ _MOMENT = re.compile(
     r"(?:[ T](\d{1,2}):(\d{2})(?::(\d{2})(\.\d{1,12})?)?\s*(Z|z|[+-]\d{2}(?::?\d{2})?)?)?\s*"
 )
 _TIME = re.compile(r"\s*(\d{1,2}):(\d{2})(?::(\d{2})(\.\d{1,12})?)?\s*")
-_EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
+_EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def moment(text: str) -> Moment:
     if found is None:
         raise RequestError(f"{text!r} is not a date or timestamp like '2026-01-31 10:00:00'")
     try:
-        day = datetime.date(*(int(part) for part in found.groups()[:3])).toordinal() - _EPOCH_DAY
+        day = dt.date(*(int(part) for part in found.groups()[:3])).toordinal() - _EPOCH_DAY
         clock = _clock(*found.groups()[3:7])
         offset = _offset_seconds(found.group(8))
     except ValueError as error:
@@ -116,7 +117,7 @@ def _clock(
 ) -> Fraction:
     if hour is None:
         return Fraction(0)
-    plain = datetime.time(int(hour), int(minute or 0), int(second or 0))
+    plain = dt.time(int(hour), int(minute or 0), int(second or 0))
     whole = plain.hour * 3600 + plain.minute * 60 + plain.second
     return whole + (Fraction(fraction) if fraction else Fraction(0))
 
@@ -166,11 +167,11 @@ def position(literal: Literal, type_: pa.DataType) -> Fraction | None:
     """
     if literal.kind in NUMBER_KINDS:
         is_number = pa.types.is_integer(type_) or pa.types.is_decimal(type_)
-        return Fraction(literal.value) if is_number else None  # type: ignore[arg-type]
+        return Fraction(cast("Decimal", literal.value)) if is_number else None
     if pa.types.is_time(type_):
         if literal.kind == "string":
             return time_of_day(str(literal.value))
-        return literal.value if literal.kind == "time" else None  # type: ignore[return-value]
+        return cast("Fraction", literal.value) if literal.kind == "time" else None
     if pa.types.is_timestamp(type_) or pa.types.is_date32(type_):
         return _moment_position(literal, type_)
     return None
@@ -212,7 +213,7 @@ def place(operator: Operator, at: Fraction, grid_: Grid) -> tuple[Operator, int]
     return operator, n
 
 
-def scalar(n: int, type_: pa.DataType) -> pa.Scalar:
+def scalar(n: int, type_: pa.DataType) -> pa.Scalar[Any]:
     """Return the n-th value of the grid of `type_`."""
     if pa.types.is_decimal(type_):
         return pa.scalar(_decimal(n, type_.scale), type_)
@@ -229,7 +230,7 @@ def decimal_text(n: int, scale: int) -> str:
     return format(_decimal(n, scale), "f")
 
 
-def own_scalar(literal: Literal) -> pa.Scalar:
+def own_scalar(literal: Literal) -> pa.Scalar[Any]:
     """Return a literal that has nothing beside it to take a type from, in its own type.
 
     Raises:
@@ -240,13 +241,17 @@ def own_scalar(literal: Literal) -> pa.Scalar:
         return _own_number(literal.kind, value)
     if isinstance(value, Moment):
         whole = int(value.seconds * 1_000_000)
-        return pa.scalar(whole, pa.timestamp("us", "UTC" if value.has_offset else None))
+        return pa.scalar(
+            whole, pa.timestamp("us", tz="UTC") if value.has_offset else pa.timestamp("us")
+        )
     if isinstance(value, Fraction):
         return pa.scalar(int(value * 1_000_000), pa.time64("us"))
-    return pa.scalar(value) if value is not None else pa.scalar(None, pa.bool_())
+    if value is None:
+        return pa.scalar(None, pa.bool_())
+    return pa.scalar(cast("Any", value))
 
 
-def _own_number(kind: Kind, value: Decimal) -> pa.Scalar:
+def _own_number(kind: Kind, value: Decimal) -> pa.Scalar[Any]:
     if kind == "float":
         return pa.scalar(float(value), pa.float64())
     if kind == "integer":

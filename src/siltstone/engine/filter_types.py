@@ -11,14 +11,16 @@ number beyond 2**53 meets a float as the nearest float64.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone.engine.filter_push import Push
 
-_DIGITS_MAX = 76
+DIGITS_MAX = 76
 _INT64_DIGITS = 19
 _UINT64_DIGITS = 20
 _UNIT_ORDER = ("s", "ms", "us", "ns")
@@ -42,12 +44,20 @@ def boolean(expression: pc.Expression, push: Push | None = None) -> Value:
     return Value(pa.bool_(), expression, push)
 
 
-def of_scalar(scalar: pa.Scalar) -> Value:
-    return Value(scalar.type, pc.scalar(scalar))
+def of_scalar(scalar: pa.Scalar[Any]) -> Value:
+    return Value(scalar.type, constant(scalar))
+
+
+def constant(scalar: pa.Scalar[Any]) -> pc.Expression:
+    return pc.scalar(cast("Any", scalar))
+
+
+def first_valid(parts: Sequence[pc.Expression]) -> pc.Expression:
+    return cast("pc.Expression", pc.coalesce(*cast("Sequence[Any]", parts)))
 
 
 def null() -> pc.Expression:
-    return pc.scalar(pa.scalar(None, pa.bool_()))
+    return constant(pa.scalar(None, pa.bool_()))
 
 
 def constant_where_valid(value: Value, answer: bool) -> pc.Expression:
@@ -92,13 +102,13 @@ def _common_number(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     has_decimal = pa.types.is_decimal(left) or pa.types.is_decimal(right)
     if not has_decimal and pa.uint64() not in (left, right):
         return pa.int64()
-    (left_whole, left_scale), (right_whole, right_scale) = _digits(left), _digits(right)
+    (left_whole, left_scale), (right_whole, right_scale) = digits(left), digits(right)
     scale = max(left_scale, right_scale)
-    digits = max(left_whole, right_whole) + scale
-    return pa.decimal256(digits, scale) if digits <= _DIGITS_MAX else None
+    precision = max(left_whole, right_whole) + scale
+    return pa.decimal256(precision, scale) if precision <= DIGITS_MAX else None
 
 
-def _digits(type_: pa.DataType) -> tuple[int, int]:
+def digits(type_: pa.DataType) -> tuple[int, int]:
     """Return how many digits a type has before and after the point."""
     if pa.types.is_decimal(type_):
         return type_.precision - type_.scale, type_.scale
@@ -110,7 +120,7 @@ def _common_time(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
         if bool(left.tz) != bool(right.tz):
             return None
         unit = max(left.unit, right.unit, key=_UNIT_ORDER.index)
-        return pa.timestamp(unit, "UTC" if left.tz else None)
+        return pa.timestamp(unit, tz="UTC") if left.tz else pa.timestamp(unit)
     for one, other in ((left, right), (right, left)):
         if pa.types.is_date32(one) and pa.types.is_timestamp(other) and not other.tz:
             return other

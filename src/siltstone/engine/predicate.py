@@ -15,7 +15,7 @@ import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -64,8 +64,9 @@ class Predicate:
         picked = rows.select(sorted(self.columns))
         if isinstance(picked, pa.RecordBatch):
             picked = pa.Table.from_batches([picked])
-        found = _evaluate(self.expression, picked, self.text).fill_null(False)
-        return found.combine_chunks() if found.num_chunks != 1 else found.chunk(0)
+        found = _evaluate(self.expression, picked, self.text).fill_null(_FALSE)
+        one = found.chunk(0) if found.num_chunks == 1 else found.combine_chunks()
+        return cast("pa.BooleanArray", one)
 
     def filter(self, rows: Rows) -> Rows:
         """Return the rows that match, in their order."""
@@ -92,6 +93,7 @@ class Predicate:
         return filter_push.render(self.push, names)
 
 
+_FALSE = pa.scalar(False)
 _ONE_ROW = pa.table({"_": pa.array([None], pa.null())})
 
 
@@ -103,7 +105,7 @@ def _parse(text: str, schema: pa.Schema) -> Predicate:
     return Predicate(text, compiled.columns, compiled.expression, schema, compiled.push)
 
 
-def _evaluate(expression: pc.Expression, rows: pa.Table, text: str) -> pa.ChunkedArray:
+def _evaluate(expression: pc.Expression, rows: pa.Table, text: str) -> pa.ChunkedArray[Any]:
     """Project one expression; five times as fast as `Table.filter`, and it keeps the nulls."""
     source = acero.Declaration("table_source", acero.TableSourceNodeOptions(rows))
     project = acero.Declaration("project", acero.ProjectNodeOptions([expression], ["answer"]))
