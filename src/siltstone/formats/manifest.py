@@ -1,4 +1,4 @@
-"""Manifest record: the immutable value that names everything live in a store.
+r"""Manifest record: the immutable value that names everything live in a store.
 
     line 1   "siltstone-manifest <format> <check>\n"
     body     JSON, UTF-8: the fields of `Record`
@@ -38,7 +38,7 @@ class Pin(msgspec.Struct, frozen=True):
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column: its id never changes and is never reused; its name may. `type`: `formats.schema`."""
+    """A column: its id never changes or comes again, its name may. `type`: `formats.schema`."""
 
     id: int
     name: str
@@ -108,7 +108,7 @@ class App(msgspec.Struct, frozen=True):
 
 
 class Catalog(msgspec.Struct, frozen=True):
-    """Everything that frames define, as of one seq: tables, tags, token apps; and the next free id."""
+    """Everything that frames define, as of one seq, and the next free id."""
 
     tables: tuple[Table, ...] = ()
     tags: tuple[Tag, ...] = ()

@@ -1,4 +1,4 @@
-"""Manifest store: the chain of records on disk, and who may build on it or delete from it.
+r"""Manifest store: the chain of records on disk, and who may build on it or delete from it.
 
     manifest/00000000000000000042.json   one record, created whole (link) and never changed
     manifest/FLOOR                       "siltstone-floor 1 <number> <check>\\n"
@@ -9,8 +9,9 @@
                  └── newest ◀────┴────────────────────────┘
 
 A record's writer token is fresh for each attempt, so a lost acknowledgement is resolved by reading
-the record back. Records below FLOOR are gone or islands: only who asks by number sees them. A
-lease is a shared flock on the record's file: no clock, no write, it ends with its process.
+the record back; when its sync failed, the next record says the same again, and its sync counts.
+Records below FLOOR are gone or islands: only who asks by number sees them. A lease is a shared
+flock on the record's file: no clock, no write, it ends with its process.
 No lock in memory: any thread may use a store, and any number of processes may.
 """
 
@@ -23,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import msgspec
 import xxhash
@@ -53,7 +55,7 @@ class Lease:
     def release(self) -> None:
         self.lock.release()
 
-    def __enter__(self) -> Lease:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -185,18 +187,18 @@ class ManifestStore:
             UnavailableError: The file system refused. The change may be published all the same,
                 not known to be durable: read the newest record before anything is made of it.
         """
-        is_ours = False
         for _ in range(attempts):
             changed = change(base)
-            if changed is base:
-                if not is_ours:
+            try:
+                if changed is base:
                     self.sync()
-                return base
-            record = self._stamp(changed, base)
-            if self._create(record):
-                return record
-            base, is_ours = self.newest(), False
-            self.sync()
+                    return base
+                published = self._attempt(self._stamp(changed, base))
+                if published is not None:
+                    return published
+                base = self._synced_newest()
+            except OSError as error:
+                raise UnavailableError(f"cannot publish after {base.number}: {error}") from error
         raise BusyError(f"{self.folder}: {attempts} publishes lost their race; try again")
 
     def _stamp(self, changed: Record, base: Record) -> Record:
@@ -212,28 +214,50 @@ class ManifestStore:
             require(after >= before, f"record {record.number}: {name} {before} -> {after}")
         return record
 
-    def _create(self, record: Record) -> bool:
-        """Create a record; False when its number was taken, or dead."""
+    def _attempt(self, record: Record) -> Record | None:
+        """Create a record; return the one that holds its change, None when the race is lost."""
+        is_sure = True
         try:
-            is_made = self._make(record)
-        except OSError as error:
-            raise UnavailableError(f"cannot publish record {record.number}: {error}") from error
+            is_made = self._files.create_if_absent(
+                self.path(record.number), manifest.encode(record)
+            )
+        except OSError:
+            if not self._is_ours(record):
+                raise
+            is_made, is_sure = True, False
         if not is_made:
-            return False
-        if self.floor() <= record.number:
-            return True
-        # The number was vacuumed while we slept: what stands above it does not know our record.
-        self._files.unlink(self.path(record.number))
-        return False
+            if not self._is_ours(record):
+                return None
+            self.sync()  # it was made, and only the answer was lost
+        if self._is_dead(record):
+            return None
+        return record if is_sure else self._say_again(record)
 
-    def _make(self, record: Record) -> bool:
-        path, data = self.path(record.number), manifest.encode(record)
-        if self._files.create_if_absent(path, data):
-            return True
-        if not self._is_ours(record):
-            return False
-        self.sync()  # it was made, and only the answer was lost
-        return True
+    def _is_dead(self, record: Record) -> bool:
+        """Unlink a record of ours that FLOOR had passed while we slept, and say so.
+
+        Its number had been vacuumed; what stands above it does not know it.
+        """
+        is_dead = self.floor() > record.number
+        if is_dead:
+            self._files.unlink(self.path(record.number))
+        return is_dead
+
+    def _say_again(self, record: Record) -> Record:
+        """Make durable what a visible record of ours says whose sync failed.
+
+        A second sync of the same name may lie; the next record is a new name, and whole.
+        """
+        again = self._stamp(record, record)
+        is_made = self._files.create_if_absent(self.path(again.number), manifest.encode(again))
+        if is_made and not self._is_dead(again):
+            return again
+        return self._synced_newest()  # others built on our record: theirs holds the change
+
+    def _synced_newest(self) -> Record:
+        newest = self.newest()
+        self.sync()
+        return newest
 
     def _is_ours(self, record: Record) -> bool:
         try:
@@ -333,18 +357,20 @@ def initialise(
     """
     store = ManifestStore(files, root, now_us=now_us, new_token=new_token)
     try:
-        if not _is_new(files, root):
-            return store.newest()
-        files.mkdir(root)
-        files.mkdir(store.folder)
-        first = Record(
-            store_id=new_token(), number=1, epoch=0, writer=new_token(), time_us=now_us()
-        )
-        files.create_if_absent(store.path(1), manifest.encode(first))
+        if _is_new(files, root):
+            files.mkdir(root)
+            files.mkdir(store.folder)
+            first = Record(
+                store_id=new_token(), number=1, epoch=0, writer=new_token(), time_us=now_us()
+            )
+            files.create_if_absent(store.path(1), manifest.encode(first))
+        newest = store.newest()
+        store.sync()  # whoever made the record may have died before its sync
+    except (NotADirectoryError, FileExistsError) as error:
+        raise RequestError(f"{root} cannot be a directory: {error.strerror}") from error
     except OSError as error:
         raise UnavailableError(f"cannot make a store in {root}: {error}") from error
-    store.sync()
-    return store.newest()
+    return newest
 
 
 def _is_new(files: Files, root: Path) -> bool:

@@ -11,6 +11,7 @@ Lock: `_Registry.mutex`, for the registry alone.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import threading
@@ -65,7 +66,8 @@ class Ownership:
         """Give the store up; a second time does nothing."""
         if self.is_held:
             try:
-                self._write(Holder())
+                with contextlib.suppress(OSError):  # LOCK is a hint; the flock is what counts
+                    self._write(Holder())
             finally:
                 self._lock.release()
                 _registry.remove(self._identity)
@@ -133,20 +135,20 @@ def _own(files: Files, root: Path) -> Ownership:
     identity = files.identity(root)
     if not _registry.add(identity):
         raise _owned(files, root)
+    lock = None
     try:
         lock = files.lock(root / "LOCK", create=True)
-        if lock is None:
-            raise _owned(files, root)
-        ownership = Ownership(files, root, lock)
+        if lock is not None:
+            ownership = Ownership(files, root, lock)
+            ownership.announce(epoch=0)
+            return ownership
     except BaseException:
+        if lock is not None:
+            lock.release()
         _registry.remove(identity)
         raise
-    try:
-        ownership.announce(epoch=0)
-    except BaseException:
-        ownership.release()
-        raise
-    return ownership
+    _registry.remove(identity)
+    raise _owned(files, root)
 
 
 def _owned(files: Files, root: Path) -> OwnedError:
