@@ -307,6 +307,8 @@ class RealFile:
         return data
 
     def sync(self) -> None:
+        if self._fd < 0:  # else a ValueError, that nobody expects of a file
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         os.fdatasync(self._fd)
 
     def size(self) -> int:
@@ -449,7 +451,7 @@ class RealFiles:
         return path.with_name(f".{path.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
 
     def filesystem(self, path: Path) -> str:
-        return _mount_type(path.resolve(), Path("/proc/self/mountinfo").read_text())
+        return mount_type(path.resolve(), Path("/proc/self/mountinfo").read_text())
 
 
 def _fsync(path: Path, flags: int) -> None:
@@ -460,7 +462,7 @@ def _fsync(path: Path, flags: int) -> None:
         os.close(fd)
 
 
-def _mount_type(path: Path, mountinfo: str) -> str:
+def mount_type(path: Path, mountinfo: str) -> str:
     """Return the type of the mount that `path` (resolved) is under: the longest, then the last.
 
     A line of mountinfo(5): `36 35 98:0 /root /mount/point rw ... - type source options`.

@@ -1,7 +1,7 @@
 r"""Manifest store: the chain of records on disk, and who may build on it or delete from it.
 
     manifest/00000000000000000042.json   one record, created whole (link) and never changed
-    manifest/FLOOR                       "siltstone-floor 1 <number> <check>\\n"
+    manifest/FLOOR                       "siltstone-floor 1 <number> <check>\n"
     manifest/FLOOR.lock                  flock'd while FLOOR is moved, so that it only rises
 
     publish   change(base) ─▶ create n+1 if absent ─▶ read FLOOR ─▶ done

@@ -1,0 +1,114 @@
+"""The real file system: what only the kernel can show."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from siltstone.storage.files import RealFiles, mount_type
+
+FULL_DISK = """
+import errno, resource, signal, sys
+from pathlib import Path
+from siltstone.storage.files import RealFiles
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+files, path = RealFiles(), Path(sys.argv[1])
+for write in (
+    lambda f: f.pwrite(bytes(600), 500),
+    lambda f: f.pwritev([b"a" * 300, b"b" * 300], 500),
+):
+    file = files.open(path, create=True)
+    try:
+        write(file)
+    except OSError as error:
+        print(errno.errorcode[error.errno], file.size())
+    file.close()
+try:
+    files.create_if_absent(path.with_name("whole"), bytes(2000))
+except OSError as error:
+    print(errno.errorcode[error.errno], files.list(path.parent))
+"""
+
+
+def test_a_short_write_goes_on_until_the_system_says_why(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path / "f")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["EFBIG 1000", "EFBIG 1000", "EFBIG ['f']"]
+
+
+def test_a_forked_child_does_not_keep_its_parents_lock(tmp_path: Path):
+    files = RealFiles()
+    lock = files.lock(tmp_path / "LOCK", create=True)
+    assert lock is not None
+    told, tell = os.pipe()
+    wait, end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(end)
+        os.write(tell, b"closed" if lock.fd == -1 else b"held")
+        os.read(wait, 1)  # lives until the parent closes its end
+        os._exit(0)
+    os.close(wait)
+    assert os.read(told, 10) == b"closed"
+    assert files.lock(tmp_path / "LOCK") is None, "the child released the parent's lock"
+    lock.release()
+    again = files.lock(tmp_path / "LOCK")
+    assert again is not None, "the child still holds it"
+    again.release()
+    os.close(end)
+    os.waitpid(child, 0)
+    os.close(told)
+    os.close(tell)
+
+
+def test_a_lock_ends_with_its_process(tmp_path: Path):
+    code = (
+        "import sys, pathlib; from siltstone.storage.files import RealFiles\n"
+        "lock = RealFiles().lock(pathlib.Path(sys.argv[1]), create=True)\n"
+        "print(lock is not None, flush=True); sys.stdin.read()"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "LOCK")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "True\n"
+        assert RealFiles().lock(tmp_path / "LOCK") is None
+        child.kill()
+        child.wait()
+    lock = RealFiles().lock(tmp_path / "LOCK")
+    assert lock is not None
+    lock.release()
+
+
+MOUNTS = """\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+30 22 0:26 / /mnt/nas rw - nfs4 server:/export rw
+31 22 0:27 / /mnt/with\\040space rw - fuse.sshfs host: rw
+32 22 0:28 / /work rw - tmpfs tmpfs rw
+33 22 0:29 / /work rw master:1 - cifs //host/share rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/home/x", "ext4"),
+        ("/mnt/nas/shop", "nfs4"),
+        ("/mnt/nasty", "ext4"),
+        ("/mnt/with space/shop", "fuse.sshfs"),
+        ("/work/shop", "cifs"),
+    ],
+)
+def test_a_path_is_on_the_nearest_and_latest_mount(path, kind):
+    assert mount_type(Path(path), MOUNTS) == kind
