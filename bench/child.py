@@ -1,0 +1,56 @@
+"""Child: the processes that a workload kills or weighs.
+
+python -m bench.child fill PEER PATH ROWS           writes, says "acknowledged", waits to be killed
+python -m bench.child memory PATH BUDGET BYTES      writes BYTES of rows, prints its peak memory
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from bench import data
+from bench.peer import find
+
+_BATCH_ROWS = 1_000
+
+
+def _fill(name: str, path: str, rows: str) -> None:
+    store = find(name)(Path(path), keep_log=True)
+    wanted = int(rows)
+    for start in range(0, wanted, _BATCH_ROWS):
+        ids = np.arange(start, min(start + _BATCH_ROWS, wanted), dtype=np.int64)
+        store.upsert_batch(data.accounts(ids, start + 1))
+    print("acknowledged", flush=True)
+    time.sleep(600)  # the parent kills us; not for ever, should it have died
+
+
+def _peak_bytes() -> int:
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _memory(path: str, budget: str, wanted: str) -> None:
+    from bench.peers.siltstone import Siltstone
+
+    limits = {"memory_bytes_max": int(budget), "memtable_bytes_max": int(budget) // 4}
+    store = Siltstone(Path(path), **limits)
+    stream = data.batches(1_000_000, 10_000, 1)
+    store.upsert_batch(next(stream))
+    before, written, begin = _peak_bytes(), 0, time.perf_counter()
+    while written < int(wanted):
+        rows = next(stream)
+        store.upsert_batch(rows)
+        written += rows.nbytes
+    seconds = time.perf_counter() - begin
+    answer = {"before": before, "peak": _peak_bytes(), "written": written, "seconds": seconds}
+    store.close()
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    {"fill": _fill, "memory": _memory}[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,90 @@
+"""Targets: what siltstone promises of its speed, and whether a run kept it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bench.results import Results
+
+Question = Callable[[Results], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`value` must reach `bound`, or stay at or below it for a ceiling."""
+
+    name: str
+    bound: float
+    value: Question
+    is_ceiling: bool = False
+
+    def is_met(self, results: Results) -> bool | None:
+        """Tell whether it is met; None where it was not measured."""
+        found = self.value(results)
+        if found is None:
+            return None
+        return found <= self.bound if self.is_ceiling else found >= self.bound
+
+
+def _against(workload: str, metric: str, *peers: str) -> Question:
+    """Ask for ours / the best of `peers`; without peers, of all durable ones."""
+    return lambda r: r.ratio(workload, metric, list(peers) or r.peers(durable=True))
+
+
+def _plain(workload: str, metric: str) -> Question:
+    return lambda r: r.value(workload, metric)
+
+
+def _worst(workload: str, metric: str) -> Question:
+    return lambda r: r.worst(workload, metric)
+
+
+def _lesser(workload: str, *metrics: str) -> Question:
+    """Ask for the smallest of several medians: a promise about both is about the worse one."""
+
+    def question(results: Results) -> float | None:
+        found = [results.value(workload, metric) for metric in metrics]
+        known = [value for value in found if value is not None]
+        return min(known) if known else None
+
+    return question
+
+
+def _overlaid(columns: str) -> Question:
+    """Ask for our overlaid scan as a share of a raw clean scan of the same columns."""
+
+    def question(results: Results) -> float | None:
+        ours = results.value("W5", f"overlaid {columns}")
+        raw = results.value("W5", f"clean {columns}", "lance")
+        return ours / raw if ours and raw else None
+
+    return question
+
+
+ALL = (
+    Target("W1, 1 thread: x SQLite", 1.0, _against("W1", "1 threads", "sqlite")),
+    Target("W1, 8 threads: x best durable peer", 3.0, _against("W1", "8 threads")),
+    Target("W1, 64 threads: x best durable peer", 4.0, _against("W1", "64 threads")),
+    Target("W2, 1,000 rows: x best durable peer", 2.5, _against("W2", "1,000 rows")),
+    Target("W2, 100,000 rows: x best durable peer", 2.5, _against("W2", "100,000 rows")),
+    Target("W3, 8 threads: x best durable peer", 3.0, _against("W3", "8 threads")),
+    Target("W3, hot: retries per commit", 2.0, _plain("W3", "8 threads hot retries/tx"), True),
+    Target("W3: money lost or made", 0.0, _worst("W3", "drift"), True),
+    Target("W4, recent: reads/s", 80_000, _plain("W4", "recent")),
+    Target("W4, cold: reads/s", 1_500, _plain("W4", "cold")),
+    Target("W5, clean narrow: x raw Lance", 0.9, _against("W5", "clean narrow", "lance")),
+    Target("W5, clean all: x raw Lance", 0.9, _against("W5", "clean all columns", "lance")),
+    Target("W5, overlaid narrow, warm: x raw Lance", 0.6, _overlaid("narrow")),
+    Target("W5, overlaid all: x raw Lance", 0.9, _overlaid("all columns")),
+    Target("W6: x raw Lance, both synced", 0.8, _against("W6", "load", "lance")),
+    Target("W7: kept of both", 0.6, _lesser("W7", "scans/s kept", "rows/s kept")),
+    Target(
+        "W8: x best peer's time",
+        1.0,
+        lambda r: r.ratio("W8", "seconds", r.peers(), less_is_more=True),
+        is_ceiling=True,
+    ),
+    Target("W9: kept of both", 0.85, _lesser("W9", "commits kept", "reads kept")),
+    Target("W9: longest stall, ms", 20.0, _worst("W9", "longest commit ms"), True),
+)

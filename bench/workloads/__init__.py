@@ -1,0 +1,26 @@
+"""Workloads: one module for each question; the order here is the order of a run."""
+
+from bench.workload import Workload
+from bench.workloads.batches import Batches
+from bench.workloads.interference import Interference
+from bench.workloads.loads import Loads
+from bench.workloads.memory import Memory
+from bench.workloads.mixed import Mixed
+from bench.workloads.point_reads import PointReads
+from bench.workloads.recovery import Recovery
+from bench.workloads.scans import Scans
+from bench.workloads.transfers import Transfers
+from bench.workloads.upserts import Upserts
+
+ALL: tuple[Workload, ...] = (
+    Upserts(),
+    Batches(),
+    Transfers(),
+    PointReads(),
+    Scans(),
+    Loads(),
+    Mixed(),
+    Recovery(),
+    Interference(),
+    Memory(),
+)
