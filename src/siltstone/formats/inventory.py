@@ -65,9 +65,7 @@ def encode(inventory: Inventory) -> bytes:
     schema = _COLUMNS.with_metadata(
         {_FORMAT_KEY: b"%d" % INVENTORY_FORMAT, _BELOW_KEY: json.dumps(inventory.below).encode()}
     )
-    rows = [
-        [getattr(file, name) for file in inventory.files] for name in _COLUMNS.names
-    ]
+    rows = [[getattr(file, name) for file in inventory.files] for name in _COLUMNS.names]
     arrays = [pa.array(r, field.type) for r, field in zip(rows, schema, strict=True)]
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:

@@ -19,9 +19,9 @@ import lance_namespace as ns
 import lance_namespace.errors as ns_errors
 
 from siltstone.storage.files import Files
+from siltstone.storage.tables import PRIVATE_DIRECTORY
 
 TABLE_ID = ["pin"]
-PRIVATE_DIRECTORY = "_siltstone"
 
 
 class StagedCatalog(ns.LanceNamespace):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from siltstone.formats.manifest import Pin
 
 POSITION = "_position"
+PRIVATE_DIRECTORY = "_siltstone"
 
 
 @dataclass(frozen=True, slots=True)

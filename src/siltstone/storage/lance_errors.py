@@ -1,0 +1,78 @@
+"""Lance errors: the one place that says which of ours an error of Lance is.
+
+Lance raises plain OSError with a Rust text for nearly everything, ValueError for a wrong request,
+and a panic of its decoders as a BaseException that no `except Exception` sees.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from siltstone.errors import (
+    CorruptionError,
+    InvariantError,
+    RequestError,
+    SchemaMismatchError,
+    SiltstoneError,
+    UnavailableError,
+)
+
+_NO_SPACE_TEXTS = ("No space left on device", "os error 28", "Disk quota exceeded", "os error 122")
+_REFUSED_TEXTS = (
+    "Permission denied", "os error 13", "Read-only file system", "os error 30",
+    "Too many open files", "os error 24", "Input/output error", "os error 5)",
+)  # fmt: skip
+_UNFIT_TEXTS = ("Schema error", "Append with different schema", "Not supported", "not implemented")
+_UNFIT_TEXTS += ("contains null", "non-nullable", "declared as non-null")
+
+
+def is_panic(error: BaseException) -> bool:
+    """Tell whether `error` is a panic of Rust code (pyo3 gives the class no importable name)."""
+    return type(error).__name__ == "PanicException"
+
+
+def classify(error: BaseException, folder: Path, *, is_reading: bool) -> SiltstoneError:
+    """Return what an error of Lance over the dataset in `folder` is in our tree."""
+    text = str(error)
+    if isinstance(error, SiltstoneError):
+        return error
+    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or _has(text, _NO_SPACE_TEXTS):
+        return UnavailableError(f"{folder}: no space left; free some, then try again")
+    if _has(text, _REFUSED_TEXTS):
+        return UnavailableError(f"{folder}: the file system refuses: {text}")
+    if is_reading:
+        return _classify_read(error, folder, text)
+    if isinstance(error, (ValueError, TypeError, NotImplementedError)) or _has(text, _UNFIT_TEXTS):
+        return SchemaMismatchError(f"{folder}: Lance cannot store these rows: {text}")
+    if is_panic(error):
+        return InvariantError(f"{folder}: Lance panicked while it wrote: {text}")
+    return UnavailableError(f"{folder}: the write failed: {text}")
+
+
+@contextmanager
+def translated(folder: Path, *, is_reading: bool) -> Iterator[None]:
+    """Run calls of Lance; what they raise comes out as an error of ours."""
+    try:
+        yield
+    except SiltstoneError:
+        raise
+    except Exception as error:
+        raise classify(error, folder, is_reading=is_reading) from error
+    except BaseException as error:
+        if is_panic(error):
+            raise classify(error, folder, is_reading=is_reading) from error
+        raise
+
+
+def _classify_read(error: BaseException, folder: Path, text: str) -> SiltstoneError:
+    # "Invalid user input" is how a filter or a column that is not there comes out of a scan.
+    if isinstance(error, (TypeError, KeyError)) or "Invalid user input" in text:
+        return RequestError(f"{folder}: {text}")
+    return CorruptionError(folder, None, f"Lance cannot read it: {text}")
+
+
+def _has(text: str, parts: tuple[str, ...]) -> bool:
+    return any(part in text for part in parts)

@@ -1,0 +1,483 @@
+"""Lance I/O: datasets on pylance, every version private until it is promoted.
+
+    <folder>/data/*.lance                          data files; no name is ever used twice
+    <folder>/_transactions/<n>-<uuid>.txn          Lance's account of a commit
+    <folder>/_siltstone/<transaction>/<n>.manifest what a pin names
+    <folder>/_versions/                            Lance writes here first; promoted links
+
+    write files ─▶ sync them, their directories ─▶ Lance commit ─▶ sync manifest, txn file,
+    directories ─▶ inventory (synced) ─▶ pin
+
+Lance syncs nothing itself (0 calls under strace), so the order above is ours. A crash anywhere
+leaves files that no pin names. Lance's "latest version" is never asked for: an all-zero newest
+manifest opens as an empty table. Lance is imported at the first use, by this module alone.
+LANCE_IO_THREADS must not be set (1 hangs). `_lock` guards the table of open handles; it is never
+held over I/O.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from siltstone.errors import CorruptionError, RequestError, SchemaMismatchError
+from siltstone.formats.inventory import InventoryFile
+from siltstone.formats.manifest import Pin
+from siltstone.storage import lance_write, promotion
+from siltstone.storage.inventories import Inventories, describe
+from siltstone.storage.inventories import check as check_file
+from siltstone.storage.lance_errors import translated
+from siltstone.storage.lance_pinned import LancePinned
+from siltstone.storage.tables import Staged
+from siltstone.units import require
+
+if TYPE_CHECKING:
+    from siltstone.storage.files import Files
+    from siltstone.storage.staged_catalog import StagedCatalog
+
+_OPEN_MAX = 64
+_DATA, _TRANSACTIONS = "data", "_transactions"
+
+
+def _token() -> str:
+    return uuid.uuid4().hex
+
+
+class LanceTables:
+    """See `tables.Tables`. One per open store; threads may share it.
+
+    Args:
+        verify: "first_use": a data file is checked before this process first reads it;
+            "scrub": only by `check`.
+        token: Gives names that were never used before.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        files: Files,
+        *,
+        verify: str = "first_use",
+        token: Callable[[], str] = _token,
+    ) -> None:
+        if verify not in ("first_use", "scrub"):
+            raise RequestError(f'verify is {verify!r}; choose "first_use" or "scrub"')
+        self._root, self._files, self._token = root.absolute(), files, token
+        self._verifies = verify == "first_use"
+        self._inventories = Inventories(self._root, files, token)
+        self._lock = threading.Lock()
+        self._open: OrderedDict[str, LancePinned] = OrderedDict()
+
+    def create(self, folder: str, schema: pa.Schema) -> Pin:
+        """See `tables.Tables.create`. Stable row ids on, Lance's own clean-up off."""
+        where = self._root / folder
+        for name in ("", _DATA, _TRANSACTIONS, "_versions"):
+            self._files.mkdir(where / name)
+        catalog = self._catalog(folder, {})
+        with _writing(where, catalog):
+            dataset = _lance().write_dataset(
+                schema.empty_table(),
+                namespace_client=catalog,
+                table_id=_table_id(),
+                mode="create",
+                enable_stable_row_ids=True,
+            )
+        return self._seal(folder, "", catalog, dataset, (), rows=0)
+
+    def stage(
+        self,
+        folder: str,
+        pin: Pin,
+        batches: Iterable[pa.RecordBatch],
+        *,
+        seqs: tuple[int, int] | None = None,
+    ) -> Staged:
+        """See `tables.Tables.stage`."""
+        dataset = self._handle(folder, pin)
+        found = lance_write.peeked(batches)
+        if found is None:
+            return Staged(0, (), (), ())
+        schema = lance_write.narrowed(dataset.schema, found[0].names)
+        fragments = self._write(folder, dataset, schema, found[1])
+        lance_write.check_field_ids(fragments, dataset.lance_schema, schema.names)
+        columns = lance_write.columns_of(dataset.lance_schema, schema)
+        return self._staged(folder, fragments, columns, seqs)
+
+    def commit(self, folder: str, pin: Pin, staged: Staged) -> Pin:
+        """See `tables.Tables.commit`."""
+        if not staged.rows:
+            return pin
+        dataset = self._handle(folder, pin)
+        _refuse_unfit(staged, lance_write.columns_of(dataset.lance_schema, dataset.schema))
+        operation = _lance().LanceOperation.Append(_fragments(staged))
+        return self._commit(folder, pin, operation, staged.files, rows=pin.rows + staged.rows)
+
+    def append(
+        self,
+        folder: str,
+        pin: Pin,
+        batches: Iterable[pa.RecordBatch],
+        *,
+        seqs: tuple[int, int] | None = None,
+    ) -> Pin:
+        """See `tables.Tables.append`."""
+        return self.commit(folder, pin, self.stage(folder, pin, batches, seqs=seqs))
+
+    def overwrite(
+        self, folder: str, pin: Pin, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+    ) -> Pin:
+        """See `tables.Tables.overwrite`. Field ids start anew: nothing staged before fits then."""
+        dataset = self._handle(folder, pin)
+        found = lance_write.peeked(batches)
+        staged = Staged(0, (), (), ())
+        if found is not None:
+            lance_write.narrowed(schema, found[0].names)
+            fragments = self._write(folder, dataset, schema, found[1], mode="overwrite")
+            fresh = _lance().LanceSchema.from_pyarrow(schema)
+            lance_write.check_field_ids(fragments, fresh, schema.names)
+            staged = self._staged(folder, fragments, (), None)
+        operation = _lance().LanceOperation.Overwrite(schema, _fragments(staged))
+        return self._commit(folder, pin, operation, staged.files, rows=staged.rows)
+
+    def rewrite(
+        self,
+        folder: str,
+        pin: Pin,
+        *,
+        drop: np.ndarray,
+        batches: Iterable[pa.RecordBatch],
+        compact_below: int = 0,
+        seqs: tuple[int, int] | None = None,
+    ) -> Pin:
+        """See `tables.Tables.rewrite`. Inputs are verified; no deletion file is written.
+
+        The inputs are those of `pin` itself, in the same call: a hand-made Rewrite of fragments
+        that were planned on another pin would bring deleted rows back.
+        """
+        table = self._table(folder, pin)
+        dropped = np.unique(np.asarray(drop, dtype=np.int64))
+        require(
+            not len(dropped) or 0 <= dropped[0] <= dropped[-1] < pin.rows,
+            f"positions to drop lie outside the {pin.rows} rows of {pin.path}",
+        )
+        found = lance_write.peeked(batches)
+        touched = _touched(table, dropped, compact_below, has_more=found is not None)
+        if found is None and not touched:
+            return pin
+        added = found[1] if found is not None else iter(())
+        staged = self._rewritten(folder, table, touched, dropped, added, seqs)
+        operation = _lance().LanceOperation.Update(
+            removed_fragment_ids=[table.parts[index].number for index in touched],
+            new_fragments=_fragments(staged),
+        )
+        gone = sum(table.parts[index].rows for index in touched)
+        return self._commit(
+            folder, pin, operation, staged.files, rows=pin.rows - gone + staged.rows
+        )
+
+    def alter(
+        self,
+        folder: str,
+        pin: Pin,
+        *,
+        rename: Mapping[str, str],
+        drop: Sequence[str],
+        add: Sequence[pa.Field],
+    ) -> Pin:
+        """See `tables.Tables.alter`. No data file is written: Lance alters the manifest only."""
+        where = self._root / folder
+        _refuse_alter(self._handle(folder, pin).schema, rename, drop, add)
+        catalog = self._catalog(folder, {pin.version: self._root / pin.path})
+        with _writing(where, catalog):
+            dataset = _open_newest_of(catalog)
+            if rename:
+                dataset.alter_columns(*({"path": o, "name": n} for o, n in rename.items()))
+            if drop:
+                dataset = _open_newest_of(catalog)
+                dataset.drop_columns(list(drop))
+            if add:
+                dataset = _open_newest_of(catalog)
+                dataset.add_columns(list(add))
+            dataset = _open_newest_of(catalog)
+        if dataset.version == pin.version:
+            return pin
+        return self._seal(folder, pin.inventory, catalog, dataset, (), rows=pin.rows)
+
+    def open(self, folder: str, pin: Pin) -> LancePinned:
+        """See `tables.Tables.open`. The newest `_OPEN_MAX` handles are kept."""
+        with self._lock:
+            if pin.path in self._open:
+                self._open.move_to_end(pin.path)
+                return self._open[pin.path]
+        table = self._table(folder, pin)
+        with self._lock:
+            self._open[pin.path] = table
+            if len(self._open) > _OPEN_MAX:
+                self._open.popitem(last=False)
+        return table
+
+    def promote(self, folder: str, pins: Sequence[Pin], newest: Pin) -> None:
+        """See `tables.Tables.promote`."""
+        where = self._root / folder
+        wanted = {pin.version: self._root / pin.path for pin in (*pins, newest)}
+        promotion.link(self._files, where, wanted, newest.version)
+        with translated(where, is_reading=False):
+            dataset = _lance().dataset(str(where), version=newest.version)
+            tags = {n: int(t["version"]) for n, t in dataset.tags.list().items()}
+            stale, missing = promotion.tag_changes(tags, set(wanted), newest.version)
+            for name in stale:
+                dataset.tags.delete(name)
+            for name, version in missing:
+                dataset.tags.create(name, version)
+        promotion.sync_tags(self._files, where)
+        foreign = {v for n, v in tags.items() if not n.startswith(promotion.TAG_PREFIX)}
+        promotion.unlink_stale(self._files, where, set(wanted) | foreign, newest.version)
+
+    def files(self, folder: str, pin: Pin) -> list[InventoryFile]:
+        """See `tables.Tables.files`."""
+        table = self._table(folder, pin)
+        top = next(iter(self._inventories.chain(pin.inventory).values()))
+        notes = [f for f in top.files if f"/{_TRANSACTIONS}/" in f.path]
+        manifest = InventoryFile(pin.path, pin.size, pin.xxh3)
+        inventories = self._inventories.own_files(pin.inventory)
+        return [*table.inventory().values(), *notes, manifest, *inventories]
+
+    def check(self, folder: str, pin: Pin) -> None:
+        """See `tables.Tables.check`."""
+        for file in self.files(folder, pin):
+            check_file(self._files, self._root, file)
+
+    def _handle(self, folder: str, pin: Pin) -> Any:
+        return self.open(folder, pin).dataset
+
+    def _table(self, folder: str, pin: Pin) -> LancePinned:
+        where, path = self._root / folder, self._root / pin.path
+        check_file(self._files, self._root, InventoryFile(pin.path, pin.size, pin.xxh3))
+        catalog = self._catalog(folder, {pin.version: path})
+        with translated(where, is_reading=True):
+            dataset = _open_newest_of(catalog)
+            if dataset.version != pin.version:
+                raise CorruptionError(path, None, f"holds version {dataset.version}")
+            return LancePinned(
+                dataset,
+                folder=folder,
+                root=self._root,
+                pin=pin,
+                live=lambda paths: self._inventories.live(pin.inventory, paths),
+                verify=self._inventories.verify if self._verifies else _trust,
+            )
+
+    def _catalog(self, folder: str, versions: dict[int, Path]) -> StagedCatalog:
+        catalog = importlib.import_module("siltstone.storage.staged_catalog").StagedCatalog
+        return catalog(self._root / folder, self._files, self._token(), versions)
+
+    def _write(
+        self,
+        folder: str,
+        dataset: Any,
+        schema: pa.Schema,
+        batches: Iterable[pa.RecordBatch],
+        mode: str = "append",
+    ) -> list[Any]:
+        where, feed = self._root / folder, lance_write.Feed(batches, schema)
+        try:
+            with translated(where, is_reading=False):
+                write = importlib.import_module("lance.fragment").write_fragments
+                return write(feed.reader(), dataset, mode=mode)
+        except Exception:
+            if feed.error is not None:
+                raise feed.error from None  # what the caller's own iterator raised
+            raise
+
+    def _staged(
+        self,
+        folder: str,
+        fragments: Sequence[Any],
+        columns: tuple[lance_write.Column, ...],
+        seqs: tuple[int, int] | None,
+    ) -> Staged:
+        with translated(self._root / folder, is_reading=False):
+            names = [f"{folder}/{_DATA}/{file.path}" for f in fragments for file in f.files]
+            files = self._inventories.seal(names, seqs)
+            self._files.sync_dir(self._root / folder / _DATA)
+        return Staged(
+            sum(fragment.num_rows for fragment in fragments),
+            tuple(json.dumps(fragment.to_json()) for fragment in fragments),
+            tuple(files),
+            columns,
+        )
+
+    def _rewritten(
+        self,
+        folder: str,
+        table: LancePinned,
+        touched: Sequence[int],
+        dropped: np.ndarray,
+        added: Iterator[pa.RecordBatch],
+        seqs: tuple[int, int] | None,
+    ) -> Staged:
+        """Stage what is left of the fragments `touched` and then the rows `added`."""
+        first = next(added, None)
+        span = _span(table, touched, seqs, has_more=first is not None)
+        more = added if first is None else chain([first], added)
+        rows = table.surviving(touched, dropped)
+        found = lance_write.peeked(chain(rows, more))
+        if found is None:
+            return Staged(0, (), (), ())
+        fragments = self._write(folder, table.dataset, table.schema, found[1])
+        lance_write.check_field_ids(fragments, table.dataset.lance_schema, table.schema.names)
+        return self._staged(folder, fragments, (), span)
+
+    def _commit(
+        self, folder: str, pin: Pin, operation: Any, added: Iterable[InventoryFile], *, rows: int
+    ) -> Pin:
+        where = self._root / folder
+        catalog = self._catalog(folder, {pin.version: self._root / pin.path})
+        with _writing(where, catalog):
+            dataset = _lance().LanceDataset.commit(
+                str(where),
+                operation,
+                read_version=pin.version,
+                max_retries=0,
+                namespace_client=catalog,
+                table_id=_table_id(),
+                namespace_client_managed_versioning=True,
+            )
+        return self._seal(folder, pin.inventory, catalog, dataset, added, rows=rows)
+
+    def _seal(
+        self,
+        folder: str,
+        below: str,
+        catalog: StagedCatalog,
+        dataset: Any,
+        added: Iterable[InventoryFile],
+        *,
+        rows: int,
+    ) -> Pin:
+        """Make a staged version durable and name it.
+
+        A data file that a commit adds is already synced; Lance's commit itself wrote the manifest
+        and the account of the transaction.
+        """
+        where, version = self._root / folder, dataset.version
+        path = catalog.versions[version]
+        with translated(where, is_reading=False):
+            note = dataset.read_transaction(version)
+            names = [f"{file.path}" for f in dataset.get_fragments() for file in f.metadata.files]
+            require(dataset.count_rows() == rows, f"{path} holds other than {rows} rows")
+            txn = f"{folder}/{_TRANSACTIONS}/{note.read_version}-{note.uuid}.txn"
+            notes = self._inventories.seal([txn], None)
+            self._files.sync_dir(where / _TRANSACTIONS)
+            self._files.sync_file(path)
+            self._files.sync_dir(path.parent)
+            live = [txn, *(f"{folder}/{_DATA}/{name}" for name in names)]
+            inventory = self._inventories.add(below, [*notes, *added], live)
+            name = str(path.relative_to(self._root))
+            manifest = describe(self._files, self._root, name)
+        return Pin(version, name, manifest.size, manifest.xxh3, rows, inventory)
+
+
+def warm_up() -> None:
+    """Import Lance and make it plan a first scan (0.3 s and more), ahead of the first commit."""
+    dataset = _lance().write_dataset(pa.table({"warm": [1]}), "memory://siltstone-warm-up")
+    dataset.to_table()
+
+
+def _lance() -> Any:
+    return importlib.import_module("lance")
+
+
+def _table_id() -> list[str]:
+    return importlib.import_module("siltstone.storage.staged_catalog").TABLE_ID
+
+
+def _open_newest_of(catalog: StagedCatalog) -> Any:
+    """Open the newest version that `catalog` knows: the one pinned, or staged through it since."""
+    return _lance().dataset(namespace_client=catalog, table_id=_table_id())
+
+
+@contextmanager
+def _writing(where: Path, catalog: StagedCatalog) -> Iterator[None]:
+    """Run a Lance commit; what our catalog raised inside comes out, not Lance's wrapping of it."""
+    with translated(where, is_reading=False):
+        try:
+            yield
+        except Exception as error:
+            if catalog.error is not None:
+                raise catalog.error from error
+            raise
+
+
+def _trust(_files: Iterable[InventoryFile]) -> None:
+    """Check nothing: with verify="scrub" the bytes are left to `check`."""
+
+
+def _fragments(staged: Staged) -> list[Any]:
+    metadata = _lance().FragmentMetadata
+    return [metadata.from_json(text) for text in staged.fragments]
+
+
+def _touched(
+    table: LancePinned, dropped: np.ndarray, compact_below: int, *, has_more: bool
+) -> list[int]:
+    """Return the fragments to write anew: those that lose a row, and the small ones.
+
+    One small fragment with nothing to join it stays: writing it anew would change nothing.
+    """
+    losing = set(table.fragments_of(dropped).tolist())
+    small = {index for index, part in enumerate(table.parts) if part.rows < compact_below}
+    touched = losing | small
+    return sorted(touched) if losing or has_more or len(touched) > 1 else []
+
+
+def _span(
+    table: LancePinned, touched: Sequence[int], seqs: tuple[int, int] | None, *, has_more: bool
+) -> tuple[int, int] | None:
+    """Return (lowest, highest) seq of what a rewrite writes; None where a part does not say."""
+    files = [table.inventory()[path] for index in touched for path in table.parts[index].paths]
+    ranges = [(file.min_seq, file.max_seq) for file in files]
+    if has_more:
+        ranges.append(seqs if seqs is not None else (None, None))
+    known = [(low, high) for low, high in ranges if low is not None and high is not None]
+    if not known or len(known) < len(ranges):
+        return None
+    return min(low for low, _ in known), max(high for _, high in known)
+
+
+def _refuse_unfit(staged: Staged, columns: Iterable[lance_write.Column]) -> None:
+    strange = sorted(set(staged.columns) - set(columns))
+    if strange:
+        raise SchemaMismatchError(
+            f"the staged columns {strange} are not columns of this version; stage the rows again"
+        )
+
+
+def _refuse_alter(
+    schema: pa.Schema, rename: Mapping[str, str], drop: Sequence[str], add: Sequence[pa.Field]
+) -> None:
+    """Refuse an alter that Lance would refuse half-way, or carry out on another column."""
+    names = list(schema.names)
+    for old, new in rename.items():
+        if old not in names or new in names:
+            raise SchemaMismatchError(f"cannot rename {old!r} to {new!r} in {names}")
+        names[names.index(old)] = new
+    unknown = sorted(set(drop) - set(names))
+    left = [name for name in names if name not in set(drop)]
+    final = left + [field.name for field in add]
+    if unknown or not left or len(set(final)) < len(final):
+        raise SchemaMismatchError(f"cannot drop {list(drop)} and reach {final} from {names}")
+    forced = [field.name for field in add if not field.nullable]
+    if forced:
+        raise SchemaMismatchError(f"columns {forced} are new and must be nullable")

@@ -1,0 +1,240 @@
+"""Pinned table: reads of one version of one Lance dataset, through a handle opened at its pin.
+
+    position of a row     = rows of the fragments before its own + its offset in that fragment
+    Lance's row address   = fragment id << 32 | offset
+
+So positions and addresses are one addition apart, because no fragment has a deletion file: we
+never write one (scans over them are slow), and a pin that names one is refused.
+No lock: nothing changes after construction but memos, and those only from absent to present.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from siltstone.errors import CorruptionError, RequestError, SchemaMismatchError
+from siltstone.formats.inventory import InventoryFile
+from siltstone.storage.lance_errors import translated
+from siltstone.storage.tables import POSITION
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+    from siltstone.formats.manifest import Pin
+
+_ADDRESS = "_rowaddr"
+_OFFSET_BITS = 32
+_POSITION_FIELD = pa.field(POSITION, pa.int64(), nullable=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A fragment: `start` is the position of its first row, `paths` its data files."""
+
+    number: int
+    start: int
+    rows: int
+    paths: tuple[str, ...]
+
+
+class LancePinned:
+    """See `tables.PinnedTable`.
+
+    Args:
+        dataset: A Lance handle opened at the pin.
+        live: Gives the inventory's word on data files, paths relative to the store's root.
+        verify: Checks files that this process has not checked yet.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        folder: str,
+        root: Path,
+        pin: Pin,
+        live: Callable[[Iterable[str]], dict[str, InventoryFile]],
+        verify: Callable[[Iterable[InventoryFile]], None],
+    ) -> None:
+        self.dataset, self.pin = dataset, pin
+        self.schema: pa.Schema = dataset.schema
+        self._folder, self._where = folder, root / folder
+        self._live, self._verify = live, verify
+        self.fragments: list[Any] = dataset.get_fragments()
+        self.parts = self._parts()
+        self.rows = pin.rows
+        if sum(part.rows for part in self.parts) != pin.rows:
+            raise CorruptionError(
+                root / pin.path,
+                None,
+                f"the manifest has {sum(p.rows for p in self.parts)} rows, the pin {pin.rows}",
+            )
+        self._verified: set[int] = set()
+
+    def count(self) -> int:
+        return self.rows
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        prefilter: str | pc.Expression | None = None,
+        seqs: tuple[int, int] | None = None,
+        positions: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """See `tables.PinnedTable.scan`; wrong columns are refused here, not at the first batch."""
+        self._know(columns)
+        wanted = range(len(self.parts)) if seqs is None else self._within(*seqs)
+        self._check(wanted)
+        options: dict[str, Any] = {"scan_in_order": True, "with_row_address": positions}
+        if columns is not None:
+            options["columns"] = list(columns)
+        if prefilter is not None:
+            options["filter"] = prefilter
+        if limit is not None:
+            options["limit"] = limit
+        if len(wanted) < len(self.parts):
+            options["fragments"] = [self.fragments[index] for index in wanted]
+        with translated(self._where, is_reading=True):
+            scanner = self.dataset.scanner(**options)
+        if not wanted:
+            return iter(())
+        batches = self._stream(scanner)
+        return self._positioned(batches) if positions else batches
+
+    def take(self, positions: np.ndarray, columns: Sequence[str] | None = None) -> pa.Table:
+        """See `tables.PinnedTable.take`."""
+        wanted = np.asarray(positions, dtype=np.int64)
+        if len(wanted) and not 0 <= wanted.min() <= wanted.max() < self.rows:
+            raise RequestError(f"positions {wanted.min()}..{wanted.max()} of {self.rows} rows")
+        self._know(columns)
+        names = self.schema.names if columns is None else list(columns)
+        if not names:
+            return pa.table({"_": pa.nulls(len(wanted))}).select([])
+        if not len(wanted):
+            return pa.schema([self.schema.field(name) for name in names]).empty_table()
+        self._check(self.fragments_of(wanted))
+        # Lance is asked in ascending order, each row once: it reads every page once.
+        unique, back = np.unique(wanted, return_inverse=True)
+        with translated(self._where, is_reading=True):
+            table = self.dataset.take(unique, columns=names)
+        ascending = len(unique) == len(wanted) and bool((unique == wanted).all())
+        return table if ascending else table.take(pa.array(back))
+
+    def fragments_of(self, positions: np.ndarray) -> np.ndarray:
+        """Return the indexes, into `parts`, of the fragments that hold these rows; ascending."""
+        return np.unique(np.searchsorted(self._starts, positions, side="right") - 1)
+
+    def surviving(self, parts: Iterable[int], dropped: np.ndarray) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of some fragments, whole columns, but those at `dropped` (ascending)."""
+        for index in parts:
+            part = self.parts[index]
+            self._check([index])
+            with translated(self._where, is_reading=True):
+                scanner = self.dataset.scanner(
+                    fragments=[self.fragments[index]], scan_in_order=True
+                )
+            start = part.start
+            for batch in self._stream(scanner):
+                low, high = np.searchsorted(dropped, [start, start + batch.num_rows])
+                keep = np.ones(batch.num_rows, dtype=bool)
+                keep[dropped[low:high] - start] = False
+                start += batch.num_rows
+                yield batch if low == high else batch.filter(pa.array(keep))
+            if start != part.start + part.rows:
+                raise CorruptionError(self._where, None, f"fragment {part.number} lacks rows")
+
+    def inventory(self) -> dict[str, InventoryFile]:
+        """Return path -> file for every data file of the pin."""
+        return self._files
+
+    @cached_property
+    def _files(self) -> dict[str, InventoryFile]:
+        return self._live(path for part in self.parts for path in part.paths)
+
+    @cached_property
+    def _starts(self) -> np.ndarray:
+        return np.array([part.start for part in self.parts], dtype=np.int64)
+
+    @cached_property
+    def _shift(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return fragment ids, ascending, and what to add to the offsets in each."""
+        numbers = np.array([part.number for part in self.parts], dtype=np.int64)
+        order = np.argsort(numbers)
+        return numbers[order], self._starts[order]
+
+    def _parts(self) -> tuple[Part, ...]:
+        parts, start = [], 0
+        for fragment in self.fragments:
+            metadata = fragment.metadata
+            if metadata.deletion_file is not None or metadata.overlays:
+                raise CorruptionError(
+                    self._where, None, f"fragment {metadata.id} has deletions: not written by us"
+                )
+            paths = tuple(f"{self._folder}/data/{file.path}" for file in metadata.files)
+            parts.append(Part(metadata.id, start, metadata.physical_rows, paths))
+            start += metadata.physical_rows
+        return tuple(parts)
+
+    def _know(self, columns: Sequence[str] | None) -> None:
+        unknown = sorted(set(columns or ()) - set(self.schema.names))
+        if unknown:
+            raise SchemaMismatchError(f"no column {unknown} in {self.schema.names}")
+
+    def _within(self, low: int, high: int) -> list[int]:
+        """Return the fragments that may hold a row with low < _seq <= high."""
+
+        def may_hold(part: Part) -> bool:
+            files = [self._files[path] for path in part.paths]
+            return not any(
+                file.min_seq is not None
+                and file.max_seq is not None
+                and (file.max_seq <= low or file.min_seq > high)
+                for file in files
+            )
+
+        return [index for index, part in enumerate(self.parts) if may_hold(part)]
+
+    def _check(self, wanted: Iterable[int]) -> None:
+        fresh = [int(index) for index in wanted if index not in self._verified]
+        if fresh:
+            paths = [path for index in fresh for path in self.parts[index].paths]
+            self._verify(self._files[path] for path in paths)
+            self._verified.update(fresh)
+
+    def _stream(self, scanner: Any) -> Iterator[pa.RecordBatch]:
+        with translated(self._where, is_reading=True):
+            reader = scanner.to_reader()
+        try:
+            while True:
+                with translated(self._where, is_reading=True):
+                    batch = next(reader, None)
+                if batch is None:
+                    return
+                yield batch
+        finally:
+            reader.close()
+
+    def _positioned(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            at = batch.schema.get_field_index(_ADDRESS)
+            address = batch.column(at).to_numpy(zero_copy_only=False).view(np.int64)
+            position = pa.array(self._position(address))
+            yield batch.remove_column(at).append_column(_POSITION_FIELD, position)
+
+    def _position(self, address: np.ndarray) -> np.ndarray:
+        numbers, starts = self._shift
+        fragment = address >> _OFFSET_BITS
+        if len(fragment) and fragment[0] == fragment[-1]:  # in order, so the whole batch is in it
+            start = starts[np.searchsorted(numbers, fragment[0])]
+        else:
+            start = starts[np.searchsorted(numbers, fragment)]
+        return (address & ((1 << _OFFSET_BITS) - 1)) + start

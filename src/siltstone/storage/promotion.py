@@ -1,0 +1,108 @@
+"""Promotion: hard links that show pins to readers of the plain path (`lance.dataset(folder)`).
+
+    _siltstone/<txn>/<n>.manifest   ═link═   _versions/<n>.manifest
+    _refs/tags/siltstone-<version>           on every promoted version but the newest
+
+The tags keep a stranger's `cleanup_old_versions` from deleting the files of older pins. Late,
+idempotent, never a commit point: no reader of ours looks here. A crash between two steps leaves
+too little or too much, and the next promotion completes it.
+
+A stranger that writes through the plain path takes a version number that a pin of ours has or will
+have. Its manifest is set aside under `_siltstone/strangers/`, with a warning, when ours needs the
+name; it is not deleted. Versions of strangers above our newest stay where they are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from siltstone.storage.files import Files
+from siltstone.storage.tables import PRIVATE_DIRECTORY
+
+TAG_PREFIX = "siltstone-"
+_SUFFIX = ".manifest"
+_VERSION_MAX = (1 << 64) - 1
+_log = logging.getLogger(__name__)
+
+
+def link(files: Files, folder: Path, wanted: Mapping[int, Path], newest: int) -> None:
+    """Give each manifest (version -> private path) its public name; the newest comes last."""
+    public = folder / "_versions"
+    files.mkdir(public)
+    for version in sorted(wanted, key=lambda number: (number == newest, number)):
+        private = wanted[version]
+        target = public / private.name
+        if files.exists(target):
+            if files.identity(target) == files.identity(private):
+                continue
+            _set_aside(files, folder, target)
+        files.link(private, target)
+    files.sync_dir(public)
+
+
+def unlink_stale(files: Files, folder: Path, kept: Collection[int], newest: int) -> None:
+    """Take away the public names of our versions below `newest` that are not `kept`."""
+    public = folder / "_versions"
+    stale = [
+        name
+        for name in files.list(public)
+        if (version := _version(name)) is not None and version < newest and version not in kept
+    ]
+    for name in stale:
+        if _is_ours(files, folder, public / name):
+            files.unlink(public / name)
+    if stale:
+        files.sync_dir(public)
+
+
+def tag_changes(
+    tags: Mapping[str, int], versions: Collection[int], newest: int
+) -> tuple[list[str], list[tuple[str, int]]]:
+    """Return our tags to delete, and those (name, version) to make."""
+    wanted = {f"{TAG_PREFIX}{version}": version for version in versions if version != newest}
+    ours = {name: version for name, version in tags.items() if name.startswith(TAG_PREFIX)}
+    stale = sorted(name for name in ours if wanted.get(name) != ours[name])
+    return stale, sorted((n, v) for n, v in wanted.items() if ours.get(n) != v)
+
+
+def sync_tags(files: Files, folder: Path) -> None:
+    """Make the tags durable; Lance has written them and synced nothing."""
+    tags = folder / "_refs" / "tags"
+    if not files.exists(tags):
+        return
+    for name in files.list(tags):
+        if name.startswith(TAG_PREFIX):
+            files.sync_file(tags / name)
+    for directory in (tags, tags.parent, folder):
+        files.sync_dir(directory)
+
+
+def _set_aside(files: Files, folder: Path, stranger: Path) -> None:
+    aside = folder / PRIVATE_DIRECTORY / "strangers"
+    files.mkdir(aside)
+    target = files.temporary(aside / stranger.name).with_suffix(_SUFFIX)
+    files.rename(stranger, target)
+    files.sync_dir(aside)
+    _log.warning(
+        "%s: a version that siltstone did not write was set aside as %s; write through siltstone",
+        stranger,
+        target,
+    )
+
+
+def _is_ours(files: Files, folder: Path, public: Path) -> bool:
+    private = folder / PRIVATE_DIRECTORY
+    identity = files.identity(public)
+    return any(
+        files.exists(copy) and files.identity(copy) == identity
+        for copy in (private / name / public.name for name in files.list(private))
+    )
+
+
+def _version(name: str) -> int | None:
+    stem = name.removesuffix(_SUFFIX)
+    if stem == name or not stem.isdigit():
+        return None
+    return _VERSION_MAX - int(stem)
