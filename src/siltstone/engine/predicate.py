@@ -63,7 +63,7 @@ class Predicate:
         picked = rows.select(sorted(self.columns))
         if isinstance(picked, pa.RecordBatch):
             picked = pa.Table.from_batches([picked])
-        found = _evaluate(self.expression, picked, self.text).fill_null(_FALSE)
+        found = _evaluate(self.expression, picked, self.text).fill_null(pa.scalar(False))
         one = found.chunk(0) if found.num_chunks == 1 else found.combine_chunks()
         return cast("pa.BooleanArray", one)
 
@@ -92,7 +92,6 @@ class Predicate:
         return filter_push.render(self.push, names)
 
 
-_FALSE = pa.scalar(False)
 _ONE_ROW = pa.table({"_": pa.nulls(1)})
 
 
