@@ -1,11 +1,11 @@
-"""Frame: how the log lies in a segment file, `<epoch:08d>-<segment:012d>.wal`, and in `MARK`.
+r"""Frame: how the log lies in a segment file, `<epoch:08d>-<segment:012d>.wal`, and in `MARK`.
 
 A segment is one header of 4096 bytes, then frames without gaps, each 8-byte aligned. All integers
 are little-endian, all checksums xxh3-64.
 
     header                                       frame
     offset  size  field                          offset  size  field
-         0     8  magic, b"siltseg\\n"                  0     8  magic, b"siltfrm\\n"
+         0     8  magic, b"siltseg\n"                  0     8  magic, b"siltfrm\n"
          8     8  checksum of bytes 16 to 4096          8     8  checksum of byte 16 to the end
         16     4  format version                      16     4  format version
         20     4  flags, 1 = recycled file            20     4  zero
@@ -102,6 +102,11 @@ class SegmentHeader(msgspec.Struct, frozen=True):
     checksum: int = 0
 
     @property
+    def age(self) -> tuple[int, int]:
+        """What orders segments; see `Position.place`."""
+        return self.epoch, self.segment
+
+    @property
     def start(self) -> Position:
         """The position before the segment's first frame."""
         return Position(self.epoch, self.segment, HEADER_BYTES, self.checksum, self.previous.seq)
@@ -130,7 +135,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Which segment a buffer was read from; `base` is the file offset of the buffer's first byte."""
+    """Which segment a buffer was read from; `base` is the file offset of its first byte."""
 
     path: Path
     store_id: bytes
@@ -145,8 +150,14 @@ def frame_bytes(payload_bytes: int) -> int:
 
 
 def payload_bytes(payload: Sequence[Buffer]) -> int:
-    """Return the length of a payload in bytes (`len` of a view counts items)."""
-    return sum(memoryview(part).nbytes for part in payload)
+    """Return the length of a payload in bytes (`len` of a view counts items).
+
+    Raises:
+        InvariantError: It is above `FRAME_BYTES_MAX`; who builds frames splits before.
+    """
+    length = sum(memoryview(part).nbytes for part in payload)
+    require(length <= FRAME_BYTES_MAX, f"a payload of {length} bytes is above {FRAME_BYTES_MAX}")
+    return length
 
 
 def encode_header(header: SegmentHeader) -> tuple[bytes, int]:
@@ -204,7 +215,6 @@ def encode_frame(
     The payload's parts are hashed one by one and returned as they are: nothing is joined.
     """
     length = payload_bytes(payload)
-    require(length <= FRAME_BYTES_MAX, f"a payload of {length} bytes is above {FRAME_BYTES_MAX}")
     padding = _PADDING[-length % 8]
     fields = _FRAME.pack(
         SEGMENT_FORMAT,

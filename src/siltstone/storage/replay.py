@@ -1,0 +1,233 @@
+"""Replay: make what is readable of the log durable, and go on in a new epoch.
+
+    read and verify the chain ─▶ set a torn tail aside ─▶ write the fresh segment ─▶ MARK
+
+    before    … ─ 1-5 ─ 1-6                    (epoch-segment)
+    after     … ─ 1-5 ─ 2-6    1-6 is off the chain, and stays as it is until 6 is retired
+
+*Readable is not durable*: after a failed sync, or a kill before one, the frames of the newest
+segment may be in the page cache alone. They are written again into a fresh file (never a recycled
+one) that takes the newest segment's number in the new epoch: under a temporary name, synced,
+renamed, the directory synced. Nothing of it depends on the old file: its `previous` is the old
+one's. Frames keep segment number, offset and seqs; their epoch and checksums are new, so what an
+owner of the old epoch still appends is never read.
+
+A crash anywhere leaves the old chain, or the new one beside it: recovery runs again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from siltstone.errors import FencedError
+from siltstone.formats.frame import (
+    Buffer,
+    Frame,
+    Mark,
+    Position,
+    SegmentHeader,
+    encode_frame,
+    encode_header,
+    encode_mark,
+)
+from siltstone.storage.chain import Chain, Stretch, read_chain, read_stretch
+from siltstone.storage.files import TEMPORARY_SUFFIX, File, Files
+from siltstone.storage.segment_pool import SEGMENT_BYTES, SegmentPool
+from siltstone.storage.segments import MARK_NAME, LoggedFrame, segment_path, unavailable
+from siltstone.storage.wal import Wal
+from siltstone.units import EMPTY_SEQ, Epoch, SegmentNumber, Seq
+
+_BATCH_FRAMES = 256
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What the log holds, all of it durable.
+
+    `frames` yields once, oldest first, and holds one segment at a time; read it before the log is
+    retired. They begin behind `start_seq`, which the record's `flushed_seq` must have reached, and
+    end at `last_seq`. `torn_tail` is the copy of what was set aside, if anything was.
+    """
+
+    frames: Iterator[LoggedFrame]
+    wal: Wal
+    start_seq: Seq
+    last_seq: Seq
+    torn_tail: Path | None
+
+
+def recover(
+    files: Files,
+    directory: Path,
+    *,
+    store_id: bytes,
+    floor: SegmentNumber,
+    epoch: Epoch,
+    quarantine: Path,
+    segment_bytes: int = SEGMENT_BYTES,
+    last_seq: Seq = EMPTY_SEQ,
+) -> Recovery:
+    """Recover the log in `directory` for a new owner, whose `epoch` is durably claimed.
+
+    Args:
+        files: The file system.
+        directory: Of the segments; made when it is absent.
+        store_id: 16 bytes.
+        floor: The lowest segment with commits that are nowhere else; 1 for a new store.
+        epoch: Higher than every epoch before.
+        quarantine: The directory that a torn tail is copied to; made when it is needed.
+        segment_bytes: The size of segments made from now on.
+        last_seq: The log cannot end before it; a new store's begins behind it.
+
+    Raises:
+        CorruptionError: An acknowledged part of the log is damaged or gone; nothing was changed.
+        FencedError: The log has this epoch or a later one already.
+        UnsupportedFormatError: A newer siltstone wrote it; nothing was changed.
+        UnavailableError: No space, or the file system refuses; run it again.
+    """
+    with unavailable(directory):
+        files.mkdir(directory)
+        files.sync_dir(directory)  # names, too, are readable before they are durable
+        chain = read_chain(files, directory, store_id=store_id, floor=floor, last_seq=last_seq)
+        if chain.newest.header.epoch >= epoch:
+            raise FencedError(epoch, chain.newest.header.epoch)
+        torn_tail = _set_aside(files, quarantine, chain)
+        fresh, size = _write_fresh(files, directory, chain, epoch, segment_bytes)
+        _remove_leftovers(files, directory, chain)
+        file, mark = _open_for_append(files, directory, fresh)
+    number = fresh.end.segment
+    pool = SegmentPool(files, directory, epoch=epoch, taken=number, segment_bytes=segment_bytes)
+    wal = Wal(pool=pool, mark=mark, store_id=store_id, file=file, size=size, end=fresh.end)
+    stretches = [*chain.old, fresh]
+    return Recovery(
+        frames=_frames(files, directory, stretches),
+        wal=wal,
+        start_seq=stretches[0].header.previous.seq,
+        last_seq=wal.last_seq,
+        torn_tail=torn_tail,
+    )
+
+
+def _frames(files: Files, directory: Path, stretches: list[Stretch]) -> Iterator[LoggedFrame]:
+    for stretch in stretches:
+        with unavailable(directory):
+            yield from read_stretch(files, stretch)
+
+
+def _set_aside(files: Files, quarantine: Path, chain: Chain) -> Path | None:
+    """Copy the torn tail to quarantine; a copy that an earlier recovery made is as good."""
+    if not chain.tail:
+        return None
+    path, offset = chain.newest.path, chain.newest.end.offset
+    copy = quarantine / f"{path.stem}-{offset}.tail"
+    files.mkdir(quarantine)
+    files.create_if_absent(copy, chain.tail)
+    _log.warning(
+        "%s: %d bytes of a torn write from byte %d on were never acknowledged; copied to %s",
+        path,
+        len(chain.tail),
+        offset,
+        copy,
+    )
+    return copy
+
+
+def _write_fresh(
+    files: Files, directory: Path, chain: Chain, epoch: Epoch, segment_bytes: int
+) -> tuple[Stretch, int]:
+    """Write the newest segment again, in the new epoch; it is durable, name and content."""
+    old = chain.newest
+    header = SegmentHeader(
+        old.header.store_id,
+        epoch,
+        old.header.segment,
+        old.header.previous,
+        durable_offset=old.end.offset,
+    )
+    data, checksum = encode_header(header)
+    header = msgspec.structs.replace(header, checksum=checksum)
+    path = segment_path(directory, epoch, header.segment)
+    size = max(segment_bytes, old.end.offset)
+    temporary = files.temporary(path)
+    try:
+        files.preallocate(temporary, size)
+        end = _fill(files, temporary, data, header, chain.frames)
+        files.rename(temporary, path)
+        files.sync_dir(directory)
+    except OSError:
+        for leftover in (temporary, path):  # give the space back
+            with contextlib.suppress(OSError):
+                files.unlink(leftover)
+        raise
+    return Stretch(path, header, end), size
+
+
+def _fill(
+    files: Files, path: Path, data: bytes, header: SegmentHeader, frames: Sequence[Frame]
+) -> Position:
+    """Write and sync a segment's header and frames; return where they end."""
+    file = files.open(path)
+    try:
+        file.pwrite(data, 0)
+        end = header.start
+        for start in range(0, len(frames), _BATCH_FRAMES):
+            buffers: list[Buffer] = []
+            at = end.offset
+            for frame in frames[start : start + _BATCH_FRAMES]:
+                parts, end = _moved(frame, end, header.store_id)
+                buffers.extend(parts)
+            file.pwritev(buffers, at)
+        file.sync()
+    finally:
+        file.close()
+    return end
+
+
+def _moved(frame: Frame, at: Position, store_id: bytes) -> tuple[list[Buffer], Position]:
+    """Encode a frame of an old epoch anew, for `at`; return its buffers and the position behind."""
+    buffers, size, checksum = encode_frame(
+        [frame.payload],
+        store_id=store_id,
+        at=at,
+        first_seq=frame.first_seq,
+        last_seq=frame.last_seq,
+        durable_offset=at.offset,  # says nothing: the header says that all of them are durable
+    )
+    end = Position(at.epoch, at.segment, at.offset + size, checksum, frame.last_seq)
+    return buffers, end
+
+
+def _remove_leftovers(files: Files, directory: Path, chain: Chain) -> None:
+    """Unlink what old epochs prepared and temporary files; if they come back, no harm is done."""
+    for segment in chain.others:
+        if segment.number > chain.newest.header.segment:
+            files.unlink(segment.path)
+    for name in files.list(directory):
+        if name.startswith(".") and name.endswith(TEMPORARY_SUFFIX):
+            files.unlink(directory / name)
+
+
+def _open_for_append(files: Files, directory: Path, fresh: Stretch) -> tuple[File, File]:
+    """Open the fresh segment and MARK, which then says that all of it is durable."""
+    end = fresh.end
+    file = files.open(fresh.path)
+    try:
+        mark = files.open(directory / MARK_NAME, create=True)
+    except OSError:
+        file.close()
+        raise
+    try:
+        written = Mark(end.epoch, end.segment, end.offset, end.seq)
+        mark.pwrite(encode_mark(written, fresh.header.store_id), 0)
+    except OSError:
+        mark.close()
+        file.close()
+        raise
+    return file, mark

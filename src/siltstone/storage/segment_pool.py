@@ -1,0 +1,185 @@
+"""Segment pool: makes segments before they are needed, and again from those no longer needed.
+
+    (nothing) ──prepare──▶ READY ──take──▶ ACTIVE ──take of the next──▶ OLD ──retire──▶ READY
+                           zeros or        takes frames                 read only       or unlinked
+                           stale bytes
+
+A ready file is synced and has its final name, synced too, but no header that says so: it becomes
+a part of the log when its header is written.
+
+Locks: `_making` serializes those who make or recycle files and is held over I/O; `_lock` guards
+what is ready and taken, for a few lines, never over I/O. The committer takes `_making` only when no
+segment is ready. No ready number is missing below a taken one, so a number that is not ready
+under `_making` stays so: who holds it may write a file of that name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from siltstone.errors import InvariantError
+from siltstone.formats.frame import HEADER_BYTES
+from siltstone.storage.files import File, Files
+from siltstone.storage.segments import parse_name, segment_path, unavailable
+from siltstone.units import Epoch, SegmentNumber, require
+
+SEGMENT_BYTES = 16 * 1024 * 1024
+READY_MAX = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ReadySegment:
+    """A file that may become segment `number`."""
+
+    number: SegmentNumber
+    path: Path
+    file: File
+    size: int
+    is_recycled: bool
+
+
+class SegmentPool:
+    """The files that the log will need next. Any thread may call `prepare` and `retire`."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: Path,
+        *,
+        epoch: Epoch,
+        taken: SegmentNumber,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> None:
+        require(segment_bytes > HEADER_BYTES, f"a segment of {segment_bytes} bytes holds no frame")
+        self._files, self._directory, self._epoch = files, directory, epoch
+        self._segment_bytes = segment_bytes
+        self._making = threading.Lock()
+        self._lock = threading.Lock()
+        self._taken = taken
+        self._ready: dict[SegmentNumber, ReadySegment] = {}
+        self._is_closed = False
+
+    def prepare(self) -> None:
+        """Have the next segment ready.
+
+        Raises:
+            UnavailableError: No space, or the file system refuses; nothing is lost, try again.
+        """
+        with self._making:
+            number = SegmentNumber(self._taken + 1)
+            if not self._is_closed and number in self._vacant():
+                self._make(number, self._segment_bytes)
+
+    def take(self, size: int) -> ReadySegment:
+        """Hand out the next segment, at least `size` bytes long; it is the caller's from now on.
+
+        Only the committer calls it.
+
+        Raises:
+            UnavailableError: As `prepare`.
+        """
+        ready = self._pop(size)
+        if ready is not None:
+            return ready
+        with self._making:
+            ready = self._pop(size)  # somebody may have made it while we waited
+            if ready is not None:
+                return ready
+            self._make(SegmentNumber(self._taken + 1), max(size, self._segment_bytes))
+            ready = self._pop(size)
+            if ready is None:
+                raise InvariantError("a segment that was just made is not ready")
+            return ready
+
+    def retire(self, floor: SegmentNumber) -> None:
+        """Use the segments below `floor` again, or unlink them; of every epoch.
+
+        Nothing may need them: the record that has this floor is durable.
+
+        Raises:
+            UnavailableError: The file system refuses; call again later.
+        """
+        require(floor <= self._taken, f"segment {floor} is not yet a part of the log")
+        with self._making, unavailable(self._directory):
+            if self._is_closed:
+                return
+            recycled = self._clear(self._old_files(floor))
+            for number in recycled:
+                self._add(number, self._segment_bytes, is_recycled=True)
+
+    def close(self) -> None:
+        """Close the ready files; they stay on disk. A second time does nothing."""
+        with self._making:
+            self._is_closed = True
+            for number in list(self._ready):
+                self._drop(number)
+
+    def _make(self, number: SegmentNumber, size: int) -> None:
+        """Make a file of written zeros under its final name, in place of one that was too small."""
+        path = segment_path(self._directory, self._epoch, number)
+        temporary = self._files.temporary(path)
+        self._drop(number)
+        with unavailable(self._directory):
+            try:
+                self._files.preallocate(temporary, size)
+                self._files.rename(temporary, path)
+                self._files.sync_dir(self._directory)
+                self._add(number, size, is_recycled=False)
+            except OSError:
+                # A name whose sync failed is not used: it is made anew, and gives its space back.
+                self._discard(temporary)
+                self._discard(path)
+                raise
+
+    def _old_files(self, floor: SegmentNumber) -> list[Path]:
+        named = ((name, parse_name(name)) for name in self._files.list(self._directory))
+        return [self._directory / name for name, place in named if place and place[1] < floor]
+
+    def _clear(self, old: list[Path]) -> list[SegmentNumber]:
+        """Rename old files to vacant numbers, unlink the others, sync; return the numbers."""
+        vacant = self._vacant()
+        recycled: list[SegmentNumber] = []
+        for path in old:
+            if vacant and self._files.size(path) == self._segment_bytes:
+                number = vacant.pop(0)
+                self._files.rename(path, segment_path(self._directory, self._epoch, number))
+                recycled.append(number)
+            else:
+                self._files.unlink(path)
+        if old:
+            self._files.sync_dir(self._directory)
+        return recycled
+
+    def _vacant(self) -> list[SegmentNumber]:
+        """Return the next numbers that are not ready, lowest first."""
+        with self._lock:
+            following = range(self._taken + 1, self._taken + 1 + READY_MAX)
+            return [SegmentNumber(n) for n in following if n not in self._ready]
+
+    def _add(self, number: SegmentNumber, size: int, *, is_recycled: bool) -> None:
+        path = segment_path(self._directory, self._epoch, number)
+        ready = ReadySegment(number, path, self._files.open(path), size, is_recycled)
+        with self._lock:
+            self._ready[number] = ready
+
+    def _pop(self, size: int) -> ReadySegment | None:
+        with self._lock:
+            number = SegmentNumber(self._taken + 1)
+            ready = self._ready.get(number)
+            if ready is None or ready.size < size:
+                return None
+            self._taken = number
+            return self._ready.pop(number)
+
+    def _drop(self, number: SegmentNumber) -> None:
+        with self._lock:
+            ready = self._ready.pop(number, None)
+        if ready is not None:
+            ready.file.close()
+
+    def _discard(self, path: Path) -> None:
+        with contextlib.suppress(OSError):
+            self._files.unlink(path)
