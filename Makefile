@@ -6,7 +6,7 @@ help:  ## list the tasks
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
 
 demo:  ## a first look at siltstone, on flight data (no Spark, no Java)
-	@bin/uv run --locked --extra demo siltstone demo
+	@bin/uv run --locked --no-dev --extra demo siltstone demo
 
 test:  ## all tests
 	@bin/uv run --locked --all-extras pytest
