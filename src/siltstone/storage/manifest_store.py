@@ -17,10 +17,11 @@ No lock in memory: any thread may use a store, and any number of processes may.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -132,7 +133,12 @@ class ManifestStore:
         Raises:
             RequestError: There is no store at `root`.
             CorruptionError: The newest record is damaged, or all are gone.
+            UnavailableError: The file system refuses.
         """
+        with _refusals(f"cannot read {self.folder}"):
+            return self._newest()
+
+    def _newest(self) -> Record:
         for _ in range(ATTEMPTS_MAX):
             floor = self.floor()
             try:
@@ -159,8 +165,9 @@ class ManifestStore:
         n+1 alone would be blind for ever once it is vacuumed.
         """
         following = after.number + 1
-        if self.floor() <= following and not self._files.exists(self.path(following)):
-            return None
+        with _refusals(f"cannot read {self.folder}"):
+            if self.floor() <= following and not self._files.exists(self.path(following)):
+                return None
         newest = self.newest()
         return newest if newest.number > after.number else None
 
@@ -189,7 +196,7 @@ class ManifestStore:
         """
         for _ in range(attempts):
             changed = change(base)
-            try:
+            with _refusals(f"cannot publish after record {base.number}"):
                 if changed is base:
                     self.sync()
                     return base
@@ -197,8 +204,6 @@ class ManifestStore:
                 if published is not None:
                     return published
                 base = self._synced_newest()
-            except OSError as error:
-                raise UnavailableError(f"cannot publish after {base.number}: {error}") from error
         raise BusyError(f"{self.folder}: {attempts} publishes lost their race; try again")
 
     def _stamp(self, changed: Record, base: Record) -> Record:
@@ -285,34 +290,43 @@ class ManifestStore:
 
         Raises:
             BusyError: Another process is raising it.
+            UnavailableError: The file system refuses; FLOOR may be the new one all the same.
         """
-        lock = self._files.lock(self.folder / "FLOOR.lock", create=True)
-        if lock is None:
-            raise BusyError(f"{self.folder / 'FLOOR'} is being raised by another process")
-        try:
-            if number > self.floor():
-                require(self._files.exists(self.path(number)), f"FLOOR {number} has no record")
-                self._files.replace(self.folder / "FLOOR", _floor_text(number))
-        finally:
-            lock.release()
+        with _refusals(f"cannot raise FLOOR to {number}"):
+            lock = self._files.lock(self.folder / "FLOOR.lock", create=True)
+            if lock is None:
+                raise BusyError(f"{self.folder / 'FLOOR'} is being raised by another process")
+            try:
+                self._raise_floor(number)
+            finally:
+                lock.release()
+
+    def _raise_floor(self, number: int) -> None:
+        if number < self.floor():
+            return
+        # Also an equal one is written: a process may have died between its rename and its sync.
+        require(self._files.exists(self.path(number)), f"FLOOR {number} has no record")
+        self._files.replace(self.folder / "FLOOR", _floor_text(number))
 
     def lease(self, number: int, *, below_floor: bool = False) -> Lease | None:
         """Keep a record from vacuum; None when it is vacuumed or just being so.
 
         `below_floor`: the caller knows that the record is an island (tagged).
         """
-        path = self.path(number)
+        with _refusals(f"cannot lease record {number}"):
+            lock = self._lock(number, shared=True)
+            # Locked first: a vacuum that raised FLOOR before is seen now, one after it sees us.
+            if lock is None or self._is_kept(number, lock, below_floor=below_floor):
+                return None if lock is None else Lease(number, lock)
+            lock.release()
+            return None
+
+    def _is_kept(self, number: int, lock: Lock, *, below_floor: bool) -> bool:
         try:
-            lock = self._files.lock(path, shared=True)
-        except FileNotFoundError:
-            return None
-        if lock is None:
-            return None
-        # In this order: a vacuum that raised FLOOR before our lock is seen, one after it sees us.
-        if (below_floor or self.floor() <= number) and lock.names(path):
-            return Lease(number, lock)
-        lock.release()
-        return None
+            return (below_floor or self.floor() <= number) and lock.names(self.path(number))
+        except BaseException:
+            lock.release()
+            raise
 
     def lease_newest(self) -> tuple[Record, Lease]:
         """Return the newest record and a lease on it."""
@@ -325,10 +339,23 @@ class ManifestStore:
 
     def try_exclusive(self, number: int) -> Lock | None:
         """Lock a record that nobody leases, for vacuum; None when somebody does or it is gone."""
+        with _refusals(f"cannot lock record {number}"):
+            return self._lock(number, shared=False)
+
+    def _lock(self, number: int, *, shared: bool) -> Lock | None:
         try:
-            return self._files.lock(self.path(number))
+            return self._files.lock(self.path(number), shared=shared)
         except FileNotFoundError:
             return None
+
+
+@contextlib.contextmanager
+def _refusals(what: str) -> Generator[None]:
+    """Turn what the file system refuses into an error that says what it was needed for."""
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(f"{what}: {error}") from error
 
 
 def _floor_text(number: int) -> bytes:
@@ -366,8 +393,8 @@ def initialise(
             files.create_if_absent(store.path(1), manifest.encode(first))
         newest = store.newest()
         store.sync()  # whoever made the record may have died before its sync
-    except (NotADirectoryError, FileExistsError) as error:
-        raise RequestError(f"{root} cannot be a directory: {error.strerror}") from error
+    except NotADirectoryError as error:
+        raise RequestError(f"{root} lies below a file; a store is a directory") from error
     except OSError as error:
         raise UnavailableError(f"cannot make a store in {root}: {error}") from error
     return newest

@@ -14,13 +14,14 @@ Over 400 lines: `Files` alone has 24 methods. Lock: `_mutex`, held for one step.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import errno
 import itertools
 import os
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -132,6 +133,16 @@ class _Machine:
         if fault is not None and fault.kind is not Kind.SHORT:
             self._raise(fault)
 
+    @contextlib.contextmanager
+    def step(self, what: str, path: Path) -> Generator[None]:
+        """Be one step, with its fault before or after it (also when the step itself fails)."""
+        with self.mutex:
+            late = self.begin(what, path)
+            try:
+                yield
+            finally:
+                self.end(late)
+
     def _raise(self, fault: Fault) -> None:
         last = self.trace[-1]
         if fault.kind is Kind.CRASH:
@@ -179,7 +190,7 @@ class SimFiles:
         self._machine = _Machine(disk or Disk(), faults, now)
         self._disk, self._mutex = self._machine.disk, self._machine.mutex
         self._device = next(_machines)
-        self._temporaries = itertools.count(1)
+        self._temporaries = 0
         self.filesystem_type = "simulated"
 
     # --- what tests ask of the machine
@@ -228,7 +239,7 @@ class SimFiles:
     def _started(self, disk: Disk) -> SimFiles:
         machine = SimFiles(now=self._machine.now, disk=disk)
         machine.filesystem_type = self.filesystem_type
-        machine._temporaries = itertools.count(len(self.trace) + 1)
+        machine._temporaries = self._temporaries
         return machine
 
     # --- the methods of `Files`
@@ -239,9 +250,7 @@ class SimFiles:
         return _SimFile(self._machine, self._opened(path, create, new), path, can_write=write)
 
     def read(self, path: Path) -> bytes:
-        with self._mutex:
-            self._machine.begin("read", path)
-            return bytes(self._disk.node(self._disk.file(path)).cached)
+        return self._do("read", path, lambda: bytes(self._disk.node(self._disk.file(path)).cached))
 
     def write(self, path: Path, data: Buffer) -> None:
         write_new(self, path, data)
@@ -259,14 +268,14 @@ class SimFiles:
         fill_with_zeros(self, path, size)
 
     def rename(self, old: Path, new: Path) -> None:
-        self._change("rename", new, lambda: self._disk.rename(old, new))
+        self._do("rename", new, lambda: self._disk.rename(old, new))
 
     def unlink(self, path: Path) -> None:
         def remove() -> None:
             self._disk.file(path)
             self._disk.remove(path)
 
-        self._change("unlink", path, remove)
+        self._do("unlink", path, remove)
 
     def rmdir(self, path: Path) -> None:
         def remove() -> None:
@@ -274,24 +283,22 @@ class SimFiles:
                 raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
             self._disk.remove(path)
 
-        self._change("rmdir", path, remove)
+        self._do("rmdir", path, remove)
 
     def link(self, old: Path, new: Path) -> None:
-        self._change("link", new, lambda: self._disk.link(old, new))
+        self._do("link", new, lambda: self._disk.link(old, new))
 
     def make_level(self, path: Path) -> None:
-        self._change("mkdir", path, lambda: self._disk.make(path, Node(names={})))
+        self._do("mkdir", path, lambda: self._disk.make(path, Node(names={})))
 
     def sync_dir(self, path: Path) -> None:
-        self._change("sync_dir", path, lambda: self._disk.sync(self._disk.directory(path)))
+        self._do("sync_dir", path, lambda: self._disk.sync(self._disk.directory(path)))
 
     def sync_file(self, path: Path) -> None:
         self._machine.sync(self._disk.file(path), path)
 
     def list(self, path: Path) -> list[str]:
-        with self._mutex:
-            self._machine.begin("list", path)
-            return sorted(self._disk.names(path))
+        return self._do("list", path, lambda: sorted(self._disk.names(path)))
 
     def exists(self, path: Path) -> bool:
         return self._look(lambda: self._disk.find(path)) is not None
@@ -320,16 +327,16 @@ class SimFiles:
             return lock
 
     def temporary(self, path: Path) -> Path:
-        return path.with_name(f".{path.name}.{next(self._temporaries)}{TEMPORARY_SUFFIX}")
+        with self._mutex:
+            self._temporaries += 1
+            return path.with_name(f".{path.name}.{self._temporaries}{TEMPORARY_SUFFIX}")
 
     def filesystem(self, path: Path) -> str:  # noqa: ARG002 (one machine, one file system)
         return self.filesystem_type
 
-    def _change(self, what: str, path: Path, change: Callable[[], object]) -> None:
-        with self._mutex:
-            late = self._machine.begin(what, path)
-            change()
-            self._machine.end(late)
+    def _do(self, what: str, path: Path, do: Callable[[], _T]) -> _T:
+        with self._machine.step(what, path):
+            return do()
 
     def _look(self, look: Callable[[], _T]) -> _T:
         with self._mutex:
@@ -337,13 +344,10 @@ class SimFiles:
             return look()
 
     def _opened(self, path: Path, create: bool, new: bool) -> int:
-        with self._mutex:
-            late = self._machine.begin("open", path)
+        with self._machine.step("open", path):
             if new or (create and self._disk.find(path) is None):
                 self._disk.make(path, Node(mtime=self._machine.now()))
-            inode = self._disk.file(path)
-            self._machine.end(late)
-            return inode
+            return self._disk.file(path)
 
 
 class _SimFile:
@@ -365,8 +369,7 @@ class _SimFile:
 
     def pread(self, size: int, offset: int) -> bytes:
         self._refuse_closed()
-        with self._machine.mutex:
-            self._machine.begin("pread", self._path)
+        with self._machine.step("pread", self._path):
             return bytes(self._machine.disk.node(self._inode).cached[offset : offset + size])
 
     def sync(self) -> None:
