@@ -50,6 +50,17 @@ class InventoryFile:
     min_seq: int | None = None
     max_seq: int | None = None
 
+    @property
+    def seqs(self) -> tuple[int, int] | None:
+        """Return (lowest, highest) `_seq` of its rows, None where that is not known."""
+        if self.min_seq is None or self.max_seq is None:
+            return None
+        return self.min_seq, self.max_seq
+
+    def may_hold(self, low: int, high: int) -> bool:
+        """Tell whether a row with `low < _seq <= high` may be in it."""
+        return self.seqs is None or (self.seqs[1] > low and self.seqs[0] <= high)
+
 
 @dataclass(frozen=True, slots=True)
 class Inventory:

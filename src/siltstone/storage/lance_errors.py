@@ -7,7 +7,7 @@ and a panic of its decoders as a BaseException that no `except Exception` sees.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,8 +25,10 @@ _REFUSED_TEXTS = (
     "Permission denied", "os error 13", "Read-only file system", "os error 30",
     "Too many open files", "os error 24", "Input/output error", "os error 5)",
 )  # fmt: skip
-_UNFIT_TEXTS = ("Schema error", "Append with different schema", "Not supported", "not implemented")
-_UNFIT_TEXTS += ("contains null", "non-nullable", "declared as non-null")
+_UNFIT_TEXTS = (
+    "Schema error", "Append with different schema", "Not supported", "not implemented",
+    "contains null", "non-nullable", "declared as non-null",
+)  # fmt: skip
 
 
 def is_panic(error: BaseException) -> bool:
@@ -43,8 +45,12 @@ def classify(error: BaseException, folder: Path, *, is_reading: bool) -> Siltsto
         return UnavailableError(f"{folder}: no space left; free some, then try again")
     if _has(text, _REFUSED_TEXTS):
         return UnavailableError(f"{folder}: the file system refuses: {text}")
-    if is_reading:
-        return _classify_read(error, folder, text)
+    return (
+        _classify_read(error, folder, text) if is_reading else _classify_write(error, folder, text)
+    )
+
+
+def _classify_write(error: BaseException, folder: Path, text: str) -> SiltstoneError:
     if isinstance(error, (ValueError, TypeError, NotImplementedError)) or _has(text, _UNFIT_TEXTS):
         return SchemaMismatchError(f"{folder}: Lance cannot store these rows: {text}")
     if is_panic(error):
@@ -53,7 +59,7 @@ def classify(error: BaseException, folder: Path, *, is_reading: bool) -> Siltsto
 
 
 @contextmanager
-def translated(folder: Path, *, is_reading: bool) -> Iterator[None]:
+def translated(folder: Path, *, is_reading: bool) -> Generator[None]:
     """Run calls of Lance; what they raise comes out as an error of ours."""
     try:
         yield

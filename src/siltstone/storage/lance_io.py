@@ -12,7 +12,7 @@ Lance syncs nothing itself (0 calls under strace), so the order above is ours. A
 leaves files that no pin names. Lance's "latest version" is never asked for: an all-zero newest
 manifest opens as an empty table. Lance is imported at the first use, by this module alone.
 LANCE_IO_THREADS must not be set (1 hangs). `_lock` guards the table of open handles; it is never
-held over I/O.
+held over I/O. The file is long because Lance stops in it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import json
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -31,10 +31,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from siltstone.errors import CorruptionError, RequestError, SchemaMismatchError
+from siltstone.errors import CorruptionError, RequestError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
-from siltstone.storage import lance_write, promotion
+from siltstone.storage import promotion, staging
 from siltstone.storage.inventories import Inventories, describe
 from siltstone.storage.inventories import check as check_file
 from siltstone.storage.lance_errors import translated
@@ -82,8 +82,9 @@ class LanceTables:
     def create(self, folder: str, schema: pa.Schema) -> Pin:
         """See `tables.Tables.create`. Stable row ids on, Lance's own clean-up off."""
         where = self._root / folder
-        for name in ("", _DATA, _TRANSACTIONS, "_versions"):
-            self._files.mkdir(where / name)
+        with translated(where, is_reading=False):
+            for name in ("", _DATA, _TRANSACTIONS, "_versions"):
+                self._files.mkdir(where / name)
         catalog = self._catalog(folder, {})
         with _writing(where, catalog):
             dataset = _lance().write_dataset(
@@ -105,13 +106,13 @@ class LanceTables:
     ) -> Staged:
         """See `tables.Tables.stage`."""
         dataset = self._handle(folder, pin)
-        found = lance_write.peeked(batches)
+        found = staging.peeked(batches)
         if found is None:
             return Staged(0, (), (), ())
-        schema = lance_write.narrowed(dataset.schema, found[0].names)
+        schema = staging.narrowed(dataset.schema, found[0].names)
         fragments = self._write(folder, dataset, schema, found[1])
-        lance_write.check_field_ids(fragments, dataset.lance_schema, schema.names)
-        columns = lance_write.columns_of(dataset.lance_schema, schema)
+        staging.check_field_ids(fragments, dataset.lance_schema, schema.names)
+        columns = staging.columns_of(dataset.lance_schema, schema)
         return self._staged(folder, fragments, columns, seqs)
 
     def commit(self, folder: str, pin: Pin, staged: Staged) -> Pin:
@@ -119,7 +120,9 @@ class LanceTables:
         if not staged.rows:
             return pin
         dataset = self._handle(folder, pin)
-        _refuse_unfit(staged, lance_write.columns_of(dataset.lance_schema, dataset.schema))
+        staging.refuse_unfit(
+            staged.columns, staging.columns_of(dataset.lance_schema, dataset.schema)
+        )
         operation = _lance().LanceOperation.Append(_fragments(staged))
         return self._commit(folder, pin, operation, staged.files, rows=pin.rows + staged.rows)
 
@@ -139,13 +142,13 @@ class LanceTables:
     ) -> Pin:
         """See `tables.Tables.overwrite`. Field ids start anew: nothing staged before fits then."""
         dataset = self._handle(folder, pin)
-        found = lance_write.peeked(batches)
+        found = staging.peeked(batches)
         staged = Staged(0, (), (), ())
         if found is not None:
-            lance_write.narrowed(schema, found[0].names)
+            staging.narrowed(schema, found[0].names)
             fragments = self._write(folder, dataset, schema, found[1], mode="overwrite")
             fresh = _lance().LanceSchema.from_pyarrow(schema)
-            lance_write.check_field_ids(fragments, fresh, schema.names)
+            staging.check_field_ids(fragments, fresh, schema.names)
             staged = self._staged(folder, fragments, (), None)
         operation = _lance().LanceOperation.Overwrite(schema, _fragments(staged))
         return self._commit(folder, pin, operation, staged.files, rows=staged.rows)
@@ -171,8 +174,8 @@ class LanceTables:
             not len(dropped) or 0 <= dropped[0] <= dropped[-1] < pin.rows,
             f"positions to drop lie outside the {pin.rows} rows of {pin.path}",
         )
-        found = lance_write.peeked(batches)
-        touched = _touched(table, dropped, compact_below, has_more=found is not None)
+        found = staging.peeked(batches)
+        touched = table.touched(dropped, compact_below, has_more=found is not None)
         if found is None and not touched:
             return pin
         added = found[1] if found is not None else iter(())
@@ -197,7 +200,7 @@ class LanceTables:
     ) -> Pin:
         """See `tables.Tables.alter`. No data file is written: Lance alters the manifest only."""
         where = self._root / folder
-        _refuse_alter(self._handle(folder, pin).schema, rename, drop, add)
+        staging.refuse_alter(self._handle(folder, pin).schema, rename, drop, add)
         catalog = self._catalog(folder, {pin.version: self._root / pin.path})
         with _writing(where, catalog):
             dataset = _open_newest_of(catalog)
@@ -290,7 +293,7 @@ class LanceTables:
         batches: Iterable[pa.RecordBatch],
         mode: str = "append",
     ) -> list[Any]:
-        where, feed = self._root / folder, lance_write.Feed(batches, schema)
+        where, feed = self._root / folder, staging.Feed(batches, schema)
         try:
             with translated(where, is_reading=False):
                 write = importlib.import_module("lance.fragment").write_fragments
@@ -304,7 +307,7 @@ class LanceTables:
         self,
         folder: str,
         fragments: Sequence[Any],
-        columns: tuple[lance_write.Column, ...],
+        columns: tuple[staging.Column, ...],
         seqs: tuple[int, int] | None,
     ) -> Staged:
         with translated(self._root / folder, is_reading=False):
@@ -329,14 +332,15 @@ class LanceTables:
     ) -> Staged:
         """Stage what is left of the fragments `touched` and then the rows `added`."""
         first = next(added, None)
-        span = _span(table, touched, seqs, has_more=first is not None)
+        inputs = [table.inventory()[p] for index in touched for p in table.parts[index].paths]
+        span = staging.span(inputs, seqs, has_more=first is not None)
         more = added if first is None else chain([first], added)
         rows = table.surviving(touched, dropped)
-        found = lance_write.peeked(chain(rows, more))
+        found = staging.peeked(chain(rows, more))
         if found is None:
             return Staged(0, (), (), ())
         fragments = self._write(folder, table.dataset, table.schema, found[1])
-        lance_write.check_field_ids(fragments, table.dataset.lance_schema, table.schema.names)
+        staging.check_field_ids(fragments, table.dataset.lance_schema, table.schema.names)
         return self._staged(folder, fragments, (), span)
 
     def _commit(
@@ -409,7 +413,7 @@ def _open_newest_of(catalog: StagedCatalog) -> Any:
 
 
 @contextmanager
-def _writing(where: Path, catalog: StagedCatalog) -> Iterator[None]:
+def _writing(where: Path, catalog: StagedCatalog) -> Generator[None]:
     """Run a Lance commit; what our catalog raised inside comes out, not Lance's wrapping of it."""
     with translated(where, is_reading=False):
         try:
@@ -427,57 +431,3 @@ def _trust(_files: Iterable[InventoryFile]) -> None:
 def _fragments(staged: Staged) -> list[Any]:
     metadata = _lance().FragmentMetadata
     return [metadata.from_json(text) for text in staged.fragments]
-
-
-def _touched(
-    table: LancePinned, dropped: np.ndarray, compact_below: int, *, has_more: bool
-) -> list[int]:
-    """Return the fragments to write anew: those that lose a row, and the small ones.
-
-    One small fragment with nothing to join it stays: writing it anew would change nothing.
-    """
-    losing = set(table.fragments_of(dropped).tolist())
-    small = {index for index, part in enumerate(table.parts) if part.rows < compact_below}
-    touched = losing | small
-    return sorted(touched) if losing or has_more or len(touched) > 1 else []
-
-
-def _span(
-    table: LancePinned, touched: Sequence[int], seqs: tuple[int, int] | None, *, has_more: bool
-) -> tuple[int, int] | None:
-    """Return (lowest, highest) seq of what a rewrite writes; None where a part does not say."""
-    files = [table.inventory()[path] for index in touched for path in table.parts[index].paths]
-    ranges = [(file.min_seq, file.max_seq) for file in files]
-    if has_more:
-        ranges.append(seqs if seqs is not None else (None, None))
-    known = [(low, high) for low, high in ranges if low is not None and high is not None]
-    if not known or len(known) < len(ranges):
-        return None
-    return min(low for low, _ in known), max(high for _, high in known)
-
-
-def _refuse_unfit(staged: Staged, columns: Iterable[lance_write.Column]) -> None:
-    strange = sorted(set(staged.columns) - set(columns))
-    if strange:
-        raise SchemaMismatchError(
-            f"the staged columns {strange} are not columns of this version; stage the rows again"
-        )
-
-
-def _refuse_alter(
-    schema: pa.Schema, rename: Mapping[str, str], drop: Sequence[str], add: Sequence[pa.Field]
-) -> None:
-    """Refuse an alter that Lance would refuse half-way, or carry out on another column."""
-    names = list(schema.names)
-    for old, new in rename.items():
-        if old not in names or new in names:
-            raise SchemaMismatchError(f"cannot rename {old!r} to {new!r} in {names}")
-        names[names.index(old)] = new
-    unknown = sorted(set(drop) - set(names))
-    left = [name for name in names if name not in set(drop)]
-    final = left + [field.name for field in add]
-    if unknown or not left or len(set(final)) < len(final):
-        raise SchemaMismatchError(f"cannot drop {list(drop)} and reach {final} from {names}")
-    forced = [field.name for field in add if not field.nullable]
-    if forced:
-        raise SchemaMismatchError(f"columns {forced} are new and must be nullable")

@@ -133,6 +133,16 @@ class LancePinned:
         """Return the indexes, into `parts`, of the fragments that hold these rows; ascending."""
         return np.unique(np.searchsorted(self._starts, positions, side="right") - 1)
 
+    def touched(self, dropped: np.ndarray, compact_below: int, *, has_more: bool) -> list[int]:
+        """Return the indexes of the fragments to write anew: those losing a row, and small ones.
+
+        One small fragment with nothing to join it stays: writing it anew would change nothing.
+        """
+        losing = set(self.fragments_of(dropped).tolist())
+        small = {index for index, part in enumerate(self.parts) if part.rows < compact_below}
+        touched = losing | small
+        return sorted(touched) if losing or has_more or len(touched) > 1 else []
+
     def surviving(self, parts: Iterable[int], dropped: np.ndarray) -> Iterator[pa.RecordBatch]:
         """Yield the rows of some fragments, whole columns, but those at `dropped` (ascending)."""
         for index in parts:
@@ -193,13 +203,7 @@ class LancePinned:
         """Return the fragments that may hold a row with low < _seq <= high."""
 
         def may_hold(part: Part) -> bool:
-            files = [self._files[path] for path in part.paths]
-            return not any(
-                file.min_seq is not None
-                and file.max_seq is not None
-                and (file.max_seq <= low or file.min_seq > high)
-                for file in files
-            )
+            return all(self._files[path].may_hold(low, high) for path in part.paths)
 
         return [index for index, part in enumerate(self.parts) if may_hold(part)]
 

@@ -101,6 +101,11 @@ def _is_ours(files: Files, folder: Path, public: Path) -> bool:
     )
 
 
+def public_name(version: int) -> str:
+    """Return the name of a version's manifest: the newest sorts first."""
+    return f"{_VERSION_MAX - version:020d}{_SUFFIX}"
+
+
 def _version(name: str) -> int | None:
     stem = name.removesuffix(_SUFFIX)
     if stem == name or not stem.isdigit():

@@ -41,10 +41,10 @@ class StagedCatalog(ns.LanceNamespace):
     def namespace_id(self) -> str:
         return f"siltstone:{self._folder}:{self._transaction}"
 
-    def describe_table(self, request: Any) -> ns.DescribeTableResponse:
+    def describe_table(self, request: Any) -> ns.DescribeTableResponse:  # noqa: ARG002  # one table
         return ns.DescribeTableResponse(location=str(self._folder), managed_versioning=True)
 
-    def declare_table(self, request: Any) -> ns.DeclareTableResponse:
+    def declare_table(self, request: Any) -> ns.DeclareTableResponse:  # noqa: ARG002  # one table
         return ns.DeclareTableResponse(location=str(self._folder), managed_versioning=True)
 
     def list_table_versions(self, request: Any) -> ns.ListTableVersionsResponse:

@@ -110,8 +110,7 @@ class Tables(Protocol):
     ) -> Staged:
         """Write rows, columns matched by name; nullable columns may be missing.
 
-        Args:
-            seqs: (lowest, highest) `_seq` of these rows, both inclusive.
+        `seqs` is (lowest, highest) `_seq` of these rows, both inclusive.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Row feed: brings the caller's batches into the shape of a pin's schema on their way to Lance.
+"""Staging: what is checked, and put into shape, before rows or columns go into a dataset. Pure.
 
 Lance numbers fields by position where it can (`write_fragments(rows, path)`), so nothing here
 relies on it: columns are matched by name, put into the schema's order and checked by type, and the
@@ -7,13 +7,14 @@ field ids of what was written are compared with the pin's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 
 from siltstone.errors import InvariantError, SchemaMismatchError
+from siltstone.formats.inventory import InventoryFile
 
 Column = tuple[str, int, str]
 
@@ -64,7 +65,8 @@ def narrowed(schema: pa.Schema, names: Iterable[str]) -> pa.Schema:
     missing = [f.name for f in schema if f.name not in given and not f.nullable]
     if missing:
         raise SchemaMismatchError(f"columns {missing} are not nullable and have no values")
-    return pa.schema([field for field in schema if field.name in given], schema.metadata)
+    narrow = pa.schema([field for field in schema if field.name in given])
+    return narrow.with_metadata(schema.metadata) if schema.metadata else narrow
 
 
 def arranged(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -117,3 +119,51 @@ def check_field_ids(fragments: Iterable[Any], lance_schema: Any, names: Iterable
 def _leaves(field: Any) -> list[int]:
     children = field.children()
     return [n for child in children for n in _leaves(child)] if children else [field.id()]
+
+
+def refuse_unfit(columns: Iterable[Column], known: Iterable[Column]) -> None:
+    """Refuse staged columns that are not, name, id and type, columns of the version.
+
+    Raises:
+        SchemaMismatchError: A column was renamed, dropped or made anew since they were staged.
+    """
+    strange = sorted(set(columns) - set(known))
+    if strange:
+        raise SchemaMismatchError(
+            f"the staged columns {strange} are not columns of this version; stage the rows again"
+        )
+
+
+def refuse_alter(
+    schema: pa.Schema, rename: Mapping[str, str], drop: Sequence[str], add: Sequence[pa.Field]
+) -> None:
+    """Refuse an alter that Lance would refuse half-way, or carry out on another column."""
+    names = list(schema.names)
+    for old, new in rename.items():
+        if old not in names or new in names:
+            raise SchemaMismatchError(f"cannot rename {old!r} to {new!r} in {names}")
+        names[names.index(old)] = new
+    unknown = sorted(set(drop) - set(names))
+    left = [name for name in names if name not in set(drop)]
+    final = left + [field.name for field in add]
+    if unknown or not left or len(set(final)) < len(final):
+        raise SchemaMismatchError(f"cannot drop {list(drop)} and reach {final} from {names}")
+    forced = [field.name for field in add if not field.nullable]
+    if forced:
+        raise SchemaMismatchError(f"columns {forced} are new and must be nullable")
+
+
+def span(
+    inputs: Iterable[InventoryFile], seqs: tuple[int, int] | None, *, has_more: bool
+) -> tuple[int, int] | None:
+    """Return (lowest, highest) seq of what a rewrite writes; None where a part does not say.
+
+    Args:
+        inputs: The files that are written anew.
+        seqs: Of the rows that come on top, if `has_more`.
+    """
+    ranges = [file.seqs for file in inputs] + [seqs] * has_more
+    known = [each for each in ranges if each is not None]
+    if not known or len(known) < len(ranges):
+        return None
+    return min(low for low, _ in known), max(high for _, high in known)

@@ -1,0 +1,327 @@
+"""Fake Lance: `tables.Tables` in Arrow IPC files, small enough to be right at a glance.
+
+    <folder>/data/<token>.arrow                    Arrow IPC stream, written once
+    <folder>/_siltstone/<token>/<version>.manifest JSON: schema, column ids, data files
+    <folder>/_versions/                            promoted links
+
+The durable steps come in the order of `lance_io`, through `Files`, so that crash tests enumerate
+them on a simulated machine, where Rust cannot follow. Everything is held in memory: for tests only.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from siltstone.errors import RequestError, SchemaMismatchError
+from siltstone.formats.inventory import InventoryFile
+from siltstone.formats.manifest import Pin
+from siltstone.storage import promotion, staging
+from siltstone.storage.inventories import Inventories, check, describe
+from siltstone.storage.lance_errors import translated
+from siltstone.storage.tables import POSITION, PRIVATE_DIRECTORY, Staged
+from siltstone.units import require
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+    from siltstone.storage.files import Files
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    """One version. `ids` are the column ids in order; `paths` the data files, in row order."""
+
+    schema: pa.Schema
+    ids: tuple[int, ...]
+    next_id: int
+    paths: tuple[str, ...]
+    rows: tuple[int, ...]
+
+    @property
+    def columns(self) -> tuple[staging.Column, ...]:
+        pairs = zip(self.schema, self.ids, strict=True)
+        return tuple((field.name, number, str(field.type)) for field, number in pairs)
+
+    def encode(self) -> bytes:
+        schema = base64.b64encode(self.schema.serialize().to_pybytes()).decode()
+        return json.dumps({**vars(self), "schema": schema}).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> _Manifest:
+        value = json.loads(data)
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value.pop("schema"))))
+        lists = {name: tuple(value[name]) for name in ("ids", "paths", "rows")}
+        return cls(schema=schema, next_id=value["next_id"], **lists)
+
+
+class FakePinned:
+    """See `tables.PinnedTable`. A string prefilter is not applied: a superset is allowed."""
+
+    def __init__(
+        self, manifest: _Manifest, read: Callable[[str], pa.Table], known: dict[str, InventoryFile]
+    ) -> None:
+        self.manifest, self.schema, self.rows = manifest, manifest.schema, sum(manifest.rows)
+        self._read, self._known = read, known
+
+    def count(self) -> int:
+        return self.rows
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        prefilter: str | pc.Expression | None = None,
+        seqs: tuple[int, int] | None = None,
+        positions: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        table = self._with_positions
+        if seqs is not None:
+            table = pa.concat_tables([table.slice(0, 0), *self._within(*seqs)])
+        if prefilter is not None and not isinstance(prefilter, str):
+            table = table.filter(prefilter)
+        names = [*(self.schema.names if columns is None else columns), *[POSITION] * positions]
+        return iter(_select(table.slice(0, limit), names).to_batches())
+
+    def take(self, positions: np.ndarray, columns: Sequence[str] | None = None) -> pa.Table:
+        wanted = np.asarray(positions, dtype=np.int64)
+        if len(wanted) and not 0 <= wanted.min() <= wanted.max() < self.rows:
+            raise RequestError(f"positions {wanted.min()}..{wanted.max()} of {self.rows} rows")
+        names = self.schema.names if columns is None else list(columns)
+        return _select(self._with_positions, names).take(pa.array(wanted))
+
+    def part(self, index: int) -> pa.Table:
+        """Return the rows of one data file, with their positions."""
+        start = sum(self.manifest.rows[:index])
+        return self._with_positions.slice(start, self.manifest.rows[index])
+
+    @cached_property
+    def _with_positions(self) -> pa.Table:
+        parts = [self._read(path) for path in self.manifest.paths]
+        table = pa.concat_tables([self.schema.empty_table(), *parts]).combine_chunks()
+        field = pa.field(POSITION, pa.int64(), nullable=False)
+        return table.append_column(field, pa.array(np.arange(self.rows)))
+
+    def _within(self, low: int, high: int) -> Iterator[pa.Table]:
+        for index, path in enumerate(self.manifest.paths):
+            if self._known[path].may_hold(low, high):
+                yield self.part(index)
+
+
+class FakeLance:
+    """See `tables.Tables`; same answers as `lance_io.LanceTables`, any `Files`."""
+
+    def __init__(
+        self, root: Path, files: Files, *, token: Callable[[], str] = lambda: uuid.uuid4().hex
+    ) -> None:
+        self._root, self._files, self._token = root, files, token
+        self._inventories = Inventories(root, files, token)
+
+    def create(self, folder: str, schema: pa.Schema) -> Pin:
+        with translated(self._root / folder, is_reading=False):
+            for name in ("data", "_versions"):
+                self._files.mkdir(self._root / folder / name)
+        ids = tuple(range(len(schema)))
+        return self._commit(folder, None, _Manifest(schema, ids, len(ids), (), ()), ())
+
+    def stage(
+        self,
+        folder: str,
+        pin: Pin,
+        batches: Iterable[pa.RecordBatch],
+        *,
+        seqs: tuple[int, int] | None = None,
+    ) -> Staged:
+        manifest = self._manifest(pin)
+        found = staging.peeked(batches)
+        if found is None:
+            return Staged(0, (), (), ())
+        names = staging.narrowed(manifest.schema, found[0].names).names
+        columns = tuple(column for column in manifest.columns if column[0] in names)
+        return replace(self._write(folder, manifest.schema, found[1], seqs), columns=columns)
+
+    def commit(self, folder: str, pin: Pin, staged: Staged) -> Pin:
+        if not staged.rows:
+            return pin
+        old = self._manifest(pin)
+        staging.refuse_unfit(staged.columns, old.columns)
+        return self._commit(folder, pin, _extended(old, staged), staged.files)
+
+    def append(
+        self,
+        folder: str,
+        pin: Pin,
+        batches: Iterable[pa.RecordBatch],
+        *,
+        seqs: tuple[int, int] | None = None,
+    ) -> Pin:
+        return self.commit(folder, pin, self.stage(folder, pin, batches, seqs=seqs))
+
+    def overwrite(
+        self, folder: str, pin: Pin, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+    ) -> Pin:
+        staged = self._write(folder, schema, batches, None)
+        ids = tuple(range(len(schema)))
+        new = _extended(_Manifest(schema, ids, len(ids), (), ()), staged)
+        return self._commit(folder, pin, new, staged.files)
+
+    def rewrite(
+        self,
+        folder: str,
+        pin: Pin,
+        *,
+        drop: np.ndarray,
+        batches: Iterable[pa.RecordBatch],
+        compact_below: int = 0,
+        seqs: tuple[int, int] | None = None,
+    ) -> Pin:
+        table, dropped = self.open(folder, pin), np.asarray(drop, dtype=np.int64)
+        require(
+            not len(dropped) or 0 <= dropped.min() <= dropped.max() < pin.rows,
+            f"positions to drop lie outside the {pin.rows} rows of {pin.path}",
+        )
+        old, added = table.manifest, [batch for batch in batches if batch.num_rows]
+        parts = [table.part(index) for index in range(len(old.paths))]
+        keeps = [~np.isin(part[POSITION].to_numpy(), dropped) for part in parts]
+        losing = [not keep.all() for keep in keeps]
+        touched = [
+            lost or rows < compact_below for lost, rows in zip(losing, old.rows, strict=True)
+        ]
+        if not any(losing) and not added and sum(touched) < 2:
+            return pin
+        moved = [
+            batch
+            for part, keep, is_touched in zip(parts, keeps, touched, strict=True)
+            if is_touched
+            for batch in part.drop_columns(POSITION).filter(pa.array(keep)).to_batches()
+        ]
+        known = self._inventories.live(pin.inventory, old.paths)
+        inputs = [known[path] for path, t in zip(old.paths, touched, strict=True) if t]
+        span = staging.span(inputs, seqs, has_more=bool(added))
+        staged = self._write(folder, old.schema, [*moved, *added], span)
+        stay = [index for index, is_touched in enumerate(touched) if not is_touched]
+        paths, rows = (tuple(values[i] for i in stay) for values in (old.paths, old.rows))
+        new = _extended(replace(old, paths=paths, rows=rows), staged)
+        return self._commit(folder, pin, new, staged.files)
+
+    def alter(
+        self,
+        folder: str,
+        pin: Pin,
+        *,
+        rename: Mapping[str, str],
+        drop: Sequence[str],
+        add: Sequence[pa.Field],
+    ) -> Pin:
+        table = self.open(folder, pin)
+        staging.refuse_alter(table.schema, rename, drop, add)
+        if not (rename or drop or add):
+            return pin
+        kept = [
+            (field.with_name(rename.get(field.name, field.name)), number, field.name)
+            for field, number in zip(table.schema, table.manifest.ids, strict=True)
+            if rename.get(field.name, field.name) not in drop
+        ]
+        schema = pa.schema([*(field for field, _, _ in kept), *add])
+        first = table.manifest.next_id
+        ids = (*(number for _, number, _ in kept), *range(first, first + len(add)))
+        new = _Manifest(schema, ids, first + len(add), (), ())
+        old_names = [name for _, _, name in kept]
+        files: list[InventoryFile] = []
+        for index, path in enumerate(table.manifest.paths):
+            part = table.part(index).select(old_names).rename_columns([f.name for f, _, _ in kept])
+            seqs = self._inventories.live(pin.inventory, [path])[path].seqs
+            staged = self._write(folder, schema, part.to_batches(), seqs)
+            new, files = _extended(new, staged), [*files, *staged.files]
+        return self._commit(folder, pin, new, files)
+
+    def open(self, folder: str, pin: Pin) -> FakePinned:  # noqa: ARG002  # the seam
+        manifest = self._manifest(pin)
+        known = self._inventories.live(pin.inventory, manifest.paths)
+
+        def read(path: str) -> pa.Table:
+            self._inventories.verify([known[path]])
+            return pa.ipc.open_stream(self._files.read(self._root / path)).read_all()
+
+        return FakePinned(manifest, read, known)
+
+    def promote(self, folder: str, pins: Sequence[Pin], newest: Pin) -> None:
+        where = self._root / folder
+        wanted = {pin.version: self._root / pin.path for pin in (*pins, newest)}
+        promotion.link(self._files, where, wanted, newest.version)
+        promotion.unlink_stale(self._files, where, set(wanted), newest.version)
+
+    def files(self, folder: str, pin: Pin) -> list[InventoryFile]:  # noqa: ARG002  # the seam
+        live = self._inventories.live(pin.inventory, self._manifest(pin).paths)
+        manifest = InventoryFile(pin.path, pin.size, pin.xxh3)
+        return [*live.values(), manifest, *self._inventories.own_files(pin.inventory)]
+
+    def check(self, folder: str, pin: Pin) -> None:
+        for file in self.files(folder, pin):
+            check(self._files, self._root, file)
+
+    def _manifest(self, pin: Pin) -> _Manifest:
+        check(self._files, self._root, InventoryFile(pin.path, pin.size, pin.xxh3))
+        return _Manifest.decode(self._files.read(self._root / pin.path))
+
+    def _write(
+        self,
+        folder: str,
+        schema: pa.Schema,
+        batches: Iterable[pa.RecordBatch],
+        seqs: tuple[int, int] | None,
+    ) -> Staged:
+        rows = [staging.arranged(batch, schema) for batch in batches if batch.num_rows]
+        if not rows:
+            return Staged(0, (), (), ())
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, schema) as writer:
+            for batch in rows:
+                writer.write_batch(batch)
+        path = f"{folder}/data/{self._token()}.arrow"
+        with translated(self._root / folder, is_reading=False):
+            self._files.write(self._root / path, sink.getvalue().to_pybytes())
+            files = self._inventories.seal([path], seqs)
+            self._files.sync_dir(self._root / folder / "data")
+        count = sum(batch.num_rows for batch in rows)
+        return Staged(count, (json.dumps([path, count]),), tuple(files), ())
+
+    def _commit(
+        self, folder: str, pin: Pin | None, manifest: _Manifest, added: Iterable[InventoryFile]
+    ) -> Pin:
+        version = 1 if pin is None else pin.version + 1
+        path = f"{folder}/{PRIVATE_DIRECTORY}/{self._token()}/{promotion.public_name(version)}"
+        with translated(self._root / folder, is_reading=False):
+            self._files.mkdir((self._root / path).parent)
+            self._files.write(self._root / path, manifest.encode())
+            self._files.sync_dir((self._root / path).parent)
+            below = "" if pin is None else pin.inventory
+            inventory = self._inventories.add(below, added, manifest.paths)
+            file = describe(self._files, self._root, path)
+        return Pin(version, path, file.size, file.xxh3, sum(manifest.rows), inventory)
+
+
+def _extended(manifest: _Manifest, staged: Staged) -> _Manifest:
+    parts = [json.loads(text) for text in staged.fragments]
+    return replace(
+        manifest,
+        paths=(*manifest.paths, *(path for path, _ in parts)),
+        rows=(*manifest.rows, *(rows for _, rows in parts)),
+    )
+
+
+def _select(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    unknown = sorted(set(names) - set(table.schema.names))
+    if unknown:
+        raise SchemaMismatchError(f"no column {unknown} in {table.schema.names}")
+    return table.select(names)
