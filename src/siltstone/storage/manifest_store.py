@@ -408,7 +408,7 @@ def _is_new(files: Files, root: Path) -> bool:
         raise RequestError(f"{root} is a file, not a store")
     names = set(files.list(root))
     inside = files.list(root / "manifest") if files.is_dir(root / "manifest") else []
-    if any(_RECORD_NAME.fullmatch(name) for name in inside):
+    if any(name == "FLOOR" or _RECORD_NAME.fullmatch(name) for name in inside):
         return False
     if names & _MADE_AFTER_RECORD_1 and "manifest" in names:
         return False  # `newest` says what is missing

@@ -1,0 +1,59 @@
+"""Format 1 of the manifest record is these bytes, for ever."""
+
+from pathlib import Path
+
+from siltstone.formats import manifest
+from siltstone.formats.manifest import (
+    App,
+    Catalog,
+    Column,
+    Incarnation,
+    KeyedStorage,
+    Named,
+    Pin,
+    Record,
+    Schema,
+    Shaped,
+    Table,
+    Tag,
+    Version,
+)
+
+GOLDEN = Path(__file__).with_name("manifest_format_1.json")
+
+PIN = Pin(7, "_siltstone/t/7.manifest", 1234, "0123456789abcdef", 10, "inventory/a.arrow")
+SCHEMA = Schema(2, (Column(1, "id", "int64", nullable=False), Column(2, "Größe", "string")), (1,))
+TABLE = Table(
+    id=3,
+    created=1,
+    names=(Named(1, "orders"), Named(5, "bestellungen")),
+    schemas=(Shaped(1, SCHEMA),),
+    incarnations=(Incarnation(1, 4), Incarnation(6, 5, (Version(6, PIN),))),
+    dropped=9,
+    next_column=3,
+)
+RECORD = Record(
+    store_id="5f2c",
+    number=42,
+    epoch=3,
+    writer="77aa",
+    time_us=1_700_000_000_000_000,
+    last_seq=12,
+    flushed_seq=10,
+    last_time_us=1_699_999_999_000_000,
+    wal_floor=17,
+    catalog=Catalog((TABLE,), (Tag("v1", 8, 99),), (App("etl", 5, 7, 2, 100),), 6),
+    keyed=(KeyedStorage(4, "tables/orders-3", PIN, 2, 9, PIN, (1, 2), 0),),
+    commits=PIN,
+    staged=("staged/x.manifest",),
+    oldest_seq=2,
+    condemned=("job-1",),
+)
+
+
+def test_a_record_is_written_as_it_always_was():
+    assert manifest.encode(RECORD) == GOLDEN.read_bytes()
+
+
+def test_a_record_that_was_ever_written_is_read():
+    assert manifest.decode(GOLDEN.read_bytes(), "golden") == RECORD

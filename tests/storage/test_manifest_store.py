@@ -1,0 +1,327 @@
+"""The chain of records has one next record, whoever races for it, and what is leased stays."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from siltstone.errors import (
+    BusyError,
+    CorruptionError,
+    FencedError,
+    InvariantError,
+    RequestError,
+    UnavailableError,
+)
+from siltstone.formats.manifest import Record
+from siltstone.storage.files import RealFiles
+from siltstone.storage.manifest_store import ManifestStore, initialise
+from siltstone.storage.simulated_files import Fault, Kind, SimFiles, When
+from tests.crash.manifest_scenario import ROOT, add, make_store, store_on
+
+
+@pytest.fixture
+def files() -> SimFiles:
+    files = SimFiles()
+    make_store(files)
+    return files
+
+
+@pytest.fixture
+def store(files: SimFiles) -> ManifestStore:
+    return store_on(files)
+
+
+def publish_many(store: ManifestStore, count: int) -> Record:
+    record = store.newest()
+    for _ in range(count):
+        record = store.publish(msgspec.structs.replace, base=record)
+    return record
+
+
+def test_a_publish_is_the_next_record_with_the_change_and_a_token_of_its_own(store):
+    first = store.newest()
+    second = store.publish(add("a"), base=first)
+    assert (first.number, second.number, second.staged) == (1, 2, ("a",))
+    assert first.writer != second.writer
+    assert second.time_us > first.time_us
+    assert store.newest() == second == store.read(2)
+
+
+def test_a_lost_race_applies_the_change_again_on_the_winner(files, store):
+    base = store.newest()
+    other = store_on(files, "b")
+    other.publish(add("theirs"), base=other.publish(add("more"), base=base))
+    assert store.publish(add("ours"), base=base).staged == ("more", "theirs", "ours")
+
+
+def test_the_winners_name_is_durable_before_the_change_is_applied_to_it(files, store):
+    base = store.newest()
+    store_on(files, "b").publish(add("theirs"), base=base)
+    seen = []
+
+    def change(record: Record) -> Record:
+        seen.append(files.trace[-1].what)
+        return add("ours")(record)
+
+    store.publish(change, base=base)
+    assert seen[1] == "sync_dir"
+
+
+def test_a_change_may_refuse_the_winner(files, store):
+    base = store.newest()
+    store_on(files, "b").claim_epoch(base)
+
+    def change(record: Record) -> Record:
+        if record.epoch != base.epoch:
+            raise FencedError(base.epoch, record.epoch)
+        return add("ours")(record)
+
+    with pytest.raises(FencedError):
+        store.publish(change, base=base)
+    assert store.numbers() == [1, 2]
+
+
+def test_a_change_that_is_done_already_publishes_nothing(store):
+    record = store.publish(add("a"), base=store.newest())
+    assert store.publish(add("a"), base=record) is record
+    assert store.numbers() == [1, 2]
+
+
+def test_a_publish_that_always_loses_gives_up_after_its_attempts(files, store):
+    other = store_on(files, "b")
+
+    def change(record: Record) -> Record:
+        other.publish(msgspec.structs.replace, base=record)
+        return msgspec.structs.replace(record)
+
+    with pytest.raises(BusyError, match="5 publishes"):
+        store.publish(change, base=store.newest(), attempts=5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"store_id": "x"}, {"epoch": 0}, {"last_seq": 4, "flushed_seq": 4}, {"oldest_seq": 0}],
+)
+def test_a_publish_never_goes_back(store, change):
+    record = store.publish(
+        lambda r: msgspec.structs.replace(r, epoch=1, last_seq=5, flushed_seq=5, oldest_seq=1),
+        base=store.newest(),
+    )
+    with pytest.raises(InvariantError):
+        store.publish(lambda r: msgspec.structs.replace(r, **change), base=record)
+
+
+class LostAnswer:
+    """Files whose `create_if_absent` succeeds and then says that the name was taken (NFS does)."""
+
+    def __init__(self, files: SimFiles) -> None:
+        self._files = files
+
+    def create_if_absent(self, path: Path, data: bytes) -> bool:
+        assert self._files.create_if_absent(path, data)
+        return False
+
+    def __getattr__(self, name: str):
+        return getattr(self._files, name)
+
+
+def test_a_success_that_was_told_as_a_lost_race_is_found_by_its_token(files):
+    store = store_on(LostAnswer(files))  # type: ignore[arg-type]
+    assert store.publish(add("a"), base=store.newest()).number == 2
+    assert store.numbers() == [1, 2]
+
+
+def test_a_link_that_was_made_and_reported_failed_is_published_once(files, store):
+    base = store.newest()
+    link = files.operations + 4  # open, pwrite, sync, link
+    files.faults = [Fault(link, Kind.EIO, When.AFTER)]
+    record = store.publish(add("a"), base=base)
+    assert files.trace[link - 1].what == "link"
+    assert (record.staged, record.number, store.newest()) == (("a",), 3, record)
+
+
+def test_a_full_disk_is_unavailable_and_leaves_no_file(files, store):
+    base, before = store.newest(), files.tree()
+    files.faults = [Fault(1, Kind.ENOSPC, is_sticky=True)]
+    with pytest.raises(UnavailableError, match="No space"):
+        store.publish(add("a"), base=base)
+    files.faults = []
+    temporaries = {path for path, _ in files.tree()} - {path for path, _ in before}
+    assert not temporaries
+    assert store.publish(add("a"), base=base).number == 2
+
+
+def vacuum(store: ManifestStore, floor: int) -> None:
+    store.write_floor(floor)
+    for number in store.numbers(below_floor=True):
+        if number < floor and (lock := store.try_exclusive(number)):
+            store._files.unlink(store.path(number))
+            lock.release()
+
+
+def test_a_sleeper_that_revives_a_vacuumed_number_publishes_above_the_floor(files, store):
+    sleeper, base = store_on(files, "sleeper"), store.newest()
+    publish_many(store, 9)
+    vacuum(store, 8)
+    record = sleeper.publish(add("late"), base=base)
+    assert (record.number, record.staged) == (11, ("late",))
+    assert store.numbers(below_floor=True) == [8, 9, 10, 11]
+
+
+def test_news_looks_at_the_floor_first(files, store):
+    reader, old = store_on(files, "reader"), store.newest()
+    assert reader.news(old) is None
+    newest = publish_many(store, 4)
+    assert reader.news(old) == newest
+    vacuum(store, 4)
+    assert not files.exists(store.path(2))
+    assert reader.news(old) == newest
+    assert reader.news(newest) is None
+
+
+def test_a_dead_record_below_the_floor_is_seen_only_by_number(files, store):
+    publish_many(store, 4)
+    store.write_floor(4)
+    assert store.numbers() == [4, 5]
+    assert store.numbers(below_floor=True) == [1, 2, 3, 4, 5]
+    assert store.read(2).number == 2
+    vacuum(store, 4)
+    with pytest.raises(FileNotFoundError):
+        store.read(2)
+
+
+def test_the_floor_only_rises_and_only_to_a_record(files, store):
+    publish_many(store, 4)
+    assert store.floor() == 0
+    store.write_floor(3)
+    store.write_floor(2)
+    assert store.floor() == 3
+    with pytest.raises(InvariantError):
+        store.write_floor(6)
+    lock = files.lock(store.folder / "FLOOR.lock")
+    with pytest.raises(BusyError):
+        store.write_floor(4)
+    lock.release()
+    store.write_floor(4)
+    assert store.floor() == 4
+
+
+def test_a_leased_record_survives_vacuum_until_its_last_lease_ends(files, store):
+    publish_many(store, 2)
+    first, second = store.lease(2), store.lease(2)
+    assert first
+    assert second
+    vacuum(store, 3)
+    assert store.numbers(below_floor=True) == [2, 3]
+    with first, second:
+        assert first.is_held
+    assert not first.is_held
+    vacuum(store, 3)
+    assert store.numbers(below_floor=True) == [3]
+
+
+def test_no_lease_on_what_is_vacuumed_or_about_to_be(files, store):
+    publish_many(store, 3)
+    assert store.lease(9) is None
+    lock = store.try_exclusive(2)
+    assert lock
+    assert store.lease(2) is None
+    lock.release()
+    store.write_floor(3)
+    assert store.lease(2) is None
+    island = store.lease(2, below_floor=True)
+    assert island
+    assert store.try_exclusive(2) is None
+    island.release()
+    assert store.try_exclusive(99) is None
+
+
+def test_a_lease_on_the_newest_record_comes_with_it(store):
+    newest = publish_many(store, 3)
+    record, lease = store.lease_newest()
+    assert (record, lease.number) == (newest, newest.number)
+    assert store.try_exclusive(record.number) is None
+    lease.release()
+
+
+def test_reading_and_leasing_write_nothing(files, store):
+    publish_many(store, 2)
+    before = files.operations
+    record, lease = store.lease_newest()
+    store.news(record)
+    lease.release()
+    done = {operation.what for operation in files.trace[before:]}
+    assert done <= {"read", "list", "open"}
+    assert not {path for path, _ in files.tree() if "lock" in path}
+
+
+def test_initialise_makes_a_store_with_an_id_of_its_own_and_then_finds_it(tmp_path):
+    files = RealFiles()
+    first = initialise(files, tmp_path / "deep" / "shop")
+    assert (first.number, first.epoch, len(first.store_id)) == (1, 0, 32)
+    assert initialise(files, tmp_path / "deep" / "shop") == first
+    assert initialise(files, tmp_path / "other").store_id != first.store_id
+    (tmp_path / "empty").mkdir()
+    assert initialise(files, tmp_path / "empty").number == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "sentence"),
+    [
+        (lambda p: p.write_text("x"), RequestError, "is a file"),
+        (lambda p: (p.mkdir(), (p / "notes.txt").touch()), RequestError, "holds 'notes.txt'"),
+        (
+            lambda p: ((p / "manifest").mkdir(parents=True), (p / "manifest" / "x").touch()),
+            RequestError,
+            "holds 'x'",
+        ),
+        (
+            lambda p: ((p / "manifest").mkdir(parents=True), (p / "wal").mkdir()),
+            CorruptionError,
+            "no record",
+        ),
+    ],
+)
+def test_initialise_refuses_what_is_no_store_and_writes_nothing(tmp_path, make, error, sentence):
+    path = tmp_path / "shop"
+    make(path)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(error, match=sentence):
+        initialise(RealFiles(), path)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_initialise_below_a_file_or_where_nothing_can_be_made_is_one_clear_sentence(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RequestError, match="below a file"):
+        initialise(RealFiles(), tmp_path / "file" / "shop")
+    with pytest.raises(UnavailableError, match="cannot make a store in /proc/shop"):
+        initialise(RealFiles(), Path("/proc/shop"))
+
+
+def test_what_is_no_store_has_no_newest_record(tmp_path):
+    for path in (tmp_path, tmp_path / "none"):
+        with pytest.raises(RequestError, match="not a siltstone store"):
+            ManifestStore(RealFiles(), path).newest()
+
+
+def test_two_processes_that_make_one_store_agree_on_it():
+    files = SimFiles()
+    made: list[Record] = []
+
+    class Slow(LostAnswer):
+        """Lets another process make record 1 just before us."""
+
+        def create_if_absent(self, path: Path, data: bytes) -> bool:
+            made.append(make_store(files))
+            return files.create_if_absent(path, data)
+
+    assert initialise(Slow(files), ROOT) == made[0]  # type: ignore[arg-type]
+
+
+def test_a_record_under_another_number_is_damage(files, store):
+    publish_many(store, 1)
+    files.write(store.path(3), files.read(store.path(2)))
+    with pytest.raises(CorruptionError, match="it holds record 2"):
+        store.newest()
