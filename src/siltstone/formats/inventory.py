@@ -70,11 +70,11 @@ class Inventory:
     below: tuple[str, ...] = ()
 
 
-def encode(inventory: Inventory) -> bytes:
+def encode(inventory: Inventory, *, version: int = INVENTORY_FORMAT) -> bytes:
     """Return the bytes of an inventory's file."""
     require(len(inventory.below) < LEVELS_MAX, f"{len(inventory.below)} inventories below one")
     schema = _COLUMNS.with_metadata(
-        {_FORMAT_KEY: b"%d" % INVENTORY_FORMAT, _BELOW_KEY: json.dumps(inventory.below).encode()}
+        {_FORMAT_KEY: b"%d" % version, _BELOW_KEY: json.dumps(inventory.below).encode()}
     )
     rows = [[getattr(file, name) for file in inventory.files] for name in _COLUMNS.names]
     arrays = [pa.array(r, field.type) for r, field in zip(rows, schema, strict=True)]
@@ -122,7 +122,7 @@ def extend(
 ) -> Inventory:
     """Return the inventory to put on top of `chain` (name -> inventory, newest first).
 
-    Where the chain would pass `LEVELS_MAX` it is folded: the new one holds every live file itself
+    Where the chain would reach `LEVELS_MAX` it is folded: the new one holds every live file itself
     and has nothing below, so that what no pin needs any more is forgotten.
 
     Args:

@@ -98,7 +98,8 @@ class FakePinned:
         if len(wanted) and not 0 <= wanted.min() <= wanted.max() < self.rows:
             raise RequestError(f"positions {wanted.min()}..{wanted.max()} of {self.rows} rows")
         names = self.schema.names if columns is None else list(columns)
-        return _select(self._with_positions, names).take(pa.array(wanted))
+        taken = self._with_positions.take(pa.array(wanted, pa.int64()))
+        return _select(taken, names)
 
     def part(self, index: int) -> pa.Table:
         """Return the rows of one data file, with their positions."""
@@ -107,8 +108,12 @@ class FakePinned:
 
     @cached_property
     def _with_positions(self) -> pa.Table:
-        parts = [self._read(path) for path in self.manifest.paths]
-        table = pa.concat_tables([self.schema.empty_table(), *parts]).combine_chunks()
+        batches = [
+            staging.arranged(batch, self.schema)  # a column added after the rows were staged
+            for path in self.manifest.paths
+            for batch in self._read(path).to_batches()
+        ]
+        table = pa.Table.from_batches(batches, self.schema).combine_chunks()
         field = pa.field(POSITION, pa.int64(), nullable=False)
         return table.append_column(field, pa.array(np.arange(self.rows)))
 

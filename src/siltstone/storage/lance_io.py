@@ -147,7 +147,7 @@ class LanceTables:
         if found is not None:
             staging.narrowed(schema, found[0].names)
             fragments = self._write(folder, dataset, schema, found[1], mode="overwrite")
-            fresh = _lance().LanceSchema.from_pyarrow(schema)
+            fresh = importlib.import_module("lance.schema").LanceSchema.from_pyarrow(schema)
             staging.check_field_ids(fragments, fresh, schema.names)
             staged = self._staged(folder, fragments, (), None)
         operation = _lance().LanceOperation.Overwrite(schema, _fragments(staged))
