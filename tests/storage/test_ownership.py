@@ -122,3 +122,25 @@ def test_a_damaged_lock_file_names_nobody_and_stops_nobody(tmp_path):
     (tmp_path / "LOCK").write_bytes(b"\xff{")
     assert read_holder(RealFiles(), tmp_path) == Holder()
     own(RealFiles(), tmp_path).release()
+
+
+class LyingLocks:
+    """A forced network file system, on which flock is granted to everybody."""
+
+    def __init__(self, files: SimFiles) -> None:
+        self._files = files
+
+    def lock(self, path: Path, *, shared: bool = False, create: bool = False):
+        return self._files.lock(path, shared=True, create=create)
+
+    def __getattr__(self, name: str):
+        return getattr(self._files, name)
+
+
+def test_a_second_handle_in_this_process_is_refused_even_where_locks_lie():
+    files = LyingLocks(SimFiles())
+    first = own(files, Path("/"))  # type: ignore[arg-type]
+    with pytest.raises(OwnedError):
+        own(files, Path("/"))  # type: ignore[arg-type]
+    first.release()
+    own(files, Path("/")).release()  # type: ignore[arg-type]

@@ -193,3 +193,20 @@ def test_every_handle_on_the_machine_competes_for_its_locks():
     lock = files.lock(F, create=True)
     assert lock is not None
     assert files.lock(F, shared=True) is None
+
+
+def test_a_directory_that_a_killed_process_began_is_durable_when_the_next_made_it():
+    deep = Path("/a/b/c")
+    at = 1
+    while True:
+        files = SimFiles([Fault(at)])
+        try:
+            files.mkdir(deep)
+        except SimulatedCrash:
+            after = files.killed()
+            after.mkdir(deep)
+            assert all("/a/b/c" in tree for tree in images(after).values()), f"killed at {at}"
+            at += 1
+        else:
+            break
+    assert at == 8  # the root's sync, then three levels, made and synced
