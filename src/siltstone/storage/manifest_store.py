@@ -13,6 +13,7 @@ the record back; when its sync failed, the next record says the same again, and 
 Records below FLOOR are gone or islands: only who asks by number sees them. A lease is a shared
 flock on the record's file: no clock, no write, it ends with its process.
 No lock in memory: any thread may use a store, and any number of processes may.
+Over 400 lines: publish, FLOOR and leases are one protocol, and are reviewed as one.
 """
 
 from __future__ import annotations
