@@ -12,8 +12,6 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
-
 from bench import data
 from bench.peer import find
 
@@ -22,10 +20,9 @@ _BATCH_ROWS = 1_000
 
 def _fill(name: str, path: str, rows: str) -> None:
     store = find(name)(Path(path), keep_log=True)
-    wanted = int(rows)
-    for start in range(0, wanted, _BATCH_ROWS):
-        ids = np.arange(start, min(start + _BATCH_ROWS, wanted), dtype=np.int64)
-        store.upsert_batch(data.accounts(ids, start + 1))
+    table = data.base(int(rows))
+    for start in range(0, table.num_rows, _BATCH_ROWS):
+        store.upsert_batch(table.slice(start, _BATCH_ROWS))
     print("acknowledged", flush=True)
     time.sleep(600)  # the parent kills us; not for ever, should it have died
 

@@ -6,11 +6,13 @@ All threads start at one barrier; the time is from there to the end of the last 
 from __future__ import annotations
 
 import gc
+import os
 import statistics
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 Operation = Callable[[], int]  # does one unit of work, returns how often it was retried
 
@@ -109,3 +111,12 @@ def timed(work: Callable[[], object]) -> float:
 
 def median(values: list[float]) -> float:
     return statistics.median(values) if values else 0.0
+
+
+def sync_tree(root: Path) -> None:
+    """Sync every file and directory below `root`."""
+    for folder, _, files in os.walk(root):
+        for name in (*files, "."):
+            descriptor = os.open(Path(folder) / name, os.O_RDONLY)
+            os.fsync(descriptor)
+            os.close(descriptor)

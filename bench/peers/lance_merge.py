@@ -6,7 +6,6 @@ version of the last `load` or `settle`: opening a dataset again for every read w
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import lance
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bench.data import ACCOUNTS, Move, Row
+from bench.measure import sync_tree
 
 
 class LanceMerge:
@@ -59,12 +59,3 @@ class LanceMerge:
 
     def close(self) -> None:
         del self._dataset
-
-
-def sync_tree(root: Path) -> None:
-    """Sync every file and directory below `root`."""
-    for folder, _, files in os.walk(root):
-        for name in (*files, "."):
-            descriptor = os.open(Path(folder) / name, os.O_RDONLY)
-            os.fsync(descriptor)
-            os.close(descriptor)
