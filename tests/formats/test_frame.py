@@ -1,0 +1,223 @@
+"""A frame or header validates where it was written and nowhere else, whole and unchanged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+
+from siltstone.errors import InvariantError, UnsupportedFormatError
+from siltstone.formats.frame import (
+    FRAME_BYTES_MAX,
+    FRAME_HEADER_BYTES,
+    HEADER_BYTES,
+    Frame,
+    Mark,
+    Position,
+    SegmentHeader,
+    Source,
+    claimed_end,
+    decode_frame,
+    decode_header,
+    decode_mark,
+    encode_frame,
+    encode_header,
+    encode_mark,
+    find_frames,
+)
+from siltstone.units import Epoch, SegmentNumber, Seq
+
+GOLDEN = Path(__file__).parent.parent / "compat" / "frame"
+STORE_ID = bytes(range(16))
+PATH = Path("/store/wal/00000003-000000000017.wal")
+BEFORE = Position(Epoch(2), SegmentNumber(16), 8192, 0x1122334455667788, Seq(40))
+HEADER = SegmentHeader(STORE_ID, Epoch(3), SegmentNumber(17), BEFORE, 5000, is_recycled=True)
+AT = Position(Epoch(3), SegmentNumber(17), 4096, 0x99AABBCCDDEEFF00, Seq(40))
+SOURCE = Source(PATH, STORE_ID, Epoch(3), SegmentNumber(17), 4096)
+MARK = Mark(Epoch(3), SegmentNumber(17), 4216, Seq(42))
+PAYLOAD = [b"two ", bytearray(b"small"), memoryview(b" parts")]
+
+
+def encoded(at: Position = AT, payload: bytes = b"two small parts") -> bytes:
+    buffers, size, _ = encode_frame(
+        [payload],
+        store_id=STORE_ID,
+        at=at,
+        first_seq=Seq(41),
+        last_seq=Seq(42),
+        durable_offset=4096,
+    )
+    data = b"".join(buffers)
+    assert len(data) == size
+    return data
+
+
+def decoded(data: bytes, at: int = 4096, source: Source = SOURCE) -> Frame | None:
+    return decode_frame(memoryview(data), at, source)
+
+
+def reseal(data: bytearray) -> bytes:
+    data[8:16] = xxhash.xxh3_64_intdigest(data[16:]).to_bytes(8, "little")
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("header-1.bin", encode_header(HEADER)[0]),
+        ("frame-1.bin", encoded()),
+        ("empty-frame-1.bin", encoded(payload=b"")),
+        ("mark-1.bin", encode_mark(MARK, STORE_ID)),
+    ],
+)
+def test_the_bytes_of_format_1_never_change(name: str, data: bytes) -> None:
+    assert data == (GOLDEN / name).read_bytes()
+
+
+def test_every_stored_byte_sequence_is_still_read() -> None:
+    header = decode_header((GOLDEN / "header-1.bin").read_bytes(), PATH)
+    assert header is not None
+    assert msgspec.structs.replace(header, checksum=0) == HEADER
+    assert header.start == Position(Epoch(3), SegmentNumber(17), 4096, header.checksum, Seq(40))
+    frame = decoded((GOLDEN / "frame-1.bin").read_bytes())
+    assert frame is not None
+    assert (frame.first_seq, frame.last_seq, bytes(frame.payload)) == (41, 42, b"two small parts")
+    assert (frame.durable_offset, frame.previous) == (4096, AT.checksum)
+    assert (frame.offset, frame.end) == (4096, 4096 + FRAME_HEADER_BYTES + 16)
+    assert decode_mark((GOLDEN / "mark-1.bin").read_bytes(), STORE_ID) == MARK
+    empty = decoded((GOLDEN / "empty-frame-1.bin").read_bytes())
+    assert empty is not None
+    assert bytes(empty.payload) == b""
+
+
+def test_a_payload_in_parts_is_the_same_frame_as_in_one() -> None:
+    buffers, size, checksum = encode_frame(
+        PAYLOAD, store_id=STORE_ID, at=AT, first_seq=Seq(41), last_seq=Seq(42), durable_offset=4096
+    )
+    assert b"".join(buffers) == encoded()
+    assert size == len(encoded())
+    frame = decoded(encoded())
+    assert frame is not None
+    assert frame.checksum == checksum
+    assert buffers[1:4] == PAYLOAD
+    assert all(given is part for given, part in zip(buffers[1:4], PAYLOAD, strict=True))
+
+
+def test_a_view_of_wide_items_counts_by_bytes() -> None:
+    wide = memoryview(bytes(16)).cast("q")
+    buffers, size, _ = encode_frame(
+        [wide], store_id=STORE_ID, at=AT, first_seq=Seq(41), last_seq=Seq(41), durable_offset=4096
+    )
+    assert size == FRAME_HEADER_BYTES + 16
+    frame = decoded(b"".join(buffers))
+    assert frame is not None
+    assert bytes(frame.payload) == bytes(16)
+
+
+@given(st.lists(st.binary(max_size=40), max_size=4))
+def test_any_payload_comes_back(parts: list[bytes]) -> None:
+    buffers, size, _ = encode_frame(
+        parts, store_id=STORE_ID, at=AT, first_seq=Seq(41), last_seq=Seq(42), durable_offset=4096
+    )
+    assert size % 8 == 0
+    frame = decoded(b"".join(buffers) + b"what follows")
+    assert frame is not None
+    assert bytes(frame.payload) == b"".join(parts)
+    assert frame.end == 4096 + size
+
+
+def test_one_changed_bit_anywhere_makes_a_frame_a_header_and_a_mark_invalid() -> None:
+    for data, decode in (
+        (encoded(), decoded),
+        (encode_header(HEADER)[0], lambda data: decode_header(data, PATH)),
+        (encode_mark(MARK, STORE_ID), lambda data: decode_mark(data, STORE_ID)),
+    ):
+        for n in range(len(data)):
+            changed = bytearray(data)
+            changed[n] ^= 1 << n % 8
+            assert decode(bytes(changed)) is None, f"byte {n}"
+
+
+def test_a_cut_frame_header_or_mark_is_invalid_at_every_length() -> None:
+    assert all(decoded(encoded()[:n]) is None for n in range(len(encoded())))
+    header = encode_header(HEADER)[0]
+    assert all(decode_header(header[:n], PATH) is None for n in range(len(header)))
+    mark = encode_mark(MARK, STORE_ID)
+    assert all(decode_mark(mark[:n], STORE_ID) is None for n in range(len(mark)))
+
+
+def test_zeros_are_no_frame_no_header_and_no_mark() -> None:
+    assert decoded(bytes(4096)) is None
+    assert decode_header(bytes(HEADER_BYTES), PATH) is None
+    assert decode_mark(bytes(40), STORE_ID) is None
+    assert list(find_frames(bytes(4096), 4096, SOURCE)) == []
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        Source(PATH, bytes(16), Epoch(3), SegmentNumber(17), 4096),
+        Source(PATH, STORE_ID, Epoch(4), SegmentNumber(17), 4096),
+        Source(PATH, STORE_ID, Epoch(3), SegmentNumber(18), 4096),
+    ],
+)
+def test_a_frame_of_another_store_epoch_or_segment_is_invalid(elsewhere: Source) -> None:
+    assert decoded(encoded(), 4096, elsewhere) is None
+
+
+def test_a_frame_at_another_offset_is_invalid() -> None:
+    assert decoded(bytes(8) + encoded(), 4104) is None
+    assert decoded(encoded(), 4096, msgspec.structs.replace(SOURCE, base=4096 + 8)) is None
+
+
+def test_a_mark_of_another_store_is_invalid() -> None:
+    assert decode_mark(encode_mark(MARK, STORE_ID), bytes(16)) is None
+
+
+def test_a_search_finds_the_valid_frames_behind_damage_and_skips_stale_ones() -> None:
+    first = encoded()
+    second_at = msgspec.structs.replace(AT, offset=4096 + 2 * len(first))
+    stale = encoded(msgspec.structs.replace(AT, segment=SegmentNumber(9), offset=4096 + len(first)))
+    data = b"\0" + first[1:] + stale + encoded(second_at)
+    assert [frame.offset for frame in find_frames(data, 4096, SOURCE)] == [second_at.offset]
+    assert list(find_frames(data, second_at.offset + 1, SOURCE)) == []
+
+
+def test_the_torn_tail_of_a_recycled_file_ends_with_the_last_frame_that_names_its_place() -> None:
+    torn = encoded()[:-3] + b"\xff\xff\xff"
+    stale = encoded(msgspec.structs.replace(AT, segment=SegmentNumber(9)))
+    assert claimed_end(torn + stale, 4096, SOURCE) == 4096 + len(torn)
+    assert claimed_end(stale, 4096, SOURCE) == 4096
+    assert claimed_end(torn[:-8], 4096, SOURCE) == 4096 + len(torn) - 8
+
+
+def test_a_newer_format_is_told_from_damage() -> None:
+    frame = bytearray(encoded())
+    frame[16] = 2
+    assert decoded(bytes(frame)) is None
+    with pytest.raises(UnsupportedFormatError) as caught:
+        decoded(reseal(frame))
+    assert (caught.value.path, caught.value.found, caught.value.known) == (PATH, 2, 1)
+    header = bytearray(encode_header(HEADER)[0])
+    header[16] = 2
+    with pytest.raises(UnsupportedFormatError):
+        decode_header(reseal(header), PATH)
+
+
+def test_a_payload_above_the_bound_is_refused() -> None:
+    huge = memoryview(bytearray(1 << 20))
+    parts = [huge] * (FRAME_BYTES_MAX // (1 << 20)) + [b"!"]
+    with pytest.raises(InvariantError):
+        encode_frame(
+            parts, store_id=STORE_ID, at=AT, first_seq=Seq(1), last_seq=Seq(1), durable_offset=4096
+        )
+
+
+def test_a_lying_length_is_refused_without_reading_past_the_buffer() -> None:
+    frame = bytearray(encoded())
+    frame[24:32] = (2**63).to_bytes(8, "little")
+    assert decoded(reseal(frame)) is None
