@@ -122,20 +122,23 @@ def _evaluate(expression: pc.Expression, rows: pa.Table, text: str) -> pa.Chunke
 def pushable(expression: pc.Expression, schema: pa.Schema) -> pc.Expression | None:
     """Return a foreign Arrow expression if it provably reads no float or nested column, else None.
 
-    Lance may evaluate it then before us. An expression does not tell its columns, so its text is
-    searched for the names: a name in a string constant refuses the push for nothing, no more.
+    Lance may evaluate it then before us.
     """
     text = str(expression)
-    if "FieldPath" in text:  # a column by its number
+    if any(
+        not filter_push.is_pushable(field.type) and mentions(text, field.name) for field in schema
+    ):
         return None
-    for field in schema:
-        if not filter_push.is_pushable(field.type) and _mentions(text, field.name):
-            return None
     return expression
 
 
-def _mentions(text: str, name: str) -> bool:
-    if not name:
+def mentions(text: str, name: str) -> bool:
+    """Say whether `text`, an Arrow expression as it prints itself, may read the column `name`.
+
+    An expression does not tell its columns. A name inside a string constant counts for nothing
+    worse than a column too many; a column by its number ("FieldPath") may be any.
+    """
+    if not name or "FieldPath" in text:
         return True
     before = r"(?<!\w)" if re.match(r"\w", name) else ""
     after = r"(?!\w)" if re.search(r"\w\Z", name) else ""
