@@ -65,12 +65,15 @@ class Life:
         )
         self.acknowledged = self.wal.durable_seq
 
+    def prepare(self) -> None:
+        self.wal.prepare()
+
     def sync(self) -> None:
         self.wal.sync()
         self.acknowledged = self.wal.durable_seq
 
     def checkpoint(self) -> None:
-        """Seal, and pretend that the frames so far reached Lance and a record with the new floor."""
+        """Seal, as if the frames so far were in Lance, and a record with the new floor durable."""
         flushed = self.wal.last_seq
         floor = self.wal.rotate()
         self.acknowledged = self.wal.durable_seq
@@ -102,7 +105,7 @@ def steps(life: Life) -> list[Callable[[], None]]:
         lambda: life.append(sync=False),
         lambda: life.append(sync=False, size=20),
         life.append,  # the next segment, made in passing
-        lambda: life.wal.prepare(),
+        life.prepare,
         lambda: life.append(sync=False, commits=3),
         life.sync,
         life.append,
