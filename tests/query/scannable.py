@@ -1,0 +1,41 @@
+"""A table in memory that records what its scans were asked for."""
+
+# ruff: noqa: A001, A002 (`filter` is pyarrow's word)
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from siltstone.engine.predicate import Predicate
+
+
+class Recording:
+    def __init__(self, table: pa.Table, error: Exception | None = None) -> None:
+        self.table = table
+        self.error = error
+        self.calls: list[tuple[Sequence[str] | None, str, int | None]] = []
+        self.open_scans = 0
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.table.schema
+
+    def scan(
+        self, columns: Sequence[str] | None, filter: str | pc.Expression | None, limit: int | None
+    ) -> pa.RecordBatchReader:
+        self.calls.append((columns, str(filter), limit))
+        if isinstance(filter, str):
+            filter = Predicate.parse(filter, self.schema).expression
+        found = ds.dataset(self.table).to_table(columns=columns, filter=filter)[:limit]
+        self.open_scans += 1
+        return pa.RecordBatchReader.from_batches(found.schema, self._pull(found))
+
+    def _pull(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from table.to_batches(max_chunksize=2)
+            if self.error is not None:
+                raise self.error
+        finally:
+            self.open_scans -= 1

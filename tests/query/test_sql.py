@@ -1,0 +1,207 @@
+"""A statement reads the tables that it mentions, of one snapshot, and can do nothing else."""
+
+import datetime as dt
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from siltstone.errors import CorruptionError, RequestError, TableNotFoundError
+from siltstone.query import sql
+from tests.query.scannable import Recording
+
+ORDERS = pa.table(
+    {
+        "id": [1, 2, 3, 4],
+        "customer": [1, 1, 2, None],
+        "total": [1.5, float("nan"), 3.0, -0.0],
+        "note": ["a", "b", "a", None],
+        "moment": pa.array([0, 1, 2, 3], pa.timestamp("us", "UTC")),
+    }
+)
+CUSTOMERS = pa.table({"id": [1, 2], "name": ["ada", "bob"]})
+NAMES = ["orders", "customers", "sales.lines", "odd name-1", "Ünits", "never"]
+
+
+class Tables:
+    """The tables of a snapshot; keeps those that were asked for."""
+
+    def __init__(self) -> None:
+        self.opened: dict[str, Recording] = {}
+
+    def __call__(self, name: str) -> Recording | None:
+        if name == "never":
+            return None
+        table = CUSTOMERS if name == "customers" else ORDERS
+        return self.opened.setdefault(name, Recording(table))
+
+
+@pytest.fixture
+def tables() -> Tables:
+    return Tables()
+
+
+def run(tables: Tables, text: str, parameters=None) -> sql.Result:
+    return sql.run(text, tables, NAMES, parameters)
+
+
+def test_tables_join(tables):
+    found = run(
+        tables,
+        "SELECT name, count(*) AS n FROM orders JOIN customers ON customer = customers.id"
+        " GROUP BY name ORDER BY name",
+    )
+    assert found.fetchall() == [("ada", 2), ("bob", 1)]
+    assert found.columns == ["name", "n"]
+
+
+def test_only_the_tables_that_the_statement_mentions_are_opened(tables):
+    run(tables, "SELECT 'customers' FROM orders")
+    assert list(tables.opened) == ["orders"]
+
+
+def test_filters_and_columns_reach_the_scan(tables):
+    found = run(tables, "SELECT id FROM orders WHERE note = 'a' AND id > 1")
+    assert found.fetchall() == [(3,)]
+    ((columns, pushed, _),) = tables.opened["orders"].calls
+    assert set(columns) == {"id", "note"}
+    assert "id > 1" in pushed
+    assert 'note == "a"' in pushed
+
+
+@pytest.mark.parametrize(
+    ("text", "opened"),
+    [
+        ("SELECT count(*) FROM ORDERS", "orders"),
+        ("SELECT count(*) FROM main.orders", "orders"),
+        ("SELECT count(*) FROM sales.lines", "sales.lines"),
+        ('SELECT count(*) FROM "sales.lines"', "sales.lines"),
+        ('SELECT count(*) FROM "odd name-1"', "odd name-1"),
+        ('SELECT count(*) FROM "Ünits"', "Ünits"),
+        ("SELECT (SELECT count(*) FROM orders)", "orders"),
+        ("WITH x AS (FROM orders) SELECT count(*) FROM x", "orders"),
+        ("FROM orders SELECT count(*)", "orders"),
+    ],
+)
+def test_a_table_is_found_however_it_is_written(tables, text, opened):
+    assert run(tables, text).fetchall() == [(4,)]
+    assert list(tables.opened) == [opened]
+
+
+def test_what_only_duckdb_can_parse_finds_its_tables_too(tables):
+    text = "SELECT list_transform([id], lambda x: x + 1) FROM orders WHERE id = 1"
+    assert run(tables, text).fetchall() == [([2],)]
+
+
+def test_a_name_may_hold_a_quote():
+    source = Recording(ORDERS)
+    found = sql.run('SELECT count(*) FROM "a""b"', lambda _: source, ['a"b'])
+    assert found.fetchall() == [(4,)]
+
+
+def test_names_that_differ_only_by_case_are_refused(tables):
+    with pytest.raises(RequestError, match="does not tell 't' from 'T'"):
+        sql.run('SELECT * FROM t JOIN "T" USING (id)', tables, ["t", "T"])
+
+
+def test_a_table_that_is_gone_is_named(tables):
+    with pytest.raises(TableNotFoundError, match="never"):
+        run(tables, "SELECT * FROM never")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["SHOW TABLES", "DESCRIBE orders", "SUMMARIZE customers", "EXPLAIN SELECT * FROM orders"],
+)
+def test_a_statement_may_ask_about_tables(text):
+    assert len(sql.run(text, Tables(), NAMES[:-1])) > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "parameters"),
+    [
+        ("SELECT id FROM orders WHERE id = ? AND note = ?", [3, "a"]),
+        ("SELECT id FROM orders WHERE id = $1", (3,)),
+        ("SELECT id FROM orders WHERE id = $id", {"id": 3}),
+    ],
+)
+def test_parameters_are_bound(tables, text, parameters):
+    assert run(tables, text, parameters).fetchall() == [(3,)]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("SELECT 1; SELECT 2", "one statement, this text has 2"),
+        ("", "has 0"),
+        ("SELEC 1", "DuckDB refuses"),
+        ("SELECT nope FROM orders", "DuckDB refuses"),
+        ("SELECT * FROM nowhere", "DuckDB refuses"),
+        ("SELECT ?", "DuckDB refuses"),
+        ("SELECT * FROM read_csv('/etc/passwd')", "disabled"),
+        ("SELECT * FROM '/etc/passwd'", "DuckDB refuses"),
+        ("SELECT * FROM read_text('/etc/passwd')", "disabled"),
+        ("SELECT * FROM glob('/*')", "disabled"),
+        ("SELECT * FROM NAMES", "DuckDB refuses"),
+        ("CREATE TABLE x (i INT)", "only reads, and this is CREATE"),
+        ("INSERT INTO orders VALUES (1)", "only reads, and this is INSERT"),
+        ("DELETE FROM orders", "only reads, and this is DELETE"),
+        ("COPY orders TO '/tmp/x'", "only reads, and this is COPY"),
+        ("ATTACH '/tmp/x.db'", "only reads, and this is ATTACH"),
+        ("SET enable_external_access = true", "only reads, and this is"),
+        ("PRAGMA enable_external_access = true", "only reads, and this is"),
+        ("LOAD httpfs", "only reads, and this is LOAD"),
+        ("EXPLAIN ANALYZE COPY orders TO '/tmp/siltstone-never'", "DuckDB refuses"),
+    ],
+)
+def test_a_statement_that_is_no_query_over_the_snapshot_is_refused(tables, text, words):
+    with pytest.raises(RequestError, match=words):
+        run(tables, text)
+
+
+def test_damage_met_while_scanning_stays_damage(tables):
+    damage = CorruptionError("tables/x", 7, "the checksum does not match")
+    with pytest.raises(CorruptionError) as caught:
+        sql.run("SELECT * FROM t", lambda _: Recording(ORDERS, damage), ["t"])
+    assert caught.value is damage
+
+
+def test_a_result_is_read_as_often_and_in_whatever_form(tables):
+    found = run(tables, "SELECT id, note FROM orders ORDER BY id")
+    assert found.arrow().to_pydict() == {"id": [1, 2, 3, 4], "note": ["a", "b", "a", None]}
+    assert found.schema.names == ["id", "note"]
+    assert list(found) == found.fetchall() == [(1, "a"), (2, "b"), (3, "a"), (4, None)]
+    assert pa.table(found).num_rows == len(found) == 4
+
+
+def test_a_result_becomes_a_pandas_frame(tables):
+    frame = run(tables, "SELECT id FROM orders WHERE id < 3 ORDER BY id").df()
+    assert frame["id"].tolist() == [1, 2]
+
+
+def test_values_come_back_as_what_they_are(tables):
+    found = run(
+        tables, "SELECT sum(id), 1.5::DECIMAL(5, 2), max(moment), DATE '2020-01-01' FROM orders"
+    )
+    ((total, decimal, at, day),) = found.fetchall()
+    assert (total, type(total)) == (10, int)
+    assert (decimal, day) == (Decimal("1.50"), dt.date(2020, 1, 1))
+    assert at == dt.datetime(1970, 1, 1, 0, 0, 0, 3, tzinfo=dt.UTC)
+    ((big,),) = run(tables, "SELECT 170141183460469231731687303715884105::HUGEINT").fetchall()
+    assert int(big) == 170141183460469231731687303715884105
+
+
+def test_a_comparison_that_is_pushed_down_answers_as_arrow_does(tables):
+    # DuckDB by itself takes NaN for the greatest number; Arrow, and so a scan, for no number.
+    found = run(tables, "SELECT id FROM orders WHERE total >= 0 ORDER BY id")
+    assert found.fetchall() == [(1,), (3,), (4,)]
+
+
+def test_a_result_shows_itself_as_a_small_table(tables):
+    found = run(tables, "SELECT id, note FROM orders WHERE id IN (1, 4) ORDER BY id")
+    assert repr(found) == "id  note\n--  ----\n1   a\n4   NULL\n(2 rows)"
+    many = run(tables, "SELECT range AS n, 'x' || repeat('y', 99) AS text FROM range(20)")
+    assert len(repr(many).splitlines()) == 13
+    assert repr(many).endswith("(20 rows)")
+    assert repr(run(tables, "SELECT 1 AS one")) == "one\n---\n1\n(1 row)"
+    assert repr(run(tables, "SELECT id FROM orders WHERE id > 9")) == "id\n--\n(0 rows)"
