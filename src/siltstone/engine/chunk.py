@@ -24,7 +24,7 @@ from siltstone.formats.keys import Codes, Key, KeyCodec, newest_rows
 LADDER_WIDTH = 4
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Chunk:
     """Consecutive rows as Arrow. Deletes have nulls in (or lack) all columns but the key's."""
 
@@ -66,11 +66,16 @@ class Run:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Newest:
-    """The newest version of each key of one source up to a seq, in code order."""
+    """The newest version of each key of one source up to a seq, in code order.
+
+    `chunks` are what the ordinals point into (of un-merged history: its keys only).
+    """
 
     codes: Codes
     ordinals: np.ndarray
     is_live: np.ndarray
+    chunks: tuple[Chunk, ...]
+    seq: int | None
 
 
 EMPTY_RUN = Run(np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -115,12 +120,17 @@ def locate(chunks: Sequence[Chunk], ordinal: int) -> tuple[Chunk, int]:
 
 
 def keys_at(chunks: Sequence[Chunk], ordinals: np.ndarray) -> list[Key]:
-    """Return the keys of the rows at `ordinals`."""
-    keys: list[Key] = []
-    for ordinal in ordinals.tolist():
-        chunk, offset = locate(chunks, ordinal)
-        keys.append(chunk.key_at(offset))
-    return keys
+    """Return the keys of the rows at `ordinals`, in that order."""
+    order = np.argsort(ordinals, kind="stable")
+    ascending = ordinals[order]
+    keys = np.empty(len(ordinals), object)
+    for chunk in chunks:
+        low, high = np.searchsorted(ascending, (chunk.start, chunk.end))
+        if low < high:
+            found = chunk.keys(ascending[low:high] - chunk.start)
+            for place, key in zip(order[low:high].tolist(), found, strict=True):
+                keys[place] = key
+    return keys.tolist()
 
 
 def newest_of(
@@ -129,14 +139,33 @@ def newest_of(
     """Return the newest version of each key in `run` with a seq <= `seq` (None: all of them)."""
     codes, ordinals = run.codes, run.ordinals
     if not len(codes):
-        return Newest(codes, ordinals, np.zeros(0, bool))
+        return Newest(codes, ordinals, np.zeros(0, bool), (), seq)
     if seq is not None:
         kept = np.concatenate([chunk.seqs for chunk in chunks])[ordinals] <= seq
         codes, ordinals = codes[kept], ordinals[kept]
     chosen = newest_rows(codec, codes, lambda at: keys_at(chunks, ordinals[at]))
     codes, ordinals = codes[chosen], ordinals[chosen]
     ops = np.concatenate([chunk.ops for chunk in chunks])
-    return Newest(codes, ordinals, ops[ordinals] == UPSERT)
+    return Newest(codes, ordinals, ops[ordinals] == UPSERT, tuple(chunks), seq)
+
+
+def find_version(
+    chunks: Sequence[Chunk], runs: Sequence[Run], code: int, key: Key, seq: int
+) -> tuple[Chunk, int] | None:
+    """Return chunk and offset of the newest version of `key` with a seq <= `seq`, if there is one.
+
+    The newest run is asked first: runs are in seq order.
+    """
+    for run in reversed(runs):
+        index = int(run.codes.searchsorted(code, "right")) - 1
+        while index >= 0 and run.codes[index] == code:
+            chunk, offset = locate(chunks, int(run.ordinals[index]))
+            if chunk.seqs[offset] <= seq and (
+                chunk.shape.codec.exact or chunk.key_at(offset) == key
+            ):
+                return chunk, offset
+            index -= 1
+    return None
 
 
 def rows_at(
@@ -154,11 +183,12 @@ def rows_at(
         if high - low < count:
             wanted = pa.array(ordinals[low:high] - chunk.start)
             arrays = [array.take(wanted) for array in arrays]
-        batches.append(_batch(arrays, fields, int(high - low)))
+        batches.append(batch_of(arrays, fields, int(high - low)))
     return batches
 
 
-def _batch(arrays: list[pa.Array], fields: pa.Schema, rows: int) -> pa.RecordBatch:
-    if not arrays:  # no column asked for: the number of rows is all there is
-        return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
-    return pa.RecordBatch.from_arrays(arrays, schema=fields)
+def batch_of(arrays: list[pa.Array], fields: pa.Schema, rows: int) -> pa.RecordBatch:
+    """Return a batch; without a column it still has its number of rows."""
+    if arrays:
+        return pa.RecordBatch.from_arrays(arrays, schema=fields)
+    return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))

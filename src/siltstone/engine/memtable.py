@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ from siltstone.engine.chunk import (
     Chunk,
     Newest,
     Run,
-    locate,
+    find_version,
     merge_runs,
     newest_of,
     rows_at,
@@ -117,7 +117,7 @@ class Memtable:
         self.contents = Contents(Tail(0, shape), (), ())
         self.nbytes = 0
         self._lock = threading.Lock()
-        self._memo: tuple[tuple[int, int], tuple[Newest, tuple[Chunk, ...]]] | None = None
+        self._memo: tuple[tuple[int, int], Newest] | None = None
 
     # writes: one leader at a time
 
@@ -220,10 +220,17 @@ class Memtable:
             return Found(row, tail.shape, tail.seqs[position])
         if not contents.runs:
             return None
-        return find_in_runs(contents.chunks, contents.runs, tail.shape.codec.code(key), key, seq)
+        code = tail.shape.codec.code(key)
+        version = find_version(contents.chunks, contents.runs, code, key, seq)
+        if version is None:
+            return None
+        chunk, offset = version
+        is_delete = chunk.ops[offset] == DELETE
+        row = None if is_delete else chunk.row_at(offset)
+        return Found(row, chunk.shape, int(chunk.seqs[offset]))
 
-    def newest(self, seq: int) -> tuple[Newest, tuple[Chunk, ...]]:
-        """Return the newest version of each key with a seq <= `seq`, and the chunks they are in."""
+    def newest(self, seq: int) -> Newest:
+        """Return the newest version of each key with a seq <= `seq`."""
         contents = self.contents
         chunks, runs = contents.chunks, contents.runs
         count = bisect_right(contents.tail.seqs, seq)
@@ -238,15 +245,14 @@ class Memtable:
         codec = contents.tail.shape.codec
         newest = newest_of(codec, chunks, merge_runs(runs), None if is_whole else seq)
         if is_whole:
-            self._memo = (stamp, (newest, chunks))
-        return newest, chunks
+            self._memo = (stamp, newest)
+        return newest
 
     def rows_at(
-        self, found: tuple[Newest, tuple[Chunk, ...]], ordinals: np.ndarray, shape: Shape,
-        columns: Sequence[str],
-    ) -> list[pa.RecordBatch]:
-        """Return the rows at `ordinals` (ascending), which `newest` gave, in seq order."""
-        return rows_at(found[1], ordinals, shape, columns)
+        self, newest: Newest, ordinals: np.ndarray, shape: Shape, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows at `ordinals` (ascending) of what `newest` gave, in seq order."""
+        yield from rows_at(newest.chunks, ordinals, shape, columns)
 
     def chunks_upto(self, seq: int) -> tuple[Chunk, ...]:
         """Return every row version with a seq <= `seq` as chunks in seq order.
@@ -257,19 +263,3 @@ class Memtable:
         count = bisect_right(contents.tail.seqs, seq)
         chunks = tuple(chunk for chunk in contents.chunks if int(chunk.seqs[0]) <= seq)
         return (*chunks, contents.tail.chunk(count)) if count else chunks
-
-
-def find_in_runs(
-    chunks: Sequence[Chunk], runs: Sequence[Run], code: int, key: Key, seq: int
-) -> Found | None:
-    """Return the newest version of `key` with a seq <= `seq`, asking the newest run first."""
-    for run in reversed(runs):
-        index = int(run.codes.searchsorted(code, "right")) - 1
-        while index >= 0 and run.codes[index] == code:
-            chunk, offset = locate(chunks, int(run.ordinals[index]))
-            written = int(chunk.seqs[offset])
-            if written <= seq and (chunk.shape.codec.exact or chunk.key_at(offset) == key):
-                is_delete = chunk.ops[offset] == DELETE
-                return Found(None if is_delete else chunk.row_at(offset), chunk.shape, written)
-            index -= 1
-    return None

@@ -1,0 +1,425 @@
+"""Commit: the one path by which a write becomes durable and then visible.
+
+    admit ──▶ log ──▶ apply ──▶ reveal
+              the commit point: before it a crash forgets the write, after it a crash keeps it
+
+Group commit by leader and followers: whoever finds no leader leads, takes the whole queue, writes it
+as one frame, and wakes the next leader before its followers, so that the next sync overlaps their
+waking. There is no commit thread: a lone writer pays no hop. Steps (seal, a late sync) stand in the
+same queue and run between two groups, never between log and apply.
+
+Locks: `_queue_lock` for the queue and who leads; `_state_lock` to swap `state`, never held over I/O.
+`state` is read without a lock. Only the leader writes the log, memtables and catalog.
+"""
+
+from __future__ import annotations
+
+from _thread import LockType, allocate_lock
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from siltstone.engine import admission
+from siltstone.engine.commit_log import CommitLog, transaction_id
+from siltstone.engine.memtable import Memtable
+from siltstone.engine.recent_writes import OpenTransactions, RecentWrites
+from siltstone.engine.view import Generation, Levels, State, View, with_entry, with_load, with_token
+from siltstone.engine.write_set import AdvancePart, BatchPart, Receipt, RowPart, WriteSet
+from siltstone.errors import (
+    InDoubtError,
+    PoisonedError,
+    RequestError,
+    UnavailableError,
+)
+from siltstone.formats import group
+from siltstone.units import require
+
+GROUP_BYTES_MAX = 32 << 20
+FRAME_BYTES_MAX = 256 << 20
+
+_WAITING, _LEAD, _DONE = 0, 1, 2
+
+
+class Log(Protocol):
+    """What a commit needs of the WAL. `storage.wal.Wal` is one; tests bring faulty ones."""
+
+    def append(
+        self, *, first_seq: int, last_seq: int, payload: Sequence[object], sync: bool = True
+    ) -> None: ...
+
+    def sync(self) -> None: ...
+
+    def rotate(self) -> int: ...
+
+    @property
+    def durable_seq(self) -> int: ...
+
+
+class _Waiter:
+    """One caller in the queue: a write set, or a step to run alone."""
+
+    __slots__ = ("error", "result", "state", "step", "wake", "write_set")
+
+    def __init__(self, write_set: WriteSet | None, step: Callable[[], object] | None) -> None:
+        self.write_set, self.step = write_set, step
+        self.state = _WAITING
+        self.error: BaseException | None = None
+        self.result: object = None
+        self.wake: LockType = allocate_lock()
+        self.wake.acquire()
+
+
+class Committer:
+    """Serializes commits (see the module)."""
+
+    def __init__(
+        self,
+        *,
+        log: Log,
+        state: State,
+        epoch: int,
+        last_time_us: int,
+        clock: Callable[[], int],
+        recent: RecentWrites,
+        transactions: OpenTransactions,
+        on_growth: Callable[[int], None],
+    ) -> None:
+        """Go on after `state.visible`; `on_growth` hears the active memtables' bytes."""
+        self.state = state
+        self._log, self._epoch = log, epoch
+        self._last_seq, self._last_time = state.visible, last_time_us
+        self._clock = clock
+        self._recent, self._transactions = recent, transactions
+        self._on_growth = on_growth
+        self._queue_lock, self._state_lock = allocate_lock(), allocate_lock()
+        self._queue: list[_Waiter] = []
+        self._is_led = False
+        self._in_doubt: BaseException | None = None
+        self.active_bytes = 0
+
+    @property
+    def durable_seq(self) -> int:
+        """The last seq that survives a power loss: what may leave this process ends here."""
+        return min(self._log.durable_seq, self.state.visible)
+
+    @property
+    def poisoned(self) -> bool:
+        """Whether a log write failed: nothing more is acknowledged."""
+        return self._in_doubt is not None
+
+    def current(self) -> State:
+        """Return the present state (a function, for those who ask under their own lock)."""
+        return self.state
+
+    # the callers' side
+
+    def commit(self, write_set: WriteSet) -> Receipt:
+        """Make `write_set` durable and visible; return its receipt.
+
+        Raises:
+            ConflictError, RequestError, FencedError: Refused; nothing was written.
+            UnavailableError: No space for the log; nothing was written.
+            InDoubtError: The log write failed; recovery decides.
+            PoisonedError: An earlier one failed.
+            admission.MovedError, admission.RecheckError, admission.OlderBatchError: To be answered
+                by the caller (`engine.transaction`).
+        """
+        if write_set.nbytes > FRAME_BYTES_MAX:
+            raise RequestError(
+                f"a transaction of {write_set.nbytes} bytes; at most {FRAME_BYTES_MAX} fit a frame"
+            )
+        receipt = self._enter(_Waiter(write_set, None))
+        assert isinstance(receipt, Receipt)
+        return receipt
+
+    def run(self, step: Callable[[], object]) -> object:
+        """Run `step` between two groups, alone, and return what it returns."""
+        return self._enter(_Waiter(None, step))
+
+    def sync(self) -> None:
+        """Make asynchronous commits durable."""
+        if self._log.durable_seq < self.state.visible:
+            self.run(self._sync)
+
+    def swap_view(self, change: Callable[[View], View]) -> View:
+        """Replace the view by `change(view)`; maintenance only: no answer may change."""
+        with self._state_lock:
+            self.state = State(change(self.state.view), self.state.visible)
+            return self.state.view
+
+    def _enter(self, waiter: _Waiter) -> object:
+        with self._queue_lock:
+            self._queue.append(waiter)
+            leads, self._is_led = not self._is_led, True
+        interrupt = None if leads else _wait(waiter.wake)
+        if leads or waiter.state == _LEAD:
+            self._lead(waiter)
+        if interrupt is not None:
+            raise interrupt
+        if waiter.error is not None:
+            raise waiter.error
+        return waiter.result
+
+    # the leader's side
+
+    def _lead(self, own: _Waiter) -> None:
+        taken = self._take()
+        try:
+            if taken[0].step is not None:
+                self._run_step(taken[0])
+            else:
+                self._write(taken)
+        except BaseException as error:
+            self._poison(taken, error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._hand_over(taken, own)
+
+    def _take(self) -> list[_Waiter]:
+        """Take the write sets at the head of the queue, or the one step that stands there."""
+        with self._queue_lock:
+            queue = self._queue
+            if queue[0].step is not None:
+                return [queue.pop(0)]
+            size = count = 0
+            for waiter in queue:
+                if waiter.write_set is None or (count and size > GROUP_BYTES_MAX):
+                    break
+                size += waiter.write_set.nbytes
+                count += 1
+            taken, self._queue = queue[:count], queue[count:]
+            return taken
+
+    def _hand_over(self, taken: list[_Waiter], own: _Waiter) -> None:
+        """Wake the next leader first: its sync overlaps the waking of our followers."""
+        with self._queue_lock:
+            heir = self._queue[0] if self._queue else None
+            self._is_led = heir is not None
+        for waiter in taken:
+            waiter.state = _DONE
+        if heir is not None:
+            heir.state = _LEAD
+            heir.wake.release()
+        for waiter in taken:
+            if waiter is not own:
+                waiter.wake.release()
+
+    def _run_step(self, waiter: _Waiter) -> None:
+        assert waiter.step is not None
+        try:
+            if self._in_doubt is not None:
+                raise PoisonedError("an earlier commit is in doubt; reopen the store")
+            waiter.result = waiter.step()
+        except OSError as error:
+            self._in_doubt = error
+            waiter.error = PoisonedError(f"the log failed ({error}); reopen the store")
+        except Exception as error:  # noqa: BLE001 - it is the caller's, and raised there
+            waiter.error = error
+
+    def _write(self, taken: list[_Waiter]) -> None:
+        if self._in_doubt is not None:
+            for waiter in taken:
+                waiter.error = PoisonedError("an earlier commit is in doubt; reopen the store")
+            return
+        admitted = self._admit(taken)
+        if not admitted:
+            return
+        first, last = self._last_seq + 1, self._last_seq + len(admitted)
+        time_us = max(self._clock(), self._last_time + 1)
+        payload = _payload(time_us, [w.write_set for w in admitted if w.write_set is not None])
+        is_sync = any(w.write_set.is_sync for w in admitted if w.write_set is not None)
+        try:
+            self._log.append(first_seq=first, last_seq=last, payload=payload, sync=is_sync)
+        except UnavailableError as error:
+            for waiter in admitted:
+                waiter.error = error
+            return
+        except (OSError, PoisonedError) as error:
+            self._poison(admitted, error)
+            return
+        self._apply(admitted, first, time_us)
+        self._last_seq, self._last_time = last, time_us + len(admitted) - 1
+        self._on_growth(self.active_bytes)
+
+    def _admit(self, taken: list[_Waiter]) -> list[_Waiter]:
+        self._recent.forget(self._transactions.oldest(self.current))
+        catalog = self.state.view.catalog
+        admitted: list[_Waiter] = []
+        for waiter in taken:
+            write_set = waiter.write_set
+            assert write_set is not None
+            seq = self._last_seq + 1 + len(admitted)
+            try:
+                catalog = admission.admit(write_set, seq, catalog, self._recent)
+            except Exception as error:  # noqa: BLE001 - refused: it is raised in its own thread
+                waiter.error = error
+                continue
+            for part in write_set.parts:
+                if not isinstance(part, AdvancePart):
+                    self._recent.remember(part.incarnation, seq, part.keys())
+            admitted.append(waiter)
+        return admitted
+
+    def _apply(self, admitted: list[_Waiter], first: int, time_us: int) -> None:
+        """Put the rows into the memtables, then show the whole group in one assignment."""
+        has_changes = any(
+            w.write_set.changes or w.write_set.token or _has_advance(w.write_set)
+            for w in admitted
+            if w.write_set is not None
+        )
+        view = self.state.view
+        if not has_changes:
+            self._apply_rows(view, admitted, first, time_us)
+            with self._state_lock:
+                self.state = State(self.state.view, first + len(admitted) - 1)
+            return
+        with self._state_lock:
+            view = self.state.view
+            for index, waiter in enumerate(admitted):
+                assert waiter.write_set is not None
+                view = _changed(view, waiter.write_set, first + index, time_us + index)
+            self._apply_rows(view, admitted, first, time_us)
+            self.state = State(view, first + len(admitted) - 1)
+
+    def _apply_rows(
+        self, view: View, admitted: list[_Waiter], first: int, time_us: int
+    ) -> None:
+        for index, waiter in enumerate(admitted):
+            write_set, seq = waiter.write_set, first + index
+            assert write_set is not None
+            for part in write_set.parts:
+                if isinstance(part, RowPart):
+                    view.levels[part.incarnation].active.append_rows(
+                        part.shape, part.upserts, part.row_keys, part.deletes, seq
+                    )
+                elif isinstance(part, BatchPart):
+                    view.levels[part.incarnation].active.append_batch(
+                        part.shape, part.batch, part.codes, part.op, seq
+                    )
+            view.log.append(
+                time_us + index,
+                self._epoch,
+                write_set.number,
+                write_set.token,
+                tuple(part.incarnation for part in write_set.parts),
+                write_set.rows,
+            )
+            self.active_bytes += write_set.nbytes
+            name = transaction_id(self._epoch, write_set.number)
+            waiter.result = Receipt(seq, write_set.rows, name)
+
+    def _poison(self, waiters: list[_Waiter], error: BaseException) -> None:
+        """The frame may or may not be durable: say so to each member, acknowledge nothing more."""
+        self._in_doubt = error
+        for waiter in waiters:
+            if waiter.write_set is not None and waiter.error is None:
+                name = transaction_id(self._epoch, waiter.write_set.number)
+                waiter.error = InDoubtError(name)
+                waiter.error.__cause__ = error
+            elif waiter.error is None:
+                waiter.error = PoisonedError(f"the log failed ({error}); reopen the store")
+
+    def _sync(self) -> None:
+        self._log.sync()
+
+    # the seal: a step of the leader
+
+    def seal(self) -> Generation | None:
+        """Swap in empty memtables and a new segment; return what was sealed, None if nothing was.
+
+        Commits go on in the next group: nobody is drained, open transactions keep their buffers.
+        """
+        sealed = self.run(self._seal)
+        assert sealed is None or isinstance(sealed, Generation)
+        return sealed
+
+    def _seal(self) -> Generation | None:
+        view = self.state.view
+        if not view.log.count:
+            return None
+        segment = self._log.rotate()
+        require(self._log.durable_seq == self._last_seq, "a rotation left frames unsynced")
+        generation = Generation(
+            number=view.generation,
+            last_seq=self._last_seq,
+            last_time_us=self._last_time,
+            segment_end=segment,
+            catalog=view.catalog,
+            log=view.log,
+            memtables={n: lv.active for n, lv in view.levels.items() if lv.active.rows},
+        )
+        self.swap_view(lambda now: _sealed(now, generation))
+        self.active_bytes = 0
+        return generation
+
+
+def _wait(wake: LockType) -> BaseException | None:
+    """Wait until the waiter is done, or made the next leader; return a Ctrl-C that came meanwhile.
+
+    A follower that left the queue would be an heir that never leads: all later commits would hang.
+    """
+    interrupt: BaseException | None = None
+    while True:
+        try:
+            wake.acquire()
+        except BaseException as error:  # noqa: BLE001 - a signal handler may raise anything
+            interrupt = error
+        else:
+            return interrupt
+
+
+def _sealed(view: View, generation: Generation) -> View:
+    levels = {
+        number: _seal_levels(old) if number in generation.memtables else old
+        for number, old in view.levels.items()
+    }
+    return view.changed(
+        levels=levels,
+        sealed=(*view.sealed, generation),
+        log=CommitLog(generation.last_seq + 1),
+        generation=generation.number + 1,
+    )
+
+
+def _seal_levels(old: Levels) -> Levels:
+    fresh = Memtable(old.active.contents.tail.shape)
+    return Levels(old.storage, old.flushed, (*old.sealed, old.active), fresh, old.base)
+
+
+def _has_advance(write_set: WriteSet) -> bool:
+    return any(isinstance(part, AdvancePart) for part in write_set.parts)
+
+
+def _changed(view: View, write_set: WriteSet, seq: int, time_us: int) -> View:
+    for entry in write_set.changes:
+        view = with_entry(view, entry, seq, time_us)
+    for part in write_set.parts:
+        if isinstance(part, AdvancePart):
+            view = with_entry(view, part.entry, seq, time_us)
+            if part.base is not None:
+                view = with_load(view, part.entry, seq, part.base)
+    if write_set.token is not None:
+        view = with_token(view, write_set.token, seq, write_set.rows)
+    return view
+
+
+def _payload(time_us: int, write_sets: Sequence[WriteSet]) -> list[object]:
+    """Return the frame's payload: one member per write set, in seq order."""
+    blobs: list[object] = []
+    members: list[group.Member] = []
+    for write_set in write_sets:
+        entries: list[group.Entry] = list(write_set.changes)
+        for part in write_set.parts:
+            if isinstance(part, RowPart):
+                entries.append(
+                    group.Rows(part.incarnation, part.shape.id, part.upserts, part.deletes)
+                )
+            elif isinstance(part, BatchPart):
+                entries.append(
+                    group.Batch(part.incarnation, part.shape.id, part.op, len(blobs))
+                )
+                blobs.append(part.blob)
+            else:
+                entries.append(part.entry)
+        members.append(group.Member(write_set.number, write_set.rows, write_set.token, entries))
+    return group.encode(time_us, members, blobs)  # type: ignore[arg-type]

@@ -1,0 +1,168 @@
+"""Reader: which levels answer for a table at a seq, in a view or in the past.
+
+    seq >= merged_seq   the view's own levels
+    seq <  merged_seq   the past: the newest record whose bases have merged_seq <= seq, and history
+                        from there up to seq
+
+The second is complete because a merge takes flushed seqs only: a seq below some base's merged_seq is
+at or below flushed_seq, so history has every version up to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from siltstone.engine import catalog as catalogs
+from siltstone.engine.base import Base
+from siltstone.engine.chunk import batch_of
+from siltstone.engine.filtering import Filter
+from siltstone.engine.history_run import HistoryRun
+from siltstone.engine.read_union import KeyedReader, Source
+from siltstone.engine.shape import Shape, shape_of
+from siltstone.engine.view import View
+from siltstone.errors import SnapshotExpiredError
+from siltstone.formats.manifest import KeyedStorage, Pin, Record, Table
+from siltstone.storage.tables import PRIVATE_DIRECTORY, PinnedTable, Tables
+
+
+class Reader(Protocol):
+    """A table at one seq."""
+
+    @property
+    def shape(self) -> Shape: ...
+
+    def count(self) -> int: ...
+
+    def scan(
+        self, columns: Sequence[str] | None = None, wanted: Filter | None = None
+    ) -> Iterator[pa.RecordBatch]: ...
+
+
+class PlainReader:
+    """One version of a plain table. Immutable."""
+
+    __slots__ = ("shape", "table", "version")
+
+    def __init__(self, shape: Shape, table: PinnedTable | None, version: int) -> None:
+        """Read `table`; None is a table without a version yet: empty."""
+        self.shape, self.table, self.version = shape, table, version
+
+    def count(self) -> int:
+        """Return how many rows there are."""
+        return 0 if self.table is None else self.table.rows
+
+    def scan(
+        self, columns: Sequence[str] | None = None, wanted: Filter | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that `wanted` keeps, with `columns` of the shape."""
+        if self.table is None:
+            return
+        shown = list(self.shape.arrow.names if columns is None else columns)
+        read = shown + ([n for n in sorted(wanted.columns) if n not in shown] if wanted else [])
+        fields = self.shape.fields(shown)
+        prefilter = wanted.prefilter({name: name for name in read}) if wanted else None
+        for batch in self.table.scan(read, prefilter=prefilter):
+            kept = wanted.keep(batch) if wanted else batch
+            if kept.num_rows == 0:
+                continue
+            if kept.schema.equals(fields):
+                yield kept
+            else:
+                yield batch_of([kept.column(name) for name in shown], fields, kept.num_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """How the past is found: the newest record that serves a seq, and a lease that keeps it."""
+
+    serving: Callable[[int], tuple[Record, object] | None]
+
+
+class Readers:
+    """Makes readers. Holds no state but what it needs to open pins; any thread."""
+
+    def __init__(self, tables: Tables, records: Records, *, index_bytes_max: int) -> None:
+        self._tables, self._records = tables, records
+        self._index_bytes_max = index_bytes_max
+
+    def open(self, view: View, table: Table, seq: int, own: Source | None = None) -> Reader:
+        """Return the reader of `table` at `seq`, with `own` uncommitted writes on top.
+
+        Raises:
+            SnapshotExpiredError: What the seq needs is not kept any more.
+        """
+        shape = shape_of(catalogs.schema_of(table, seq))
+        incarnation = catalogs.incarnation_of(table, seq)
+        if shape.keys is None:
+            version = catalogs.version_of(incarnation, seq)
+            return self.plain(shape, None if version is None else version.pin)
+        key = (incarnation.id, shape.id)
+        memo = view.memo.get(key)
+        if own is None and isinstance(memo, KeyedReader) and memo.seq == seq:
+            return memo
+        levels = view.levels.get(incarnation.id)
+        if levels is None:
+            raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, seq)
+        if seq >= levels.storage.merged_seq:
+            reader = KeyedReader(shape, levels.sources, levels.base, seq, own)
+        else:
+            reader = self._past(view, table, levels.storage, shape, seq)
+        if own is None:
+            view.memo[key] = reader
+        return reader
+
+    def plain(self, shape: Shape, pin: Pin | None) -> PlainReader:
+        """Return the reader of one version of a plain table."""
+        if pin is None:
+            return PlainReader(shape, None, 0)
+        return PlainReader(shape, self._tables.open(plain_folder(pin), pin), pin.version)
+
+    def base(self, table: Table, storage: KeyedStorage) -> Base | None:
+        """Return the base of an incarnation as a record names it."""
+        pin = storage.base
+        if pin is None:
+            return None
+        shape = shape_of(catalogs.schema_by_id(table, storage.base_schema))
+        return self.base_of(f"{storage.folder}/base", pin, shape)
+
+    def base_of(self, folder: str, pin: Pin, shape: Shape) -> Base:
+        """Return a base by its pin; it is opened at its first read."""
+        return Base(
+            lambda: self._tables.open(folder, pin),
+            shape,
+            rows=pin.rows,
+            index_bytes_max=self._index_bytes_max,
+        )
+
+    def history(
+        self, table: Table, storage: KeyedStorage, low: int, high: int, lease: object
+    ) -> HistoryRun | None:
+        """Return the part (low, high] of the history that `storage` pins; None: there is none."""
+        if storage.history is None or low >= high:
+            return None
+        pinned = self._tables.open(f"{storage.folder}/.history", storage.history)
+        return HistoryRun(pinned, catalogs.schema_of(table), low, high, lease=lease)
+
+    def _past(
+        self, view: View, table: Table, storage: KeyedStorage, shape: Shape, seq: int
+    ) -> KeyedReader:
+        found = self._records.serving(seq)
+        if found is None:
+            raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, view.record.last_seq)
+        record, lease = found
+        old = next((s for s in record.keyed if s.incarnation == storage.incarnation), None)
+        merged = 0 if old is None else old.merged_seq
+        base = None if old is None else self.base(table, old)
+        if merged < storage.history_from:
+            raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, view.record.last_seq)
+        run = self.history(table, storage, merged, seq, (view.lease, lease))
+        return KeyedReader(shape, () if run is None else (run,), base, seq)
+
+
+def plain_folder(pin: Pin) -> str:
+    """Return the folder of the dataset a pin belongs to: `<folder>/_siltstone/<txn>/<manifest>`."""
+    return pin.path.split(f"/{PRIVATE_DIRECTORY}/")[0]

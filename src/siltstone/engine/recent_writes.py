@@ -1,0 +1,212 @@
+"""Recent writes: which keys were written since the oldest open transaction began.
+
+    per incarnation   newest: key -> last seq; log: (seq, key) in seq order; batches: (seq, codes)
+
+First committer wins is decided here and nowhere else, so it holds also when the conflicting write
+has been flushed and merged away in the meantime (a merged delete leaves no trace in base). What no
+open transaction can conflict with is forgotten. Over `bytes_max` the oldest writes are forgotten
+too, and `floor` rises: a transaction that read below it is refused, never silently admitted.
+
+Lock: one, for all methods; nothing under it is slower than a search.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from siltstone.formats.keys import Codes, Key
+
+_KEY_BYTES = 180
+RECENT_BYTES_MAX = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Keys:
+    """The keys that one commit writes in one table: as values (few) or as sorted codes (many)."""
+
+    values: Sequence[Key] = ()
+    codes: Codes | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes remembering them takes."""
+        return len(self.values) * _KEY_BYTES + (0 if self.codes is None else self.codes.nbytes)
+
+
+@dataclass(slots=True)
+class _Writes:
+    newest: dict[Key, int] = field(default_factory=dict)
+    log: deque[tuple[int, Key]] = field(default_factory=deque)
+    batches: deque[tuple[int, Codes]] = field(default_factory=deque)
+    last: int = 0
+
+
+class RecentWrites:
+    """See the module. Codes of hashed keys may clash: that refuses a transaction for nothing."""
+
+    def __init__(self, bytes_max: int = RECENT_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._lock = threading.Lock()
+        self._writes: dict[int, _Writes] = {}
+        self._order: deque[tuple[int, int, int]] = deque()
+        self.nbytes = 0
+        self.floor = 0
+
+    def remember(self, incarnation: int, seq: int, keys: Keys) -> None:
+        """Note that the commit `seq` wrote `keys`."""
+        with self._lock:
+            writes = self._writes.setdefault(incarnation, _Writes())
+            for key in keys.values:
+                writes.newest[key] = seq
+                writes.log.append((seq, key))
+            if keys.codes is not None and len(keys.codes):
+                writes.batches.append((seq, keys.codes))
+            writes.last = seq
+            size = keys.nbytes
+            self._order.append((seq, incarnation, size))
+            self.nbytes += size
+
+    def forget(self, oldest: int) -> None:
+        """Forget what no open transaction needs: none reads below `oldest`."""
+        with self._lock:
+            while self._order and self._order[0][0] <= oldest:
+                self._drop_first()
+            while self.nbytes > self._bytes_max and len(self._order) > 1:
+                self.floor = max(self.floor, self._order[0][0])
+                self._drop_first()
+
+    def _drop_first(self) -> None:
+        seq, incarnation, size = self._order.popleft()
+        self.nbytes -= size
+        writes = self._writes.get(incarnation)
+        if writes is None:
+            return
+        while writes.log and writes.log[0][0] <= seq:
+            written, key = writes.log.popleft()
+            if writes.newest.get(key) == written:
+                del writes.newest[key]
+        while writes.batches and writes.batches[0][0] <= seq:
+            writes.batches.popleft()
+        if not writes.log and not writes.batches:
+            del self._writes[incarnation]
+
+    def conflict(
+        self, incarnation: int, read_seq: int, keys: Keys, code_of: object = None
+    ) -> tuple[Key, int] | None:
+        """Return a key that was written after `read_seq`, and the seq; None if there is none.
+
+        `code_of` codes one key; it is asked only when batches were written.
+        """
+        with self._lock:
+            writes = self._writes.get(incarnation)
+            if writes is None or writes.last <= read_seq:
+                return None
+            return _conflict(writes, read_seq, keys, code_of)
+
+    def written_since(self, incarnation: int, read_seq: int) -> int:
+        """Return the last seq that wrote to the table if it is above `read_seq`, else 0."""
+        with self._lock:
+            writes = self._writes.get(incarnation)
+            return writes.last if writes is not None and writes.last > read_seq else 0
+
+    def keys_since(
+        self, incarnation: int, read_seq: int, limit: int
+    ) -> tuple[list[Key], bool]:
+        """Return the keys written one by one after `read_seq`, and whether that is all there is.
+
+        It is not when a batch was written or there are more than `limit`.
+        """
+        with self._lock:
+            writes = self._writes.get(incarnation)
+            if writes is None:
+                return [], True
+            if any(seq > read_seq for seq, _ in writes.batches):
+                return [], False
+            keys = {key for seq, key in writes.log if seq > read_seq}
+            return list(keys)[:limit], len(keys) <= limit
+
+
+def _conflict(
+    writes: _Writes, read_seq: int, keys: Keys, code_of: object
+) -> tuple[Key, int] | None:
+    for key in keys.values:
+        seq = writes.newest.get(key, 0)
+        if seq > read_seq:
+            return key, seq
+    recent = [(seq, codes) for seq, codes in writes.batches if seq > read_seq]
+    if recent and keys.values:
+        own = np.fromiter(map(code_of, keys.values), np.int64, len(keys.values))  # type: ignore[arg-type]
+        for seq, codes in recent:
+            hit = _contains(codes, own)
+            if hit.any():
+                return keys.values[int(np.flatnonzero(hit)[0])], seq
+    if keys.codes is None or not len(keys.codes):
+        return None
+    return _batch_conflict(writes, read_seq, keys.codes, recent, code_of)
+
+
+def _batch_conflict(
+    writes: _Writes,
+    read_seq: int,
+    own: Codes,
+    recent: Iterable[tuple[int, Codes]],
+    code_of: object,
+) -> tuple[Key, int] | None:
+    for seq, codes in recent:
+        hit = _contains(own, codes)
+        if hit.any():
+            return int(codes[np.flatnonzero(hit)[0]]), seq
+    for seq, key in reversed(writes.log):
+        if seq <= read_seq:
+            break
+        code = code_of(key)  # type: ignore[operator]
+        place = int(own.searchsorted(code))
+        if place < len(own) and own[place] == code:
+            return key, seq
+    return None
+
+
+def _contains(codes: Codes, wanted: Codes) -> np.ndarray:
+    """Say for each of `wanted` whether the sorted `codes` have it."""
+    if not len(codes):
+        return np.zeros(len(wanted), bool)
+    place = np.minimum(codes.searchsorted(wanted), len(codes) - 1)
+    return codes[place] == wanted
+
+
+class OpenTransactions:
+    """The read seqs of the open transactions. Lock: one, for all methods."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reads: dict[int, int] = {}
+        self._next = 0
+
+    def begin(self, visible: object) -> tuple[int, object]:
+        """Register a transaction at the state `visible()` gives, asked under the lock."""
+        with self._lock:
+            state = visible()  # type: ignore[operator]
+            self._next += 1
+            self._reads[self._next] = state.visible
+            return self._next, state
+
+    def end(self, number: int) -> None:
+        """Forget a transaction; a second time does nothing."""
+        with self._lock:
+            self._reads.pop(number, None)
+
+    def oldest(self, visible: object) -> int:
+        """Return the lowest read seq of an open transaction, or the visible seq if there is none."""
+        with self._lock:
+            now = visible().visible  # type: ignore[operator]
+            return min(self._reads.values(), default=now)
+
+    @property
+    def count(self) -> int:
+        """How many are open."""
+        return len(self._reads)
