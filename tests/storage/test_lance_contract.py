@@ -25,7 +25,9 @@ from siltstone.storage.lance_io import LanceTables
 from siltstone.storage.tables import POSITION, Tables, join
 
 FOLDER = "tables/orders-7/base"
-SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string()), ("w", pa.int32())])
+SCHEMA = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), ("v", pa.string()), ("w", pa.int32())]
+)
 
 
 @pytest.fixture(params=[LanceTables, FakeLance])
@@ -200,7 +202,9 @@ def test_a_rewrite_folds_small_files_without_a_drop(tables: Tables) -> None:
     done = tables.rewrite(FOLDER, pin, drop=np.array([], int), batches=[], compact_below=5)
     assert ids(tables, done) == [*range(100, 110), *range(12)]
     assert ids(tables, done, seqs=(6, 9)) == list(range(100, 110))
-    assert tables.rewrite(FOLDER, done, drop=np.array([], int), batches=[], compact_below=11) == done
+    assert (
+        tables.rewrite(FOLDER, done, drop=np.array([], int), batches=[], compact_below=11) == done
+    )
 
 
 def test_a_rewrite_refuses_positions_outside_the_pin(tables: Tables) -> None:

@@ -3,7 +3,7 @@
     <folder>/data/*.lance                          data files; no name is ever used twice
     <folder>/_transactions/<n>-<uuid>.txn          Lance's account of a commit
     <folder>/_siltstone/<transaction>/<n>.manifest what a pin names
-    <folder>/_versions/                            Lance writes here first; promoted links
+    <folder>/_versions/                            links to the promoted ones, nothing else
 
     write files ─▶ sync them, their directories ─▶ Lance commit ─▶ sync manifest, txn file,
     directories ─▶ inventory (synced) ─▶ pin
@@ -39,7 +39,7 @@ from siltstone.storage.inventories import Inventories, describe
 from siltstone.storage.inventories import check as check_file
 from siltstone.storage.lance_errors import translated
 from siltstone.storage.lance_pinned import LancePinned
-from siltstone.storage.tables import Staged
+from siltstone.storage.tables import PRIVATE_DIRECTORY, Staged
 from siltstone.units import require
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class LanceTables:
         with translated(where, is_reading=False):
             for name in ("", _DATA, _TRANSACTIONS, "_versions"):
                 self._files.mkdir(where / name)
-        catalog = self._catalog(folder, {})
+        catalog = self._staging(folder, {})
         with _writing(where, catalog):
             dataset = _lance().write_dataset(
                 schema.empty_table(),
@@ -203,7 +203,9 @@ class LanceTables:
         """See `tables.Tables.alter`. No data file is written: Lance alters the manifest only."""
         where = self._root / folder
         staging.refuse_alter(self._handle(folder, pin).schema, rename, drop, add)
-        catalog = self._catalog(folder, {pin.version: self._root / pin.path})
+        if not (rename or drop or add):
+            return pin
+        catalog = self._staging(folder, {pin.version: self._root / pin.path})
         with _writing(where, catalog):
             dataset = _open_newest_of(catalog)
             if rename:
@@ -215,8 +217,6 @@ class LanceTables:
                 dataset = _open_newest_of(catalog)
                 dataset.add_columns(list(add))
             dataset = _open_newest_of(catalog)
-        if dataset.version == pin.version:
-            return pin
         return self._seal(folder, pin.inventory, catalog, dataset, (), rows=pin.rows)
 
     def open(self, folder: str, pin: Pin) -> LancePinned:
@@ -269,7 +269,7 @@ class LanceTables:
     def _table(self, folder: str, pin: Pin) -> LancePinned:
         where, path = self._root / folder, self._root / pin.path
         check_file(self._files, self._root, InventoryFile(pin.path, pin.size, pin.xxh3))
-        catalog = self._catalog(folder, {pin.version: path})
+        catalog = _catalog(self._root / folder, self._files, {pin.version: path})
         with translated(where, is_reading=True):
             dataset = _open_newest_of(catalog)
             if dataset.version != pin.version:
@@ -283,9 +283,12 @@ class LanceTables:
                 verify=self._inventories.verify if self._verifies else _trust,
             )
 
-    def _catalog(self, folder: str, versions: dict[int, Path]) -> StagedCatalog:
-        catalog = importlib.import_module("siltstone.storage.staged_catalog").StagedCatalog
-        return catalog(self._root / folder, self._files, self._token(), versions)
+    def _staging(self, folder: str, versions: dict[int, Path]) -> StagedCatalog:
+        """Return the catalog of a new transaction, in a directory of its own."""
+        location = self._root / folder / PRIVATE_DIRECTORY / self._token()
+        with translated(location, is_reading=False):
+            self._files.mkdir(location)
+        return _catalog(location, self._files, versions)
 
     def _write(
         self,
@@ -355,12 +358,12 @@ class LanceTables:
         rows: int,
     ) -> Pin:
         where = self._root / folder
-        catalog = self._catalog(folder, {pin.version: self._root / pin.path})
-        dataset = None
+        catalog = self._staging(folder, {pin.version: self._root / pin.path})
         with _writing(where, catalog):
+            dataset = _open_newest_of(catalog)
             for operation in operations:
                 dataset = _lance().LanceDataset.commit(
-                    str(where),
+                    dataset,
                     operation,
                     read_version=max(catalog.versions),
                     max_retries=0,
@@ -387,24 +390,34 @@ class LanceTables:
         """
         where, version = self._root / folder, dataset.version
         path = catalog.versions[version]
-        between = [other for other in catalog.versions.values() if other.parent == path.parent]
         with translated(where, is_reading=False):
             note = dataset.read_transaction(version)
             names = [f"{file.path}" for f in dataset.get_fragments() for file in f.metadata.files]
             require(dataset.count_rows() == rows, f"{path} holds other than {rows} rows")
             txn = f"{folder}/{_TRANSACTIONS}/{note.read_version}-{note.uuid}.txn"
+            written = catalog.location / _TRANSACTIONS / Path(txn).name
+            self._files.rename(written, self._root / txn)  # readers look for it there
             notes = self._inventories.seal([txn], None)
             self._files.sync_dir(where / _TRANSACTIONS)
             self._files.sync_file(path)
-            for other in between:
-                if other != path:
-                    self._files.unlink(other)
+            self._tidy(catalog.location, path)
             self._files.sync_dir(path.parent)
             live = [txn, *(f"{folder}/{_DATA}/{name}" for name in names)]
             inventory = self._inventories.add(below, [*notes, *added], live)
             name = str(path.relative_to(self._root))
             manifest = describe(self._files, self._root, name)
         return Pin(version, name, manifest.size, manifest.xxh3, rows, inventory)
+
+    def _tidy(self, location: Path, kept: Path) -> None:
+        """Delete what Lance left beside the one manifest that the transaction is about."""
+        for name in self._files.list(location):
+            path = location / name
+            if self._files.is_dir(path):
+                for each in self._files.list(path):
+                    self._files.unlink(path / each)
+                self._files.rmdir(path)
+            elif path != kept:
+                self._files.unlink(path)
 
 
 def warm_up() -> None:
@@ -419,6 +432,11 @@ def _lance() -> Any:
 
 def _table_id() -> list[str]:
     return importlib.import_module("siltstone.storage.staged_catalog").TABLE_ID
+
+
+def _catalog(location: Path, files: Files, versions: dict[int, Path]) -> StagedCatalog:
+    catalog = importlib.import_module("siltstone.storage.staged_catalog").StagedCatalog
+    return catalog(location, files, versions)
 
 
 def _open_newest_of(catalog: StagedCatalog) -> Any:

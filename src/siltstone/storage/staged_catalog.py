@@ -1,13 +1,20 @@
 """Staged catalog: how Lance is made to commit in private and to read only what is pinned.
 
-    Lance writes   <folder>/_versions/<n>.manifest-<uuid>
-    we move it to  <folder>/_siltstone/<transaction>/<n>.manifest     n in Lance's inverted digits
-    and answer     (version) -> that path, inside this catalog alone
+    location of a reader, or of who writes data files:  <folder>
+    location of a commit:                               <folder>/_siltstone/<transaction>
+
+    Lance writes   <location>/_versions/<n>.manifest-<uuid>
+    we move it to  <location>/<n>.manifest              n in Lance's inverted digits
+    and answer     version -> that path, inside this catalog alone
 
 One catalog serves one transaction, or one reader, on one dataset: it knows the versions it was
-given and those staged through it. Two that stage the same version number meet nowhere: Lance's
-name has a uuid in it, ours the transaction. Nothing is synced here; `lance_io` does it before it
-returns the pin. No lock: a catalog is used by one Lance operation at a time.
+given and those staged through it. Two that stage the same version number meet nowhere. A commit
+gets a location of its own because Lance also *lists* `<location>/_versions/` and rebases a commit,
+unasked and past this catalog, over every higher version that stands there: what a stranger wrote,
+or what we promoted since. A commit touches no data file, and a manifest names no location.
+
+Nothing is synced here; `lance_io` does it before it returns the pin. No lock: a catalog is used by
+one Lance operation at a time.
 """
 
 from __future__ import annotations
@@ -19,7 +26,6 @@ import lance_namespace as ns
 import lance_namespace.errors as ns_errors
 
 from siltstone.storage.files import Files
-from siltstone.storage.tables import PRIVATE_DIRECTORY
 
 TABLE_ID = ["pin"]
 
@@ -31,21 +37,19 @@ class StagedCatalog(ns.LanceNamespace):
     commit raised: Lance wraps it beyond recognition.
     """
 
-    def __init__(
-        self, folder: Path, files: Files, transaction: str, versions: dict[int, Path]
-    ) -> None:
-        self._folder, self._files, self._transaction = folder, files, transaction
+    def __init__(self, location: Path, files: Files, versions: dict[int, Path]) -> None:
+        self.location, self._files = location, files
         self.versions = dict(versions)
         self.error: BaseException | None = None
 
     def namespace_id(self) -> str:
-        return f"siltstone:{self._folder}:{self._transaction}"
+        return f"siltstone:{self.location}:{id(self)}"
 
     def describe_table(self, request: Any) -> ns.DescribeTableResponse:  # noqa: ARG002  # one table
-        return ns.DescribeTableResponse(location=str(self._folder), managed_versioning=True)
+        return ns.DescribeTableResponse(location=str(self.location), managed_versioning=True)
 
     def declare_table(self, request: Any) -> ns.DeclareTableResponse:  # noqa: ARG002  # one table
-        return ns.DeclareTableResponse(location=str(self._folder), managed_versioning=True)
+        return ns.DeclareTableResponse(location=str(self.location), managed_versioning=True)
 
     def list_table_versions(self, request: Any) -> ns.ListTableVersionsResponse:
         wanted = _fields(request)
@@ -57,7 +61,7 @@ class StagedCatalog(ns.LanceNamespace):
     def describe_table_version(self, request: Any) -> ns.DescribeTableVersionResponse:
         number = _fields(request)["version"]
         if number not in self.versions:
-            raise ns_errors.TableVersionNotFoundError(f"{self._folder} version {number}")
+            raise ns_errors.TableVersionNotFoundError(f"{self.location} version {number}")
         return ns.DescribeTableVersionResponse(version=self._version(number))
 
     def create_table_version(self, request: Any) -> ns.CreateTableVersionResponse:
@@ -65,20 +69,16 @@ class StagedCatalog(ns.LanceNamespace):
         staged = _fields(request)
         number = staged["version"]
         if number in self.versions:
-            raise ns_errors.ConcurrentModificationError(f"{self._folder} version {number} exists")
+            raise ns_errors.ConcurrentModificationError(f"{self.location} version {number} exists")
         source = Path("/") / staged["manifest_path"]
-        target = self._private(source.name.partition("-")[0])
+        target = self.location / source.name.partition("-")[0]
         try:
-            self._files.mkdir(target.parent)
             self._files.rename(source, target)
         except BaseException as error:
             self.error = error
             raise
         self.versions[number] = target
         return ns.CreateTableVersionResponse(version=self._version(number))
-
-    def _private(self, name: str) -> Path:
-        return self._folder / PRIVATE_DIRECTORY / self._transaction / name
 
     def _version(self, number: int) -> ns.TableVersion:
         return ns.TableVersion(

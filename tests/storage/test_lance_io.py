@@ -1,0 +1,411 @@
+"""What Lance does silently does not happen: wrong columns, lost syncs, damage, strangers."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from siltstone.errors import CorruptionError, RequestError, SchemaMismatchError, UnavailableError
+from siltstone.formats.manifest import Pin
+from siltstone.storage.files import RealFiles
+from siltstone.storage.lance_errors import classify
+from siltstone.storage.lance_io import LanceTables, warm_up
+from siltstone.storage.promotion import public_name
+
+FOLDER = "tables/orders-7/base"
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("a", pa.int64()),
+        pa.field("b", pa.int64()),
+    ]
+)
+
+
+class RecordingFiles(RealFiles):
+    """The real files; remembers what was made durable."""
+
+    def __init__(self) -> None:
+        self.synced: set[Path] = set()
+
+    def sync_file(self, path: Path) -> None:
+        super().sync_file(path)
+        self.synced.add(path)
+
+    def sync_dir(self, path: Path) -> None:
+        super().sync_dir(path)
+        self.synced.add(path)
+
+    def write(self, path: Path, data: bytes) -> None:
+        super().write(path, data)
+        self.synced.add(path)
+
+
+class FullFiles(RealFiles):
+    """Real files on a disk that is full whenever a directory is wanted under `_siltstone`."""
+
+    def make_level(self, path: Path) -> None:
+        if path.parent.name == "_siltstone":
+            raise OSError(28, os.strerror(28), str(path))
+        super().make_level(path)
+
+
+def batch(ids: list[int]) -> pa.RecordBatch:
+    values = [pa.array(ids), pa.array([i * 10 for i in ids]), pa.array([i * 100 for i in ids])]
+    return pa.record_batch(values, schema=SCHEMA)
+
+
+def ids(tables: LanceTables, pin: Pin) -> list[int]:
+    return [i for each in tables.open(FOLDER, pin).scan(["id"]) for i in each["id"].to_pylist()]
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> LanceTables:
+    return LanceTables(tmp_path, RealFiles())
+
+
+@pytest.fixture
+def pin(tables: LanceTables) -> Pin:
+    return tables.append(FOLDER, tables.create(FOLDER, SCHEMA), [batch([1, 2, 3])], seqs=(1, 3))
+
+
+STRUCT = pa.struct([("x", pa.int32()), ("y", pa.list_(pa.string()))])
+VALUES: list[tuple[pa.DataType, list]] = [
+    (pa.bool_(), [True, False, None]),
+    *((t, [0, 1, None]) for t in (pa.uint8(), pa.uint16(), pa.uint32())),
+    (pa.uint64(), [0, 2**64 - 1, None]),
+    (pa.int8(), [-128, 127, None]),
+    (pa.int16(), [-(2**15), 2**15 - 1, None]),
+    (pa.int32(), [-(2**31), 2**31 - 1, None]),
+    (pa.int64(), [-(2**63), 2**63 - 1, None]),
+    (pa.float32(), [float("nan"), -0.0, None]),
+    (pa.float64(), [float("nan"), -0.0, None]),
+    (pa.decimal128(38, 10), [decimal.Decimal("-1.0000000001"), decimal.Decimal(10) ** 27, None]),
+    (pa.string(), ["", "é\u0000🎉", None]),
+    (pa.large_string(), ["", "x" * 1000, None]),
+    (pa.binary(), [b"", b"\x00\xff", None]),
+    (pa.date32(), [dt.date(1, 1, 1), dt.date(9999, 12, 31), None]),
+    (pa.time32("s"), [0, 86399, None]),
+    (pa.time32("ms"), [0, 86399999, None]),
+    (pa.time64("us"), [0, 86399999999, None]),
+    (pa.time64("ns"), [0, 86399999999999, None]),
+    *((pa.timestamp(u), [-(2**62), 2**62, None]) for u in ("s", "ms", "us", "ns")),
+    *((pa.timestamp(u, "Europe/Berlin"), [-1, 2**61, None]) for u in ("s", "ms", "us", "ns")),
+    (pa.list_(pa.int32()), [[], [1, None], None]),
+    (pa.list_(pa.list_(pa.string())), [[], [["a"], None, []], None]),
+    (STRUCT, [{"x": 1, "y": ["a", None]}, {"x": None, "y": None}, None]),
+    (pa.list_(STRUCT), [[], [{"x": 1, "y": []}, None], None]),
+    (pa.list_(pa.float32(), 2), [[1.0, float("nan")], [-0.0, 2.0], None]),
+    (pa.list_(pa.float64(), 3), [[1.0, 2.0, 3.0], [0.0, 0.0, 0.0], None]),
+]
+
+
+def bits(column: pa.ChunkedArray) -> list:
+    """Return values that compare equal only when they are equal bit for bit."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        column = column.combine_chunks().view(pa.int32() if kind == pa.float32() else pa.int64())
+    if pa.types.is_temporal(kind):
+        column = column.combine_chunks().view(pa.int32() if kind.bit_width == 32 else pa.int64())
+    return [repr(value) for value in column.to_pylist()]
+
+
+@pytest.mark.parametrize("kind", [kind for kind, _ in VALUES], ids=str)
+def test_every_type_comes_back_bit_for_bit(tables: LanceTables, kind: pa.DataType) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", kind)])
+    values = pa.array({str(k): v for k, v in VALUES}[str(kind)], kind)
+    rows = pa.record_batch([pa.array([1, 2, 3]), values], schema=schema)
+    pin = tables.append(FOLDER, tables.create(FOLDER, schema), [rows])
+    pin = tables.rewrite(FOLDER, pin, drop=np.array([], int), batches=[rows], compact_below=9)
+    pin = tables.append(FOLDER, pin, [pa.record_batch({"id": [4]})])
+    table = tables.open(FOLDER, pin)
+    assert table.schema.field("v").type == kind
+    found = pa.Table.from_batches(table.scan(["v"]))["v"]
+    assert bits(found) == bits(pa.chunked_array([values, values, pa.nulls(1, kind)]))
+    taken = table.take(np.array([6, 4, 0]), ["v"])["v"]
+    assert bits(taken) == [bits(found)[i] for i in (6, 4, 0)]
+
+
+def test_everything_a_pin_names_was_synced_and_its_directories_too(tmp_path: Path) -> None:
+    files = RecordingFiles()
+    tables = LanceTables(tmp_path, files)
+    pin = tables.create(FOLDER, SCHEMA)
+    steps = [
+        lambda: tables.append(FOLDER, pin, [batch([1, 2])]),
+        lambda: tables.rewrite(FOLDER, pin, drop=np.array([0]), batches=[batch([3])]),
+        lambda: tables.alter(FOLDER, pin, rename={"a": "x"}, drop=["b"], add=[]),
+        lambda: tables.overwrite(FOLDER, pin, SCHEMA, [batch([5])]),
+    ]
+    for step in steps:
+        pin = step()
+        for name in (file.path for file in tables.files(FOLDER, pin)):
+            path = tmp_path / name
+            missing = {path, *path.parents} - {*tmp_path.parents} - files.synced
+            assert not missing, name
+
+
+def test_a_version_is_invisible_on_the_plain_path_until_it_is_promoted(
+    tables: LanceTables, pin: Pin, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match="not found"):
+        lance.dataset(str(tmp_path / FOLDER))
+    tables.promote(FOLDER, [], pin)
+    later = tables.append(FOLDER, pin, [batch([4])])
+    plain = lance.dataset(str(tmp_path / FOLDER))
+    assert (plain.version, plain.count_rows()) == (pin.version, 3)
+    tables.promote(FOLDER, [pin], later)
+    plain = lance.dataset(str(tmp_path / FOLDER))
+    assert (plain.version, plain.count_rows()) == (later.version, 4)
+    assert list(plain.tags.list()) == [f"siltstone-{pin.version}"]
+
+
+def test_promotion_takes_back_what_is_not_listed_any_more(
+    tables: LanceTables, pin: Pin, tmp_path: Path
+) -> None:
+    later = tables.append(FOLDER, pin, [batch([4])])
+    tables.promote(FOLDER, [pin], later)
+    lance.dataset(str(tmp_path / FOLDER)).tags.create("theirs", later.version)
+    last = tables.append(FOLDER, later, [batch([5])])
+    tables.promote(FOLDER, [], last)
+    plain = lance.dataset(str(tmp_path / FOLDER))
+    assert list(plain.tags.list()) == ["theirs"]
+    assert [v["version"] for v in plain.versions()] == [later.version, last.version]
+    assert ids(tables, pin) == [1, 2, 3]
+
+
+def test_a_strangers_clean_up_and_append_leave_every_promoted_pin_readable(
+    tables: LanceTables, pin: Pin, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain = str(tmp_path / FOLDER)
+    pins = [pin, tables.rewrite(FOLDER, pin, drop=np.array([1]), batches=[batch([4])])]
+    tables.promote(FOLDER, pins[:-1], pins[-1])
+    lance.write_dataset(pa.Table.from_batches([batch([99])]), plain, mode="append")
+    pins.append(tables.append(FOLDER, pins[-1], [batch([5])]))
+    tables.promote(FOLDER, pins[:-1], pins[-1])
+    assert "set aside" in caplog.text
+    stranger = lance.dataset(plain)
+    stranger.cleanup_old_versions(
+        older_than=dt.timedelta(0), delete_unverified=True, error_if_tagged_old_versions=False
+    )
+    fresh = LanceTables(tmp_path, RealFiles())
+    assert [ids(fresh, each) for each in pins] == [[1, 2, 3], [1, 3, 4], [1, 3, 4, 5]]
+    for each in pins:
+        for file in fresh.files(FOLDER, each):
+            if "/_transactions/" not in file.path:
+                assert (tmp_path / file.path).exists(), file.path
+    assert lance.dataset(plain).to_table()["id"].to_pylist() == [1, 3, 4, 5]
+
+
+def test_a_commit_on_an_older_pin_takes_nothing_from_newer_promoted_versions(
+    tables: LanceTables, pin: Pin, tmp_path: Path
+) -> None:
+    newer = tables.append(FOLDER, pin, [batch([7])])
+    tables.promote(FOLDER, [pin], newer)
+    lance.write_dataset(pa.Table.from_batches([batch([99])]), str(tmp_path / FOLDER), mode="append")
+    late = tables.append(FOLDER, pin, [batch([8])])
+    assert ids(tables, late) == [1, 2, 3, 8]
+    assert late.version == newer.version
+    altered = tables.alter(FOLDER, pin, rename={"a": "x"}, drop=[], add=[])
+    assert ids(tables, altered) == [1, 2, 3]
+    assert ids(tables, tables.rewrite(FOLDER, pin, drop=np.array([0]), batches=[])) == [2, 3]
+    assert ids(tables, tables.overwrite(FOLDER, pin, SCHEMA, [batch([6])])) == [6]
+
+
+def test_an_all_zero_newest_manifest_on_the_plain_path_is_never_read(
+    tables: LanceTables, pin: Pin, tmp_path: Path
+) -> None:
+    zeros = tmp_path / FOLDER / "_versions" / public_name(pin.version + 1)
+    zeros.write_bytes(bytes(4096))
+    assert ids(LanceTables(tmp_path, RealFiles()), pin) == [1, 2, 3]
+    later = tables.append(FOLDER, pin, [batch([4])])
+    assert ids(tables, later) == [1, 2, 3, 4]
+    tables.promote(FOLDER, [pin], later)
+    assert lance.dataset(str(tmp_path / FOLDER)).count_rows() == 4
+
+
+FLIP = """
+import sys
+from pathlib import Path
+import msgspec
+from siltstone.errors import CorruptionError
+from siltstone.formats.manifest import Pin
+from siltstone.storage.files import RealFiles
+from siltstone.storage.lance_io import LanceTables
+
+root, folder, victim, text = sys.argv[1:]
+pin, path = msgspec.json.decode(text, type=Pin), Path(victim)
+good = path.read_bytes()
+for at in range(len(good)):
+    path.write_bytes(good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1 :])
+    tables = LanceTables(Path(root), RealFiles())
+    try:
+        found = list(tables.open(folder, pin).scan())
+    except CorruptionError as error:
+        if error.path != path:
+            sys.exit(f"byte {at}: {error}")
+    else:
+        sys.exit(f"byte {at}: {found}")
+path.write_bytes(good)
+print(sum(b.num_rows for b in LanceTables(Path(root), RealFiles()).open(folder, pin).scan()))
+"""
+
+
+@pytest.mark.parametrize("kind", ["data", "manifest"])
+def test_every_flipped_byte_is_corruption_and_never_data(
+    tables: LanceTables, pin: Pin, tmp_path: Path, kind: str
+) -> None:
+    import msgspec
+
+    data = next(f.path for f in tables.files(FOLDER, pin) if "/data/" in f.path)
+    victim = tmp_path / (data if kind == "data" else pin.path)
+    text = msgspec.json.encode(pin).decode()
+    command = [sys.executable, "-c", FLIP, str(tmp_path), FOLDER, str(victim), text]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "3"), done.stderr[-2000:]
+
+
+def test_scrub_leaves_the_checking_to_check(pin: Pin, tmp_path: Path) -> None:
+    tables = LanceTables(tmp_path, RealFiles(), verify="scrub")
+    data = next(f.path for f in tables.files(FOLDER, pin) if "/data/" in f.path)
+    with (tmp_path / data).open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(CorruptionError):
+        tables.check(FOLDER, pin)
+    with pytest.raises(RequestError):
+        LanceTables(tmp_path, RealFiles(), verify="never")
+
+
+STAGE = """
+import sys
+from pathlib import Path
+import msgspec, pyarrow as pa
+from siltstone.formats.manifest import Pin
+from siltstone.storage.files import RealFiles
+from siltstone.storage.lance_io import LanceTables
+
+root, folder, text, value = sys.argv[1:]
+tables, pin = LanceTables(Path(root), RealFiles()), msgspec.json.decode(text, type=Pin)
+for n in range(10):
+    pin = tables.append(folder, pin, [pa.record_batch({"id": [int(value)]})])
+print(msgspec.json.encode(pin).decode())
+"""
+
+
+def test_two_processes_that_stage_the_same_versions_do_not_disturb_each_other(
+    tables: LanceTables, pin: Pin, tmp_path: Path
+) -> None:
+    import msgspec
+
+    text = msgspec.json.encode(pin).decode()
+    command = [sys.executable, "-c", STAGE, str(tmp_path), FOLDER, text]
+    running = [
+        subprocess.Popen([*command, value], stdout=subprocess.PIPE, text=True)
+        for value in ("100", "200")
+    ]
+    pins = [msgspec.json.decode(each.communicate()[0], type=Pin) for each in running]
+    assert [ids(tables, each) for each in pins] == [[1, 2, 3] + [100] * 10, [1, 2, 3] + [200] * 10]
+    assert pins[0].version == pins[1].version
+
+
+def test_threads_may_stage_on_one_pin_at_once(tables: LanceTables, pin: Pin) -> None:
+    found: dict[int, Pin] = {}
+
+    def work(number: int) -> None:
+        found[number] = tables.append(FOLDER, pin, [batch([number])])
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(10, 16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {n: ids(tables, each) for n, each in found.items()} == {
+        n: [1, 2, 3, n] for n in range(10, 16)
+    }
+
+
+def test_a_scan_that_is_given_up_leaves_the_table_usable(tables: LanceTables, pin: Pin) -> None:
+    big = tables.append(FOLDER, pin, [batch(list(range(100_000)))])
+    table = tables.open(FOLDER, big)
+    for positions in (False, True):
+        batches = table.scan(["id"], positions=positions)
+        next(batches)
+        batches.close()
+        dropped = table.scan(prefilter="id > 5", positions=positions)
+        next(dropped)
+        del dropped
+        table.scan()
+    assert len(ids(tables, big)) == 100_003
+
+
+def test_a_full_disk_is_unavailable_and_the_pin_stays_good(pin: Pin, tmp_path: Path) -> None:
+    full = LanceTables(tmp_path, FullFiles())
+    with pytest.raises(UnavailableError, match="no space left"):
+        full.append(FOLDER, pin, [batch([4])])
+    assert ids(full, pin) == [1, 2, 3]
+
+
+def test_an_error_of_lance_becomes_what_the_caller_can_act_on() -> None:
+    class PanicException(BaseException):
+        pass
+
+    where = Path("/store/tables/t-1/base")
+    cases = [
+        (OSError("LanceError(IO): No space left on device (os error 28)"), False, UnavailableError),
+        (OSError("Not found: /store/data/x.lance"), True, CorruptionError),
+        (PanicException("index out of bounds"), True, CorruptionError),
+        (ValueError("Invalid user input: Schema error: No field"), True, RequestError),
+        (OSError("Permission denied (os error 13)"), True, UnavailableError),
+        (OSError("Append with different schema: missing=[id]"), False, SchemaMismatchError),
+    ]
+    for error, is_reading, expected in cases:
+        assert type(classify(error, where, is_reading=is_reading)) is expected, error
+
+
+def test_a_wrong_prefilter_is_a_wrong_request(tables: LanceTables, pin: Pin) -> None:
+    for wrong in ("id >>> 1", "nothing = 1"):
+        with pytest.raises(RequestError):
+            list(tables.open(FOLDER, pin).scan(prefilter=wrong))
+
+
+def test_lance_fields_are_numbered_by_name_whatever_the_order_of_the_columns(
+    tables: LanceTables, pin: Pin
+) -> None:
+    moved = tables.alter(FOLDER, pin, rename={}, drop=["a"], add=[pa.field("c", pa.int64())])
+    rows = pa.record_batch({"c": [7], "b": [8], "id": [9]})
+    table = tables.open(FOLDER, tables.append(FOLDER, moved, [rows]))
+    assert table.take(np.array([3, 0])).to_pylist() == [
+        {"id": 9, "b": 8, "c": 7},
+        {"id": 1, "b": 100, "c": None},
+    ]
+
+
+def test_no_version_but_the_pinned_one_is_left_of_a_transaction(
+    tables: LanceTables, pin: Pin, tmp_path: Path
+) -> None:
+    pin = tables.rewrite(FOLDER, pin, drop=np.array([0]), batches=[batch([4])])
+    pin = tables.alter(FOLDER, pin, rename={"a": "x"}, drop=["b"], add=[pa.field("n", pa.int8())])
+    assert list((tmp_path / pin.path).parent.iterdir()) == [tmp_path / pin.path]
+    assert ids(tables, pin) == [2, 3, 4]
+
+
+def test_lance_is_not_imported_before_it_is_needed() -> None:
+    code = (
+        "import sys, siltstone.storage.lance_io\n"
+        "sys.exit('lance' in sys.modules or 'lance_namespace' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_warming_up_leaves_nothing_behind(tmp_path: Path) -> None:
+    warm_up()
+    assert not list(tmp_path.iterdir())
