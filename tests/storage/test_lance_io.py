@@ -242,34 +242,36 @@ from siltstone.formats.manifest import Pin
 from siltstone.storage.files import RealFiles
 from siltstone.storage.lance_io import LanceTables
 
-root, folder, victim, text = sys.argv[1:]
-pin, path = msgspec.json.decode(text, type=Pin), Path(victim)
-good = path.read_bytes()
-for at in range(len(good)):
-    path.write_bytes(good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1 :])
-    tables = LanceTables(Path(root), RealFiles())
-    try:
-        found = list(tables.open(folder, pin).scan())
-    except CorruptionError as error:
-        if error.path != path:
-            sys.exit(f"byte {at}: {error}")
-    else:
-        sys.exit(f"byte {at}: {found}")
-path.write_bytes(good)
-print(sum(b.num_rows for b in LanceTables(Path(root), RealFiles()).open(folder, pin).scan()))
+root, folder, data, text = sys.argv[1:]
+pin = msgspec.json.decode(text, type=Pin)
+tables = LanceTables(Path(root), RealFiles())
+tables.open(folder, pin)
+for path in (Path(root) / data, Path(root) / pin.path):
+    good = path.read_bytes()
+    for at in range(len(good)):
+        path.write_bytes(good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1 :])
+        if path.suffix == ".manifest":
+            tables = LanceTables(Path(root), RealFiles())
+        try:
+            found = list(tables.open(folder, pin).scan())
+        except CorruptionError as error:
+            if error.path != path:
+                sys.exit(f"byte {at}: {error}")
+        else:
+            sys.exit(f"byte {at}: {found}")
+    path.write_bytes(good)
+print(sum(b.num_rows for b in tables.open(folder, pin).scan()))
 """
 
 
-@pytest.mark.parametrize("kind", ["data", "manifest"])
 def test_every_flipped_byte_is_corruption_and_never_data(
-    tables: LanceTables, pin: Pin, tmp_path: Path, kind: str
+    tables: LanceTables, pin: Pin, tmp_path: Path
 ) -> None:
     import msgspec
 
     data = next(f.path for f in tables.files(FOLDER, pin) if "/data/" in f.path)
-    victim = tmp_path / (data if kind == "data" else pin.path)
     text = msgspec.json.encode(pin).decode()
-    command = [sys.executable, "-c", FLIP, str(tmp_path), FOLDER, str(victim), text]
+    command = [sys.executable, "-c", FLIP, str(tmp_path), FOLDER, data, text]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "3"), done.stderr[-2000:]
 
@@ -295,7 +297,7 @@ from siltstone.storage.lance_io import LanceTables
 
 root, folder, text, value = sys.argv[1:]
 tables, pin = LanceTables(Path(root), RealFiles()), msgspec.json.decode(text, type=Pin)
-for n in range(10):
+for n in range(4):
     pin = tables.append(folder, pin, [pa.record_batch({"id": [int(value)]})])
 print(msgspec.json.encode(pin).decode())
 """
@@ -313,7 +315,7 @@ def test_two_processes_that_stage_the_same_versions_do_not_disturb_each_other(
         for value in ("100", "200")
     ]
     pins = [msgspec.json.decode(each.communicate()[0], type=Pin) for each in running]
-    assert [ids(tables, each) for each in pins] == [[1, 2, 3] + [100] * 10, [1, 2, 3] + [200] * 10]
+    assert [ids(tables, each) for each in pins] == [[1, 2, 3] + [100] * 4, [1, 2, 3] + [200] * 4]
     assert pins[0].version == pins[1].version
 
 
