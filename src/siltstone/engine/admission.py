@@ -44,6 +44,13 @@ class MovedError(Exception):
         self.part, self.version, self.seq = part, version, seq
 
 
+class SchemaMovedError(Exception):
+    """A table has a newer schema than the rows were made for: the caller widens them, or gives up."""
+
+    def __init__(self, table: int, seq: int) -> None:
+        self.table, self.seq = table, seq
+
+
 class RecheckError(Exception):
     """A scanned table was written since: the caller evaluates its predicates, then comes again."""
 
@@ -96,7 +103,7 @@ def _check_tables(write_set: WriteSet, catalog: Catalog) -> None:
         if not isinstance(part, AdvancePart):
             newest = table.schemas[-1]
             if altered.get(part.table, newest.schema.id) != part.shape.id:
-                _conflict(table, write_set.read_seq, newest.seq)
+                raise SchemaMovedError(table.id, newest.seq)
 
 
 def _conflict(table: Table, read_seq: int | None, written_seq: int) -> None:

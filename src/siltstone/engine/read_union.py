@@ -168,6 +168,28 @@ class KeyedReader:
             else:
                 yield batch_of(self.shape.align(batch, base.shape, read), fields, batch.num_rows)
 
+    def first_existing(self, chunk: Chunk) -> Key | None:
+        """Return a key of `chunk` that lives already, None if none does."""
+        overlay = self.overlay()
+        order = np.argsort(chunk.codes)
+        ordered = chunk.codes[order]
+        for _, newest, ordinals in overlay.live:
+            if not len(ordered):
+                break
+            codes = newest.codes[np.isin(newest.ordinals, ordinals)]
+            place = np.minimum(ordered.searchsorted(codes), len(ordered) - 1)
+            for hit in order[place[ordered[place] == codes]].tolist():
+                key = chunk.key_at(hit)
+                if self.shape.codec.exact or self.get(key) is not None:
+                    return key
+        if self.base is None or not self.base.rows:
+            return None
+        positions = np.setdiff1d(self.base.positions([chunk])[0], overlay.shadowed)
+        if not len(positions):
+            return None
+        names = list(self.base.shape.codec.names)
+        return self.base.shape.codec.keys(self.base.table.take(positions[:1], names))[0]
+
     def many(self, keys: Sequence[Key]) -> pa.Table:
         """Return the rows of the keys that have one, in the order of `keys`."""
         rows = [row for row in map(self.get, keys) if row is not None]

@@ -89,22 +89,36 @@ class Readers:
         self._tables, self._records = tables, records
         self._index_bytes_max = index_bytes_max
 
-    def open(self, view: View, table: Table, seq: int, own: Source | None = None) -> Reader:
+    def open(
+        self,
+        view: View,
+        table: Table,
+        seq: int,
+        *,
+        own: Source | None = None,
+        defined_at: int | None = None,
+    ) -> Reader:
         """Return the reader of `table` at `seq`, with `own` uncommitted writes on top.
+
+        Names, schema and incarnation are those at `defined_at` (default `seq`): a transaction that
+        altered a table reads it by its own definition.
 
         Raises:
             SnapshotExpiredError: What the seq needs is not kept any more.
         """
-        shape = shape_of(catalogs.schema_of(table, seq))
-        incarnation = catalogs.incarnation_of(table, seq)
+        defined = seq if defined_at is None else defined_at
+        shape = shape_of(catalogs.schema_of(table, defined))
+        incarnation = catalogs.incarnation_of(table, defined)
         if shape.keys is None:
-            version = catalogs.version_of(incarnation, seq)
+            version = catalogs.version_of(incarnation, defined)
             return self.plain(shape, None if version is None else version.pin)
         key = (incarnation.id, shape.id)
         memo = view.memo.get(key)
         if own is None and isinstance(memo, KeyedReader) and memo.seq == seq:
             return memo
         levels = view.levels.get(incarnation.id)
+        if levels is None and incarnation.seq > seq:  # made by the asking transaction itself
+            return KeyedReader(shape, (), None, seq, own)
         if levels is None:
             raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, seq)
         if seq >= levels.storage.merged_seq:

@@ -1,0 +1,110 @@
+"""Definitions: catalog changes as users ask for them, checked against a catalog, as frame entries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import pyarrow as pa
+
+from siltstone.engine import catalog as catalogs
+from siltstone.errors import RequestError, SchemaMismatchError, TableExistsError
+from siltstone.formats import group
+from siltstone.formats.manifest import Catalog, Column, Table
+from siltstone.formats.schema import (
+    COLUMNS_MAX,
+    arrow_schema_of,
+    check_column_name,
+    check_table_name,
+    column_named,
+    encode_type,
+    new_schema,
+    parse_type,
+)
+
+APP_CHARACTERS_MAX = 256
+APPS_MAX = 10_000
+
+
+def create(
+    catalog: Catalog, table_id: int, name: str, schema: object, primary_key: str | Sequence[str]
+) -> group.Create:
+    """Return the entry that creates a table."""
+    _free(catalog, name)
+    key = [primary_key] if isinstance(primary_key, str) else list(primary_key or ())
+    return group.Create(table_id, name, new_schema(arrow_schema_of(schema), key, schema_id=1))
+
+
+def rename(catalog: Catalog, name: str, new_name: str) -> group.Rename:
+    """Return the entry that renames a table."""
+    table = catalogs.find(catalog, name)
+    _free(catalog, new_name)
+    return group.Rename(table.id, new_name)
+
+
+def _free(catalog: Catalog, name: str) -> None:
+    check_table_name(name)
+    if name in catalogs.names(catalog):
+        raise TableExistsError(name)
+
+
+def add_column(table: Table, name: str, kind: object) -> tuple[group.Alter, pa.Field]:
+    """Return the entry that adds a nullable column, and the column as Arrow."""
+    schema = catalogs.schema_of(table)
+    check_column_name(name)
+    if any(column.name == name for column in schema.columns):
+        raise SchemaMismatchError(f"column {name!r} exists already")
+    if len(schema.columns) >= COLUMNS_MAX:
+        raise RequestError(f"a table has at most {COLUMNS_MAX} columns")
+    if not isinstance(kind, str | pa.DataType):
+        raise RequestError(f"a type is a string or a pyarrow.DataType, not {kind!r}")
+    arrow = parse_type(kind) if isinstance(kind, str) else kind
+    column = Column(table.next_column, name, encode_type(arrow), nullable=True)
+    changed = msgspec.structs.replace(
+        schema, id=schema.id + 1, columns=(*schema.columns, column)
+    )
+    return group.Alter(table.id, changed, table.next_column + 1), pa.field(name, arrow)
+
+
+def drop_column(table: Table, name: str) -> group.Alter:
+    """Return the entry that drops a column; its id is never used again."""
+    schema = catalogs.schema_of(table)
+    column = column_named(schema, name)
+    if column.id in schema.key:
+        raise RequestError(f"column {name!r} is part of the key and cannot be dropped")
+    if len(schema.columns) == 1:
+        raise RequestError(f"column {name!r} is the only one; drop the table instead")
+    kept = tuple(c for c in schema.columns if c.id != column.id)
+    changed = msgspec.structs.replace(schema, id=schema.id + 1, columns=kept)
+    return group.Alter(table.id, changed, table.next_column)
+
+
+def rename_column(table: Table, name: str, new_name: str) -> group.Alter:
+    """Return the entry that renames a column; its id stays."""
+    schema = catalogs.schema_of(table)
+    column = column_named(schema, name)
+    check_column_name(new_name)
+    if any(c.name == new_name for c in schema.columns):
+        raise SchemaMismatchError(f"column {new_name!r} exists already")
+    renamed = msgspec.structs.replace(column, name=new_name)
+    columns = tuple(renamed if c.id == column.id else c for c in schema.columns)
+    changed = msgspec.structs.replace(schema, id=schema.id + 1, columns=columns)
+    return group.Alter(table.id, changed, table.next_column)
+
+
+def token_of(token: object) -> group.Token:
+    """Return the token that a user means by (app, batch)."""
+    if not isinstance(token, tuple | list) or len(token) != 2:  # noqa: PLR2004
+        raise RequestError(f"a token is (app, batch), not {token!r}")
+    app, batch = token
+    check_app(app)
+    if not isinstance(batch, int) or isinstance(batch, bool) or not 0 <= batch < 1 << 63:
+        raise RequestError(f"the batch of a token is an integer from 0, not {batch!r}")
+    return group.Token(app, batch)
+
+
+def check_app(app: object) -> str:
+    """Return the name of a token app if it may be one."""
+    if not isinstance(app, str) or not 0 < len(app) <= APP_CHARACTERS_MAX:
+        raise RequestError(f"an app is a string of 1 to {APP_CHARACTERS_MAX} characters: {app!r}")
+    return app

@@ -1,0 +1,176 @@
+"""Readable: how a table is read, the same through a store, a snapshot and a transaction.
+
+The three differ only in which reader answers, so this is the one base class of the engine: each of
+them says how `_reader` is found, and a transaction notes there what was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from siltstone.engine.filtering import Filter, filter_of
+from siltstone.engine.input import given_keys
+from siltstone.engine.read_union import KeyedReader, Row
+from siltstone.engine.reader import Reader
+from siltstone.errors import RequestError, SchemaMismatchError, UnavailableError
+from siltstone.formats.keys import Key
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
+
+
+class Readable:
+    """A table that can be read. Any thread."""
+
+    __slots__ = ()
+
+    def _reader(self, keys: Sequence[Key] = (), wanted: Filter | None = None) -> Reader:
+        """Return the reader for one read: of `keys` if there are some, else a scan of `wanted`."""
+        raise NotImplementedError
+
+    def _peek(self) -> Reader:
+        """Return the reader for a look at the schema, which reads no row."""
+        raise NotImplementedError
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, with the names and types that this reader sees."""
+        return self._peek().shape.arrow
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """The names of the key columns, in key order; empty for a plain table."""
+        keys = self._peek().shape.keys
+        return () if keys is None else keys.names
+
+    def _keys_of(self, given: object) -> list[Key]:
+        shape = self._peek().shape
+        if shape.keys is None:
+            raise RequestError("a plain table has no key; use scan with a filter")
+        return given_keys(given, shape)
+
+    def _one_key(self, key: object) -> Key:
+        shape = self._peek().shape
+        if shape.keys is None:
+            raise RequestError("a plain table has no key; use scan with a filter")
+        return shape.keys.from_user(key)
+
+    def get(self, key: object) -> Row | None:
+        """Return the row of `key` as a dict, None if there is none.
+
+        Args:
+            key: A value; for a composite key a tuple in key order or a dict by column.
+
+        Raises:
+            SchemaMismatchError: The key is of another type.
+        """
+        wanted = self._one_key(key)
+        return _keyed(self._reader((wanted,))).get(wanted)
+
+    def get_many(self, keys: object) -> pa.Table:
+        """Return the rows of those `keys` that have one, in the order of the keys.
+
+        Args:
+            keys: A list of keys, or Arrow data with the key columns.
+        """
+        wanted = self._keys_of(keys)
+        return _keyed(self._reader(wanted)).many(wanted)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
+        limit: int | None = None,
+    ) -> pa.RecordBatchReader:
+        """Return a stream of the rows, in no order.
+
+        Args:
+            columns: Which, in which order; None is all.
+            filter: SQL boolean expression (or an Arrow expression); columns and filter reach Lance.
+            limit: At most so many rows.
+
+        Raises:
+            RequestError: An unknown column, or a filter that does not parse.
+        """
+        arrow = self._peek().shape.arrow
+        shown = _known(arrow, columns)
+        if limit is not None and limit < 0:
+            raise RequestError(f"limit is at least 0, not {limit}")
+        wanted = filter_of(filter, arrow)
+        reader = self._reader((), wanted)
+        fields = reader.shape.fields(shown)
+        batches = reader.scan(shown, wanted)
+        if limit is not None:
+            batches = _limited(batches, limit)
+        if not len(fields):
+            return pa.RecordBatchReader.from_batches(pa.schema([]), batches)
+        return pa.RecordBatchReader.from_batches(fields, batches)
+
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
+    ) -> pa.Table:
+        """Return the rows as a table; see `scan`."""
+        return self.scan(columns, filter).read_all()
+
+    def to_pandas(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
+    ) -> pd.DataFrame:
+        """Return the rows as a pandas data frame; see `scan`."""
+        return self.to_arrow(columns, filter).to_pandas()
+
+    def to_polars(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
+    ) -> Any:
+        """Return the rows as a Polars data frame; see `scan`."""
+        try:
+            import polars as pl  # noqa: PLC0415 - optional  # type: ignore[import-not-found]
+        except ImportError as error:
+            raise UnavailableError("polars is not installed") from error
+        return pl.from_arrow(self.to_arrow(columns, filter))
+
+    def count(self, filter: str | pc.Expression | None = None) -> int:  # noqa: A002
+        """Return how many rows there are, or how many match `filter`."""
+        if filter is None:
+            return self._reader().count()
+        wanted = filter_of(filter, self._peek().shape.arrow)
+        return sum(batch.num_rows for batch in self._reader((), wanted).scan([], wanted))
+
+
+def _keyed(reader: Reader) -> KeyedReader:
+    if not isinstance(reader, KeyedReader):
+        raise RequestError("a plain table has no key; use scan with a filter")
+    return reader
+
+
+def _known(arrow: pa.Schema, columns: Sequence[str] | None) -> list[str] | None:
+    if columns is None:
+        return None
+    if isinstance(columns, str):
+        raise RequestError(f"columns is a list of names, not the string {columns!r}")
+    unknown = [name for name in columns if name not in arrow.names]
+    if unknown:
+        raise SchemaMismatchError(f"no columns {unknown}; the columns are {arrow.names}")
+    if len(set(columns)) != len(columns):
+        raise RequestError(f"columns appear twice in {list(columns)}")
+    return list(columns)
+
+
+def _limited(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
+    left = limit
+    for batch in batches:
+        if left <= 0:
+            return
+        yield batch.slice(0, left)
+        left -= min(left, batch.num_rows)
+
+

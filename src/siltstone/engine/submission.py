@@ -1,0 +1,156 @@
+"""Submission: a write set's way through the committer, with the answers that only its caller can give.
+
+The leader never touches Lance and evaluates no predicate. Where admission needs that, it sends the
+write set back, and its own thread does the work and comes again; each reason has a bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from siltstone.engine import catalog as catalogs
+from siltstone.engine.admission import (
+    AlreadyAppliedError,
+    MovedError,
+    OlderBatchError,
+    RecheckError,
+    SchemaMovedError,
+    refuse_older,
+)
+from siltstone.engine.core import Core
+from siltstone.engine.keyed_writes import widened
+from siltstone.engine.plain_writes import PlainWrites
+from siltstone.engine.predicate import Predicate
+from siltstone.engine.read_union import KeyedReader
+from siltstone.engine.shape import shape_of
+from siltstone.engine.view import View
+from siltstone.engine.write_set import AdvancePart, Receipt, WriteSet
+from siltstone.errors import ConflictError
+from siltstone.formats.manifest import Table
+
+ROUNDS_MAX = 64
+KEYS_CHECKED_MAX = 10_000
+
+
+def submit(
+    core: Core,
+    make: Callable[[], WriteSet | Receipt],
+    plain: Sequence[PlainWrites] = (),
+    view: View | None = None,
+) -> Receipt:
+    """Commit what `make` returns; see `Committer.commit` for the errors."""
+    made = make()
+    if isinstance(made, Receipt):
+        return made
+    for _ in range(ROUNDS_MAX):
+        try:
+            return core.submit(made)
+        except AlreadyAppliedError as found:
+            return Receipt(found.seq, found.rows)
+        except OlderBatchError:
+            return _older(core, made)
+        except SchemaMovedError as moved:
+            made = _widen(core, made, moved)
+        except MovedError as moved:
+            _rebase(core, made, moved, plain)
+            again = make()
+            assert isinstance(again, WriteSet)
+            made = replace(again, number=made.number)
+        except RecheckError as recheck:
+            _recheck(core, made, recheck, view)
+    raise ConflictError("*", "*", made.read_seq or 0, core.state().visible)
+
+
+def _older(core: Core, made: WriteSet) -> Receipt:
+    assert made.token is not None
+    found = core.find_token(made.token)
+    if found is None:
+        refuse_older(made.token, catalogs.app_of(core.state().view.catalog, made.token.app).batch)
+        raise AssertionError
+    return Receipt(found.seq, found.rows, found.transaction)
+
+
+def _widen(core: Core, made: WriteSet, moved: SchemaMovedError) -> WriteSet:
+    table = catalogs.by_id(core.state().view.catalog, moved.table)
+    assert table is not None
+    name = catalogs.name_of(table)
+    read_seq = made.read_seq or 0
+    if any(getattr(entry, "table", None) == moved.table for entry in made.changes):
+        raise ConflictError(name, "*", read_seq, moved.seq)
+    newest = shape_of(catalogs.schema_of(table))
+    try:
+        parts = [
+            widened(part, newest)
+            if part.table == moved.table and not isinstance(part, AdvancePart)
+            else part
+            for part in made.parts
+        ]
+    except ConflictError:
+        raise ConflictError(name, "*", read_seq, moved.seq) from None
+    return replace(made, parts=parts)
+
+
+def _rebase(
+    core: Core, made: WriteSet, moved: MovedError, plain: Sequence[PlainWrites]
+) -> None:
+    table = catalogs.by_id(core.state().view.catalog, moved.part.table)
+    assert table is not None
+    version = catalogs.version_of(catalogs.incarnation_of(table))
+
+    def refuse() -> None:
+        raise ConflictError(
+            catalogs.name_of(table), "*", made.read_seq or 0, 0 if version is None else version.seq
+        )
+
+    writes = next((w for w in plain if w.table == moved.part.table), None)
+    if writes is None:
+        refuse()
+    else:
+        writes.rebase(None if version is None else version.pin, refuse)
+
+
+def _recheck(core: Core, made: WriteSet, recheck: RecheckError, view: View | None) -> None:
+    """Refuse if a key written since the scans holds their predicate, before or after.
+
+    The image at the read seq counts too: an update that leaves the predicate, or a delete, would
+    have changed what was read (Fekete et al., TODS 2005).
+    """
+    reads = made.reads
+    assert reads is not None
+    assert view is not None
+    now = core.state()
+    for incarnation, predicates in reads.scans.items():
+        table = catalogs.owner_of(now.view.catalog, incarnation)
+        name = catalogs.name_of(table)
+        keys, is_all = core.recent.keys_since(incarnation, reads.checked, KEYS_CHECKED_MAX)
+        if not is_all or (keys and None in predicates):
+            raise ConflictError(name, "*", made.read_seq or 0, recheck.upto)
+        if keys:
+            _check_images(core, made, view, table, keys, predicates, recheck.upto)
+    reads.checked = now.visible
+
+
+def _check_images(
+    core: Core,
+    made: WriteSet,
+    view: View,
+    table: Table,
+    keys: Sequence[object],
+    predicates: Sequence[Predicate | None],
+    upto: int,
+) -> None:
+    read_seq = made.read_seq or 0
+    now = core.state()
+    before = core.readers.open(view, table, read_seq)
+    after = core.readers.open(now.view, table, now.visible)
+    assert isinstance(before, KeyedReader)
+    assert isinstance(after, KeyedReader)
+    for key in keys:
+        for row in (before.get(key), after.get(key)):
+            if row is not None and any(p is not None and p.matches(row) for p in predicates):
+                codec = shape_of(catalogs.schema_of(table)).codec
+                name = catalogs.name_of(table)
+                raise ConflictError(name, codec.to_user(key), read_seq, upto)
+
+

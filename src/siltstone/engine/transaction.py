@@ -1,0 +1,359 @@
+"""Transaction: one snapshot over all tables, private changes on top, one commit for all of it.
+
+    OPEN ──commit──▶ COMMITTED      durable (sync) and visible, all of it at one seq
+      └──rollback, error, conflict──▶ ENDED      nothing happened
+
+Nothing shared is touched before `commit`. One thread at a time uses a transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from siltstone.engine import catalog as catalogs
+from siltstone.engine import definitions
+from siltstone.engine.core import Core
+from siltstone.engine.filtering import Filter, TextFilter
+from siltstone.engine.keyed_writes import KeyedWrites
+from siltstone.engine.plain_writes import PlainWrites
+from siltstone.engine.reader import PlainReader, Reader
+from siltstone.engine.shape import shape_of
+from siltstone.engine.submission import submit
+from siltstone.engine.transaction_table import TransactionTable
+from siltstone.engine.view import State, storage_folder
+from siltstone.engine.write_set import Part, Reads, Receipt, WriteSet
+from siltstone.errors import ClosedError, ConflictError, RequestError, TableNotFoundError
+from siltstone.formats import group
+from siltstone.formats.keys import Key
+from siltstone.formats.manifest import Catalog, Table
+
+ISOLATIONS = ("snapshot", "serializable")
+DURABILITIES = ("sync", "async")
+
+
+class Phase(Enum):
+    OPEN = "open"
+    COMMITTED = "committed"
+    ENDED = "ended"
+
+
+class Transaction:
+    """See the module. A context manager: commits at the end of the block, rolls back on an error."""
+
+    def __init__(
+        self,
+        core: Core,
+        *,
+        isolation: str = "snapshot",
+        durability: str = "sync",
+        token: tuple[str, int] | None = None,
+    ) -> None:
+        """Begin; `token` is (app, batch): the commit is applied once, however often it is tried.
+
+        Raises:
+            RequestError: An unknown isolation or durability, or a token that is none.
+        """
+        core.writer()
+        if isolation not in ISOLATIONS:
+            raise RequestError(f"isolation is one of {ISOLATIONS}, not {isolation!r}")
+        if durability not in DURABILITIES:
+            raise RequestError(f"durability is one of {DURABILITIES}, not {durability!r}")
+        self._core, self._is_sync = core, durability == "sync"
+        self._token = None if token is None else definitions.token_of(token)
+        self.phase = Phase.OPEN
+        self._number, state = core.transactions.begin(core.writer().current)
+        assert isinstance(state, State)
+        self._view, self.read_seq = state.view, state.visible
+        self._catalog: Catalog = state.view.catalog
+        self._reads = Reads(checked=self.read_seq) if isolation == "serializable" else None
+        self._changes: list[group.Entry] = []
+        self._keyed: dict[int, KeyedWrites] = {}
+        self._plain: dict[int, PlainWrites] = {}
+        self.receipt: Receipt | None = None
+
+    def __repr__(self) -> str:
+        tables = len(self._keyed) + len(self._plain)
+        return f"<Transaction {self.phase.value}, read seq {self.read_seq}, {tables} tables>"
+
+    def __enter__(self) -> Self:
+        self._require_open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.phase is not Phase.OPEN:
+            return
+        if kind is None:
+            self.commit()
+        else:
+            self.rollback()
+
+    def _require_open(self) -> None:
+        self._core.check()
+        if self.phase is not Phase.OPEN:
+            raise ClosedError(f"the transaction is {self.phase.value}; begin a new one")
+
+    @property
+    def seq(self) -> int:
+        """The seq of the commit (of the snapshot, if it wrote nothing); after the commit only."""
+        if self.receipt is None:
+            raise RequestError("the transaction has no seq before it is committed")
+        return self.receipt.seq
+
+    # tables
+
+    def __getitem__(self, name: str) -> TransactionTable:
+        """Return the table called `name`, as this transaction sees it.
+
+        Raises:
+            TableNotFoundError: There is none.
+        """
+        self._require_open()
+        return TransactionTable(self, catalogs.find(self._catalog, name).id)
+
+    def tables(self) -> list[str]:
+        """Return the names of all tables, own changes included."""
+        return catalogs.names(self._catalog)
+
+    def create_table(
+        self, name: str, schema: object, primary_key: str | Sequence[str] = ()
+    ) -> TransactionTable:
+        """Create a table; without `primary_key` a plain one.
+
+        Raises:
+            TableExistsError, RequestError: The name is taken or not allowed; a bad schema or key.
+        """
+        self._require_open()
+        entry = definitions.create(self._catalog, self._core.ids.take(), name, schema, primary_key)
+        self._change(entry)
+        return self[name]
+
+    def drop_table(self, name: str) -> None:
+        """Drop a table with its rows; older snapshots still see it."""
+        self._require_open()
+        table = catalogs.find(self._catalog, name)
+        self._change(group.Drop(table.id))
+        self._keyed.pop(table.id, None)
+        self._plain.pop(table.id, None)
+
+    def rename_table(self, name: str, new_name: str) -> None:
+        """Rename a table; handles of it go on."""
+        self._require_open()
+        self._change(definitions.rename(self._catalog, name, new_name))
+
+    def _change(self, entry: group.Entry) -> None:
+        self._catalog = catalogs.apply(self._catalog, entry, self.read_seq + 1, 0)
+        self._changes.append(entry)
+
+    # what a TransactionTable asks
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether it is serializable, so that what it reads is noted."""
+        return self._reads is not None
+
+    def table(self, table_id: int) -> Table:
+        """Return the definition of a table, own changes included."""
+        self._require_open()
+        table = catalogs.by_id(self._catalog, table_id)
+        if table is None or not catalogs.is_alive(table):
+            raise TableNotFoundError(f"#{table_id}" if table is None else catalogs.name_of(table))
+        return table
+
+    def keyed(self, table: Table) -> KeyedWrites:
+        """Return the private writes of a keyed table.
+
+        Raises:
+            RequestError: It is a plain table.
+        """
+        writes = self._keyed.get(table.id)
+        if writes is None:
+            shape = shape_of(catalogs.schema_of(table))
+            if shape.keys is None:
+                raise RequestError(
+                    f"{catalogs.name_of(table)!r} is a plain table: append, overwrite, delete_where"
+                )
+            incarnation = catalogs.incarnation_of(table)
+            writes = self._keyed[table.id] = KeyedWrites(table.id, incarnation.id, shape)
+        return writes
+
+    def plain(self, table: Table) -> PlainWrites:
+        """Return the private versions of a plain table.
+
+        Raises:
+            RequestError: It is a keyed table.
+        """
+        writes = self._plain.get(table.id)
+        if writes is None:
+            schema = catalogs.schema_of(table)
+            name = catalogs.name_of(table)
+            if schema.key:
+                raise RequestError(f"{name!r} has a key: insert, upsert, update or delete rows")
+            incarnation = catalogs.incarnation_of(table)
+            version = catalogs.version_of(incarnation)
+            writes = self._plain[table.id] = PlainWrites(
+                table.id,
+                incarnation.id,
+                storage_folder(catalogs.name_of(table, incarnation.seq), incarnation.id),
+                shape_of(schema),
+                None if version is None else version.pin,
+                self._core.tables,
+            )
+        return writes
+
+    def reader(
+        self, table: Table, keys: Sequence[Key] = (), wanted: Filter | None = None, *, note: bool
+    ) -> Reader:
+        """Return the reader over the snapshot and own writes; `note` what a serializable one reads."""
+        plain = self._plain.get(table.id)
+        if plain is not None:
+            reader: Reader = plain.reader(self._core.readers)
+        else:
+            own = self._keyed.get(table.id)
+            reader = self._core.readers.open(
+                self._view,
+                table,
+                self.read_seq,
+                own=None if own is None else own.memtable,
+                defined_at=self.read_seq + 1,
+            )
+        if note and self._reads is not None:
+            self._note(table, reader, keys, wanted, self._reads)
+        return reader
+
+    def _note(
+        self,
+        table: Table,
+        reader: Reader,
+        keys: Sequence[Key],
+        wanted: Filter | None,
+        reads: Reads,
+    ) -> None:
+        incarnation = catalogs.incarnation_of(table).id
+        if isinstance(reader, PlainReader):
+            reads.versions.setdefault(incarnation, reader.version)
+        elif keys:
+            reads.keys.setdefault(incarnation, set()).update(keys)
+        else:
+            predicate = wanted.predicate if isinstance(wanted, TextFilter) else None
+            reads.scans.setdefault(incarnation, []).append(predicate)
+
+    def alter(
+        self,
+        table: Table,
+        entry: group.Alter,
+        *,
+        rename: dict[str, str],
+        drop: list[str],
+        add: list[pa.Field],
+    ) -> None:
+        """Change the columns of a table."""
+        shape = shape_of(entry.schema)
+        if shape.keys is None:
+            self.plain(table).alter(shape, rename=rename, drop=drop, add=add)
+        self._change(entry)
+        own = self._keyed.get(table.id)
+        if own is not None:
+            own.rename_shape(shape)
+
+    def truncate(self, table: Table) -> None:
+        """Start the table anew, without rows."""
+        self._change(group.Truncate(table.id, self._core.ids.take()))
+        self._keyed.pop(table.id, None)
+        self._plain.pop(table.id, None)
+
+    def tag(self, name: str, seq: int | None) -> None:
+        """Name a seq, or (None) forget the name."""
+        self._change(group.Tagged(name, seq))
+
+    def claim(self, app: str, claim: int) -> None:
+        """Claim a token app: users with an older claim are fenced from this commit on."""
+        self._change(group.Claim(app, claim))
+
+    # the end
+
+    def commit(self) -> Receipt:
+        """Commit; return the receipt (with the old one for a token that was applied before).
+
+        Raises:
+            ConflictError: Another commit won; run the transaction again.
+            RequestError, FencedError, BusyError, UnavailableError: Refused; nothing happened.
+            InDoubtError, PoisonedError: See `Committer.commit`.
+        """
+        self._require_open()
+        self.phase = Phase.ENDED
+        try:
+            self.receipt = self._commit()
+        finally:
+            self._core.transactions.end(self._number)
+        self.phase = Phase.COMMITTED
+        return self.receipt
+
+    def _commit(self) -> Receipt:
+        dirty = [writes for writes in self._plain.values() if writes.is_dirty]
+        with self._core.staging.held(writes.table for writes in dirty):
+            return submit(self._core, self._write_set, dirty, self._view)
+
+    def _write_set(self) -> WriteSet | Receipt:
+        """Return what to commit; a receipt if there is nothing to write."""
+        parts: list[Part] = []
+        for writes in self._keyed.values():
+            table = catalogs.by_id(self._catalog, writes.table)
+            if table is not None:
+                parts += writes.parts(shape_of(catalogs.schema_of(table)))
+        for plain in self._plain.values():
+            part = plain.part()
+            if part is not None:
+                parts.append(part)
+        if not parts and not self._changes and self._token is None:
+            return Receipt(self.read_seq, 0)  # a read-only transaction is serial at its snapshot
+        return WriteSet(
+            number=next(self._core.numbers),
+            read_seq=self.read_seq,
+            parts=parts,
+            changes=self._changes,
+            token=self._token,
+            claim=None if self._token is None else self._core.claims.get(self._token.app),
+            reads=self._reads,
+            is_sync=self._is_sync,
+            rows=sum(part.rows for part in parts),
+            nbytes=sum(part.nbytes for part in parts),
+        )
+
+    def rollback(self) -> None:
+        """End without a trace; a second time does nothing."""
+        if self.phase is Phase.OPEN:
+            self.phase = Phase.ENDED
+        self._core.transactions.end(self._number)
+
+
+def run(
+    begin: Callable[[], Transaction], work: Callable[[Transaction], object], attempts: int
+) -> object:
+    """Run `work(tx)` in a transaction and commit; again after a ConflictError, `attempts` times.
+
+    Raises:
+        ConflictError: The last attempt lost too.
+    """
+    if attempts < 1:
+        raise RequestError(f"attempts is at least 1, not {attempts}")
+    for left in range(attempts - 1, -1, -1):
+        tx = begin()
+        try:
+            with tx:
+                result = work(tx)
+        except ConflictError:
+            if not left:
+                raise
+        else:
+            return result
+    raise AssertionError

@@ -1,0 +1,185 @@
+"""Transaction table: one table inside one transaction: reads see own writes, writes stay private."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from siltstone.engine import catalog as catalogs
+from siltstone.engine import definitions
+from siltstone.engine.filtering import Filter, filter_of
+from siltstone.engine.input import (
+    conformed,
+    dicts_of,
+    given_keys,
+    given_rows,
+    stream_of,
+)
+from siltstone.engine.keyed_writes import chunk_of
+from siltstone.engine.read_union import KeyedReader
+from siltstone.engine.readable import Readable
+from siltstone.engine.reader import Reader
+from siltstone.engine.shape import Shape, shape_of
+from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
+from siltstone.formats.keys import Key
+from siltstone.formats.manifest import Table
+
+if TYPE_CHECKING:
+    from siltstone.engine.transaction import Transaction
+
+
+class TransactionTable(Readable):
+    """See the module. Writes return how many rows they wrote."""
+
+    __slots__ = ("_id", "_tx")
+
+    def __init__(self, tx: Transaction, table_id: int) -> None:
+        self._tx, self._id = tx, table_id
+
+    def __repr__(self) -> str:
+        return f"<table {self.name!r} in {self._tx!r}>"
+
+    @property
+    def name(self) -> str:
+        """The table's name, own renames included."""
+        return catalogs.name_of(self._table())
+
+    def _table(self) -> Table:
+        return self._tx.table(self._id)
+
+    def _reader(self, keys: Sequence[Key] = (), wanted: Filter | None = None) -> Reader:
+        return self._tx.reader(self._table(), keys, wanted, note=True)
+
+    def _peek(self) -> Reader:
+        return self._tx.reader(self._table(), note=False)
+
+    def _shape(self) -> Shape:
+        return shape_of(catalogs.schema_of(self._table()))
+
+    # keyed tables
+
+    def upsert(self, rows: object) -> int:
+        """Add or replace whole rows; of equal keys the last counts.
+
+        Raises:
+            SchemaMismatchError: A column or value that does not fit; nothing was written.
+        """
+        writes = self._tx.keyed(self._table())
+        given = given_rows(rows, writes.shape, self.name, may_repeat=True)
+        writes.upsert(given)
+        return given.count
+
+    def insert(self, rows: object) -> int:
+        """Add rows whose keys do not live.
+
+        Raises:
+            DuplicateKeyError: A key lives already, or comes twice; nothing was written.
+            SchemaMismatchError: A column or value that does not fit; nothing was written.
+        """
+        table = self._table()
+        writes = self._tx.keyed(table)
+        given = given_rows(rows, writes.shape, self.name, may_repeat=False)
+        if given.count == 0:
+            return 0
+        chunk = chunk_of(given, writes.shape)
+        keys = given.keys or (writes.shape.codec.keys(chunk.batch) if self._tx.is_strict else [])
+        reader = self._tx.reader(table, keys, note=bool(keys))
+        assert isinstance(reader, KeyedReader)
+        if given.batch is None:
+            found = next((key for key in given.keys if reader.get(key) is not None), None)
+        else:
+            found = reader.first_existing(chunk)
+        if found is not None:
+            raise DuplicateKeyError(self.name, writes.shape.codec.to_user(found))
+        writes.upsert(given)
+        return given.count
+
+    def update(self, key: object, **values: object) -> int:
+        """Change the named columns of one row; return 1, or 0 if the key does not live."""
+        shape = self._shape()
+        writes = self._tx.keyed(self._table())
+        keys = set(shape.codec.names) & set(values)
+        if keys:
+            raise RequestError(f"{sorted(keys)} are the key; delete the row and insert another")
+        row = self.get(key)
+        if row is None:
+            unknown = [name for name in values if name not in shape.arrow.names]
+            if unknown:
+                raise SchemaMismatchError(f"no columns {unknown}")
+            return 0
+        writes.upsert(given_rows({**row, **values}, shape, self.name, may_repeat=True))
+        return 1
+
+    def delete(self, keys: object) -> int:
+        """Delete rows by key, one or a list; return how many keys were given."""
+        writes = self._tx.keyed(self._table())
+        wanted = given_keys(keys, writes.shape)
+        writes.delete(wanted)
+        return len(wanted)
+
+    # plain tables
+
+    def append(self, rows: object) -> int:
+        """Add rows to a plain table."""
+        writes = self._tx.plain(self._table())
+        return writes.append(_batches(rows, writes.shape))
+
+    def overwrite(self, rows: object) -> int:
+        """Replace all rows of a plain table."""
+        writes = self._tx.plain(self._table())
+        return writes.overwrite(_batches(rows, writes.shape))
+
+    # both
+
+    def delete_where(self, filter: str) -> int:  # noqa: A002 - the contract's name
+        """Delete the rows that match a SQL boolean expression; return how many."""
+        table = self._table()
+        wanted = filter_of(filter, self._shape().arrow)
+        if wanted is None:
+            raise RequestError("delete_where needs a filter; truncate empties the table")
+        if not catalogs.schema_of(table).key:
+            self._tx.reader(table, (), wanted, note=True)
+            return self._tx.plain(table).delete_where(wanted)
+        reader = self._tx.reader(table, (), wanted, note=True)
+        codec = reader.shape.codec
+        keys: list[Key] = []
+        for batch in reader.scan(list(codec.names), wanted):
+            keys += codec.keys(batch)
+        if keys:
+            self._tx.keyed(table).delete(keys)
+        return len(keys)
+
+    def truncate(self) -> None:
+        """Delete all rows at once; older snapshots still see them."""
+        self._tx.truncate(self._table())
+
+    def add_column(self, name: str, kind: object) -> None:
+        """Add a nullable column."""
+        table = self._table()
+        entry, field = definitions.add_column(table, name, kind)
+        self._tx.alter(table, entry, rename={}, drop=[], add=[field])
+
+    def drop_column(self, name: str) -> None:
+        """Drop a column; adding the same name later makes a new one."""
+        table = self._table()
+        entry = definitions.drop_column(table, name)
+        self._tx.alter(table, entry, rename={}, drop=[name], add=[])
+
+    def rename_column(self, name: str, new_name: str) -> None:
+        """Rename a column."""
+        table = self._table()
+        entry = definitions.rename_column(table, name, new_name)
+        self._tx.alter(table, entry, rename={name: new_name}, drop=[], add=[])
+
+
+def _batches(rows: object, shape: Shape) -> Iterator[pa.RecordBatch]:
+    stream = stream_of(rows)
+    if stream is not None:
+        yield from conformed(stream, shape)
+        return
+    converted = [shape.rows.from_user(row) for row in dicts_of(rows)]
+    if converted:
+        batch = shape.rows.to_batch(converted)
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=shape.arrow)
