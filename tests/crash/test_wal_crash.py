@@ -33,7 +33,7 @@ def lost(files: SimFiles) -> SimFiles:
 def test_every_power_cut_leaves_every_acknowledged_commit_and_what_was_shown_stays() -> None:
     count = 0
     for label, life in lives():
-        for image in life.files.images(random.Random(1), 24):
+        for image in life.files.images(random.Random(1), 20):
             where = f"{label}, {image.label}"
             recovery = reopen(image.files, epoch=10, floor=life.floor)
             life.check(recovery)
@@ -55,7 +55,7 @@ def test_a_kill_then_a_power_cut_lose_nothing_that_was_shown_between_them() -> N
 
 def test_a_crash_inside_recovery_changes_nothing_of_what_the_next_one_finds() -> None:
     """Also when that one crashes again: at every step of recovery, from the likeliest disks."""
-    for label, life in list(lives())[::6]:
+    for label, life in list(lives())[::9]:
         for image in life.files.images(random.Random(2), 3):
             expected = recovered_seq(life, image.files.killed(), epoch=20)
             at = 0

@@ -112,6 +112,8 @@ def steps(life: Life) -> list[Callable[[], None]]:
         lambda: life.append(size=600),  # larger than a segment
         life.checkpoint,
         life.append,
+        lambda: life.append(size=200),
+        lambda: life.append(size=200),  # the next segment, a recycled one
         lambda: life.append(sync=False),
         life.close,
         life.open,

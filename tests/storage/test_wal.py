@@ -227,6 +227,21 @@ def test_a_small_frame_still_fits_when_there_is_no_space_for_a_segment(
     assert (wal.segment, wal.last_seq) == (1, 3)
 
 
+def test_a_segment_that_could_not_be_made_leaves_nothing_behind(files: SimFiles, wal: Wal) -> None:
+    whole = SimFiles()
+    other = reopen(whole, epoch=1).wal
+    before = whole.operations
+    other.prepare()
+    for step in range(1, whole.operations - before + 1):
+        files.faults = (Fault(files.operations + step, Kind.EIO),)
+        with pytest.raises(UnavailableError):
+            wal.prepare()
+        assert names(files) == ["1-1", "MARK"], f"step {step}"
+    append(wal)
+    wal.rotate()
+    append(wal)
+
+
 def test_a_closed_log_refuses_and_closes_again(files: SimFiles, wal: Wal) -> None:
     append(wal, sync=False)
     wal.close()

@@ -163,7 +163,7 @@ def test_every_truncation_gives_an_exact_prefix_or_corruption() -> None:
         if not with_mark:
             machine.unlink(MARK)
         data = machine.read(path)
-        for size in range(len(data)):
+        for size in [*range(0, 4096, 64), *range(4096, len(data))]:
             result = recovered(overwrite(machine, path, data[:size]))
             if isinstance(result, list):
                 assert result in ([1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 4, 5]), size
@@ -261,6 +261,19 @@ def test_a_bad_frame_before_one_that_knows_it_durable_is_corruption_without_mark
         assert ("corruption" if isinstance(result, CorruptionError) else result) == expected
 
 
+def test_a_damaged_frame_that_recovery_wrote_is_corruption_without_mark() -> None:
+    files = written(2)
+    reopen(files, epoch=2)
+    files.unlink(MARK)
+    path = LOG / "00000002-000000000001.wal"
+    data = files.read(path)
+    for at in (4096, 4096 + FRAME):
+        damaged = overwrite(files, path, data[:at] + b"\xff" + data[at + 1 :])
+        with pytest.raises(CorruptionError) as caught:
+            reopen(damaged, epoch=3)
+        assert (caught.value.path, caught.value.offset) == (path, at)
+
+
 def test_a_torn_tail_is_kept_in_quarantine_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
     files = SimFiles()
     wal = reopen(files, epoch=1).wal
@@ -329,19 +342,21 @@ def test_a_newer_format_is_refused_and_not_a_byte_is_changed() -> None:
     assert files.tree() == before
 
 
-def test_a_valid_frame_that_skips_a_seq_is_corruption() -> None:
+@pytest.mark.parametrize(("seq", "change"), [(4, 0), (2, 0), (3, 1)])
+def test_a_valid_frame_that_does_not_continue_the_one_before_is_corruption(
+    seq: int, change: int
+) -> None:
     files = written(2)
     data = bytearray(files.read(FIRST))
     second = data[4096 + FRAME : 4096 + 2 * FRAME]
-    at = Position(
-        Epoch(1), SegmentNumber(1), 4096 + 2 * FRAME, int.from_bytes(second[8:16], "little"), Seq(2)
-    )
+    checksum = int.from_bytes(second[8:16], "little") ^ change
+    at = Position(Epoch(1), SegmentNumber(1), 4096 + 2 * FRAME, checksum, Seq(2))
     buffers, size, _ = encode_frame(
         [b"x" * 30],
         store_id=STORE_ID,
         at=at,
-        first_seq=Seq(4),
-        last_seq=Seq(4),
+        first_seq=Seq(seq),
+        last_seq=Seq(seq),
         durable_offset=4096,
     )
     data[at.offset : at.offset + size] = b"".join(buffers)

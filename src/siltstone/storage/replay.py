@@ -9,7 +9,8 @@
 segment may be in the page cache alone. They are written again into a fresh file (never a recycled
 one) that takes the newest segment's number in the new epoch: under a temporary name, synced,
 renamed, the directory synced. Nothing of it depends on the old file: its `previous` is the old
-one's. Frames keep segment number, offset and seqs; their epoch and checksums are new, so what an
+one's, and the name and bytes of the segment before were synced before the old one's header was
+written. Frames keep segment number, offset and seqs; their epoch and checksums are new, so what an
 owner of the old epoch still appends is never read.
 
 A crash anywhere leaves the old chain, or the new one beside it: recovery runs again.
@@ -94,7 +95,6 @@ def recover(
     """
     with unavailable(directory):
         files.mkdir(directory)
-        files.sync_dir(directory)  # names, too, are readable before they are durable
         chain = read_chain(files, directory, store_id=store_id, floor=floor, last_seq=last_seq)
         if chain.newest.header.epoch >= epoch:
             raise FencedError(epoch, chain.newest.header.epoch)
