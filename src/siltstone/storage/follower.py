@@ -32,7 +32,7 @@ from siltstone.units import Epoch, SegmentNumber
 _Place = tuple[Epoch, SegmentNumber, int]
 
 
-class SegmentRecycled(Exception):  # noqa: N818 - a signal: whether it is an error, the caller finds out
+class SegmentRecycled(Exception):
     """A segment below the mark does not hold what it should: recycled, or damaged.
 
     Read the newest record again. If its floor is above `segment`, poll from there; else the
