@@ -152,9 +152,7 @@ def _check_version(part: AdvancePart, catalog: Catalog) -> None:
         raise MovedError(part, version, seq)
 
 
-def _check_rows(
-    write_set: WriteSet, read_seq: int, recent: RecentWrites, catalog: Catalog
-) -> None:
+def _check_rows(write_set: WriteSet, read_seq: int, recent: RecentWrites, catalog: Catalog) -> None:
     if read_seq < recent.floor:
         raise ConflictError("*", "*", read_seq, recent.floor)
     for part in write_set.parts:
@@ -180,9 +178,7 @@ def _alive_or_dropped(catalog: Catalog, table_id: int) -> Table:
     return table
 
 
-def _check_reads(
-    write_set: WriteSet, reads: Reads, recent: RecentWrites, catalog: Catalog
-) -> None:
+def _check_reads(write_set: WriteSet, reads: Reads, recent: RecentWrites, catalog: Catalog) -> None:
     read_seq = write_set.read_seq or 0
     for incarnation, keys in reads.keys.items():
         table = _still_there(catalog, incarnation, read_seq)

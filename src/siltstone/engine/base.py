@@ -234,7 +234,11 @@ def _by_owner(
     """Share out hits (code, position) among the chunks that hold the code; `codes` ascends."""
     low = codes.searchsorted(needles, "left")
     counts = codes.searchsorted(needles, "right") - low
-    starts = np.repeat(low - np.concatenate(([0], np.cumsum(counts)[:-1])), counts) if len(low) else NOTHING
+    starts = (
+        np.repeat(low - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
+        if len(low)
+        else NOTHING
+    )
     places = starts + np.arange(int(counts.sum())) if len(low) else NOTHING
     found_owner, found = owners[places], np.repeat(positions, counts)
     return [found[found_owner == index] for index in range(count)]

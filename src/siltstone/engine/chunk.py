@@ -83,7 +83,7 @@ EMPTY_RUN = Run(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 def run_of(codes: Codes, start: int) -> Run:
     """Return the run of consecutive rows whose first ordinal is `start`."""
-    if len(codes) < 2 or (codes[1:] > codes[:-1]).all():  # noqa: PLR2004
+    if len(codes) < 2 or (codes[1:] > codes[:-1]).all():
         return Run(codes, np.arange(start, start + len(codes)))
     order = np.argsort(codes)
     ordered = codes[order]
@@ -133,9 +133,7 @@ def keys_at(chunks: Sequence[Chunk], ordinals: np.ndarray) -> list[Key]:
     return keys.tolist()
 
 
-def newest_of(
-    codec: KeyCodec, chunks: Sequence[Chunk], run: Run, seq: int | None = None
-) -> Newest:
+def newest_of(codec: KeyCodec, chunks: Sequence[Chunk], run: Run, seq: int | None = None) -> Newest:
     """Return the newest version of each key in `run` with a seq <= `seq` (None: all of them)."""
     codes, ordinals = run.codes, run.ordinals
     if not len(codes):

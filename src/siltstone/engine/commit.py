@@ -19,12 +19,23 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from siltstone.engine import admission
+from siltstone.engine import catalog as catalogs
 from siltstone.engine.commit_log import CommitLog, transaction_id
 from siltstone.engine.memtable import Memtable
 from siltstone.engine.recent_writes import OpenTransactions, RecentWrites
-from siltstone.engine.view import Generation, Levels, State, View, with_entry, with_load, with_token
+from siltstone.engine.view import (
+    Generation,
+    Levels,
+    State,
+    View,
+    is_virgin,
+    with_entry,
+    with_load,
+    with_token,
+)
 from siltstone.engine.write_set import AdvancePart, BatchPart, Receipt, RowPart, WriteSet
 from siltstone.errors import (
+    ConflictError,
     InDoubtError,
     PoisonedError,
     RequestError,
@@ -226,7 +237,9 @@ class Committer:
             return
         first, last = self._last_seq + 1, self._last_seq + len(admitted)
         time_us = max(self._clock(), self._last_time + 1)
-        payload = _payload(time_us, [w.write_set for w in admitted if w.write_set is not None])
+        payload = _payload(
+            self._epoch, time_us, [w.write_set for w in admitted if w.write_set is not None]
+        )
         is_sync = any(w.write_set.is_sync for w in admitted if w.write_set is not None)
         try:
             self._log.append(first_seq=first, last_seq=last, payload=payload, sync=is_sync)
@@ -251,14 +264,26 @@ class Committer:
             seq = self._last_seq + 1 + len(admitted)
             try:
                 catalog = admission.admit(write_set, seq, catalog, self._recent)
+                self._refuse_late_load(write_set)
             except Exception as error:  # noqa: BLE001 - refused: it is raised in its own thread
                 waiter.error = error
                 continue
             for part in write_set.parts:
-                if not isinstance(part, AdvancePart):
-                    self._recent.remember(part.incarnation, seq, part.keys())
+                self._recent.remember(part.incarnation, seq, part.keys())
             admitted.append(waiter)
         return admitted
+
+    def _refuse_late_load(self, write_set: WriteSet) -> None:
+        """A load straight to base is right only where no row version is, nor one of this group."""
+        for part in write_set.parts:
+            if isinstance(part, AdvancePart) and part.base is not None:
+                levels = self.state.view.levels.get(part.incarnation)
+                written = self._recent.written_since(part.incarnation, self._last_seq)
+                if levels is None or not is_virgin(levels) or written:
+                    name = catalogs.name_of(
+                        catalogs.owner_of(self.state.view.catalog, part.incarnation)
+                    )
+                    raise ConflictError(name, "*", 0, written or self._last_seq)
 
     def _apply(self, admitted: list[_Waiter], first: int, time_us: int) -> None:
         """Put the rows into the memtables, then show the whole group in one assignment."""
@@ -281,9 +306,7 @@ class Committer:
             self._apply_rows(view, admitted, first, time_us)
             self.state = State(view, first + len(admitted) - 1)
 
-    def _apply_rows(
-        self, view: View, admitted: list[_Waiter], first: int, time_us: int
-    ) -> None:
+    def _apply_rows(self, view: View, admitted: list[_Waiter], first: int, time_us: int) -> None:
         for index, waiter in enumerate(admitted):
             write_set, seq = waiter.write_set, first + index
             assert write_set is not None
@@ -403,7 +426,7 @@ def _changed(view: View, write_set: WriteSet, seq: int, time_us: int) -> View:
     return view
 
 
-def _payload(time_us: int, write_sets: Sequence[WriteSet]) -> list[object]:
+def _payload(epoch: int, time_us: int, write_sets: Sequence[WriteSet]) -> list[object]:
     """Return the frame's payload: one member per write set, in seq order."""
     blobs: list[object] = []
     members: list[group.Member] = []
@@ -415,11 +438,9 @@ def _payload(time_us: int, write_sets: Sequence[WriteSet]) -> list[object]:
                     group.Rows(part.incarnation, part.shape.id, part.upserts, part.deletes)
                 )
             elif isinstance(part, BatchPart):
-                entries.append(
-                    group.Batch(part.incarnation, part.shape.id, part.op, len(blobs))
-                )
+                entries.append(group.Batch(part.incarnation, part.shape.id, part.op, len(blobs)))
                 blobs.append(part.blob)
             else:
                 entries.append(part.entry)
         members.append(group.Member(write_set.number, write_set.rows, write_set.token, entries))
-    return group.encode(time_us, members, blobs)  # type: ignore[arg-type]
+    return group.encode(epoch, time_us, members, blobs)  # type: ignore[arg-type]

@@ -60,9 +60,7 @@ def add_column(table: Table, name: str, kind: object) -> tuple[group.Alter, pa.F
         raise RequestError(f"a type is a string or a pyarrow.DataType, not {kind!r}")
     arrow = parse_type(kind) if isinstance(kind, str) else kind
     column = Column(table.next_column, name, encode_type(arrow), nullable=True)
-    changed = msgspec.structs.replace(
-        schema, id=schema.id + 1, columns=(*schema.columns, column)
-    )
+    changed = msgspec.structs.replace(schema, id=schema.id + 1, columns=(*schema.columns, column))
     return group.Alter(table.id, changed, table.next_column + 1), pa.field(name, arrow)
 
 
@@ -94,7 +92,7 @@ def rename_column(table: Table, name: str, new_name: str) -> group.Alter:
 
 def token_of(token: object) -> group.Token:
     """Return the token that a user means by (app, batch)."""
-    if not isinstance(token, tuple | list) or len(token) != 2:  # noqa: PLR2004
+    if not isinstance(token, tuple | list) or len(token) != 2:
         raise RequestError(f"a token is (app, batch), not {token!r}")
     app, batch = token
     check_app(app)

@@ -70,9 +70,7 @@ class HistoryRun:
         columns = [history_name(column_id) for column_id in self._shape.schema.key]
         parts = list(self._scan([*columns, OP_COLUMN], with_positions=True))
         fields = [self._shape.arrow.field(name) for name in codec.names]
-        whole = (
-            pa.Table.from_batches(parts).combine_chunks().to_batches() if parts else []
-        )
+        whole = pa.Table.from_batches(parts).combine_chunks().to_batches() if parts else []
         if not whole:
             keys = pa.RecordBatch.from_arrays(
                 [pa.array([], f.type) for f in fields], names=list(codec.names)
@@ -100,9 +98,7 @@ class HistoryRun:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the run, in order, with `_seq` behind the columns."""
         wanted = [*columns, SEQ_COLUMN]
-        for batch in self._table.scan(
-            wanted, seqs=(self.low, self.high), positions=with_positions
-        ):
+        for batch in self._table.scan(wanted, seqs=(self.low, self.high), positions=with_positions):
             seqs = batch.column(SEQ_COLUMN).to_numpy()
             inside = (seqs > self.low) & (seqs <= self.high)
             if inside.all():

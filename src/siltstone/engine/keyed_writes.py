@@ -38,9 +38,7 @@ class KeyedWrites:
         if given.batch is None:
             self.memtable.append_rows(self.shape, given.rows, given.keys, (), _PRIVATE_SEQ)
         elif given.codes is not None:
-            self.memtable.append_batch(
-                self.shape, given.batch, given.codes, UPSERT, _PRIVATE_SEQ
-            )
+            self.memtable.append_batch(self.shape, given.batch, given.codes, UPSERT, _PRIVATE_SEQ)
 
     def delete(self, keys: list[Key]) -> None:
         """Delete keys, whether they live or not."""
@@ -95,9 +93,7 @@ def batch_part(
 ) -> BatchPart:
     """Return the part of a batch that has each key once; a delete's has the key columns only."""
     fields = shape.arrow if op == UPSERT else key_fields(shape)
-    batch = pa.RecordBatch.from_arrays(
-        [batch.column(name) for name in fields.names], schema=fields
-    )
+    batch = pa.RecordBatch.from_arrays([batch.column(name) for name in fields.names], schema=fields)
     codes = shape.codec.codes(batch)
     return BatchPart(table, incarnation, shape, batch, codes, op, batch.serialize())
 
@@ -120,9 +116,7 @@ def widened(part: Part, newest: Shape) -> Part:
             tuple(dict(zip(old.names, row, strict=True)).get(c.id) for c in newest.schema.columns)
             for row in part.upserts
         ]
-        return RowPart(
-            part.table, part.incarnation, newest, rows, part.row_keys, part.deletes
-        )
+        return RowPart(part.table, part.incarnation, newest, rows, part.row_keys, part.deletes)
     assert isinstance(part, BatchPart)
     if part.op == DELETE:
         return batch_part(part.table, part.incarnation, newest, part.batch, DELETE)

@@ -174,9 +174,7 @@ class Memtable:
         run = run_of(chunk.codes, chunk.start)
         with self._lock:
             now = self.contents
-            self.contents = Contents(
-                Tail(chunk.end, shape), (*now.chunks, chunk), (*now.runs, run)
-            )
+            self.contents = Contents(Tail(chunk.end, shape), (*now.chunks, chunk), (*now.runs, run))
 
     def _push_tail(self, shape: Shape) -> None:
         with self._lock:
@@ -208,6 +206,14 @@ class Memtable:
         """How many row versions it holds."""
         tail = self.contents.tail
         return tail.start + len(tail.rows)
+
+    @property
+    def last_seq(self) -> int:
+        """The seq of the last row; 0 without rows."""
+        contents = self.contents
+        if contents.tail.seqs:
+            return contents.tail.seqs[-1]
+        return int(contents.chunks[-1].seqs[-1]) if contents.chunks else 0
 
     def find(self, key: Key, seq: int) -> Found | None:
         """Return the newest version of `key` with a seq <= `seq`, None if there is none here."""

@@ -100,9 +100,7 @@ class PlainWrites:
         self.shape = shape
         if self.pin is not None:
             self._appends = None
-            self.pin = self._tables.alter(
-                self._folder, self.pin, rename=rename, drop=drop, add=add
-            )
+            self.pin = self._tables.alter(self._folder, self.pin, rename=rename, drop=drop, add=add)
 
     def part(self) -> AdvancePart | None:
         """Return what to commit, None if there is nothing."""

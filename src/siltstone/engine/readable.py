@@ -172,5 +172,3 @@ def _limited(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.Recor
             return
         yield batch.slice(0, left)
         left -= min(left, batch.num_rows)
-
-

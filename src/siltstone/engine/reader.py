@@ -10,8 +10,7 @@ at or below flushed_seq, so history has every version up to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -75,11 +74,10 @@ class PlainReader:
                 yield batch_of([kept.column(name) for name in shown], fields, kept.num_rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Records:
+class Records(Protocol):
     """How the past is found: the newest record that serves a seq, and a lease that keeps it."""
 
-    serving: Callable[[int], tuple[Record, object] | None]
+    def serving(self, incarnation: int, seq: int) -> tuple[Record, object] | None: ...
 
 
 class Readers:
@@ -164,7 +162,7 @@ class Readers:
     def _past(
         self, view: View, table: Table, storage: KeyedStorage, shape: Shape, seq: int
     ) -> KeyedReader:
-        found = self._records.serving(seq)
+        found = self._records.serving(storage.incarnation, seq)
         if found is None:
             raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, view.record.last_seq)
         record, lease = found

@@ -114,9 +114,7 @@ class RecentWrites:
             writes = self._writes.get(incarnation)
             return writes.last if writes is not None and writes.last > read_seq else 0
 
-    def keys_since(
-        self, incarnation: int, read_seq: int, limit: int
-    ) -> tuple[list[Key], bool]:
+    def keys_since(self, incarnation: int, read_seq: int, limit: int) -> tuple[list[Key], bool]:
         """Return the keys written one by one after `read_seq`, and whether that is all there is.
 
         It is not when a batch was written or there are more than `limit`.

@@ -8,8 +8,6 @@ frame in it is durable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 import numpy as np
 import pyarrow as pa
 
@@ -49,9 +47,7 @@ def view_of(record: Record, lease: object, readers: Readers) -> View:
                 assert fresh is not None
                 levels[step.id] = fresh
                 continue
-            run = readers.history(
-                table, storage, storage.merged_seq, record.flushed_seq, lease
-            )
+            run = readers.history(table, storage, storage.merged_seq, record.flushed_seq, lease)
             levels[step.id] = Levels(
                 storage,
                 () if run is None else (run,),
@@ -71,7 +67,7 @@ class Replayer:
         self.nbytes = 0
         self._pending: dict[int, _Pending] = {}
 
-    def apply(self, epoch: int, first_seq: int, payload: bytes | memoryview) -> None:
+    def apply(self, first_seq: int, payload: bytes | memoryview) -> None:
         """Apply one frame; commits at or below the view's last seq are skipped."""
         head, blobs = group.decode(payload)
         self.nbytes += len(payload)
@@ -80,7 +76,7 @@ class Replayer:
             if seq <= self.last_seq:
                 continue
             require(seq == self.last_seq + 1, f"seq {seq} follows seq {self.last_seq} in the log")
-            self._apply_member(member, blobs, epoch, seq, head.time_us + index)
+            self._apply_member(member, blobs, head.epoch, seq, head.time_us + index)
             self.last_seq, self.last_time_us = seq, head.time_us + index
 
     def finish(self) -> View:
@@ -140,9 +136,7 @@ class Replayer:
         schema = shape.arrow if entry.op == group.UPSERT else key_fields(shape)
         batch = pa.ipc.read_record_batch(blob, schema)
         codes = shape.codec.codes(batch)
-        self.view.levels[entry.incarnation].active.append_batch(
-            shape, batch, codes, entry.op, seq
-        )
+        self.view.levels[entry.incarnation].active.append_batch(shape, batch, codes, entry.op, seq)
 
     def _flush(self) -> None:
         for incarnation in list(self._pending):
@@ -187,22 +181,3 @@ class _Pending:
 def key_fields(shape: Shape) -> pa.Schema:
     """Return the schema of a delete's batch: the key columns, in key order."""
     return pa.schema([shape.arrow.field(name).with_nullable(True) for name in shape.codec.names])
-
-
-def replay(
-    view: View,
-    frames: Iterable[tuple[int, int, bytes | memoryview]],
-    readers: Readers,
-    *,
-    on_frame: Callable[[int], None] | None = None,
-) -> Replayer:
-    """Return a replayer that has applied every frame (epoch, first seq, payload) to `view`."""
-    replayer = Replayer(view, readers)
-    for epoch, first_seq, payload in frames:
-        replayer.apply(epoch, first_seq, payload)
-        if on_frame is not None:
-            on_frame(replayer.last_seq)
-    replayer.finish()
-    return replayer
-
-

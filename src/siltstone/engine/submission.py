@@ -91,9 +91,7 @@ def _widen(core: Core, made: WriteSet, moved: SchemaMovedError) -> WriteSet:
     return replace(made, parts=parts)
 
 
-def _rebase(
-    core: Core, made: WriteSet, moved: MovedError, plain: Sequence[PlainWrites]
-) -> None:
+def _rebase(core: Core, made: WriteSet, moved: MovedError, plain: Sequence[PlainWrites]) -> None:
     table = catalogs.by_id(core.state().view.catalog, moved.part.table)
     assert table is not None
     version = catalogs.version_of(catalogs.incarnation_of(table))
@@ -152,5 +150,3 @@ def _check_images(
                 codec = shape_of(catalogs.schema_of(table)).codec
                 name = catalogs.name_of(table)
                 raise ConflictError(name, codec.to_user(key), read_seq, upto)
-
-

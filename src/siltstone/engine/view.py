@@ -96,6 +96,18 @@ def new_levels(catalog: Catalog, incarnation: int, seq: int) -> Levels | None:
     return Levels(storage, (), (), Memtable(shape_of(schema)), None)
 
 
+def is_virgin(levels: Levels) -> bool:
+    """Say whether the incarnation has no row version at all."""
+    storage = levels.storage
+    return (
+        storage.base is None
+        and storage.history is None
+        and not levels.flushed
+        and not levels.sealed
+        and not levels.active.rows
+    )
+
+
 def with_entry(view: View, entry: group.Entry, seq: int, time_us: int) -> View:
     """Return the view after the catalog change `entry` of the commit `seq`."""
     catalog = catalogs.apply(view.catalog, entry, seq, time_us)

@@ -83,7 +83,12 @@ class AdvancePart:
     entry: group.Advance
     rows: int
     base: Base | None = None
+    codes: Codes | None = None
     nbytes: int = 0
+
+    def keys(self) -> Keys:
+        """Return the keys that a load writes (sorted codes); none for a plain table."""
+        return Keys(codes=self.codes)
 
 
 Part = RowPart | BatchPart | AdvancePart

@@ -1,10 +1,11 @@
 """Group: the commits that one frame carries, as the frame's payload.
 
     u32 little-endian   length of the head in bytes
-    head                msgpack: [time_us, [member, ...], [blob length, ...]], padded to 8 bytes
+    head                msgpack: [epoch, time_us, [member, ...], [blob length, ...]], padded to 8 bytes
     blobs               Arrow record batch messages, each padded to 8 bytes, in order
 
-A member is one transaction: [number, rows, token | nil, [entry, ...]]; the i-th member has seq
+`epoch` is that of the owner who committed; it stays when recovery writes the frame again under a
+later one, because epoch and number name a transaction. A member is one transaction: [number, rows, token | nil, [entry, ...]]; the i-th member has seq
 first_seq + i and commit time time_us + i. An entry is a list that begins with its kind:
 
     0 rows      incarnation, schema id, [row, ...], [key, ...]    upserts, then deletes, flat msgpack
@@ -120,6 +121,7 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):
+    epoch: int
     time_us: int
     members: list[Member]
     blobs: list[int]
@@ -129,9 +131,11 @@ _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Head)
 
 
-def encode(time_us: int, members: list[Member], blobs: Sequence[pa.Buffer] = ()) -> list[object]:
+def encode(
+    epoch: int, time_us: int, members: list[Member], blobs: Sequence[pa.Buffer] = ()
+) -> list[object]:
     """Return the payload as buffers to write one after the other; blobs are not copied."""
-    head = _ENCODER.encode(Head(time_us, members, [b.size for b in blobs]))
+    head = _ENCODER.encode(Head(epoch, time_us, members, [b.size for b in blobs]))
     pad = -(len(head) + _LENGTH.size) % 8
     buffers: list[object] = [_LENGTH.pack(len(head)) + head + b"\0" * pad]
     for blob in blobs:

@@ -295,7 +295,9 @@ class RowCodec:
 
     def to_batch(self, rows: Sequence[Row]) -> pa.RecordBatch:
         """Return the rows as Arrow. Nulls are let through: deletes have only their key."""
-        columns: Iterable[Sequence[object]] = zip(*rows, strict=True) if rows else [()] * len(self.names)
+        columns: Iterable[Sequence[object]] = (
+            zip(*rows, strict=True) if rows else [()] * len(self.names)
+        )
         arrays = [
             from_storage_values(values, kind)
             for values, kind in zip(columns, self._kinds, strict=True)
@@ -315,7 +317,7 @@ def _is_unpackable(kind: pa.DataType) -> bool:
 
 def _short(value: object) -> str:
     text = repr(value)
-    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"  # noqa: PLR2004
+    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
 
 
 def conform(batch: pa.RecordBatch, schema: Schema, target: pa.Schema) -> pa.RecordBatch:
@@ -361,13 +363,15 @@ _FAMILIES: tuple[Callable[[pa.DataType], bool], ...] = (
     pa.types.is_integer,
     lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind),
     lambda kind: pa.types.is_integer(kind) or pa.types.is_decimal(kind),
-    lambda kind: pa.types.is_string(kind)
-    or pa.types.is_large_string(kind)
-    or pa.types.is_string_view(kind),
-    lambda kind: pa.types.is_binary(kind)
-    or pa.types.is_large_binary(kind)
-    or pa.types.is_fixed_size_binary(kind)
-    or pa.types.is_binary_view(kind),
+    lambda kind: (
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    ),
+    lambda kind: (
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+        or pa.types.is_binary_view(kind)
+    ),
     pa.types.is_timestamp,
     pa.types.is_date,
     pa.types.is_time,

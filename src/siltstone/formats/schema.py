@@ -71,7 +71,7 @@ def parse_type(text: str) -> pa.DataType:
         return _SIMPLE[name]
     if found := _TIMESTAMP.fullmatch(name):
         return pa.timestamp(found[1], tz=found[2])
-    if (found := _DECIMAL.fullmatch(name)) and 1 <= int(found[1]) <= 38:  # noqa: PLR2004
+    if (found := _DECIMAL.fullmatch(name)) and 1 <= int(found[1]) <= 38:
         return pa.decimal128(int(found[1]), int(found[2]))
     if found := _VECTOR.fullmatch(name):
         return pa.list_(parse_type(found[1]), int(found[2]))

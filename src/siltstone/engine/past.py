@@ -1,0 +1,163 @@
+"""Past: which record serves an old seq, and which seq a moment in time means.
+
+A table's merged_seq only rises along the chain, so the newest record that still serves a seq is found
+by bisection. The lease is taken before the record is used; a record that vacuum took is no answer.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from siltstone.engine.commit_log import Commit
+from siltstone.engine.view import State
+from siltstone.errors import RequestError
+from siltstone.formats.group import Token
+from siltstone.formats.manifest import Record
+from siltstone.storage.manifest_store import ManifestStore
+from siltstone.storage.tables import Tables
+
+COMMITS_FOLDER = "commits"
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+
+class PastRecords:
+    """Finds records of the past; any thread. Records are immutable, so they are kept once read."""
+
+    def __init__(self, manifests: ManifestStore) -> None:
+        self._manifests = manifests
+        self._read = lru_cache(maxsize=256)(manifests.read)
+
+    def serving(self, incarnation: int, seq: int) -> tuple[Record, object] | None:
+        """Return the newest record whose base of the incarnation is not above `seq`, leased."""
+        numbers = self._manifests.numbers(below_floor=True)
+        low, high = 0, len(numbers)
+        while low < high:
+            middle = (low + high) // 2
+            if self._merged(numbers[middle], incarnation) <= seq:
+                low = middle + 1
+            else:
+                high = middle
+        for number in reversed(numbers[:low]):
+            lease = self._manifests.lease(number, below_floor=True)
+            if lease is not None:
+                return self._read(number), lease
+        return None
+
+    def _merged(self, number: int, incarnation: int) -> int:
+        try:
+            record = self._read(number)
+        except FileNotFoundError:
+            return 0  # vacuumed meanwhile: it was old
+        for storage in record.keyed:
+            if storage.incarnation == incarnation:
+                return storage.merged_seq
+        return 0
+
+
+def time_us_of(moment: object) -> int:
+    """Return microseconds since 1970 UTC of a datetime or an ISO text; without a zone it is UTC.
+
+    Raises:
+        RequestError: It is neither.
+    """
+    if isinstance(moment, str):
+        try:
+            moment = dt.datetime.fromisoformat(moment)
+        except ValueError:
+            raise RequestError(f"a moment is like 2026-11-20T10:00Z, not {moment!r}") from None
+    if not isinstance(moment, dt.datetime):
+        raise RequestError(f"a moment is a datetime or an ISO text, not {moment!r}")
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.UTC)
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+class CommitHistory:
+    """What is known of past commits: in memory for those not flushed, in `commits` for the rest."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def seq_at(self, state: State, time_us: int) -> int:
+        """Return the seq of the last commit with a time <= `time_us`; 0 if all are later."""
+        view = state.view
+        for log in (view.log, *(generation.log for generation in reversed(view.sealed))):
+            found = log.seq_at(time_us)
+            if found is not None:
+                return min(found, state.visible)
+        return self._flushed_seq_at(view.record, time_us)
+
+    def _flushed_seq_at(self, record: Record, time_us: int) -> int:
+        if record.commits is None or time_us >= record.last_time_us:
+            return record.flushed_seq
+        limit = pa.scalar(time_us, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+        newest = 0
+        for batch in self._scan(record, ["seq", "time"], pc.field("time") <= limit):
+            kept = batch.filter(pc.less_equal(batch.column("time"), limit))
+            if kept.num_rows:
+                newest = max(newest, pc.max(kept.column("seq")).as_py())
+        return newest
+
+    def find(self, state: State, epoch: int, number: int) -> int | None:
+        """Return the seq of a transaction, None if it is not committed."""
+        view = state.view
+        for log in (view.log, *(generation.log for generation in view.sealed)):
+            found = log.find(epoch, number)
+            if found is not None:
+                return found if found <= state.visible else None
+        wanted = f"{epoch}-{number}"
+        for commit in self._flushed(view.record, pc.field("transaction") == wanted):
+            if commit.transaction == wanted:
+                return commit.seq
+        return None
+
+    def find_token(self, state: State, token: Token) -> Commit | None:
+        """Return the commit that carried `token`, None if none is known to have."""
+        view = state.view
+        for log in (view.log, *(generation.log for generation in view.sealed)):
+            found = log.token(token)
+            if found is not None:
+                return found
+        wanted = (pc.field("app") == token.app) & (pc.field("batch") == token.batch)
+        return next((c for c in self._flushed(view.record, wanted) if c.token == token), None)
+
+    def newest(self, state: State, limit: int) -> list[Commit]:
+        """Return the last commits, newest first, at most `limit`."""
+        found: list[Commit] = []
+        view = state.view
+        for log in (view.log, *(generation.log for generation in reversed(view.sealed))):
+            for index in range(log.count - 1, -1, -1):
+                if len(found) >= limit:
+                    return found
+                if log.first + index <= state.visible:
+                    found.append(log.commit(index))
+        low = view.record.flushed_seq - (limit - len(found))
+        older = [c for c in self._flushed(view.record, pc.field("seq") > low) if c.seq > low]
+        return found + sorted(older, key=lambda c: -c.seq)
+
+    def _scan(
+        self, record: Record, columns: Sequence[str], wanted: pc.Expression
+    ) -> list[pa.RecordBatch]:
+        if record.commits is None:
+            return []
+        opened = self._tables.open(COMMITS_FOLDER, record.commits)
+        return list(opened.scan(list(columns), prefilter=wanted))
+
+    def _flushed(self, record: Record, wanted: pc.Expression) -> list[Commit]:
+        columns = ["seq", "time", "transaction", "app", "batch", "tables", "rows"]
+        found = []
+        for batch in self._scan(record, columns, wanted):
+            times = batch.column("time").view(pa.int64()).to_pylist()
+            for row, time_us in zip(batch.to_pylist(), times, strict=True):
+                token = None if row["app"] is None else Token(row["app"], row["batch"])
+                tables = tuple(row["tables"])
+                found.append(
+                    Commit(row["seq"], time_us, row["transaction"], token, tables, row["rows"])
+                )
+        return found

@@ -1,0 +1,301 @@
+"""Handles: the tables and snapshots that users hold.
+
+A `Table` reads a fresh snapshot and writes one transaction per call; a `Snapshot` is frozen at one
+seq over all tables. Both carry ids, not names: a rename does not disturb them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from siltstone.engine import catalog as catalogs
+from siltstone.engine.core import Core
+from siltstone.engine.filtering import Filter
+from siltstone.engine.input import Given, given_keys, given_rows
+from siltstone.engine.keyed_writes import batch_part
+from siltstone.engine.readable import Readable
+from siltstone.engine.reader import Reader
+from siltstone.engine.shape import Shape, shape_of
+from siltstone.engine.submission import submit
+from siltstone.engine.transaction import Transaction, run
+from siltstone.engine.transaction_table import TransactionTable
+from siltstone.engine.view import State
+from siltstone.engine.write_set import BLIND, BatchPart, Receipt, RowPart, WriteSet
+from siltstone.errors import ClosedError, RequestError, TableNotFoundError
+from siltstone.formats.group import DELETE, UPSERT
+from siltstone.formats.keys import Key
+from siltstone.formats.manifest import Table as Definition
+from siltstone.maintenance.load import load
+from siltstone.query import sql as queries
+from siltstone.query.dataset import SnapshotDataset
+
+ATTEMPTS = 100
+
+
+class SnapshotTable(Readable):
+    """One table at the seq of its snapshot."""
+
+    __slots__ = ("_definition", "_snapshot")
+
+    def __init__(self, snapshot: Snapshot, definition: Definition) -> None:
+        self._snapshot, self._definition = snapshot, definition
+
+    def __repr__(self) -> str:
+        return f"<table {self.name!r} at seq {self._snapshot.seq}>"
+
+    @property
+    def name(self) -> str:
+        """What the table was called at the snapshot's seq."""
+        return catalogs.name_of(self._definition, self._snapshot.seq)
+
+    def _reader(self, keys: Sequence[Key] = (), wanted: Filter | None = None) -> Reader:
+        del keys, wanted
+        return self._snapshot.reader(self._definition)
+
+    def _peek(self) -> Reader:
+        return self._snapshot.reader(self._definition)
+
+    def dataset(self) -> SnapshotDataset:
+        """Return the table as a pyarrow dataset: DuckDB, Polars and pandas push down into it."""
+        return SnapshotDataset(self)
+
+
+class Snapshot:
+    """All tables at one seq, for as long as it is held: a context manager, or until `close`."""
+
+    def __init__(self, core: Core, state: State, seq: int) -> None:
+        self._core = core
+        self._state: State | None = state
+        self.seq = seq
+
+    def __repr__(self) -> str:
+        if self._state is None:
+            return f"<Snapshot at seq {self.seq}, closed>"
+        return f"<Snapshot at seq {self.seq}: {', '.join(self.tables()) or 'no tables'}>"
+
+    def __enter__(self) -> Self:
+        self._open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the files that the snapshot keeps; a second time does nothing."""
+        self._state = None
+
+    def _open(self) -> State:
+        self._core.check()
+        if self._state is None:
+            raise ClosedError(f"the snapshot at seq {self.seq} is closed")
+        return self._state
+
+    def reader(self, definition: Definition) -> Reader:
+        """Return the reader of a table at this seq."""
+        return self._core.readers.open(self._open().view, definition, self.seq)
+
+    def tables(self) -> list[str]:
+        """Return the names of the tables that lived at this seq."""
+        return catalogs.names(self._open().view.catalog, self.seq)
+
+    def __getitem__(self, name: str) -> SnapshotTable:
+        """Return the table that was called `name`.
+
+        Raises:
+            TableNotFoundError: There was none.
+        """
+        return SnapshotTable(self, catalogs.find(self._open().view.catalog, name, self.seq))
+
+    def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
+        """Run a query over this snapshot; see `query.sql.run`."""
+
+        def table(name: str) -> SnapshotTable | None:
+            try:
+                return self[name]
+            except TableNotFoundError:
+                return None
+
+        return queries.run(statement, table, self.tables(), parameters)
+
+
+class Table(Readable):
+    """One table of an open store. Reads take a fresh snapshot, writes are a transaction each."""
+
+    __slots__ = ("_begin", "_core", "_definition", "_id", "_view")
+
+    def __init__(self, core: Core, table_id: int, begin: Callable[[], Transaction]) -> None:
+        self._core, self._id, self._begin = core, table_id, begin
+        self._view: object = None
+        self._definition: Definition | None = None
+
+    def __repr__(self) -> str:
+        key = ", ".join(self.primary_key)
+        return f"<table {self.name!r}, {f'key {key}' if key else 'plain'}: {self.schema.names}>"
+
+    def _look(self) -> tuple[State, Definition]:
+        self._core.check()
+        state = self._core.state()
+        if state.view is not self._view:
+            found = catalogs.by_id(state.view.catalog, self._id)
+            if found is None or not catalogs.is_alive(found):
+                raise TableNotFoundError(
+                    f"#{self._id}" if found is None else catalogs.name_of(found)
+                )
+            self._definition, self._view = found, state.view
+        assert self._definition is not None
+        return state, self._definition
+
+    @property
+    def name(self) -> str:
+        """What the table is called now."""
+        return catalogs.name_of(self._look()[1])
+
+    def _reader(self, keys: Sequence[Key] = (), wanted: Filter | None = None) -> Reader:
+        del keys, wanted
+        return self._peek()
+
+    def _peek(self) -> Reader:
+        state, definition = self._look()
+        return self._core.readers.open(state.view, definition, state.visible)
+
+    def dataset(self) -> SnapshotDataset:
+        """Return a fresh snapshot of the table as a pyarrow dataset."""
+        state, definition = self._look()
+        return Snapshot(self._core, state, state.visible)[catalogs.name_of(definition)].dataset()
+
+    def _shape(self) -> tuple[Definition, Shape]:
+        definition = self._look()[1]
+        shape = shape_of(catalogs.schema_of(definition))
+        if shape.keys is None:
+            raise RequestError(f"{self.name!r} is a plain table: append, overwrite, delete_where")
+        return definition, shape
+
+    # keyed tables
+
+    def upsert(self, rows: object) -> Receipt:
+        """Add or replace whole rows; of equal keys the last counts. Never conflicts.
+
+        Args:
+            rows: A dict, dicts, or anything Arrow-shaped; missing nullable columns become null.
+
+        Raises:
+            SchemaMismatchError: A column or value that does not fit; nothing was written.
+        """
+        self._core.writer()
+        definition, shape = self._shape()
+        loaded = load(self._core, definition, shape, rows, may_repeat=True)
+        if isinstance(loaded, Receipt):
+            return loaded
+        given = given_rows(loaded, shape, self.name, may_repeat=True)
+        incarnation = catalogs.incarnation_of(definition).id
+        return self._blind(_part(definition.id, incarnation, shape, given))
+
+    def delete(self, keys: object) -> Receipt:
+        """Delete rows by key, one or a list, whether they live or not. Never conflicts."""
+        self._core.writer()
+        definition, shape = self._shape()
+        wanted = given_keys(keys, shape)
+        incarnation = catalogs.incarnation_of(definition).id
+        if len(wanted) <= 512 and shape.rows.is_packable:
+            part: RowPart | BatchPart = RowPart(definition.id, incarnation, shape, [], [], wanted)
+        else:
+            batch = shape.codec.batch(wanted)
+            part = batch_part(definition.id, incarnation, shape, batch, DELETE)
+        return self._blind(part)
+
+    def _blind(self, part: RowPart | BatchPart) -> Receipt:
+        if not part.rows:
+            return Receipt(self._core.state().visible, 0)
+        write_set = WriteSet(
+            number=next(self._core.numbers),
+            read_seq=BLIND,
+            parts=(part,),
+            rows=part.rows,
+            nbytes=part.nbytes,
+        )
+        return submit(self._core, lambda: write_set)
+
+    def insert(self, rows: object) -> Receipt:
+        """Add rows whose keys do not live.
+
+        Raises:
+            DuplicateKeyError: A key lives already, or comes twice; nothing was written.
+            SchemaMismatchError: A column or value that does not fit; nothing was written.
+        """
+        self._core.writer()
+        definition, shape = self._shape()
+        loaded = load(self._core, definition, shape, rows, may_repeat=False)
+        if isinstance(loaded, Receipt):
+            return loaded
+        given = given_rows(loaded, shape, self.name, may_repeat=False)
+        again = _regiven(given, shape)
+        return self._run(lambda table: table.insert(again))
+
+    def update(self, key: object, **values: object) -> Receipt:
+        """Change the named columns of one row; receipt.rows is 0 if the key does not live."""
+        return self._run(lambda table: table.update(key, **values))
+
+    # plain tables
+
+    def append(self, rows: object) -> Receipt:
+        """Add rows to a plain table."""
+        return self._run(lambda table: table.append(rows))
+
+    def overwrite(self, rows: object) -> Receipt:
+        """Replace all rows of a plain table."""
+        return self._run(lambda table: table.overwrite(rows))
+
+    # both
+
+    def delete_where(self, filter: str) -> Receipt:  # noqa: A002 - the contract's name
+        """Delete the rows that match a SQL boolean expression."""
+        return self._run(lambda table: table.delete_where(filter))
+
+    def truncate(self) -> Receipt:
+        """Delete all rows at once; older snapshots still see them."""
+        return self._run(lambda table: table.truncate())
+
+    def add_column(self, name: str, kind: object) -> Receipt:
+        """Add a nullable column."""
+        return self._run(lambda table: table.add_column(name, kind))
+
+    def drop_column(self, name: str) -> Receipt:
+        """Drop a column; adding the same name later makes a new one."""
+        return self._run(lambda table: table.drop_column(name))
+
+    def rename_column(self, name: str, new_name: str) -> Receipt:
+        """Rename a column."""
+        return self._run(lambda table: table.rename_column(name, new_name))
+
+    def _run(self, work: Callable[[TransactionTable], object]) -> Receipt:
+        name = self.name
+        last: list[Transaction] = []
+
+        def body(tx: Transaction) -> None:
+            last[:] = [tx]
+            work(tx[name])
+
+        run(self._begin, body, ATTEMPTS)
+        receipt = last[0].receipt
+        assert receipt is not None
+        return receipt
+
+
+def _part(table: int, incarnation: int, shape: Shape, given: Given) -> RowPart | BatchPart:
+    if given.batch is None:
+        return RowPart(table, incarnation, shape, given.rows, given.keys, [])
+    return batch_part(table, incarnation, shape, given.batch, UPSERT)
+
+
+def _regiven(given: Given, shape: Shape) -> pa.RecordBatch:
+    """Return given rows in a form that can be given again, when a transaction is re-run."""
+    return shape.rows.to_batch(given.rows) if given.batch is None else given.batch

@@ -1,0 +1,267 @@
+"""Checkpoint: sealed memtables become history in Lance, and the log below them is free again.
+
+    seal ──▶ flush ──▶ publish ──▶ retire
+    a step of the   no lock; files   one record   one assignment swaps the view, then the log's
+    leader, us      and pins, synced for all      segments below the floor are recycled
+
+Nobody waits for it: commits go on into fresh memtables, readers see a sealed memtable until the
+assignment in which its flushed rows take its place. A failure at any step leaves the sealed
+generation in the union and its frames in the log; the next checkpoint takes it again. A crash
+before the publish leaves files that nobody names; after it, segments that recovery skips.
+
+Lock: one checkpoint at a time, over all steps. Nobody who holds another lock waits for it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+import pyarrow as pa
+
+from siltstone.engine import catalog as catalogs
+from siltstone.engine.commit import Committer
+from siltstone.engine.commit_log import COMMITS_SCHEMA
+from siltstone.engine.memtable import Memtable
+from siltstone.engine.read_union import EVERYTHING
+from siltstone.engine.reader import Readers
+from siltstone.engine.shape import Shape, shape_of
+from siltstone.engine.view import Generation, View, new_levels
+from siltstone.errors import FencedError
+from siltstone.formats.manifest import Catalog, KeyedStorage, Pin, Record
+from siltstone.formats.schema import (
+    OP_COLUMN,
+    SEQ_COLUMN,
+    history_field,
+    history_name,
+    history_schema,
+)
+from siltstone.maintenance.adoption import adopt
+from siltstone.storage.manifest_store import ManifestStore
+from siltstone.storage.tables import Staged, Tables
+
+COMMITS_FOLDER = "commits"
+_BATCH_ROWS = 65_536
+
+
+class Retirer(Protocol):
+    """What a checkpoint needs of the log."""
+
+    def retire(self, floor: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Flushed:
+    """The rows of one incarnation that a flush wrote, still to be put on the history of the day."""
+
+    incarnation: int
+    folder: str
+    shape: Shape
+    base_pin: Pin
+    staged: Staged
+
+
+class Checkpointer:
+    """See the module."""
+
+    def __init__(
+        self,
+        *,
+        committer: Committer,
+        tables: Tables,
+        manifests: ManifestStore,
+        readers: Readers,
+        log: Retirer,
+        epoch: int,
+        resident_bytes_max: int,
+    ) -> None:
+        """`resident_bytes_max`: flushed memtables stay in memory as a cache up to so many bytes."""
+        self._committer, self._tables = committer, tables
+        self._manifests, self._readers, self._log = manifests, readers, log
+        self._epoch, self._resident_bytes_max = epoch, resident_bytes_max
+        self._lock = threading.Lock()
+
+    def checkpoint(self) -> Record:
+        """Flush everything committed so far; return the newest record.
+
+        Raises:
+            FencedError: Another epoch owns the store.
+            UnavailableError, BusyError: Nothing was lost; call again.
+            PoisonedError: The log failed; reopen the store.
+        """
+        with self._lock:
+            self._committer.seal()
+            sealed = self._committer.state.view.sealed
+            if not sealed:
+                return self._committer.state.view.record
+            flushed = [item for item in self._flush(sealed) if item is not None]
+            commits = self._flush_commits(sealed)
+            record = self._publish(sealed[-1], flushed, commits)
+            self._retire(record, sealed)
+            return record
+
+    def adopt_news(self) -> Record:
+        """Take over what others published since; a stale view stays right meanwhile."""
+        with self._lock:
+            view = self._committer.state.view
+            record = self._manifests.news(view.record)
+            if record is None:
+                return view.record
+            if record.epoch != self._epoch:
+                raise FencedError(self._epoch, record.epoch)
+            self._swap(record, ())
+            return record
+
+    # flush
+
+    def _flush(self, sealed: Sequence[Generation]) -> Iterator[_Flushed | None]:
+        numbers = sorted({number for generation in sealed for number in generation.memtables})
+        for number in numbers:
+            memtables = [g.memtables[number] for g in sealed if number in g.memtables]
+            yield self._flush_table(sealed[-1].catalog, number, memtables)
+
+    def _flush_table(
+        self, catalog: Catalog, incarnation: int, memtables: Sequence[Memtable]
+    ) -> _Flushed | None:
+        table = catalogs.owner_of(catalog, incarnation)
+        shape = shape_of(catalogs.schema_of(table))
+        storage = self._committer.state.view.levels[incarnation].storage
+        folder = f"{storage.folder}/.history"
+        pin = storage.history
+        if pin is None:
+            pin = self._tables.create(folder, history_schema(shape.schema))
+        else:
+            pin = self._widened(folder, pin, storage, shape)
+        for memtable in memtables:
+            memtable.freeze()  # sealed: nobody appends any more
+        chunks = [chunk for memtable in memtables for chunk in memtable.chunks_upto(EVERYTHING)]
+        seqs = (int(chunks[0].seqs[0]), int(chunks[-1].seqs[-1]))
+        staged = self._tables.stage(folder, pin, _history_batches(memtables, shape), seqs=seqs)
+        return _Flushed(incarnation, folder, shape, pin, staged)
+
+    def _widened(self, folder: str, pin: Pin, storage: KeyedStorage, shape: Shape) -> Pin:
+        """History is only ever widened: a dropped column stays, under its id."""
+        has = set(storage.history_columns)
+        missing = [c for c in shape.schema.columns if c.id not in has]
+        if not missing:
+            return pin
+        return self._tables.alter(
+            folder, pin, rename={}, drop=[], add=[history_field(c) for c in missing]
+        )
+
+    def _flush_commits(self, sealed: Sequence[Generation]) -> tuple[Pin, Staged]:
+        pin = self._committer.state.view.record.commits
+        if pin is None:
+            pin = self._tables.create(COMMITS_FOLDER, COMMITS_SCHEMA)
+        batches = (generation.log.to_batch() for generation in sealed)
+        return pin, self._tables.stage(
+            COMMITS_FOLDER, pin, batches, seqs=(sealed[0].log.first, sealed[-1].last_seq)
+        )
+
+    # publish
+
+    def _publish(
+        self, last: Generation, flushed: Sequence[_Flushed], commits: tuple[Pin, Staged]
+    ) -> Record:
+        def change(record: Record) -> Record:
+            if record.epoch != self._epoch:
+                raise FencedError(self._epoch, record.epoch)
+            view = self._committer.state.view
+            return msgspec.structs.replace(
+                record,
+                last_seq=last.last_seq,
+                flushed_seq=last.last_seq,
+                last_time_us=last.last_time_us,
+                wal_floor=last.segment_end,
+                catalog=last.catalog,
+                keyed=_stored(view, record, last, self._pins(record, flushed)),
+                commits=self._tables.commit(
+                    COMMITS_FOLDER, record.commits or commits[0], commits[1]
+                ),
+            )
+
+        return self._manifests.publish(change, base=self._committer.state.view.record)
+
+    def _pins(self, record: Record, flushed: Sequence[_Flushed]) -> dict[int, _Histories]:
+        """Put the flushed rows on each history as `record` has it."""
+        stored = {storage.incarnation: storage for storage in record.keyed}
+        pins: dict[int, _Histories] = {}
+        for item in flushed:
+            old = stored.get(item.incarnation)
+            pin, columns = item.base_pin, [c.id for c in item.shape.schema.columns]
+            if old is not None and old.history is not None:
+                pin = self._widened(item.folder, old.history, old, item.shape)
+                columns = [*old.history_columns, *columns]
+            pin = self._tables.commit(item.folder, pin, item.staged)
+            pins[item.incarnation] = _Histories(pin, tuple(dict.fromkeys(columns)))
+        return pins
+
+    # retire
+
+    def _retire(self, record: Record, sealed: Sequence[Generation]) -> None:
+        self._swap(record, sealed)
+        self._log.retire(record.wal_floor)
+
+    def _swap(self, record: Record, flushed: Sequence[Generation]) -> None:
+        lease = self._manifests.lease(record.number)
+
+        def change(view: View) -> View:
+            return adopt(
+                view,
+                record,
+                lease,
+                flushed,
+                self._readers,
+                resident_bytes_max=self._resident_bytes_max,
+            )
+
+        self._committer.swap_view(change)
+
+
+@dataclass(frozen=True, slots=True)
+class _Histories:
+    pin: Pin
+    columns: tuple[int, ...]
+
+
+def _stored(
+    view: View, record: Record, last: Generation, pins: dict[int, _Histories]
+) -> tuple[KeyedStorage, ...]:
+    """Return the keyed storages of the next record: the winner's, with what was flushed on top."""
+    stored = {storage.incarnation: storage for storage in record.keyed}
+    for table in last.catalog.tables:
+        for step in table.incarnations if catalogs.schema_of(table).key else ():
+            old = stored.get(step.id)
+            if old is None:
+                fresh = new_levels(last.catalog, step.id, step.seq)
+                assert fresh is not None
+                old = fresh.storage
+            ours = view.levels[step.id].storage
+            if old.merged_seq < ours.merged_seq <= last.last_seq and step.versions:
+                old = msgspec.structs.replace(  # a bulk load went straight to base
+                    old,
+                    base=ours.base,
+                    base_schema=ours.base_schema,
+                    merged_seq=ours.merged_seq,
+                )
+            found = pins.get(step.id)
+            if found is not None:
+                old = msgspec.structs.replace(old, history=found.pin, history_columns=found.columns)
+            stored[step.id] = old
+    return tuple(stored.values())
+
+
+def _history_batches(memtables: Sequence[Memtable], shape: Shape) -> Iterator[pa.RecordBatch]:
+    names = [history_name(column.id) for column in shape.schema.columns]
+    for memtable in memtables:
+        for chunk in memtable.chunks_upto(EVERYTHING):
+            arrays = shape.align(chunk.batch, chunk.shape, shape.arrow.names)
+            batch = pa.RecordBatch.from_arrays(
+                [*arrays, pa.array(chunk.seqs), pa.array(chunk.ops)],
+                names=[*names, SEQ_COLUMN, OP_COLUMN],
+            )
+            for start in range(0, batch.num_rows, _BATCH_ROWS):
+                yield batch.slice(start, _BATCH_ROWS)

@@ -1,0 +1,244 @@
+"""Merge: fold history up to `flushed_seq` into base; any process, any time.
+
+    read record n ──▶ per table: newest row per key in (merged_seq, upto] ──▶ one staged rewrite
+                  ──▶ publish one record for all tables ──▶ promote
+
+It changes no answer: base at `merged_seq` and history above it say what they said before. Rows that
+a table's base shadows are dropped and the newest live rows appended in one Lance commit, without
+deletion vectors (scans over them are slow). A crash leaves files that nobody names. Who lost the
+race on a table looks again: if the winner's base already holds what was wanted, it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from siltstone.engine import catalog as catalogs
+from siltstone.engine.read_union import KeyedReader, Overlay
+from siltstone.engine.reader import Readers
+from siltstone.engine.shape import Shape, shape_of
+from siltstone.formats.manifest import KeyedStorage, Pin, Record, Table
+from siltstone.storage.manifest_store import ManifestStore
+from siltstone.storage.tables import Tables
+
+ATTEMPTS = 8
+COMPACT_BELOW_ROWS = 65_536
+_APPEND_ROWS = 131_072
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a merge did: up to which seq, which tables (by name), how many rows it wrote to base."""
+
+    seq: int
+    tables: tuple[str, ...]
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """A typed outcome, no error: the work is late, nothing is wrong; try again later."""
+
+    reason: str
+    attempts: int
+
+
+class _LostError(Exception):
+    """Another process changed the base of a table that we merged: plan again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """The next base of one incarnation, made from `base` as planned."""
+
+    incarnation: int
+    base: Pin | None
+    storage: KeyedStorage
+    rows: int
+
+
+class Merger:
+    """Merges tables of one store. Holds no lock and no state."""
+
+    def __init__(self, manifests: ManifestStore, tables: Tables, readers: Readers) -> None:
+        self._manifests, self._tables, self._readers = manifests, tables, readers
+
+    def merge(
+        self,
+        table: str | None = None,
+        *,
+        attempts: int = ATTEMPTS,
+        on_table: Callable[[str], None] | None = None,
+    ) -> Merged | Deferred:
+        """Merge one table, or all of them at one seq.
+
+        Raises:
+            TableNotFoundError: There is no table of that name in the newest record.
+            UnavailableError, CorruptionError: Nothing was changed.
+        """
+        for _ in range(attempts):
+            record, lease = self._manifests.lease_newest()
+            try:
+                return self._merge(record, table, on_table)
+            except _LostError:
+                continue
+            finally:
+                lease.release()
+        return Deferred("other merges won each race", attempts)
+
+    def _merge(
+        self, record: Record, name: str | None, on_table: Callable[[str], None] | None
+    ) -> Merged | Deferred:
+        planned: list[_Planned] = []
+        names: list[str] = []
+        for table, storage in _candidates(record, name):
+            if on_table is not None:
+                on_table(catalogs.name_of(table))
+            found = self._plan(record, table, storage)
+            if found is not None:
+                planned.append(found)
+                if found.base != found.storage.base:
+                    names.append(catalogs.name_of(table))
+        if not planned:
+            return Merged(record.flushed_seq, (), 0)
+        published = self._manifests.publish(lambda now: _changed(now, planned), base=record)
+        self.promote(published)
+        return Merged(record.flushed_seq, tuple(names), sum(item.rows for item in planned))
+
+    def _plan(self, record: Record, table: Table, storage: KeyedStorage) -> _Planned | None:
+        upto = record.flushed_seq
+        shape = shape_of(catalogs.schema_of(table))
+        if storage.merged_seq >= upto and storage.base_schema in (0, shape.id):
+            return None
+        run = self._readers.history(table, storage, storage.merged_seq, upto, None)
+        base = self._readers.base(table, storage)
+        reader = KeyedReader(shape, () if run is None else (run,), base, upto)
+        overlay = reader.overlay()
+        pin = self._base(table, storage, shape, overlay)
+        if pin is not None and (overlay.rows or len(overlay.shadowed)):
+            pin = self._tables.rewrite(
+                f"{storage.folder}/base",
+                pin,
+                drop=np.sort(overlay.shadowed),
+                batches=_in_large_batches(_live_rows(overlay, shape)),
+                compact_below=COMPACT_BELOW_ROWS,
+            )
+        changed = msgspec.structs.replace(
+            storage, base=pin, base_schema=0 if pin is None else shape.id, merged_seq=upto
+        )
+        return _Planned(storage.incarnation, storage.base, changed, overlay.rows)
+
+    def _base(
+        self, table: Table, storage: KeyedStorage, shape: Shape, overlay: Overlay
+    ) -> Pin | None:
+        """Return the base to rewrite, with the columns of `shape`; None: there is nothing in it."""
+        folder = f"{storage.folder}/base"
+        if storage.base is None:
+            return self._tables.create(folder, shape.arrow) if overlay.rows else None
+        if storage.base_schema == shape.id:
+            return storage.base
+        old = shape_of(catalogs.schema_by_id(table, storage.base_schema))
+        return self._altered(folder, storage.base, old, shape)
+
+    def _altered(self, folder: str, pin: Pin, old: Shape, new: Shape) -> Pin:
+        """Rename, drop and add the columns by id; by way of free names, so that two may swap."""
+        drop = [name for column_id, name in old.names.items() if column_id not in new.names]
+        moved = {i: n for i, n in old.names.items() if i in new.names and new.names[i] != n}
+        if drop or moved:
+            aside = {name: f"_{column_id}" for column_id, name in moved.items()}
+            pin = self._tables.alter(folder, pin, rename=aside, drop=drop, add=[])
+        added = [new.arrow.field(n) for i, n in new.names.items() if i not in old.names]
+        back = {f"_{column_id}": new.names[column_id] for column_id in moved}
+        if back or added:
+            pin = self._tables.alter(folder, pin, rename=back, drop=[], add=added)
+        return pin
+
+    def promote(self, record: Record) -> None:
+        """Show the newest bases and plain versions to readers of the plain path; late, idempotent."""
+        live = _live_pins(self._manifests, record)
+        for folder, pins in live.items():
+            self._tables.promote(folder, pins, pins[-1])
+
+
+def _candidates(record: Record, name: str | None) -> Iterator[tuple[Table, KeyedStorage]]:
+    """Yield the living keyed tables with their current storage; dropped ones have nothing to do."""
+    wanted = None if name is None else catalogs.find(record.catalog, name).id
+    stored = {storage.incarnation: storage for storage in record.keyed}
+    for table in record.catalog.tables:
+        if not catalogs.is_alive(table) or (wanted is not None and table.id != wanted):
+            continue
+        storage = stored.get(catalogs.incarnation_of(table).id)
+        if storage is not None:
+            yield table, storage
+
+
+def _changed(record: Record, planned: Sequence[_Planned]) -> Record:
+    """Return `record` with the merged bases; done where the winner already has as much."""
+    wanted = {item.incarnation: item for item in planned}
+    keyed: list[KeyedStorage] = []
+    for storage in record.keyed:
+        item = wanted.get(storage.incarnation)
+        if item is None or storage.merged_seq > item.storage.merged_seq:
+            keyed.append(storage)
+        elif storage.base != item.base:
+            raise _LostError
+        else:
+            keyed.append(
+                msgspec.structs.replace(
+                    storage,
+                    base=item.storage.base,
+                    base_schema=item.storage.base_schema,
+                    merged_seq=item.storage.merged_seq,
+                )
+            )
+    return msgspec.structs.replace(record, keyed=tuple(keyed))
+
+
+def _live_rows(overlay: Overlay, shape: Shape) -> Iterator[pa.RecordBatch]:
+    for source, newest, ordinals in overlay.live:
+        yield from source.rows_at(newest, ordinals, shape, shape.arrow.names)
+
+
+def _in_large_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    pending: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        pending.append(batch)
+        rows += batch.num_rows
+        if rows >= _APPEND_ROWS:
+            yield pa.concat_batches(pending)
+            pending, rows = [], 0
+    if pending:
+        yield pa.concat_batches(pending)
+
+
+def _live_pins(manifests: ManifestStore, newest: Record) -> dict[str, list[Pin]]:
+    """Return per folder the base pins and plain versions that a kept record names, oldest first."""
+    found: dict[str, dict[str, Pin]] = {}
+    for number in manifests.numbers():
+        if number < newest.number:
+            _add_pins(found, manifests.read(number))
+    _add_pins(found, newest)
+    return {folder: list(pins.values()) for folder, pins in found.items()}
+
+
+def _add_pins(found: dict[str, dict[str, Pin]], record: Record) -> None:
+    for storage in record.keyed:
+        if storage.base is not None:
+            pins = found.setdefault(f"{storage.folder}/base", {})
+            pins.pop(storage.base.path, None)
+            pins[storage.base.path] = storage.base
+    for table in record.catalog.tables:
+        if catalogs.schema_of(table).key:
+            continue
+        for step in table.incarnations:
+            for version in step.versions:
+                folder = version.pin.path.split("/_siltstone/")[0]
+                pins = found.setdefault(folder, {})
+                pins.pop(version.pin.path, None)
+                pins[version.pin.path] = version.pin

@@ -1,0 +1,196 @@
+"""Scheduler: what the owner does in the background, and what holds writers back when it lags.
+
+    one thread:  next log segment · ladder of runs · checkpoint when the memtables are full ·
+                 news of other publishers · merge (a child process at nice 19) · late syncs
+
+A failure is logged and kept for `status`; the work is tried again with a pause that doubles up to
+`PAUSE_S_MAX`. Nothing here may change an answer, so nothing is lost by being late.
+
+Backpressure: `room` lets a writer pass while at most `sealed_generations_max` generations wait to be
+flushed; else it waits, and after `room_timeout_s` refuses with BusyError.
+
+Lock: the condition `_wake` guards the flags; no work is done under it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from siltstone.engine.commit import Committer
+from siltstone.engine.history_run import HistoryRun
+from siltstone.engine.memtable import Memtable
+from siltstone.engine.view import View
+from siltstone.errors import BusyError, FencedError, PoisonedError, SiltstoneError
+
+TICK_S = 0.25
+PAUSE_S_MAX = 5.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The things to do; each may raise a SiltstoneError and is then tried again."""
+
+    checkpoint: Callable[[], object]
+    adopt_news: Callable[[], object]
+    prepare: Callable[[], object]
+    climb: Callable[[], bool]
+    wants_merge: Callable[[], bool]
+    merge: Callable[[], object]
+
+
+class Scheduler:
+    """See the module. `start` begins, `stop` ends the thread and waits for what it is at."""
+
+    def __init__(
+        self,
+        committer: Committer,
+        work: Work,
+        *,
+        memtable_bytes_max: int,
+        sealed_generations_max: int,
+        room_timeout_s: float,
+        is_background: bool,
+    ) -> None:
+        self._committer, self._work = committer, work
+        self._memtable_bytes_max = memtable_bytes_max
+        self._sealed_max = sealed_generations_max
+        self._room_timeout_s = room_timeout_s
+        self._wake = threading.Condition()
+        self._is_woken = self._is_stopping = False
+        self._thread: threading.Thread | None = None
+        self._is_background = is_background
+        self._heard_bytes = 0
+        self._pause_s = 0.0
+        self.failure: SiltstoneError | None = None
+
+    def start(self) -> None:
+        """Begin, if there is a background at all."""
+        if self._is_background:
+            self._thread = threading.Thread(
+                target=self._loop, name="siltstone-scheduler", daemon=True
+            )
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End; what is under way is finished first."""
+        with self._wake:
+            self._is_stopping = True
+            self._wake.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def grown(self, active_bytes: int) -> None:
+        """Hear from the leader how large the active memtables are; never waits for work."""
+        step = max(1 << 20, self._memtable_bytes_max // 8)
+        if active_bytes < self._heard_bytes:
+            self._heard_bytes = 0
+        if active_bytes >= self._memtable_bytes_max or active_bytes - self._heard_bytes >= step:
+            self._heard_bytes = active_bytes
+            with self._wake:
+                self._is_woken = True
+                self._wake.notify_all()
+
+    def room(self) -> None:
+        """Wait until a writer may go on.
+
+        Raises:
+            BusyError: It took longer than `room_timeout_s`; nothing was written.
+        """
+        if not self._is_background:
+            return
+        if len(self._committer.state.view.sealed) < self._sealed_max:
+            if self._committer.active_bytes < 2 * self._memtable_bytes_max:
+                return
+        deadline = time.monotonic() + self._room_timeout_s
+        with self._wake:
+            while not self._is_stopping and not self._has_room():
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise BusyError(
+                        f"{len(self._committer.state.view.sealed)} generations wait to be flushed"
+                        f" (last failure: {self.failure}); try again later"
+                    )
+                self._is_woken = True
+                self._wake.notify_all()
+                self._wake.wait(min(left, TICK_S))
+
+    def _has_room(self) -> bool:
+        committer = self._committer
+        if committer.poisoned:
+            return True  # the commit itself will say so
+        return (
+            len(committer.state.view.sealed) < self._sealed_max
+            and committer.active_bytes < 2 * self._memtable_bytes_max
+        )
+
+    def after_commit(self) -> None:
+        """Without a background, do in the writer's thread what cannot wait."""
+        if not self._is_background and self._committer.active_bytes >= self._memtable_bytes_max:
+            self._work.checkpoint()
+
+    def _loop(self) -> None:
+        last_news = 0.0
+        while True:
+            with self._wake:
+                if not self._is_woken and not self._is_stopping:
+                    self._wake.wait(max(TICK_S, self._pause_s))
+                self._is_woken = False
+                if self._is_stopping:
+                    return
+            try:
+                last_news = self._turn(last_news)
+                self.failure, self._pause_s = None, 0.0
+            except (PoisonedError, FencedError) as error:
+                self.failure = error
+                _log.error("background work stops: %s", error)
+                return
+            except SiltstoneError as error:
+                self.failure = error
+                self._pause_s = min(PAUSE_S_MAX, max(TICK_S, 2 * self._pause_s))
+                _log.warning("background work failed, trying again: %s", error)
+
+    def _turn(self, last_news: float) -> float:
+        work = self._work
+        work.prepare()
+        while work.climb():
+            pass
+        if self._committer.active_bytes >= self._memtable_bytes_max or (
+            self._committer.state.view.sealed
+        ):
+            work.checkpoint()
+            with self._wake:
+                self._wake.notify_all()
+        now = time.monotonic()
+        if now - last_news >= 1.0:
+            last_news = now
+            work.adopt_news()
+            if work.wants_merge():
+                work.merge()
+        return last_news
+
+
+MERGE_ROWS_MIN = 200_000
+MERGE_SHARE = 0.2
+
+
+def wants_merge(view: View) -> bool:
+    """Say whether some overlay is worth a merge: seldom and whole beats often (DESIGN 7).
+
+    An overlay costs a scan little once its positions are known, a merge rewrites what it touches.
+    """
+    for levels in view.levels.values():
+        rows = sum(
+            source.rows if isinstance(source, Memtable) else source.high - source.low
+            for source in levels.flushed
+            if isinstance(source, Memtable | HistoryRun)
+        )
+        base = 0 if levels.base is None else levels.base.rows
+        if rows >= max(MERGE_ROWS_MIN, MERGE_SHARE * base):
+            return True
+    return False

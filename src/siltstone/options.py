@@ -1,0 +1,115 @@
+"""Options: how a store is opened. A call beats the environment (`SILTSTONE_*`) beats `siltstone.toml`."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from siltstone.errors import RequestError
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
+_BOOLS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+SEGMENT_BYTES_MIN = 16 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Bytes, milliseconds and seconds; see `connect` for what each means."""
+
+    memory_bytes_max: int = 1 << 30
+    memtable_bytes_max: int = 64 << 20
+    sealed_generations_max: int = 4
+    segment_bytes: int = 16 << 20
+    sync_interval_ms: int = 10
+    retention_s: float = 7 * 86_400.0
+    verify: str = "first_use"
+    background: bool = True
+    force: bool = False
+    room_timeout_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        """Check the bounds.
+
+        Raises:
+            RequestError: A value outside them.
+        """
+        least = {
+            "memory_bytes_max": 1 << 20,
+            "memtable_bytes_max": 4096,
+            "sealed_generations_max": 1,
+            "segment_bytes": SEGMENT_BYTES_MIN,
+            "sync_interval_ms": 1,
+            "retention_s": 0,
+            "room_timeout_s": 0,
+        }
+        for name, low in least.items():
+            if getattr(self, name) < low:
+                raise RequestError(f"{name} is at least {low}, not {getattr(self, name)}")
+        if self.verify not in {"first_use", "scrub"}:
+            raise RequestError(f"verify is 'first_use' or 'scrub', not {self.verify!r}")
+
+
+def resolve(root: Path, given: Mapping[str, object]) -> Options:
+    """Return the options of one `connect`.
+
+    Raises:
+        RequestError: An unknown option, or a value that is none.
+    """
+    merged: dict[str, object] = {**_from_file(root), **_from_environment()}
+    merged.update({name: value for name, value in given.items() if value is not None})
+    if "retention" in merged:
+        merged["retention_s"] = seconds_of(merged.pop("retention"))
+    options = Options()
+    kinds = {field.name: type(getattr(options, field.name)) for field in fields(options)}
+    unknown = sorted(set(merged) - set(kinds))
+    if unknown:
+        raise RequestError(f"unknown options {unknown}; there are {sorted(kinds)} and retention")
+    typed = {name: _typed(name, value, kinds[name]) for name, value in merged.items()}
+    return replace(options, **typed)  # type: ignore[arg-type]
+
+
+def seconds_of(duration: object) -> float:
+    """Return the seconds of "7d", "12h", "90s", a number or a timedelta."""
+    if hasattr(duration, "total_seconds"):
+        return float(duration.total_seconds())  # type: ignore[attr-defined]
+    if isinstance(duration, int | float) and not isinstance(duration, bool):
+        return float(duration)
+    found = _DURATION.fullmatch(duration) if isinstance(duration, str) else None
+    if found is None:
+        raise RequestError(f"a duration is like '7d', '12h' or '90s', not {duration!r}")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def _typed(name: str, value: object, kind: type) -> object:
+    try:
+        if kind is bool and isinstance(value, str):
+            return _BOOLS[value.lower()]
+        if isinstance(value, bool) is not (kind is bool):
+            raise ValueError
+        return kind(value)  # type: ignore[call-arg]
+    except (KeyError, TypeError, ValueError):
+        raise RequestError(f"{name} is a {kind.__name__}, not {value!r}") from None
+
+
+def _from_environment() -> dict[str, object]:
+    names = {field.name for field in fields(Options)} | {"retention"}
+    found = {name: os.environ.get(f"SILTSTONE_{name.upper()}") for name in names}
+    return {name: value for name, value in found.items() if value}
+
+
+def _from_file(root: Path) -> dict[str, object]:
+    try:
+        text = (root / "siltstone.toml").read_text()
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise RequestError(f"{root / 'siltstone.toml'} cannot be read: {error}") from error
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise RequestError(f"{root / 'siltstone.toml'}: {error}") from error

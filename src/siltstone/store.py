@@ -1,0 +1,543 @@
+"""Store: the public door. It wires the parts of one open store and holds no logic of its own.
+
+connect ─▶ own ─▶ claim an epoch ─▶ replay the log ─▶ open           (the owner)
+└▶ follow the chain and the log                              (read_only=True)
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+
+from siltstone.engine import catalog as catalogs
+from siltstone.engine.commit import Committer
+from siltstone.engine.core import Core, Ids
+from siltstone.engine.definitions import check_app
+from siltstone.engine.following import Follower
+from siltstone.engine.past import CommitHistory, PastRecords, time_us_of
+from siltstone.engine.reader import Readers
+from siltstone.engine.recent_writes import OpenTransactions, RecentWrites
+from siltstone.engine.replay import Replayer, view_of
+from siltstone.engine.transaction import Transaction, run
+from siltstone.engine.view import State
+from siltstone.engine.write_set import Receipt
+from siltstone.errors import RequestError, SnapshotExpiredError
+from siltstone.formats.manifest import Record
+from siltstone.handles import Snapshot, Table
+from siltstone.maintenance.checkpoint import Checkpointer
+from siltstone.maintenance.merge import Deferred, Merged, Merger
+from siltstone.maintenance.merge_child import MergeChild
+from siltstone.maintenance.scheduler import Scheduler, Work, wants_merge
+from siltstone.maintenance.syncer import Syncer
+from siltstone.options import Options, resolve
+from siltstone.query import sql as queries
+from siltstone.query.changes import changes
+from siltstone.storage import lance_io
+from siltstone.storage.files import Files, RealFiles
+from siltstone.storage.manifest_store import ManifestStore, initialise, random_token, system_time_us
+from siltstone.storage.ownership import Ownership, own
+from siltstone.storage.replay import recover
+from siltstone.storage.tables import Tables
+from siltstone.storage.wal import Wal
+from siltstone.units import require
+
+T = TypeVar("T")
+
+
+def _lance(root: Path, files: Files, verify: str) -> Tables:
+    return lance_io.LanceTables(root, files, verify=verify)
+
+
+@dataclass(frozen=True, slots=True)
+class Env:
+    """The seam to the outside: files, tables, the clock (microseconds), fresh names."""
+
+    files: Files = field(default_factory=RealFiles)
+    tables: Callable[[Path, Files, str], Tables] = _lance
+    now_us: Callable[[], int] = system_time_us
+    new_token: Callable[[], str] = random_token
+    warm_up: Callable[[], None] = lance_io.warm_up
+
+
+def connect(path: str | os.PathLike[str], *, read_only: bool = False, **options: object) -> Store:
+    """Open the store at `path`, or create it; a context manager.
+
+    Args:
+        path: A directory, or a `file://` URL.
+        read_only: Beside an owner, in any number of processes; makes no write call at all.
+        options: `memory_bytes_max` (memtables, indexes and caches), `memtable_bytes_max` (a
+            checkpoint begins there), `sealed_generations_max`, `segment_bytes` (of the log),
+            `sync_interval_ms` (async commits), `retention` ("7d"), `verify` ("first_use" |
+            "scrub"), `background` (False: checkpoints run in the writer's thread, merges when
+            asked), `force` (own a store on a network file system), `room_timeout_s`.
+
+    Raises:
+        OwnedError: Another process, or another handle of this one, owns it (pid, host).
+        RequestError, UnavailableError: Not a store, not a directory, not writable; a bad option.
+        UnsupportedFormatError: A newer siltstone wrote it; not a byte was changed.
+        CorruptionError: A file is damaged; it is named.
+    """
+    root = _root_of(path)
+    found = resolve(root, options)
+    return Store.open(root, found, read_only=read_only)
+
+
+def _root_of(path: str | os.PathLike[str]) -> Path:
+    text = os.fspath(path)
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise RequestError(f"a store is a directory, not {path!r}")
+    if "://" in text:
+        url = urlsplit(text)
+        if url.scheme != "file" or url.netloc not in {"", "localhost"}:
+            raise RequestError(f"a store is a directory or a file:// URL, not {text!r}")
+        text = unquote(url.path)
+    return Path(text).absolute()
+
+
+class Store:
+    """An open store: transactions, tables, snapshots, maintenance. Any thread."""
+
+    def __init__(self, root: Path, options: Options, parts: _Parts) -> None:
+        """Use `connect`."""
+        self.path, self.options = root, options
+        self._parts = parts
+        self._core = parts.core
+        _open_stores.add(self)
+
+    @classmethod
+    def open(
+        cls, root: Path, options: Options, *, read_only: bool = False, env: Env | None = None
+    ) -> Store:
+        """Open a store in an environment; tests bring simulated ones."""
+        wire = _follow if read_only else _own
+        return cls(root, options, wire(root, options, env or Env()))
+
+    def __repr__(self) -> str:
+        if self._core.refusal is not None:
+            return f"<Store {self.path}, closed>"
+        kind = "read-only" if self.is_read_only else f"epoch {self._core.state().view.record.epoch}"
+        return f"<Store {self.path}, {kind}, {len(self.tables())} tables>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Callable[[str], Store], tuple[str]]:
+        """Pickle as the path: what comes back is read-only and never claims ownership."""
+        return _reopen, (str(self.path),)
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether this handle only reads."""
+        return self._core.committer is None
+
+    # tables
+
+    def tables(self) -> list[str]:
+        """Return the names of all tables, sorted."""
+        self._core.check()
+        return catalogs.names(self._core.state().view.catalog)
+
+    def __getitem__(self, name: str) -> Table:
+        """Return the table called `name`.
+
+        Raises:
+            TableNotFoundError: There is none.
+        """
+        self._core.check()
+        found = catalogs.find(self._core.state().view.catalog, name)
+        return Table(self._core, found.id, self.transaction)
+
+    def create_table(
+        self, name: str, schema: object, primary_key: str | Sequence[str] = ()
+    ) -> Table:
+        """Create a table; without `primary_key` a plain one.
+
+        Args:
+            name: 1-128 letters, digits, `_`, `-`, `.`; not starting with `.` or `_`.
+            schema: A pyarrow schema, or a dict of name to type ("int64", "string", ...).
+            primary_key: One column or several: int, string, binary, date, timestamp, decimal, bool.
+
+        Raises:
+            TableExistsError, RequestError: The name is taken or not allowed; a bad schema or key.
+        """
+        with self.transaction() as tx:
+            tx.create_table(name, schema, primary_key)
+        return self[name]
+
+    def drop_table(self, name: str) -> Receipt:
+        """Drop a table; older snapshots still see it."""
+        return self._ddl(lambda tx: tx.drop_table(name))
+
+    def rename_table(self, name: str, new_name: str) -> Receipt:
+        """Rename a table; handles of it go on."""
+        return self._ddl(lambda tx: tx.rename_table(name, new_name))
+
+    def _ddl(self, work: Callable[[Transaction], object]) -> Receipt:
+        with self.transaction() as tx:
+            work(tx)
+        assert tx.receipt is not None
+        return tx.receipt
+
+    # transactions
+
+    def transaction(
+        self,
+        *,
+        isolation: str = "snapshot",
+        durability: str = "sync",
+        token: tuple[str, int] | None = None,
+    ) -> Transaction:
+        """Begin a transaction over all tables; see `engine.transaction.Transaction`."""
+        tx = Transaction(self._core, isolation=isolation, durability=durability, token=token)
+        if durability == "async":
+            self._parts.start_syncing()
+        return tx
+
+    def run(self, work: Callable[[Transaction], T], attempts: int = 10) -> T:
+        """Run `work(tx)` in a transaction and commit; again after a ConflictError.
+
+        Raises:
+            ConflictError: All `attempts` lost.
+        """
+        return run(self.transaction, work, attempts)  # type: ignore[return-value]
+
+    def claim(self, app: str) -> int:
+        """Claim a token app: older users of it are fenced from now on; return the claim."""
+        check_app(app)
+        claim = catalogs.app_of(self._core.state().view.catalog, app).claim + 1
+        self._ddl(lambda tx: tx.claim(app, claim))
+        self._core.claims[app] = claim
+        return claim
+
+    def outcome(self, transaction_id: str) -> str:
+        """Return "committed", "not committed" or "in doubt" for a transaction's id.
+
+        Raises:
+            RequestError: No transaction of this store has such an id.
+        """
+        self._core.check()
+        epoch, _, number = transaction_id.partition("-")
+        state = self._core.state()
+        if not (epoch.isdigit() and number.isdigit()) or int(epoch) > state.view.record.epoch:
+            raise RequestError(f"no transaction of this store is called {transaction_id!r}")
+        if self._parts.commits.find(state, int(epoch), int(number)) is not None:
+            return "committed"
+        committer = self._core.committer
+        is_ours = committer is not None and int(epoch) == state.view.record.epoch
+        return "in doubt" if is_ours and committer and committer.poisoned else "not committed"
+
+    # snapshots and queries
+
+    def snapshot(
+        self, *, seq: int | None = None, at: object = None, tag: str | None = None
+    ) -> Snapshot:
+        """Return all tables at one seq: at `seq`, at a moment, at a tag, or now.
+
+        Raises:
+            SnapshotExpiredError: In the future, or older than what is kept.
+            RequestError: More than one of the three, or no such tag.
+        """
+        self._core.check()
+        if sum(x is not None for x in (seq, at, tag)) > 1:
+            raise RequestError("a snapshot is at a seq, at a moment or at a tag: give one")
+        state = self._core.state()
+        wanted = state.visible if seq is None else seq
+        if at is not None:
+            wanted = self._parts.commits.seq_at(state, time_us_of(at))
+        is_tagged = tag is not None
+        if tag is not None:
+            found = catalogs.tag_of(state.view.catalog, tag)
+            if found is None:
+                raise RequestError(f"no tag {tag!r}; there are {sorted(self.tags())}")
+            wanted = found.seq
+        return Snapshot(self._core, state, _kept(state, wanted, is_tagged=is_tagged))
+
+    def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
+        """Run a query with DuckDB over one fresh snapshot."""
+        with self.snapshot() as snapshot:
+            return snapshot.sql(statement, parameters)
+
+    def changes(
+        self, since: int = 0, until: int | None = None, tables: Sequence[str] | None = None
+    ) -> dict[str, pa.RecordBatchReader]:
+        """Return the row versions (since, until] per keyed table; ends at the durable seq."""
+        self._core.check()
+        state = self._core.state()
+        durable = self.durable_seq
+        if until is not None and until > durable:
+            raise SnapshotExpiredError(f"changes until seq {until}", 0, durable)
+        if since > durable:
+            raise SnapshotExpiredError(f"changes since seq {since}", 0, durable)
+        return changes(self._core, state, since, durable if until is None else until, tables)
+
+    def tag(self, name: str, seq: int | None = None) -> Receipt:
+        """Name a seq (default: the newest durable one); its past is kept until `untag`."""
+        self._core.check()
+        if not isinstance(name, str) or not 0 < len(name) <= 128:
+            raise RequestError(f"a tag is a string of 1 to 128 characters, not {name!r}")
+        wanted = self.durable_seq if seq is None else seq
+        _kept(self._core.state(), wanted, is_tagged=False)
+        return self._ddl(lambda tx: tx.tag(name, wanted))
+
+    def tags(self) -> dict[str, int]:
+        """Return the tags and their seqs."""
+        self._core.check()
+        return {tag.name: tag.seq for tag in self._core.state().view.catalog.tags}
+
+    def untag(self, name: str) -> Receipt:
+        """Forget a tag."""
+        return self._ddl(lambda tx: tx.tag(name, None))
+
+    @property
+    def seq(self) -> int:
+        """The seq that a new snapshot sees."""
+        self._core.check()
+        return self._core.state().visible
+
+    @property
+    def durable_seq(self) -> int:
+        """The last seq that survives a power loss."""
+        self._core.check()
+        committer = self._core.committer
+        return self._core.state().visible if committer is None else committer.durable_seq
+
+    # maintenance
+
+    def checkpoint(self) -> Record:
+        """Flush everything committed so far into Lance; blocks nobody."""
+        return self._owner().checkpointer.checkpoint()
+
+    def merge(self, table: str | None = None) -> Merged | Deferred:
+        """Fold what is flushed into the base of one table, or of all."""
+        owner = self._owner()
+        result = owner.merger.merge(table)
+        owner.checkpointer.adopt_news()
+        return result
+
+    def _owner(self) -> _Owner:
+        self._core.writer()
+        assert self._parts.owner is not None
+        return self._parts.owner
+
+    def close(self) -> None:
+        """Sync and close; a second time does nothing. Snapshots and handles of it end."""
+        if self._core.refusal is None:
+            self._core.refusal = f"the store {self.path} is closed"
+            self._parts.close()
+
+
+@dataclass(slots=True)
+class _Owner:
+    """What only the owner has."""
+
+    ownership: Ownership
+    wal: Wal
+    committer: Committer
+    checkpointer: Checkpointer
+    merger: Merger
+    merge_child: MergeChild
+    scheduler: Scheduler
+    syncer: Syncer
+
+    def close(self) -> None:
+        self.syncer.stop()
+        self.scheduler.stop()
+        self.merge_child.stop()
+        try:
+            if not self.committer.poisoned:
+                self.committer.run(self.wal.close)
+            else:
+                self.wal.close()
+        finally:
+            self.ownership.release()
+
+
+@dataclass(slots=True)
+class _Parts:
+    core: Core
+    commits: CommitHistory
+    manifests: ManifestStore
+    tables: Tables
+    owner: _Owner | None = None
+    start_syncing: Callable[[], None] = lambda: None
+
+    def close(self) -> None:
+        if self.owner is not None:
+            self.owner.close()
+
+
+def _own(root: Path, options: Options, env: Env) -> _Parts:
+    initialise(env.files, root, now_us=env.now_us, new_token=env.new_token)
+    ownership = own(env.files, root, force=options.force)
+    try:
+        return _recovered(root, options, env, ownership)
+    except BaseException:
+        ownership.release()
+        raise
+
+
+def _recovered(root: Path, options: Options, env: Env, ownership: Ownership) -> _Parts:
+    manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
+    record = manifests.claim_epoch(manifests.newest())
+    lease = manifests.lease(record.number)
+    tables = env.tables(root, env.files, options.verify)
+    env.warm_up()
+    commits = CommitHistory(tables)
+    readers = Readers(tables, PastRecords(manifests), index_bytes_max=options.memory_bytes_max // 4)
+    recovery = recover(
+        env.files,
+        root / "wal",
+        store_id=bytes.fromhex(record.store_id),
+        floor=record.wal_floor,
+        epoch=record.epoch,
+        quarantine=root / "quarantine",
+        segment_bytes=options.segment_bytes,
+        last_seq=record.last_seq,
+    )
+    require(
+        recovery.start_seq <= record.flushed_seq,
+        f"the log begins behind seq {recovery.start_seq}, the record ends at {record.flushed_seq}",
+    )
+    replayer = Replayer(view_of(record, lease, readers), readers)
+    for frame in recovery.frames:
+        replayer.apply(frame.first_seq, frame.payload)
+    state = State(replayer.finish(), replayer.last_seq)
+    return _wired(root, options, env, ownership, manifests, tables, readers, commits,
+                  recovery.wal, state, replayer)  # fmt: skip
+
+
+def _wired(
+    root: Path,
+    options: Options,
+    env: Env,
+    ownership: Ownership,
+    manifests: ManifestStore,
+    tables: Tables,
+    readers: Readers,
+    commits: CommitHistory,
+    wal: Wal,
+    state: State,
+    replayer: Replayer,
+) -> _Parts:
+    epoch = state.view.record.epoch
+    recent, transactions = RecentWrites(), OpenTransactions()
+    committer = Committer(
+        log=wal,
+        state=state,
+        epoch=epoch,
+        last_time_us=replayer.last_time_us,
+        clock=env.now_us,
+        recent=recent,
+        transactions=transactions,
+        on_growth=lambda size: scheduler.grown(size),
+    )
+    committer.active_bytes = replayer.nbytes
+    checkpointer = Checkpointer(
+        committer=committer,
+        tables=tables,
+        manifests=manifests,
+        readers=readers,
+        log=wal,
+        epoch=epoch,
+        resident_bytes_max=options.memory_bytes_max // 4,
+    )
+    merger, child = Merger(manifests, tables, readers), MergeChild(root)
+    scheduler = Scheduler(
+        committer,
+        Work(
+            checkpoint=checkpointer.checkpoint,
+            adopt_news=checkpointer.adopt_news,
+            prepare=wal.prepare,
+            climb=lambda: _climb(committer),
+            wants_merge=lambda: not child.is_running and wants_merge(committer.state.view),
+            merge=child.start,
+        ),
+        memtable_bytes_max=options.memtable_bytes_max,
+        sealed_generations_max=options.sealed_generations_max,
+        room_timeout_s=options.room_timeout_s,
+        is_background=options.background,
+    )
+    core = Core(
+        tables=tables,
+        readers=readers,
+        state=committer.current,
+        find_token=lambda token: commits.find_token(committer.state, token),
+        committer=committer,
+        recent=recent,
+        transactions=transactions,
+        room=scheduler.room,
+        after_commit=scheduler.after_commit,
+        ids=Ids(state.view.catalog.next_id),
+    )
+    ownership.announce(epoch=epoch)
+    syncer = Syncer(committer, options.sync_interval_ms)
+    owner = _Owner(ownership, wal, committer, checkpointer, merger, child, scheduler, syncer)
+    scheduler.start()
+    return _Parts(core, commits, manifests, tables, owner, syncer.start)
+
+
+def _climb(committer: Committer) -> bool:
+    return any([levels.active.climb() for levels in committer.state.view.levels.values()])
+
+
+def _follow(root: Path, options: Options, env: Env) -> _Parts:
+    if not env.files.is_dir(root):
+        raise RequestError(f"{root} is not a store: there is no such directory")
+    manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
+    tables = env.tables(root, env.files, options.verify)
+    commits = CommitHistory(tables)
+    readers = Readers(tables, PastRecords(manifests), index_bytes_max=options.memory_bytes_max // 4)
+    follower = Follower(env.files, root, manifests, readers)
+    follower.state()
+    core = Core(
+        tables=tables,
+        readers=readers,
+        state=follower.state,
+        find_token=lambda token: commits.find_token(follower.state(), token),
+    )
+    return _Parts(core, commits, manifests, tables)
+
+
+def _kept(state: State, seq: int, *, is_tagged: bool) -> int:
+    """Return `seq` if a snapshot can be had there."""
+    if not isinstance(seq, int) or isinstance(seq, bool):
+        raise RequestError(f"a seq is an integer, not {seq!r}")
+    oldest = state.view.record.oldest_seq
+    is_kept = is_tagged or seq >= oldest or any(t.seq == seq for t in state.view.catalog.tags)
+    if not 0 <= seq <= state.visible or not is_kept:
+        raise SnapshotExpiredError(f"seq {seq}", oldest, state.visible)
+    return seq
+
+
+def _reopen(path: str) -> Store:
+    return connect(path, read_only=True)
+
+
+_open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
+
+
+def _refuse_in_child() -> None:
+    """Lance does not survive a fork, and the child must not write to the parent's log."""
+    for store in list(_open_stores):
+        store._core.refusal = (  # noqa: SLF001 - the same module
+            f"the store {store.path} was opened before a fork; open it again in this process"
+        )
+
+
+os.register_at_fork(after_in_child=_refuse_in_child)
