@@ -1,7 +1,8 @@
 """Siltstone: a transactional, multi-table store for Python and Spark over open Lance tables."""
 
-from siltstone.engine.transaction import Transaction
-from siltstone.engine.write_set import Receipt
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from siltstone.errors import (
     BusyError,
     ClosedError,
@@ -23,9 +24,41 @@ from siltstone.errors import (
     UnavailableError,
     UnsupportedFormatError,
 )
-from siltstone.handles import Snapshot, SnapshotTable, Table
-from siltstone.maintenance.merge import Deferred, Merged
-from siltstone.store import Store, connect
+
+if TYPE_CHECKING:
+    from siltstone.engine.transaction import Transaction
+    from siltstone.engine.write_set import Receipt
+    from siltstone.handles import Snapshot, SnapshotTable, Table
+    from siltstone.maintenance.merge import Deferred, Merged
+    from siltstone.store import Store, connect
+
+# Lance and Arrow take 0.7 s to import; the command line answers --help without them.
+_LATE = {
+    "Deferred": "siltstone.maintenance.merge",
+    "Merged": "siltstone.maintenance.merge",
+    "Receipt": "siltstone.engine.write_set",
+    "Snapshot": "siltstone.handles",
+    "SnapshotTable": "siltstone.handles",
+    "Store": "siltstone.store",
+    "Table": "siltstone.handles",
+    "Transaction": "siltstone.engine.transaction",
+    "connect": "siltstone.store",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first asked for."""
+    home = _LATE.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names, imported or not."""
+    return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "BusyError",
