@@ -192,10 +192,11 @@ class Table(Readable):
         """
         self._core.writer()
         definition, shape = self._shape()
-        loaded = load(self._core, definition, shape, rows, may_repeat=True)
-        if isinstance(loaded, Receipt):
-            return loaded
-        given = given_rows(loaded, shape, self.name, may_repeat=True)
+        if type(rows) is not dict and type(rows) is not list:  # those are few: no load, no stream
+            rows = load(self._core, definition, shape, rows, may_repeat=True)
+            if isinstance(rows, Receipt):
+                return rows
+        given = given_rows(rows, shape, self.name, may_repeat=True)
         incarnation = catalogs.incarnation_of(definition).id
         return self._blind(_part(definition.id, incarnation, shape, given))
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from siltstone.engine import catalog as catalogs
 from siltstone.engine.recent_writes import Keys, RecentWrites
 from siltstone.engine.shape import shape_of
-from siltstone.engine.write_set import AdvancePart, Reads, WriteSet
+from siltstone.engine.write_set import AdvancePart, Part, Reads, WriteSet
 from siltstone.errors import (
     ConflictError,
     FencedError,
@@ -90,20 +90,30 @@ def _check_token(write_set: WriteSet, catalog: Catalog) -> None:
 
 
 def _check_tables(write_set: WriteSet, catalog: Catalog) -> None:
+    if not write_set.changes:
+        for part in write_set.parts:
+            _check_table(part, catalog, write_set.read_seq, None)
+        return
     created = {e.table for e in write_set.changes if isinstance(e, group.Create)}
     renewed = {e.incarnation for e in write_set.changes if isinstance(e, group.Truncate)}
     altered = {e.table: e.schema.id for e in write_set.changes if isinstance(e, group.Alter)}
     for part in write_set.parts:
         if part.table in created or part.incarnation in renewed:
             continue
-        table = _alive(catalog, part.table)
-        current = catalogs.incarnation_of(table)
-        if current.id != part.incarnation:
-            _conflict(table, write_set.read_seq, current.seq)
-        if not isinstance(part, AdvancePart):
-            newest = table.schemas[-1]
-            if altered.get(part.table, newest.schema.id) != part.shape.id:
-                raise SchemaMovedError(table.id, newest.seq)
+        _check_table(part, catalog, write_set.read_seq, altered.get(part.table))
+
+
+def _check_table(
+    part: Part, catalog: Catalog, read_seq: int | None, altered: int | None
+) -> None:
+    table = _alive(catalog, part.table)
+    current = catalogs.incarnation_of(table)
+    if current.id != part.incarnation:
+        _conflict(table, read_seq, current.seq)
+    if not isinstance(part, AdvancePart):
+        newest = table.schemas[-1]
+        if (newest.schema.id if altered is None else altered) != part.shape.id:
+            raise SchemaMovedError(table.id, newest.seq)
 
 
 def _conflict(table: Table, read_seq: int | None, written_seq: int) -> None:

@@ -8,8 +8,9 @@ the names and columns of its own time.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import TypeVar
 
 import msgspec
@@ -35,6 +36,8 @@ _NEWEST = 1 << 62
 
 def _at(steps: Sequence[_T], seq: int) -> _T | None:
     """Return the step in force at `seq`; steps are in seq order."""
+    if steps and steps[-1].seq <= seq:
+        return steps[-1]
     index = bisect_right(steps, seq, key=lambda step: step.seq)
     return steps[index - 1] if index else None
 
@@ -73,15 +76,42 @@ def find(catalog: Catalog, name: str, seq: int = _NEWEST) -> Table:
     Raises:
         TableNotFoundError: None is.
     """
+    if seq == _NEWEST:
+        found = _living(catalog).get(name)
+        if found is None:
+            raise TableNotFoundError(name)
+        return found
     for table in catalog.tables:
         if is_alive(table, seq) and name_of(table, seq) == name:
             return table
     raise TableNotFoundError(name)
 
 
+_LIVING_MAX = 16
+_living_memo: dict[int, tuple[Catalog, dict[str, Table]]] = {}
+
+
+def _living(catalog: Catalog) -> dict[str, Table]:
+    """Return the living tables by name; a memo by identity, for a catalog rarely changes."""
+    memo = _living_memo.get(id(catalog))
+    if memo is not None and memo[0] is catalog:
+        return memo[1]
+    found = {name_of(table): table for table in catalog.tables if is_alive(table)}
+    if len(_living_memo) >= _LIVING_MAX:
+        _living_memo.clear()
+    _living_memo[id(catalog)] = (catalog, found)
+    return found
+
+
 def by_id(catalog: Catalog, table_id: int) -> Table | None:
     """Return the table with that id, alive or dropped."""
-    return next((table for table in catalog.tables if table.id == table_id), None)
+    index = bisect_left(catalog.tables, table_id, key=_table_id)
+    if index < len(catalog.tables) and catalog.tables[index].id == table_id:
+        return catalog.tables[index]
+    return None
+
+
+_table_id = attrgetter("id")
 
 
 def names(catalog: Catalog, seq: int = _NEWEST) -> list[str]:
@@ -156,7 +186,7 @@ def _create(catalog: Catalog, entry: group.Create, seq: int, _time: int) -> Cata
     )
     return msgspec.structs.replace(
         catalog,
-        tables=(*catalog.tables, table),
+        tables=tuple(sorted((*catalog.tables, table), key=_table_id)),  # `by_id` bisects
         next_id=max(catalog.next_id, entry.table + 1),
     )
 

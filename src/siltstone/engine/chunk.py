@@ -11,14 +11,15 @@ All are immutable. Ordinals number the rows of one source (a memtable, the un-me
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.shape import Shape
 from siltstone.formats.group import UPSERT
+from siltstone.formats.rows import value_getter
 from siltstone.formats.keys import Codes, Key, KeyCodec, newest_rows
 
 LADDER_WIDTH = 4
@@ -34,6 +35,7 @@ class Chunk:
     codes: Codes
     seqs: np.ndarray
     ops: np.ndarray
+    getters: dict[str, Callable[[int], object]] = field(default_factory=dict)
 
     @property
     def end(self) -> int:
@@ -52,8 +54,12 @@ class Chunk:
 
     def row_at(self, offset: int) -> dict[str, object]:
         """Return one row as Python values, by the names of the chunk's shape."""
-        batch = self.batch
-        return {n: batch.column(i)[offset].as_py() for i, n in enumerate(batch.schema.names)}
+        if not self.getters:
+            names, columns = self.batch.schema.names, self.batch.columns
+            self.getters.update(
+                {name: value_getter(column) for name, column in zip(names, columns, strict=True)}
+            )
+        return {name: get(offset) for name, get in self.getters.items()}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.engine import catalog as catalogs
 from siltstone.engine.commit_log import Commit
 from siltstone.engine.view import State
 from siltstone.errors import RequestError
@@ -76,6 +78,28 @@ def time_us_of(moment: object) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=dt.UTC)
     return (moment - _EPOCH) // _MICROSECOND
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One commit as people read it; `tables` by the names they had, `token` is (app, batch)."""
+
+    seq: int
+    time: dt.datetime
+    transaction: str
+    tables: tuple[str, ...]
+    rows: int
+    token: tuple[str, int] | None
+
+
+def log_entry(state: State, commit: Commit) -> LogEntry:
+    """Return a commit with the names that its tables had."""
+    catalog = state.view.catalog
+    owners = [catalogs.owner_of(catalog, incarnation) for incarnation in commit.tables]
+    names = sorted({catalogs.name_of(table, commit.seq) for table in owners})
+    token = None if commit.token is None else (commit.token.app, commit.token.batch)
+    time = _EPOCH + commit.time_us * _MICROSECOND
+    return LogEntry(commit.seq, time, commit.transaction, tuple(names), commit.rows, token)
 
 
 class CommitHistory:

@@ -77,7 +77,25 @@ class Shape:
         return pa.schema([self.arrow.field(name) for name in columns])
 
 
-@lru_cache(maxsize=4096)
+_SEEN_MAX = 4096
+_seen: dict[int, tuple[Schema, Shape]] = {}
+
+
 def shape_of(schema: Schema) -> Shape:
-    """Return the shape of a schema; equal schemas share one."""
+    """Return the shape of a schema; equal schemas share one.
+
+    Asked by identity first: hashing a schema costs microseconds, and every commit asks.
+    """
+    found = _seen.get(id(schema))
+    if found is not None and found[0] is schema:
+        return found[1]
+    shape = _shape_of(schema)
+    if len(_seen) >= _SEEN_MAX:
+        _seen.clear()
+    _seen[id(schema)] = (schema, shape)
+    return shape
+
+
+@lru_cache(maxsize=4096)
+def _shape_of(schema: Schema) -> Shape:
     return Shape(schema)

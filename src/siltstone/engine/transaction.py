@@ -74,6 +74,7 @@ class Transaction:
         self._changes: list[group.Entry] = []
         self._keyed: dict[int, KeyedWrites] = {}
         self._plain: dict[int, PlainWrites] = {}
+        self._readers: dict[int, Reader] = {}
         self.receipt: Receipt | None = None
 
     def __repr__(self) -> str:
@@ -151,6 +152,7 @@ class Transaction:
         self._change(definitions.rename(self._catalog, name, new_name))
 
     def _change(self, entry: group.Entry) -> None:
+        self._readers.clear()
         self._catalog = catalogs.apply(self._catalog, entry, self.read_seq + 1, 0)
         self._changes.append(entry)
 
@@ -184,6 +186,7 @@ class Transaction:
                 )
             incarnation = catalogs.incarnation_of(table)
             writes = self._keyed[table.id] = KeyedWrites(table.id, incarnation.id, shape)
+            self._readers.pop(table.id, None)
         return writes
 
     def plain(self, table: Table) -> PlainWrites:
@@ -218,17 +221,21 @@ class Transaction:
         if plain is not None:
             reader: Reader = plain.reader(self._core.readers)
         else:
-            own = self._keyed.get(table.id)
-            reader = self._core.readers.open(
-                self._view,
-                table,
-                self.read_seq,
-                own=None if own is None else own.memtable,
-                defined_at=self.read_seq + 1,
-            )
+            found = self._readers.get(table.id)
+            reader = self._readers[table.id] = found or self._open(table)
         if note and self._reads is not None:
             self._note(table, reader, keys, wanted, self._reads)
         return reader
+
+    def _open(self, table: Table) -> Reader:
+        own = self._keyed.get(table.id)
+        return self._core.readers.open(
+            self._view,
+            table,
+            self.read_seq,
+            own=None if own is None else own.memtable,
+            defined_at=self.read_seq + 1,
+        )
 
     def _note(
         self,

@@ -83,14 +83,15 @@ class TransactionTable(Readable):
         given = given_rows(rows, writes.shape, self.name, may_repeat=False)
         if given.count == 0:
             return 0
-        chunk = chunk_of(given, writes.shape)
-        keys = given.keys or (writes.shape.codec.keys(chunk.batch) if self._tx.is_strict else [])
+        keys = given.keys
+        if given.batch is not None and self._tx.is_strict:
+            keys = writes.shape.codec.keys(given.batch)
         reader = self._tx.reader(table, keys, note=bool(keys))
         assert isinstance(reader, KeyedReader)
         if given.batch is None:
             found = next((key for key in given.keys if reader.get(key) is not None), None)
         else:
-            found = reader.first_existing(chunk)
+            found = reader.first_existing(chunk_of(given, writes.shape))
         if found is not None:
             raise DuplicateKeyError(self.name, writes.shape.codec.to_user(found))
         writes.upsert(given)

@@ -22,6 +22,7 @@ from siltstone.formats.schema import column_named, decode_type, key_names
 Key = object
 Codes = np.ndarray
 
+_PLAIN_KEYS = (int, str, bytes)
 _WRAP = 1 << 64
 _HALF = 1 << 63
 
@@ -29,12 +30,13 @@ _HALF = 1 << 63
 class KeyCodec:
     """How the keys of one schema are taken from rows and batches, and coded. Immutable."""
 
-    __slots__ = ("_types", "exact", "key_of", "names")
+    __slots__ = ("_convert", "_types", "exact", "key_of", "names")
 
     def __init__(self, schema: Schema) -> None:
         self.names: tuple[str, ...] = key_names(schema)
         self._types = tuple(decode_type(column_named(schema, n).type) for n in self.names)
         self.exact: bool = len(self.names) == 1 and _is_exact(self._types[0])
+        self._convert = row_values.converter(self._types[0]) if len(self.names) == 1 else None
         positions = {column.name: index for index, column in enumerate(schema.columns)}
         self.key_of: Callable[[Sequence[object]], Key] = itemgetter(
             *(positions[name] for name in self.names)
@@ -79,6 +81,11 @@ class KeyCodec:
         Raises:
             SchemaMismatchError: Wrong type, wrong number of values, or a null.
         """
+        if self._convert is not None and type(value) in _PLAIN_KEYS:
+            try:
+                return self._convert(value)
+            except row_values.UnfitError:
+                pass  # the general way says what does not fit
         return row_values.key_from_user(value, self.names, self._types)
 
     def to_user(self, key: Key) -> object:

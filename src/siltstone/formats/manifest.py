@@ -45,6 +45,15 @@ class Column(msgspec.Struct, frozen=True):
     type: object
     nullable: bool = True
 
+    def __post_init__(self) -> None:
+        """Freeze a nested type: a schema is a key of caches."""
+        if isinstance(self.type, list):
+            msgspec.structs.force_setattr(self, "type", _frozen(self.type))
+
+
+def _frozen(stored: object) -> object:
+    return tuple(map(_frozen, stored)) if isinstance(stored, list | tuple) else stored
+
 
 class Schema(msgspec.Struct, frozen=True):
     """The columns of a table, in order; `key` holds column ids, empty for a plain table."""

@@ -35,7 +35,7 @@ _PACKED_DECIMAL_DIGITS_MAX = 18
 _MISSING = object()
 
 
-class _Unfit(Exception):
+class UnfitError(Exception):
     """A value does not fit its column; the caller names row and column."""
 
 
@@ -46,13 +46,13 @@ def _integer(kind: pa.DataType) -> Convert:
     def convert(value: object) -> int:
         if type(value) is not int:
             if isinstance(value, bool | np.bool_):
-                raise _Unfit
+                raise UnfitError
             try:
                 value = operator.index(value)  # type: ignore[arg-type]
             except TypeError:
-                raise _Unfit from None
+                raise UnfitError from None
         if not low <= value < high:
-            raise _Unfit
+            raise UnfitError
         return value
 
     return convert
@@ -63,13 +63,13 @@ def _float(value: object) -> float:
         return value
     if isinstance(value, int | float | np.floating | np.integer) and not isinstance(value, bool):
         return float(value)
-    raise _Unfit
+    raise UnfitError
 
 
 def _boolean(value: object) -> bool:
     if isinstance(value, bool | np.bool_):
         return bool(value)
-    raise _Unfit
+    raise UnfitError
 
 
 def _string(value: object) -> str:
@@ -77,15 +77,15 @@ def _string(value: object) -> str:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise _Unfit from None
+            raise UnfitError from None
         return value if type(value) is str else str(value)
-    raise _Unfit
+    raise UnfitError
 
 
 def _binary(value: object) -> bytes:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
-    raise _Unfit
+    raise UnfitError
 
 
 def _timestamp(kind: pa.DataType) -> Convert:
@@ -97,7 +97,7 @@ def _timestamp(kind: pa.DataType) -> Convert:
         epoch = _EPOCH if value.tzinfo is None else _EPOCH_UTC
         micros = (value - epoch) // _MICROSECOND
         if micros % per:
-            raise _Unfit
+            raise UnfitError
         return micros // per * times
 
     return convert
@@ -105,22 +105,22 @@ def _timestamp(kind: pa.DataType) -> Convert:
 
 def _date(value: object) -> int:
     if isinstance(value, dt.datetime) or not isinstance(value, dt.date):
-        raise _Unfit
+        raise UnfitError
     return (value - _EPOCH_DATE).days
 
 
 def _decimal(kind: pa.DataType) -> Convert:
     def convert(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, Decimal | int):
-            raise _Unfit
+            raise UnfitError
         try:
             with localcontext(prec=100):
                 unscaled = Decimal(value).scaleb(kind.scale)
                 whole = int(unscaled)
         except (InvalidOperation, ValueError, OverflowError):
-            raise _Unfit from None
+            raise UnfitError from None
         if whole != unscaled or abs(whole) >= 10**kind.precision:
-            raise _Unfit
+            raise UnfitError
         return whole
 
     return convert
@@ -129,11 +129,11 @@ def _decimal(kind: pa.DataType) -> Convert:
 def _by_arrow(value: object, kind: pa.DataType) -> int:
     """Times, numpy datetimes and pandas timestamps: let Arrow decide, refuse bare numbers."""
     if isinstance(value, str | int | float | bool):
-        raise _Unfit
+        raise UnfitError
     try:
         array = pa.array([value], kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        raise _Unfit from None
+        raise UnfitError from None
     return storage_values(array)[0]  # type: ignore[return-value]
 
 
@@ -142,13 +142,13 @@ def _nested(kind: pa.DataType) -> Convert:
         try:
             return pa.scalar(value, kind).as_py()
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError):
-            raise _Unfit from None
+            raise UnfitError from None
 
     return convert
 
 
 def converter(kind: pa.DataType) -> Convert:  # noqa: PLR0911 - one line per type
-    """Return the function from a user's value to the storage value; it raises `_Unfit`."""
+    """Return the function from a user's value to the storage value; it raises `UnfitError`."""
     if pa.types.is_integer(kind):
         return _integer(kind)
     if pa.types.is_floating(kind):
@@ -212,6 +212,22 @@ def to_user(value: object, kind: pa.DataType) -> object:
     return from_storage_values([value], kind)[0].as_py()
 
 
+def value_getter(column: pa.Array) -> Callable[[int], object]:
+    """Return the fastest way from an offset to the Python value: numpy's, where that is exact.
+
+    `column[i].as_py()` costs 0.6 us for a number and 2.5 us for a timestamp, `ndarray.item` 0.06.
+    """
+    kind = column.type
+    if column.null_count or not len(column):
+        return lambda offset: column[offset].as_py()
+    if pa.types.is_integer(kind) or pa.types.is_float64(kind):
+        return column.to_numpy().item
+    if pa.types.is_timestamp(kind) and kind.tz is None and kind.unit == "us":
+        micros = column.view(pa.int64()).to_numpy().item
+        return lambda offset: _EPOCH + dt.timedelta(microseconds=micros(offset))
+    return lambda offset: column[offset].as_py()
+
+
 def key_from_user(value: object, names: Sequence[str], types: Sequence[pa.DataType]) -> object:
     """Return the key that a user means: a value, a tuple or list, or a dict by column name."""
     if isinstance(value, Mapping):
@@ -228,9 +244,9 @@ def key_from_user(value: object, names: Sequence[str], types: Sequence[pa.DataTy
     for part, name, kind in zip(parts, names, types, strict=True):
         try:
             if part is None:
-                raise _Unfit
+                raise UnfitError
             converted.append(converter(kind)(part))
-        except _Unfit:
+        except UnfitError:
             raise SchemaMismatchError(f"key column {name!r} is {kind}, not {part!r}") from None
     return converted[0] if len(converted) == 1 else tuple(converted)
 
@@ -272,7 +288,7 @@ class RowCodec:
             found += 1
             try:
                 values.append(convert(value))
-            except _Unfit:
+            except UnfitError:
                 raise SchemaMismatchError(
                     f"column {name!r} is {self.arrow.field(name).type}, not {_short(value)}"
                 ) from None
