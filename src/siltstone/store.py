@@ -22,7 +22,7 @@ from siltstone.engine.commit import Committer
 from siltstone.engine.core import Core, Ids
 from siltstone.engine.definitions import check_app
 from siltstone.engine.following import Follower
-from siltstone.engine.past import CommitHistory, PastRecords, time_us_of
+from siltstone.engine.past import CommitHistory, LogEntry, PastRecords, log_entry, time_us_of
 from siltstone.engine.reader import Readers
 from siltstone.engine.recent_writes import OpenTransactions, RecentWrites
 from siltstone.engine.replay import Replayer, view_of
@@ -88,6 +88,29 @@ def connect(path: str | os.PathLike[str], *, read_only: bool = False, **options:
     root = _root_of(path)
     found = resolve(root, options)
     return Store.open(root, found, read_only=read_only)
+
+
+def merge_beside(
+    path: str | os.PathLike[str], table: str | None = None, **options: object
+) -> Merged | Deferred:
+    """Merge what is flushed from any process, beside a live owner or without one; owns nothing.
+
+    Raises:
+        RequestError, TableNotFoundError: No store, or no such table in its newest record.
+        UnavailableError, CorruptionError: Nothing was changed.
+    """
+    root, env = _root_of(path), Env()
+    _require_store(root, env)
+    found = resolve(root, options)
+    manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
+    tables = env.tables(root, env.files, found.verify)
+    readers = Readers(tables, PastRecords(manifests), index_bytes_max=found.memory_bytes_max // 4)
+    return Merger(manifests, tables, readers).merge(table)
+
+
+def _require_store(root: Path, env: Env) -> None:
+    if not env.files.is_dir(root):
+        raise RequestError(f"{root} is not a store: there is no such directory")
 
 
 def _root_of(path: str | os.PathLike[str]) -> Path:
@@ -285,6 +308,14 @@ class Store:
         if since > durable:
             raise SnapshotExpiredError(f"changes since seq {since}", 0, durable)
         return changes(self._core, state, since, durable if until is None else until, tables)
+
+    def log(self, limit: int = 20) -> list[LogEntry]:
+        """Return the newest commits, newest first, at most `limit`."""
+        self._core.check()
+        if limit < 0:
+            raise RequestError(f"limit is at least 0, not {limit}")
+        state = self._core.state()
+        return [log_entry(state, commit) for commit in self._parts.commits.newest(state, limit)]
 
     def tag(self, name: str, seq: int | None = None) -> Receipt:
         """Name a seq (default: the newest durable one); its past is kept until `untag`."""
@@ -497,8 +528,7 @@ def _climb(committer: Committer) -> bool:
 
 
 def _follow(root: Path, options: Options, env: Env) -> _Parts:
-    if not env.files.is_dir(root):
-        raise RequestError(f"{root} is not a store: there is no such directory")
+    _require_store(root, env)
     manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
     tables = env.tables(root, env.files, options.verify)
     commits = CommitHistory(tables)
