@@ -74,6 +74,8 @@ def admit(write_set: WriteSet, seq: int, catalog: Catalog, recent: RecentWrites)
         _check_rows(write_set, write_set.read_seq, recent, catalog)
     if write_set.reads is not None:
         _check_reads(write_set, write_set.reads, recent, catalog)
+    if write_set.token is not None:  # a later member of the group may carry the same
+        catalog = catalogs.apply_token(catalog, write_set.token, seq, write_set.rows)
     return catalog
 
 

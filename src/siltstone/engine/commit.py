@@ -29,12 +29,14 @@ from siltstone.engine.view import (
     State,
     View,
     is_virgin,
+    with_attached,
     with_entry,
     with_load,
     with_token,
 )
-from siltstone.engine.write_set import AdvancePart, BatchPart, Receipt, RowPart, WriteSet
+from siltstone.engine.write_set import AdvancePart, AttachPart, BatchPart, Receipt, RowPart, WriteSet
 from siltstone.errors import (
+    ClosedError,
     ConflictError,
     InDoubtError,
     PoisonedError,
@@ -243,12 +245,13 @@ class Committer:
         is_sync = any(w.write_set.is_sync for w in admitted if w.write_set is not None)
         try:
             self._log.append(first_seq=first, last_seq=last, payload=payload, sync=is_sync)
-        except UnavailableError as error:
-            for waiter in admitted:
+        except (UnavailableError, ClosedError) as error:
+            self._recent.take_back(first)
+            for waiter in _hanging_on(taken, admitted):
                 waiter.error = error
             return
         except (OSError, PoisonedError) as error:
-            self._poison(admitted, error)
+            self._poison(_hanging_on(taken, admitted), error)
             return
         self._apply(admitted, first, time_us)
         self._last_seq, self._last_time = last, time_us + len(admitted) - 1
@@ -263,11 +266,12 @@ class Committer:
             assert write_set is not None
             seq = self._last_seq + 1 + len(admitted)
             try:
-                catalog = admission.admit(write_set, seq, catalog, self._recent)
+                after = admission.admit(write_set, seq, catalog, self._recent)
                 self._refuse_late_load(write_set)
             except Exception as error:  # noqa: BLE001 - refused: it is raised in its own thread
                 waiter.error = error
                 continue
+            catalog = after
             for part in write_set.parts:
                 self._recent.remember(part.incarnation, seq, part.keys())
             admitted.append(waiter)
@@ -369,7 +373,7 @@ class Committer:
             segment_end=segment,
             catalog=view.catalog,
             log=view.log,
-            memtables={n: lv.active for n, lv in view.levels.items() if lv.active.rows},
+            sources={n: lv.unsealed for n, lv in view.levels.items() if lv.unsealed},
         )
         self.swap_view(lambda now: _sealed(now, generation))
         self.active_bytes = 0
@@ -391,9 +395,21 @@ def _wait(wake: LockType) -> BaseException | None:
             return interrupt
 
 
+def _hanging_on(taken: Sequence[_Waiter], admitted: Sequence[_Waiter]) -> list[_Waiter]:
+    """Return who fails with the admitted: also who was sent back because of their tokens.
+
+    Such a one would take the token for applied, and its caller would get a receipt for nothing.
+    """
+    sent_back = (admission.AlreadyAppliedError, admission.OlderBatchError)
+    hanging = [waiter for waiter in taken if isinstance(waiter.error, sent_back)]
+    for waiter in hanging:
+        waiter.error = None
+    return [*admitted, *hanging]
+
+
 def _sealed(view: View, generation: Generation) -> View:
     levels = {
-        number: _seal_levels(old) if number in generation.memtables else old
+        number: _seal_levels(old) if number in generation.sources else old
         for number, old in view.levels.items()
     }
     return view.changed(
@@ -406,11 +422,12 @@ def _sealed(view: View, generation: Generation) -> View:
 
 def _seal_levels(old: Levels) -> Levels:
     fresh = Memtable(old.active.contents.tail.shape)
-    return Levels(old.storage, old.flushed, (*old.sealed, old.active), fresh, old.base)
+    sealed = (*old.sealed, old.active) if old.active.rows else old.sealed
+    return Levels(old.storage, old.flushed, sealed, fresh, old.base)
 
 
 def _has_advance(write_set: WriteSet) -> bool:
-    return any(isinstance(part, AdvancePart) for part in write_set.parts)
+    return any(isinstance(part, AdvancePart | AttachPart) for part in write_set.parts)
 
 
 def _changed(view: View, write_set: WriteSet, seq: int, time_us: int) -> View:
@@ -421,6 +438,8 @@ def _changed(view: View, write_set: WriteSet, seq: int, time_us: int) -> View:
             view = with_entry(view, part.entry, seq, time_us)
             if part.base is not None:
                 view = with_load(view, part.entry, seq, part.base)
+        elif isinstance(part, AttachPart):
+            view = with_attached(view, part.entry, seq, part.opened, part.shape)
     if write_set.token is not None:
         view = with_token(view, write_set.token, seq, write_set.rows)
     return view

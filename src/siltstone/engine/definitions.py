@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -31,7 +31,10 @@ def create(
 ) -> group.Create:
     """Return the entry that creates a table."""
     _free(catalog, name)
-    key = [primary_key] if isinstance(primary_key, str) else list(primary_key or ())
+    key = [primary_key] if isinstance(primary_key, str) else primary_key or ()
+    if not isinstance(key, Iterable):
+        raise RequestError(f"a primary key is a column's name or a list of them, not {key!r}")
+    key = list(key)
     return group.Create(table_id, name, new_schema(arrow_schema_of(schema), key, schema_id=1))
 
 

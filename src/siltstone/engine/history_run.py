@@ -59,6 +59,16 @@ class HistoryRun:
         arrays = (chunk.codes, chunk.seqs, chunk.ops, run.codes, run.ordinals, positions)
         return sum(array.nbytes for array in arrays) + chunk.batch.nbytes
 
+    @property
+    def first_seq(self) -> int:
+        """The lowest seq that a row may have."""
+        return self.low + 1
+
+    @property
+    def last_seq(self) -> int:
+        """The highest seq that a row may have."""
+        return self.high
+
     def _loaded(self) -> tuple[Chunk, Run, np.ndarray]:
         with self._lock:
             if self._index is None:
@@ -180,11 +190,10 @@ class HistoryRun:
         has = set(self._table.schema.names)
         return [c for c in shape.schema.columns if history_name(c.id) in has]
 
-    def chunks_upto(self, seq: int) -> tuple[Chunk, ...]:
-        """Return every row version as chunks in seq order; the caller masks by `seqs`."""
+    def chunks_upto(self, seq: int) -> Iterator[Chunk]:
+        """Yield every row version as chunks in seq order; the caller masks by `seqs`."""
         shape = self._shape
         codec = shape.codec
-        chunks: list[Chunk] = []
         columns = self._columns(shape)
         start = 0
         for batch in self._scan([*(history_name(c.id) for c in columns), OP_COLUMN]):
@@ -196,6 +205,5 @@ class HistoryRun:
                 names=[c.name for c in columns],
             )
             ops = batch.column(OP_COLUMN).to_numpy()
-            chunks.append(Chunk(start, rows, shape, codec.codes(rows), seqs, ops))
+            yield Chunk(start, rows, shape, codec.codes(rows), seqs, ops)
             start += batch.num_rows
-        return tuple(chunks)

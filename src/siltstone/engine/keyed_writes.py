@@ -18,7 +18,7 @@ from siltstone.engine.shape import Shape
 from siltstone.engine.write_set import BatchPart, Part, RowPart
 from siltstone.errors import ConflictError
 from siltstone.formats.group import DELETE, UPSERT
-from siltstone.formats.keys import Key
+from siltstone.formats.keys import Codes, Key
 
 _PRIVATE_SEQ = 1
 _ROWS_AS_TUPLES_MAX = 4096
@@ -128,6 +128,11 @@ def widened(part: Part, newest: Shape) -> Part:
 def chunk_of(given: Given, shape: Shape) -> Chunk:
     """Return given rows as a chunk, to ask which of their keys live."""
     batch = shape.rows.to_batch(given.rows) if given.batch is None else given.batch
-    codes = shape.codec.codes(batch) if given.codes is None else given.codes
+    return chunk_of_batch(batch, shape, given.codes)
+
+
+def chunk_of_batch(batch: pa.RecordBatch, shape: Shape, codes: Codes | None = None) -> Chunk:
+    """Return a conformed batch as a chunk."""
     ones = np.full(batch.num_rows, _PRIVATE_SEQ, np.int64)
-    return Chunk(0, batch, shape, codes, ones, np.zeros(batch.num_rows, np.int8))
+    known = shape.codec.codes(batch) if codes is None else codes
+    return Chunk(0, batch, shape, known, ones, np.zeros(batch.num_rows, np.int8))

@@ -208,6 +208,14 @@ class Memtable:
         return tail.start + len(tail.rows)
 
     @property
+    def first_seq(self) -> int:
+        """The seq of the first row; 0 without rows."""
+        contents = self.contents
+        if contents.chunks:
+            return int(contents.chunks[0].seqs[0])
+        return contents.tail.seqs[0] if contents.tail.seqs else 0
+
+    @property
     def last_seq(self) -> int:
         """The seq of the last row; 0 without rows."""
         contents = self.contents

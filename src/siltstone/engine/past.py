@@ -26,6 +26,7 @@ from siltstone.storage.tables import Tables
 COMMITS_FOLDER = "commits"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
+_TRIMMED = 1 << 62
 
 
 class PastRecords:
@@ -59,7 +60,8 @@ class PastRecords:
         for storage in record.keyed:
             if storage.incarnation == incarnation:
                 return storage.merged_seq
-        return 0
+        # Its id was given before and it is gone: vacuum trimmed it, after all that it was merged to.
+        return 0 if incarnation >= record.catalog.next_id else _TRIMMED
 
 
 def time_us_of(moment: object) -> int:

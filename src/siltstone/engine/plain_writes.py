@@ -57,9 +57,11 @@ class PlainWrites:
 
     def append(self, batches: Iterable[pa.RecordBatch]) -> int:
         """Add rows; return how many."""
+        before = self.pin
         start = self._existing()
         staged = self._tables.stage(self._folder, start, batches)
         if not staged.rows:
+            self.pin = before
             return 0
         self.pin = self._tables.commit(self._folder, start, staged)
         if self._appends is not None:

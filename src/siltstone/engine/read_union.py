@@ -10,7 +10,7 @@ columns reach Lance, but Arrow decides: every row is filtered again, in every le
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,6 +31,12 @@ Row = dict[str, object]
 class Source(Protocol):
     """A level above base: row versions of one table over some seqs."""
 
+    @property
+    def first_seq(self) -> int: ...
+
+    @property
+    def last_seq(self) -> int: ...
+
     def find(self, key: Key, seq: int) -> Found | None: ...
 
     def newest(self, seq: int) -> Newest: ...
@@ -39,7 +45,7 @@ class Source(Protocol):
         self, newest: Newest, ordinals: np.ndarray, shape: Shape, columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]: ...
 
-    def chunks_upto(self, seq: int) -> tuple[Chunk, ...]: ...
+    def chunks_upto(self, seq: int) -> Iterable[Chunk]: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

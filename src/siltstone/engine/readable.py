@@ -6,7 +6,7 @@ them says how `_reader` is found, and a transaction notes there what was read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -98,8 +98,8 @@ class Readable:
         """
         arrow = self._peek().shape.arrow
         shown = _known(arrow, columns)
-        if limit is not None and limit < 0:
-            raise RequestError(f"limit is at least 0, not {limit}")
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise RequestError(f"limit is an integer from 0, not {limit!r}")
         wanted = filter_of(filter, arrow)
         reader = self._reader((), wanted)
         fields = reader.shape.fields(shown)
@@ -155,14 +155,15 @@ def _keyed(reader: Reader) -> KeyedReader:
 def _known(arrow: pa.Schema, columns: Sequence[str] | None) -> list[str] | None:
     if columns is None:
         return None
-    if isinstance(columns, str):
-        raise RequestError(f"columns is a list of names, not the string {columns!r}")
+    if isinstance(columns, str) or not isinstance(columns, Iterable):
+        raise RequestError(f"columns is a list of names, not {columns!r}")
+    columns = list(columns)
     unknown = [name for name in columns if name not in arrow.names]
     if unknown:
         raise SchemaMismatchError(f"no columns {unknown}; the columns are {arrow.names}")
     if len(set(columns)) != len(columns):
-        raise RequestError(f"columns appear twice in {list(columns)}")
-    return list(columns)
+        raise RequestError(f"columns appear twice in {columns}")
+    return columns
 
 
 def _limited(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:

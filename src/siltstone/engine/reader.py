@@ -133,6 +133,10 @@ class Readers:
             return PlainReader(shape, None, 0)
         return PlainReader(shape, self._tables.open(plain_folder(pin), pin), pin.version)
 
+    def pinned(self, pin: Pin) -> PinnedTable:
+        """Return the dataset version of a pin that a frame names."""
+        return self._tables.open(plain_folder(pin), pin)
+
     def base(self, table: Table, storage: KeyedStorage) -> Base | None:
         """Return the base of an incarnation as a record names it."""
         pin = storage.base

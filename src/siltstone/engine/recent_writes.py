@@ -71,6 +71,22 @@ class RecentWrites:
             self._order.append((seq, incarnation, size))
             self.nbytes += size
 
+    def take_back(self, first: int) -> None:
+        """Forget the commits from seq `first` on: nothing of them was written."""
+        with self._lock:
+            taken: set[int] = set()
+            while self._order and self._order[-1][0] >= first:
+                _, incarnation, size = self._order.pop()
+                self.nbytes -= size
+                taken.add(incarnation)
+            for incarnation in taken:
+                left = (seq for seq, other, _ in self._order if other == incarnation)
+                last = max(left, default=0)
+                if last:
+                    _take_back(self._writes[incarnation], first, last)
+                else:
+                    self._writes.pop(incarnation, None)
+
     def forget(self, oldest: int) -> None:
         """Forget what no open transaction needs: none reads below `oldest`."""
         with self._lock:
@@ -127,6 +143,16 @@ class RecentWrites:
                 return [], False
             keys = {key for seq, key in writes.log if seq > read_seq}
             return list(keys)[:limit], len(keys) <= limit
+
+
+def _take_back(writes: _Writes, first: int, last: int) -> None:
+    """Take away what was written from seq `first` on; `last` is the last seq that stays."""
+    while writes.log and writes.log[-1][0] >= first:
+        writes.log.pop()
+    while writes.batches and writes.batches[-1][0] >= first:
+        writes.batches.pop()
+    writes.newest = {key: seq for seq, key in writes.log}
+    writes.last = last
 
 
 def _conflict(

@@ -20,6 +20,7 @@ from siltstone.engine.view import (
     Levels,
     View,
     new_levels,
+    with_attached,
     with_entry,
     with_load,
     with_token,
@@ -95,6 +96,9 @@ class Replayer:
             elif isinstance(entry, group.Batch):
                 self._apply_batch(entry, blobs[entry.blob], seq)
                 incarnations.append(entry.incarnation)
+            elif isinstance(entry, group.Attach):
+                self._apply_attach(entry, seq)
+                incarnations.append(entry.incarnation)
             else:
                 self._apply_change(entry, seq, time_us)
                 if isinstance(entry, group.Advance):
@@ -115,6 +119,12 @@ class Replayer:
                 shape = shape_of(catalogs.schema_of(table, seq))
                 base = self._readers.base_of(f"{levels.storage.folder}/base", entry.pin, shape)
                 self.view = with_load(self.view, entry, seq, base)
+
+    def _apply_attach(self, entry: group.Attach, seq: int) -> None:
+        self._flush_one(entry.incarnation)
+        shape = self._shape(entry.incarnation, entry.schema)
+        opened = self._readers.pinned(entry.pin)
+        self.view = with_attached(self.view, entry, seq, opened, shape)
 
     def _shape(self, incarnation: int, schema_id: int) -> Shape:
         table = catalogs.owner_of(self.view.catalog, incarnation)

@@ -25,7 +25,15 @@ from siltstone.engine.predicate import Predicate
 from siltstone.engine.read_union import KeyedReader
 from siltstone.engine.shape import shape_of
 from siltstone.engine.view import View
-from siltstone.engine.write_set import AdvancePart, Receipt, WriteSet
+from siltstone.engine.write_set import (
+    BLIND,
+    AdvancePart,
+    BatchPart,
+    Part,
+    Receipt,
+    RowPart,
+    WriteSet,
+)
 from siltstone.errors import ConflictError
 from siltstone.formats.manifest import Table
 
@@ -46,10 +54,8 @@ def submit(
     for _ in range(ROUNDS_MAX):
         try:
             return core.submit(made)
-        except AlreadyAppliedError as found:
-            return Receipt(found.seq, found.rows)
-        except OlderBatchError:
-            return _older(core, made)
+        except (AlreadyAppliedError, OlderBatchError) as found:
+            return _applied(core, made, found)
         except SchemaMovedError as moved:
             made = _widen(core, made, moved)
         except MovedError as moved:
@@ -59,7 +65,18 @@ def submit(
             made = replace(again, number=made.number)
         except RecheckError as recheck:
             _recheck(core, made, recheck, view)
+        except ConflictError as lost:
+            made = _renewed(core, made, lost)
     raise ConflictError("*", "*", made.read_seq or 0, core.state().visible)
+
+
+def _applied(core: Core, made: WriteSet, found: AlreadyAppliedError | OlderBatchError) -> Receipt:
+    """Return the old receipt of a token; what an async commit applied is synced for a sync one."""
+    is_last = isinstance(found, AlreadyAppliedError)
+    receipt = Receipt(found.seq, found.rows) if is_last else _older(core, made)
+    if made.is_sync:
+        core.writer().sync()
+    return receipt
 
 
 def _older(core: Core, made: WriteSet) -> Receipt:
@@ -89,6 +106,25 @@ def _widen(core: Core, made: WriteSet, moved: SchemaMovedError) -> WriteSet:
     except ConflictError:
         raise ConflictError(name, "*", read_seq, moved.seq) from None
     return replace(made, parts=parts)
+
+
+def _renewed(core: Core, made: WriteSet, lost: ConflictError) -> WriteSet:
+    """Send a blind write whose table was truncated meanwhile to the new incarnation.
+
+    It read nothing, so it is as if it had come behind the truncate; anything else stays a conflict.
+    """
+    parts = [_in_newest_incarnation(core, part) for part in made.parts]
+    if made.read_seq is not BLIND or all(a is b for a, b in zip(parts, made.parts, strict=True)):
+        raise lost
+    return replace(made, parts=parts)
+
+
+def _in_newest_incarnation(core: Core, part: Part) -> Part:
+    table = catalogs.by_id(core.state().view.catalog, part.table)
+    newest = part.incarnation if table is None else catalogs.incarnation_of(table).id
+    if newest == part.incarnation or not isinstance(part, RowPart | BatchPart):
+        return part
+    return replace(part, incarnation=newest)
 
 
 def _rebase(core: Core, made: WriteSet, moved: MovedError, plain: Sequence[PlainWrites]) -> None:

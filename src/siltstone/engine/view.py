@@ -16,24 +16,37 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from siltstone.engine import catalog as catalogs
+from siltstone.engine.attached import Attached
 from siltstone.engine.base import Base
 from siltstone.engine.commit_log import CommitLog
+from siltstone.engine.history_run import HistoryRun
 from siltstone.engine.memtable import Memtable
 from siltstone.engine.read_union import Source
-from siltstone.engine.shape import shape_of
+from siltstone.engine.shape import Shape, shape_of
 from siltstone.formats import group
 from siltstone.formats.manifest import Catalog, KeyedStorage, Record
+from siltstone.storage.tables import PinnedTable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Levels:
-    """One incarnation of a keyed table: each row version is in exactly one level."""
+    """One incarnation of a keyed table: each row version is in exactly one level.
+
+    The last `pending` of `sealed` belong to the active generation: what an attach pushed there.
+    """
 
     storage: KeyedStorage
     flushed: tuple[Source, ...]
-    sealed: tuple[Memtable, ...]
+    sealed: tuple[Source, ...]
     active: Memtable
     base: Base | None
+    pending: int = 0
+
+    @property
+    def unsealed(self) -> tuple[Source, ...]:
+        """What the active generation holds of it, oldest first."""
+        own = self.sealed[len(self.sealed) - self.pending :]
+        return (*own, self.active) if self.active.rows else own
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -51,7 +64,7 @@ class Generation:
     segment_end: int
     catalog: Catalog
     log: CommitLog
-    memtables: Mapping[int, Memtable]
+    sources: Mapping[int, tuple[Source, ...]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,6 +107,22 @@ def new_levels(catalog: Catalog, incarnation: int, seq: int) -> Levels | None:
     folder = storage_folder(catalogs.name_of(table, seq), incarnation)
     storage = KeyedStorage(incarnation=incarnation, folder=folder, history_from=0)
     return Levels(storage, (), (), Memtable(shape_of(schema)), None)
+
+
+def with_attached(
+    view: View, entry: group.Attach, seq: int, opened: PinnedTable, shape: Shape
+) -> View:
+    """Return the view after a bulk commit: its run lies between two active memtables."""
+    old = view.levels[entry.incarnation]
+    run = HistoryRun(Attached(opened, seq, entry.op), shape.schema, seq - 1, seq)
+    added: tuple[Source, ...] = (old.active, run) if old.active.rows else (run,)
+    changed = replace(
+        old,
+        sealed=(*old.sealed, *added),
+        pending=old.pending + len(added),
+        active=Memtable(old.active.contents.tail.shape),
+    )
+    return view.changed(levels={**view.levels, entry.incarnation: changed})
 
 
 def is_virgin(levels: Levels) -> bool:

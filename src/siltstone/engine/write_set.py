@@ -19,6 +19,7 @@ from siltstone.engine.shape import Shape
 from siltstone.formats import group
 from siltstone.formats.keys import Codes, Key
 from siltstone.formats.rows import Row
+from siltstone.storage.tables import PinnedTable
 
 BLIND = None
 _ROW_BYTES = 130
@@ -91,7 +92,25 @@ class AdvancePart:
         return Keys(codes=self.codes)
 
 
-Part = RowPart | BatchPart | AdvancePart
+@dataclass(frozen=True, slots=True, eq=False)
+class AttachPart:
+    """Staged rows of one table that become a run at the commit's seq; `opened` is their dataset."""
+
+    table: int
+    incarnation: int
+    shape: Shape
+    entry: group.Attach
+    rows: int
+    codes: Codes
+    opened: PinnedTable
+    nbytes: int = 0
+
+    def keys(self) -> Keys:
+        """Return the keys written, as sorted codes."""
+        return Keys(codes=self.codes)
+
+
+Part = RowPart | BatchPart | AdvancePart | AttachPart
 
 
 @dataclass(slots=True)

@@ -33,11 +33,11 @@ def adopt(
     levels: dict[int, Levels] = {}
     for number, old in view.levels.items():
         storage = stored.get(number)
-        moved = tuple(g.memtables[number] for g in flushed if number in g.memtables)
+        moved = tuple(s for g in flushed for s in g.sources.get(number, ()))
         if storage is None or (storage == old.storage and not moved):
             levels[number] = old
         else:
-            levels[number] = _levels(view, old, storage, moved, readers)
+            levels[number] = _levels(view, old, storage, moved, readers, record, lease)
     levels = _spilled(view, levels, record, lease, readers, resident_bytes_max)
     sealed = tuple(g for g in view.sealed if id(g) not in done)
     return view.changed(record=record, lease=lease, levels=levels, sealed=sealed)
@@ -47,8 +47,10 @@ def _levels(
     view: View,
     old: Levels,
     storage: KeyedStorage,
-    moved: Sequence[Memtable],
+    moved: Sequence[Source],
     readers: Readers,
+    record: Record,
+    lease: object,
 ) -> Levels:
     if storage.merged_seq < old.storage.merged_seq:  # our bulk load is not in the record yet
         storage = replace_base(storage, old.storage)
@@ -56,9 +58,14 @@ def _levels(
     if storage.base != old.storage.base:
         table = catalogs.owner_of(view.catalog, storage.incarnation)
         base = readers.base(table, storage)
-    kept = [s for s in (*old.flushed, *moved) if last_seq(s) > storage.merged_seq]
-    rest = tuple(memtable for memtable in old.sealed if all(memtable is not m for m in moved))
-    return Levels(storage, tuple(kept), rest, old.active, base)
+    kept = tuple(s for s in (*old.flushed, *moved) if s.last_seq > storage.merged_seq)
+    if any(isinstance(source, HistoryRun) for source in moved):
+        # Attached rows: their own files are named by nobody once they are in history.
+        table = catalogs.owner_of(view.catalog, storage.incarnation)
+        run = readers.history(table, storage, storage.merged_seq, record.flushed_seq, lease)
+        kept = () if run is None else (run,)
+    rest = tuple(source for source in old.sealed if all(source is not m for m in moved))
+    return Levels(storage, kept, rest, old.active, base, old.pending)
 
 
 def replace_base(storage: KeyedStorage, ours: KeyedStorage) -> KeyedStorage:
@@ -73,14 +80,6 @@ def replace_base(storage: KeyedStorage, ours: KeyedStorage) -> KeyedStorage:
         storage.history_columns,
         storage.history_from,
     )
-
-
-def last_seq(source: Source) -> int:
-    """Return the last seq in a flushed source."""
-    if isinstance(source, HistoryRun):
-        return source.high
-    assert isinstance(source, Memtable)
-    return source.last_seq
 
 
 def _spilled(

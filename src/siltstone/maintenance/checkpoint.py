@@ -26,7 +26,7 @@ from siltstone.engine import catalog as catalogs
 from siltstone.engine.commit import Committer
 from siltstone.engine.commit_log import COMMITS_SCHEMA
 from siltstone.engine.memtable import Memtable
-from siltstone.engine.read_union import EVERYTHING
+from siltstone.engine.read_union import EVERYTHING, Source
 from siltstone.engine.reader import Readers
 from siltstone.engine.shape import Shape, shape_of
 from siltstone.engine.view import Generation, View, new_levels
@@ -118,13 +118,13 @@ class Checkpointer:
     # flush
 
     def _flush(self, sealed: Sequence[Generation]) -> Iterator[_Flushed | None]:
-        numbers = sorted({number for generation in sealed for number in generation.memtables})
+        numbers = sorted({number for generation in sealed for number in generation.sources})
         for number in numbers:
-            memtables = [g.memtables[number] for g in sealed if number in g.memtables]
-            yield self._flush_table(sealed[-1].catalog, number, memtables)
+            sources = [s for g in sealed for s in g.sources.get(number, ())]
+            yield self._flush_table(sealed[-1].catalog, number, sources)
 
     def _flush_table(
-        self, catalog: Catalog, incarnation: int, memtables: Sequence[Memtable]
+        self, catalog: Catalog, incarnation: int, sources: Sequence[Source]
     ) -> _Flushed | None:
         table = catalogs.owner_of(catalog, incarnation)
         shape = shape_of(catalogs.schema_of(table))
@@ -135,11 +135,11 @@ class Checkpointer:
             pin = self._tables.create(folder, history_schema(shape.schema))
         else:
             pin = self._widened(folder, pin, storage, shape)
-        for memtable in memtables:
-            memtable.freeze()  # sealed: nobody appends any more
-        chunks = [chunk for memtable in memtables for chunk in memtable.chunks_upto(EVERYTHING)]
-        seqs = (int(chunks[0].seqs[0]), int(chunks[-1].seqs[-1]))
-        staged = self._tables.stage(folder, pin, _history_batches(memtables, shape), seqs=seqs)
+        for source in sources:
+            if isinstance(source, Memtable):
+                source.freeze()  # sealed: nobody appends any more
+        seqs = (sources[0].first_seq, sources[-1].last_seq)
+        staged = self._tables.stage(folder, pin, _history_batches(sources, shape), seqs=seqs)
         return _Flushed(incarnation, folder, shape, pin, staged)
 
     def _widened(self, folder: str, pin: Pin, storage: KeyedStorage, shape: Shape) -> Pin:
@@ -254,10 +254,10 @@ def _stored(
     return tuple(stored.values())
 
 
-def _history_batches(memtables: Sequence[Memtable], shape: Shape) -> Iterator[pa.RecordBatch]:
+def _history_batches(sources: Sequence[Source], shape: Shape) -> Iterator[pa.RecordBatch]:
     names = [history_name(column.id) for column in shape.schema.columns]
-    for memtable in memtables:
-        for chunk in memtable.chunks_upto(EVERYTHING):
+    for source in sources:
+        for chunk in source.chunks_upto(EVERYTHING):
             arrays = shape.align(chunk.batch, chunk.shape, shape.arrow.names)
             batch = pa.RecordBatch.from_arrays(
                 [*arrays, pa.array(chunk.seqs), pa.array(chunk.ops)],

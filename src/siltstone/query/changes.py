@@ -37,7 +37,7 @@ def changes(
     """
     if not 0 <= since <= until:
         raise RequestError(f"changes from seq {since} to {until}: 0 <= since <= until is needed")
-    names = tables
+    names = [tables] if isinstance(tables, str) else tables
     if names is None:
         every = [t for t in state.view.catalog.tables if catalogs.is_alive(t, until)]
         names = [catalogs.name_of(t, until) for t in every if catalogs.schema_of(t, until).key]

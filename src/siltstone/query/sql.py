@@ -155,6 +155,8 @@ def run(
         import duckdb  # noqa: PLC0415 (optional, and half a second)
     except ImportError as error:
         raise UnavailableError("sql() needs DuckDB: pip install 'siltstone[sql]'") from error
+    if not isinstance(sql, str):
+        raise RequestError(f"a statement is a string, not {sql!r}")
     if len(sql) > TEXT_BYTES_MAX:
         raise RequestError(f"the statement is longer than {TEXT_BYTES_MAX} characters")
     watched: list[_Watched] = []
