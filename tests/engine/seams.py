@@ -1,0 +1,134 @@
+"""Seams: a store whose log can be held up, and whose tables do something else first."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from siltstone.options import Options
+from siltstone.storage.fake_lance import FakeLance
+from siltstone.storage.files import File, RealFiles
+from siltstone.storage.tables import Tables
+from siltstone.store import Env, Store
+
+WAIT_S = 30
+
+
+class GatedFiles:
+    """Real files. While `hold` is on, a sync of a log segment waits at the gate."""
+
+    def __init__(self) -> None:
+        self._real = RealFiles()
+        self._open = threading.Event()
+        self._open.set()
+        self.arrived = threading.Semaphore(0)
+        self.failure: OSError | None = None
+        self.no_space = False
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._real, name)
+
+    def hold(self) -> None:
+        self._open.clear()
+
+    def release(self) -> None:
+        self._open.set()
+
+    def wait(self) -> None:
+        """Wait until somebody stands at the gate."""
+        assert self.arrived.acquire(timeout=WAIT_S), "nobody came to the gate"
+
+    def pass_gate(self) -> None:
+        failure = self.failure  # who stands at the gate already is not meant
+        if not self._open.is_set():
+            self.arrived.release()
+            assert self._open.wait(WAIT_S), "nobody opened the gate"
+        if failure is not None:
+            raise failure
+
+    def open(
+        self, path: Path, *, create: bool = False, new: bool = False, write: bool = True
+    ) -> File:
+        file = self._real.open(path, create=create, new=new, write=write)
+        return _GatedFile(file, self) if path.suffix == ".wal" and write else file
+
+    def preallocate(self, path: Path, size: int) -> None:
+        if self.no_space:
+            raise OSError(28, "No space left on device", str(path))
+        self._real.preallocate(path, size)
+
+
+class _GatedFile:
+    def __init__(self, file: File, gate: GatedFiles) -> None:
+        self._file, self._gate = file, gate
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
+
+    def sync(self) -> None:
+        self._gate.pass_gate()
+        self._file.sync()
+
+
+class HookedTables:
+    """Tables that call `hooks[name]` before the method `name` does its work."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self.hooks: dict[str, Callable[..., object]] = {}
+
+    def __getattr__(self, name: str) -> object:
+        method = getattr(self._tables, name)
+
+        def call(*args: object, **options: object) -> object:
+            hook = self.hooks.get(name)
+            if hook is not None:
+                hook(*args)
+            return method(*args, **options)
+
+        return call
+
+
+def fake_env(files: object | None = None, hooked: list[HookedTables] | None = None) -> Env:
+    """Return an environment with fake tables; `hooked` gets the tables of each open."""
+
+    def tables(root: Path, opened: object, verify: str) -> HookedTables:
+        made = HookedTables(FakeLance(root, opened))
+        if hooked is not None:
+            hooked.append(made)
+        return made
+
+    return Env(files=files or RealFiles(), tables=tables, warm_up=lambda: None)
+
+
+def open_store(root: Path, env: Env, **options: object) -> Store:
+    """Open with small segments and without a background, unless `options` say otherwise."""
+    merged = {"segment_bytes": 65_536, "background": False, **options}
+    return Store.open(root, Options(**merged), env=env)
+
+
+class Threads:
+    """Threads whose first error is raised at `join`; a thread that hangs is an error."""
+
+    def __init__(self) -> None:
+        self._threads: list[threading.Thread] = []
+        self.errors: list[BaseException] = []
+
+    def start(self, work: Callable[..., object], *args: object) -> None:
+        def guarded() -> None:
+            try:
+                work(*args)
+            except BaseException as error:  # noqa: BLE001 - raised again at join
+                self.errors.append(error)
+
+        thread = threading.Thread(target=guarded, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join(WAIT_S)
+            assert not thread.is_alive(), "a thread hangs"
+        if self.errors:
+            raise self.errors[0]
