@@ -1,0 +1,67 @@
+"""App: the commands in one tree, and the one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from siltstone.cli import demo as demos
+from siltstone.cli import maintain, queries, rows, tables, tags
+from siltstone.cli.exits import Exit, code_of
+from siltstone.errors import SiltstoneError
+
+# rich formats help nicely and takes 0.1 s to import: --help goes without it.
+app = typer.Typer(
+    name="siltstone",
+    help="A transactional, multi-table store over open Lance tables.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (
+    demos.demo,
+    tables.init,
+    tables.info,
+    tables.tables,
+    tables.schema,
+    tables.create,
+    rows.upsert,
+    rows.insert,
+    rows.get,
+    rows.scan,
+    queries.query,
+    queries.changes,
+    queries.log,
+    maintain.checkpoint,
+    maintain.merge,
+    maintain.vacuum,
+    maintain.verify,
+    maintain.status,
+):
+    app.command()(command)
+app.add_typer(tags.app, name="tag")
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit code, and say on stderr why it is not 0."""
+    try:
+        app(arguments if arguments is None else list(arguments))
+    except SystemExit as end:
+        return _code(end)
+    except SiltstoneError as error:
+        print(f"siltstone: {error}", file=sys.stderr)
+        return code_of(error)
+    except BrokenPipeError:  # `siltstone scan t | head`: the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.DONE
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    return Exit.DONE
+
+
+def _code(end: SystemExit) -> int:
+    return end.code if isinstance(end.code, int) else Exit.DONE if end.code is None else Exit.FAILED

@@ -1,0 +1,5 @@
+"""Demo."""
+
+
+def demo() -> None:
+    """X."""

@@ -1,0 +1,67 @@
+"""Exit codes: what a script may act on.
+
+0 done · 1 failed · 2 wrong usage · 3 not found · 4 conflict: run it again · 5 corrupted: restore ·
+6 busy, or owned by another process: try later, or read
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from siltstone.errors import (
+    BusyError,
+    ConflictError,
+    CorruptionError,
+    DuplicateKeyError,
+    FencedError,
+    OwnedError,
+    RequestError,
+    SchemaMismatchError,
+    SiltstoneError,
+    SnapshotExpiredError,
+    TableExistsError,
+    TableNotFoundError,
+    UnsupportedFormatError,
+)
+
+
+class Exit(IntEnum):
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    CONFLICT = 4
+    CORRUPTED = 5
+    BUSY = 6
+    INTERRUPTED = 130
+
+
+class NotFoundError(RequestError):
+    """What the command names is not there: a store, a key, a tag, a file."""
+
+
+class UsageError(RequestError):
+    """The command line contradicts itself, or lacks something."""
+
+
+# The first that fits decides, so leaves come before their group.
+_CODES: tuple[tuple[type[SiltstoneError], Exit], ...] = (
+    (NotFoundError, Exit.NOT_FOUND),
+    (TableNotFoundError, Exit.NOT_FOUND),
+    (SnapshotExpiredError, Exit.NOT_FOUND),
+    (SchemaMismatchError, Exit.FAILED),  # the command is right, the rows are not
+    (DuplicateKeyError, Exit.FAILED),  # not a conflict: to run it again would not help
+    (TableExistsError, Exit.FAILED),
+    (UnsupportedFormatError, Exit.FAILED),
+    (RequestError, Exit.USAGE),
+    (ConflictError, Exit.CONFLICT),
+    (CorruptionError, Exit.CORRUPTED),
+    (OwnedError, Exit.BUSY),
+    (FencedError, Exit.BUSY),
+    (BusyError, Exit.BUSY),
+)
+
+
+def code_of(error: SiltstoneError) -> Exit:
+    """Return the exit code that says what the caller should do."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), Exit.FAILED)

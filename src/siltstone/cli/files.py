@@ -1,0 +1,190 @@
+"""Files: rows from CSV, JSON, NDJSON, Parquet and Arrow files, in the types of the table.
+
+The ending says the format; `-` is NDJSON on stdin. Columns that the table does not have come along,
+so that the table refuses them by name. An empty CSV cell is null, a quoted empty one a string.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import sys
+from collections.abc import Callable, Sequence
+from io import BytesIO
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from siltstone.cli.exits import NotFoundError, UsageError
+from siltstone.errors import SchemaMismatchError
+
+_BLOCK_BYTES_MAX = 1 << 30
+Rows = pa.Table | pa.RecordBatchReader
+
+
+def input_rows(path: Path, schema: pa.Schema, nulls: Sequence[str] = ()) -> Rows:
+    """Return the rows of a file in the types of `schema`.
+
+    Args:
+        path: The file; `-` is stdin.
+        schema: The table's.
+        nulls: Texts that mean null in CSV, beside the empty one.
+
+    Raises:
+        NotFoundError, UsageError: No such file, or of no known format.
+        SchemaMismatchError: A value that is not of its column's type.
+    """
+    read = _READERS.get(_ending(path))
+    if read is None:
+        raise _unknown(path)
+    try:
+        return read(path, schema, nulls)
+    except pa.ArrowException as error:
+        raise SchemaMismatchError(f"{path}: {error}") from error
+
+
+def input_schema(path: Path) -> pa.Schema:
+    """Return the columns of a file of rows; of CSV the types are guessed."""
+    if _ending(path) == "parquet":
+        import pyarrow.parquet as pq
+
+        return pq.read_schema(BytesIO(read_bytes(path))).remove_metadata()
+    if _ending(path) in {"csv", "arrow", "feather", "ipc"}:
+        return input_rows(path, pa.schema([])).schema.remove_metadata()
+    raise _unknown(path)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return a file, or stdin for `-`.
+
+    Raises:
+        NotFoundError: It cannot be read.
+    """
+    if str(path) == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise NotFoundError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _ending(path: Path) -> str:
+    return "ndjson" if str(path) == "-" else path.suffix[1:].lower()
+
+
+def _unknown(path: Path) -> UsageError:
+    return UsageError(f"{path}: the ending says the format, one of {', '.join(sorted(_READERS))}")
+
+
+def _csv(path: Path, schema: pa.Schema, nulls: Sequence[str]) -> Rows:
+    import pyarrow.csv as pcsv
+
+    options = pcsv.ConvertOptions(
+        column_types=schema,
+        null_values=["", *nulls],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    parse = pcsv.ParseOptions(newlines_in_values=True)
+    return pcsv.read_csv(BytesIO(read_bytes(path)), parse_options=parse, convert_options=options)
+
+
+def _json(path: Path, schema: pa.Schema, nulls: Sequence[str]) -> Rows:
+    data = read_bytes(path)
+    if data.lstrip()[:1] == b"[":
+        try:
+            parts = msgspec.json.decode(data, type=list[msgspec.Raw])
+        except msgspec.DecodeError as error:
+            raise SchemaMismatchError(f"{path} is not JSON: {error}") from None
+        return _objects(_one_line_each(parts), schema)
+    return _ndjson(path, schema, nulls, data)
+
+
+def _one_line_each(parts: Sequence[msgspec.Raw]) -> bytes:
+    return b"\n".join(msgspec.json.format(bytes(part), indent=0) for part in parts)
+
+
+def _ndjson(path: Path, schema: pa.Schema, nulls: Sequence[str], data: bytes | None = None) -> Rows:
+    del nulls
+    return _objects(read_bytes(path) if data is None else data, schema)
+
+
+def _objects(data: bytes, schema: pa.Schema) -> pa.Table:
+    """Return JSON objects as a table; types that JSON has no reader for come as others first."""
+    import pyarrow.json as pj
+
+    if not data.strip():
+        return schema.empty_table()
+    raw = pa.schema([pa.field(f.name, _raw_type(f.type)) for f in schema])
+    table = pj.read_json(
+        BytesIO(data),
+        read_options=pj.ReadOptions(
+            use_threads=False, block_size=min(len(data) + 1, _BLOCK_BYTES_MAX)
+        ),
+        parse_options=pj.ParseOptions(explicit_schema=raw, unexpected_field_behavior="infer"),
+    )
+    for index, field in enumerate(table.schema):
+        if field.name in schema.names:
+            wanted = schema.field(field.name).type
+            table = table.set_column(index, field.name, _cast(table.column(index), wanted))
+    return table
+
+
+def _raw_type(kind: pa.DataType) -> pa.DataType:
+    types = pa.types
+    if types.is_date(kind) or types.is_time(kind) or _is_binary(kind):
+        return pa.string()
+    if types.is_float16(kind):
+        return pa.float32()
+    return pa.list_(kind.value_type) if types.is_fixed_size_list(kind) else kind
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+
+
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if column.type.equals(kind):
+        return column
+    if not _is_binary(kind):
+        return column.cast(kind)
+    try:
+        values = [
+            None if text is None else base64.b64decode(text, validate=True)
+            for text in column.to_pylist()
+        ]
+    except binascii.Error as error:
+        raise SchemaMismatchError(f"binary values are base64 in JSON: {error}") from None
+    return pa.chunked_array([pa.array(values, kind)])
+
+
+def _parquet(path: Path, schema: pa.Schema, nulls: Sequence[str]) -> Rows:
+    import pyarrow.parquet as pq
+
+    del schema, nulls
+    if not path.is_file():
+        raise NotFoundError(f"cannot read {path}: no such file")
+    file = pq.ParquetFile(path)
+    return pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches())
+
+
+def _arrow(path: Path, schema: pa.Schema, nulls: Sequence[str]) -> Rows:
+    del schema, nulls
+    data = pa.py_buffer(read_bytes(path))
+    try:
+        return pa.ipc.open_file(data).read_all()
+    except pa.ArrowInvalid:
+        return pa.ipc.open_stream(data).read_all()
+
+
+_READERS: dict[str, Callable[[Path, pa.Schema, Sequence[str]], Rows]] = {
+    "csv": _csv,
+    "json": _json,
+    "ndjson": _ndjson,
+    "jsonl": _ndjson,
+    "parquet": _parquet,
+    "arrow": _arrow,
+    "feather": _arrow,
+    "ipc": _arrow,
+}

@@ -1,0 +1,161 @@
+r"""Output: rows on stdout as a table for people, or as TSV, JSON or NDJSON for programs.
+
+In TSV a null is an empty cell; tab, newline, return and backslash are written \t \n \r \\.
+In JSON a decimal is a string and binary is base64, as in the input that `upsert` takes.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Literal, TextIO
+
+from siltstone.cli.exits import UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TERMINAL_ROWS_MAX = 200
+_ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r", "\\": "\\\\"})
+
+_CONSTANTS = {None: "", True: "true", False: "false"}
+
+Row = Sequence[object]
+
+
+class Form(Enum):
+    TABLE = "table"
+    TSV = "tsv"
+    JSON = "json"
+    NDJSON = "ndjson"
+
+
+def form_of(*, json: bool, ndjson: bool, stream: TextIO | None = None) -> Form:
+    """Return the form of the output: what was asked for, else a table on a terminal, TSV in a pipe.
+
+    Raises:
+        UsageError: Both were asked for.
+    """
+    if json and ndjson:
+        raise UsageError("--json and --ndjson exclude each other")
+    if json:
+        return Form.JSON
+    if ndjson:
+        return Form.NDJSON
+    return Form.TABLE if (stream or sys.stdout).isatty() else Form.TSV
+
+
+def emit(columns: Sequence[str], rows: Iterable[Row], form: Form, title: str = "") -> None:
+    """Print rows."""
+    if form is Form.TABLE:
+        _table(columns, rows, title)
+        return
+    for line in _lines(columns, rows, form):
+        sys.stdout.write(line)
+    sys.stdout.flush()
+
+
+def emit_arrow(reader: pa.RecordBatchReader, form: Form) -> None:
+    """Print a stream of Arrow batches, never holding more than one of them."""
+    emit(reader.schema.names, rows_of(reader), form)
+
+
+def emit_record(record: Mapping[str, object], form: Form) -> None:
+    """Print one record: in a JSON document not as a list of one."""
+    if form is Form.JSON:
+        sys.stdout.write(_json(record) + "\n")
+    else:
+        emit(list(record), [list(record.values())], form)
+
+
+def emit_facts(facts: Mapping[str, object], form: Form) -> None:
+    """Print facts about one thing: for people and TSV one line each, in JSON one object."""
+    if form in {Form.JSON, Form.NDJSON}:
+        sys.stdout.write(_json(facts) + "\n")
+    else:
+        emit(["fact", "value"], list(facts.items()), form)
+
+
+def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
+    """Yield the rows of Arrow batches as Python values."""
+    for batch in batches:
+        columns = [_values(column) for column in batch.columns]
+        yield from zip(*columns, strict=True)
+
+
+def _values(column: pa.Array) -> Sequence[object]:
+    import pyarrow as pa
+
+    # Python's datetime ends at microseconds.
+    if str(column.type).startswith(("timestamp[ns", "time64[ns")):
+        return column.cast(pa.string()).to_pylist()
+    return column.to_pylist()
+
+
+def _lines(columns: Sequence[str], rows: Iterable[Row], form: Form) -> Iterator[str]:
+    if form is Form.TSV:
+        yield "\t".join(cell(name) for name in columns) + "\n"
+        for row in rows:
+            yield "\t".join([cell(value) for value in row]) + "\n"
+        return
+    objects = (_json(dict(zip(columns, row, strict=True))) for row in rows)
+    if form is Form.NDJSON:
+        for text in objects:
+            yield text + "\n"
+        return
+    before = "[\n"
+    for text in objects:
+        yield before + text
+        before = ",\n"
+    yield "\n]\n" if before == ",\n" else "[]\n"
+
+
+def cell(value: object) -> str:
+    """Return a value as one TSV cell."""
+    if isinstance(value, str):
+        return value.translate(_ESCAPES)
+    if value is None or isinstance(value, bool):
+        return _CONSTANTS[value]
+    if isinstance(value, dt.datetime | dt.date | dt.time):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, list | tuple | dict):
+        return _json(value)
+    return str(value)
+
+
+def _json(value: object) -> str:
+    import msgspec
+
+    return msgspec.json.encode(value, enc_hook=str).decode()
+
+
+def _table(columns: Sequence[str], rows: Iterable[Row], title: str) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left")
+    for name in columns:
+        table.add_column(Text(_shown(name)))
+    for count, row in enumerate(rows):
+        if count == TERMINAL_ROWS_MAX:
+            print(f"(the first {count} rows; a pipe gets all)", file=sys.stderr)
+            break
+        table.add_row(*(Text(_shown(cell(value)), justify=_side(value)) for value in row))
+    Console(file=sys.stdout).print(table)
+
+
+def _side(value: object) -> Literal["left", "right"]:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return "right" if is_number else "left"
+
+
+def _shown(text: str) -> str:
+    """Return text that cannot steer a terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "�" for c in text)

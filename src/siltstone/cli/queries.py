@@ -1,0 +1,93 @@
+"""Query commands: query, changes, log."""
+
+from __future__ import annotations
+
+import heapq
+import sys
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from siltstone.cli.arguments import At, Db, Json, Ndjson, Seq, Tag
+from siltstone.cli.output import Form, Row, emit, emit_arrow, form_of, rows_of
+from siltstone.cli.sessions import at_moment, past, reading
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def query(
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="A SELECT; - reads it from stdin.")],
+    db: Db,
+    at: At = None,
+    seq: Seq = None,
+    tag: Tag = None,
+    json: Json = False,
+    ndjson: Ndjson = False,
+) -> None:
+    """Run SQL over one snapshot of all tables."""
+    form = form_of(json=json, ndjson=ndjson)
+    statement = sys.stdin.read() if sql == "-" else sql
+    with at_moment(db, at=at, seq=seq, tag=tag) as snapshot:
+        result = snapshot.sql(statement)
+    emit_arrow(result.arrow().to_reader(), form)
+
+
+def changes(
+    db: Db,
+    since: Annotated[int, typer.Option(min=0, help="After this seq.")] = 0,
+    until: Annotated[int | None, typer.Option(min=0, help="Up to this seq; default: all.")] = None,
+    table: Annotated[
+        list[str] | None, typer.Option("--table", "-t", help="Of this table, as often as needed.")
+    ] = None,
+    at: At = None,
+    tag: Tag = None,
+    json: Json = False,
+    ndjson: Ndjson = False,
+) -> None:
+    """Print what changed, in the order of the commits; --at and --tag end it in the past."""
+    form = form_of(json=json, ndjson=ndjson)
+    with reading(db) as store:
+        if until is not None or at is not None or tag is not None:
+            with past(store, at=at, seq=until, tag=tag) as snapshot:
+                until = snapshot.seq
+        readers = store.changes(since, until, table or None)
+        if len(readers) == 1:
+            emit_arrow(next(iter(readers.values())), form)
+        else:
+            _emit_all(readers, form)
+
+
+def _emit_all(readers: dict[str, pa.RecordBatchReader], form: Form) -> None:
+    """Print the changes of several tables; their columns differ, so a row is a value of its own."""
+    streams = [_named(name, reader) for name, reader in readers.items()]
+    rows: Iterable[Row] = heapq.merge(*streams, key=itemgetter(1))
+    emit(["_table", "_seq", "_op", "row"], rows, form)
+
+
+def _named(name: str, reader: pa.RecordBatchReader) -> Iterator[Row]:
+    columns = reader.schema.names[2:]
+    for seq, op, *values in rows_of(reader):
+        yield name, seq, op, dict(zip(columns, values, strict=True))
+
+
+def log(
+    db: Db,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0)] = 20,
+    json: Json = False,
+    ndjson: Ndjson = False,
+) -> None:
+    """Print the newest commits."""
+    form = form_of(json=json, ndjson=ndjson)
+    with reading(db) as store:
+        entries = store.log(limit)
+    rows = [
+        (e.seq, e.time, e.transaction, ",".join(e.tables), e.rows, _token(e.token)) for e in entries
+    ]
+    emit(["seq", "time", "transaction", "tables", "rows", "token"], rows, form)
+
+
+def _token(token: tuple[str, int] | None) -> str | None:
+    return None if token is None else f"{token[0]}:{token[1]}"

@@ -1,0 +1,145 @@
+"""Row commands: upsert, insert, get, scan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from siltstone.cli.arguments import At, Db, Json, Ndjson, Quiet, Seq, Table, Tag
+from siltstone.cli.exits import NotFoundError, UsageError
+from siltstone.cli.output import emit_arrow, emit_record, form_of
+from siltstone.cli.sessions import at_moment, writing
+
+if TYPE_CHECKING:
+    from siltstone.handles import SnapshotTable
+
+File = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="CSV, JSON, NDJSON, Parquet or Arrow by its ending; - is NDJSON.",
+        allow_dash=True,
+        show_default=False,
+    ),
+]
+Null = Annotated[
+    list[str] | None, typer.Option(help="A text that means null in CSV, as often as needed.")
+]
+
+
+def upsert(
+    table: Table,
+    file: File,
+    db: Db,
+    null: Null = None,
+    json: Json = False,
+    ndjson: Ndjson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Add or replace the rows of a file, all in one transaction."""
+    _write(db, table, file, null or (), "upsert", json=json, ndjson=ndjson, quiet=quiet)
+
+
+def insert(
+    table: Table,
+    file: File,
+    db: Db,
+    null: Null = None,
+    json: Json = False,
+    ndjson: Ndjson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Add the rows of a file, all in one transaction; a key that lives already refuses them all."""
+    _write(db, table, file, null or (), "insert", json=json, ndjson=ndjson, quiet=quiet)
+
+
+def _write(
+    db: str,
+    name: str,
+    file: Path,
+    nulls: Sequence[str],
+    verb: str,
+    *,
+    json: bool,
+    ndjson: bool,
+    quiet: bool,
+) -> None:
+    from siltstone.cli.files import input_rows
+
+    form = form_of(json=json, ndjson=ndjson)
+    with writing(db) as store:
+        table = store[name]
+        rows = input_rows(file, table.schema, nulls)
+        if verb == "insert" and not table.primary_key:
+            receipt = table.append(rows)
+        else:
+            receipt = table.insert(rows) if verb == "insert" else table.upsert(rows)
+    if not quiet:
+        record = {"seq": receipt.seq, "rows": receipt.rows, "transaction": receipt.transaction_id}
+        emit_record(record, form)
+
+
+def get(
+    table: Table,
+    key: Annotated[
+        list[str],
+        typer.Argument(metavar="KEY...", help="One value per key column.", show_default=False),
+    ],
+    db: Db,
+    at: At = None,
+    seq: Seq = None,
+    tag: Tag = None,
+    json: Json = False,
+    ndjson: Ndjson = False,
+) -> None:
+    """Print the row of a key; exit code 3 if there is none."""
+    form = form_of(json=json, ndjson=ndjson)
+    with at_moment(db, at=at, seq=seq, tag=tag) as snapshot:
+        found = snapshot[table]
+        row = found.get(_key_of(found, key))
+    if row is None:
+        raise NotFoundError(f"{table} has no row with the key {' '.join(key)!r}")
+    emit_record(row, form)
+
+
+def _key_of(table: SnapshotTable, texts: Sequence[str]) -> object:
+    """Return the key that the arguments spell, in the types of the key columns."""
+    import pyarrow as pa
+
+    names = table.primary_key
+    if not names:
+        raise UsageError(f"{table.name!r} is a plain table, without a key: scan it")
+    if len(names) != len(texts):
+        raise UsageError(f"the key of {table.name!r} is {', '.join(names)}: give {len(names)}")
+    values: list[object] = []
+    for name, text in zip(names, texts, strict=True):
+        kind = table.schema.field(name).type
+        try:
+            values.append(pa.scalar(text).cast(kind).as_py())
+        except pa.ArrowInvalid:
+            raise UsageError(f"{name} is of type {kind}, not {text!r}") from None
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def scan(
+    table: Table,
+    db: Db,
+    columns: Annotated[str | None, typer.Option(help="Which columns, with commas.")] = None,
+    where: Annotated[
+        str | None, typer.Option("--filter", "-f", help="A SQL boolean expression.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=0)] = None,
+    at: At = None,
+    seq: Seq = None,
+    tag: Tag = None,
+    json: Json = False,
+    ndjson: Ndjson = False,
+) -> None:
+    """Print the rows of a table, in no order."""
+    form = form_of(json=json, ndjson=ndjson)
+    shown = None if columns is None else columns.split(",")
+    with at_moment(db, at=at, seq=seq, tag=tag) as snapshot:
+        emit_arrow(snapshot[table].scan(shown, where, limit), form)

@@ -1,0 +1,39 @@
+"""Schemas: the columns of a new table, from the command line, a JSON file or a file of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from siltstone.cli.exits import UsageError
+from siltstone.cli.files import input_schema, read_bytes
+
+
+def columns_of(given: Sequence[str]) -> dict[str, str]:
+    """Return the columns of NAME:TYPE arguments."""
+    pairs = [text.partition(":") for text in given]
+    if any(not (name and kind) for name, _, kind in pairs):
+        raise UsageError(f"a column is NAME:TYPE, like id:int64, not {list(given)}")
+    if len({name for name, _, _ in pairs}) < len(pairs):
+        raise UsageError(f"a column comes twice in {list(given)}")
+    return {name: kind for name, _, kind in pairs}
+
+
+def schema_of(path: Path) -> pa.Schema | dict[str, str]:
+    """Return the columns that a schema file names, or those of a file of rows.
+
+    Raises:
+        NotFoundError, UsageError: No such file, or it holds no schema.
+    """
+    if path.suffix not in {".json", ""} and str(path) != "-":
+        return input_schema(path)
+    try:
+        found = msgspec.json.decode(read_bytes(path))
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{path} is not JSON: {error}") from None
+    if isinstance(found, dict):
+        return found
+    raise UsageError(f'{path} holds no schema: {{"id": "int64", ...}} is one')

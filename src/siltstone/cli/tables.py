@@ -1,0 +1,110 @@
+"""Table commands: init, info, tables, schema, create."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from siltstone.cli.arguments import At, Db, Json, Ndjson, Seq, Table, Tag
+from siltstone.cli.exits import UsageError
+from siltstone.cli.output import emit, emit_facts, emit_record, form_of
+from siltstone.cli.sessions import at_moment, note, past, reading, writing
+
+
+def init(db: Db) -> None:
+    """Make a new, empty store; one that is there already stays as it is."""
+    from siltstone.store import connect
+
+    with connect(db, background=False) as store:
+        note(f"{store.path} is a store with {len(store.tables())} tables")
+
+
+def info(
+    db: Db,
+    at: At = None,
+    seq: Seq = None,
+    tag: Tag = None,
+    json: Json = False,
+    ndjson: Ndjson = False,
+) -> None:
+    """Say what the store holds."""
+    form = form_of(json=json, ndjson=ndjson)
+    with reading(db) as store, past(store, at=at, seq=seq, tag=tag) as snapshot:
+        newest = store.log(1)
+        facts = {
+            "path": str(store.path),
+            "seq": snapshot.seq,
+            "tables": len(snapshot.tables()),
+            "rows": sum(snapshot[name].count() for name in snapshot.tables()),
+            "tags": len(store.tags()),
+            "last_commit": newest[0].time if newest else None,
+        }
+    emit_facts(facts, form)
+
+
+def tables(
+    db: Db,
+    at: At = None,
+    seq: Seq = None,
+    tag: Tag = None,
+    json: Json = False,
+    ndjson: Ndjson = False,
+) -> None:
+    """List the tables with their keys and rows."""
+    form = form_of(json=json, ndjson=ndjson)
+    with at_moment(db, at=at, seq=seq, tag=tag) as snapshot:
+        found = [snapshot[name] for name in snapshot.tables()]
+        lines = [(t.name, ",".join(t.primary_key), len(t.schema), t.count()) for t in found]
+    emit(["table", "primary_key", "columns", "rows"], lines, form)
+
+
+def schema(
+    table: Table,
+    db: Db,
+    at: At = None,
+    seq: Seq = None,
+    tag: Tag = None,
+    json: Json = False,
+    ndjson: Ndjson = False,
+) -> None:
+    """Show the columns of a table."""
+    form = form_of(json=json, ndjson=ndjson)
+    with at_moment(db, at=at, seq=seq, tag=tag) as snapshot:
+        found = snapshot[table]
+        key = found.primary_key
+        lines = [
+            (f.name, str(f.type), f.nullable, key.index(f.name) + 1 if f.name in key else None)
+            for f in found.schema
+        ]
+    emit(["column", "type", "nullable", "key"], lines, form)
+
+
+def create(
+    table: Table,
+    db: Db,
+    schema: Annotated[
+        Path | None,
+        typer.Option(help='JSON like {"id": "int64"}, or a CSV, Parquet or Arrow file to copy.'),
+    ] = None,
+    column: Annotated[
+        list[str] | None, typer.Option("--column", "-c", help="NAME:TYPE, as often as needed.")
+    ] = None,
+    pk: Annotated[
+        str, typer.Option(help="The key: one column, or several with commas. None: a plain table.")
+    ] = "",
+    json: Json = False,
+    ndjson: Ndjson = False,
+) -> None:
+    """Create a table."""
+    from siltstone.cli.schemas import columns_of, schema_of
+
+    if (schema is None) is (not column):
+        raise UsageError("give the columns by --schema FILE or by --column NAME:TYPE, one of them")
+    wanted = columns_of(column or []) if schema is None else schema_of(schema)
+    form = form_of(json=json, ndjson=ndjson)
+    with writing(db) as store:
+        made = store.create_table(table, wanted, [name for name in pk.split(",") if name])
+        record = {"table": made.name, "primary_key": ",".join(made.primary_key), "seq": store.seq}
+    emit_record(record, form)

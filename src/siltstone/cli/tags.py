@@ -1,0 +1,57 @@
+"""Tag commands: tag ls, tag add, tag rm. A tag names a seq and keeps its past."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from siltstone.cli.arguments import At, Db, DryRun, Json, Ndjson, Seq, Yes
+from siltstone.cli.exits import NotFoundError
+from siltstone.cli.output import emit, emit_record, form_of
+from siltstone.cli.sessions import confirm, past, reading, writing
+
+app = typer.Typer(help="Name seqs, so that their past is kept.", no_args_is_help=True)
+Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
+
+
+@app.command("ls")
+def ls(db: Db, json: Json = False, ndjson: Ndjson = False) -> None:
+    """List the tags and their seqs."""
+    form = form_of(json=json, ndjson=ndjson)
+    with reading(db) as store:
+        found = sorted(store.tags().items())
+    emit(["tag", "seq"], found, form)
+
+
+@app.command("add")
+def add(
+    name: Name,
+    db: Db,
+    at: At = None,
+    seq: Seq = None,
+    json: Json = False,
+    ndjson: Ndjson = False,
+) -> None:
+    """Tag the newest seq, or one of the past."""
+    form = form_of(json=json, ndjson=ndjson)
+    with writing(db) as store:
+        with past(store, at=at, seq=seq, tag=None) as snapshot:
+            tagged = snapshot.seq
+        store.tag(name, tagged)
+    emit_record({"tag": name, "seq": tagged}, form)
+
+
+@app.command("rm")
+def rm(name: Name, db: Db, yes: Yes = False, dry_run: DryRun = False) -> None:
+    """Forget a tag; the past that only it kept may then be vacuumed."""
+    with reading(db) as store:
+        seq = store.tags().get(name)
+    if seq is None:
+        raise NotFoundError(f"no tag {name!r}")
+    if dry_run:
+        emit_record({"tag": name, "seq": seq}, form_of(json=False, ndjson=False))
+        return
+    confirm(f"Forget the tag {name!r} of seq {seq}?", yes=yes)
+    with writing(db) as store:
+        store.untag(name)
