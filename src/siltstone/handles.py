@@ -70,6 +70,7 @@ class Snapshot:
     def __init__(self, core: Core, state: State, seq: int) -> None:
         self._core = core
         self._state: State | None = state
+        self._leases = core.readers.hold(state.view, seq) if seq < state.visible else []
         self.seq = seq
 
     def __repr__(self) -> str:
@@ -91,7 +92,7 @@ class Snapshot:
 
     def close(self) -> None:
         """Let go of the files that the snapshot keeps; a second time does nothing."""
-        self._state = None
+        self._state, self._leases = None, []
 
     def _open(self) -> State:
         self._core.check()

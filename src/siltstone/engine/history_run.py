@@ -45,7 +45,7 @@ class HistoryRun:
         """Read lazily; `lease` is whatever keeps the pin's files alive, kept as long as this."""
         self.low, self.high = low, high
         self._table, self._shape = table, shape_of(schema)
-        self._lease = lease
+        self.lease = lease
         self._lock = threading.Lock()
         self._index: tuple[Chunk, Run, np.ndarray] | None = None
         self._newest: Newest | None = None

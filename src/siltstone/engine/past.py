@@ -42,7 +42,7 @@ class PastRecords:
         low, high = 0, len(numbers)
         while low < high:
             middle = (low + high) // 2
-            if self._merged(numbers[middle], incarnation) <= seq:
+            if self._merged(numbers[middle], incarnation, seq) <= seq:
                 low = middle + 1
             else:
                 high = middle
@@ -52,7 +52,7 @@ class PastRecords:
                 return self._read(number), lease
         return None
 
-    def _merged(self, number: int, incarnation: int) -> int:
+    def _merged(self, number: int, incarnation: int, seq: int) -> int:
         try:
             record = self._read(number)
         except FileNotFoundError:
@@ -60,8 +60,7 @@ class PastRecords:
         for storage in record.keyed:
             if storage.incarnation == incarnation:
                 return storage.merged_seq
-        # Its id was given before and it is gone: vacuum trimmed it, after all that it was merged to.
-        return 0 if incarnation >= record.catalog.next_id else _TRIMMED
+        return _TRIMMED if record.flushed_seq > seq else 0  # gone again, or not yet begun
 
 
 def time_us_of(moment: object) -> int:

@@ -64,7 +64,7 @@ class Overlay:
 class KeyedReader:
     """Reads of one keyed table at one seq, as `shape` shows it. Immutable but for a memo."""
 
-    __slots__ = ("_overlay", "base", "own", "seq", "shape", "sources")
+    __slots__ = ("_overlay", "base", "lease", "own", "seq", "shape", "sources")
 
     def __init__(
         self,
@@ -73,9 +73,14 @@ class KeyedReader:
         base: Base | None,
         seq: int,
         own: Source | None = None,
+        lease: object = None,
     ) -> None:
-        """Read `sources` (oldest first) up to `seq` over `base`; `own` is read whole, on top."""
+        """Read `sources` (oldest first) up to `seq` over `base`; `own` is read whole, on top.
+
+        `lease` keeps the files of all that is read for as long as this, or a scan of it, lives.
+        """
         self.shape, self.base, self.seq, self.own = shape, base, seq, own
+        self.lease = lease
         self.sources = tuple(sources)
         self._overlay: Overlay | None = None
 

@@ -44,11 +44,13 @@ class Reader(Protocol):
 class PlainReader:
     """One version of a plain table. Immutable."""
 
-    __slots__ = ("shape", "table", "version")
+    __slots__ = ("lease", "shape", "table", "version")
 
-    def __init__(self, shape: Shape, table: PinnedTable | None, version: int) -> None:
-        """Read `table`; None is a table without a version yet: empty."""
-        self.shape, self.table, self.version = shape, table, version
+    def __init__(
+        self, shape: Shape, table: PinnedTable | None, version: int, lease: object = None
+    ) -> None:
+        """Read `table` (None: without a version yet, empty), whose files `lease` keeps."""
+        self.shape, self.table, self.version, self.lease = shape, table, version, lease
 
     def count(self) -> int:
         """Return how many rows there are."""
@@ -109,7 +111,7 @@ class Readers:
         incarnation = catalogs.incarnation_of(table, defined)
         if shape.keys is None:
             version = catalogs.version_of(incarnation, defined)
-            return self.plain(shape, None if version is None else version.pin)
+            return self.plain(shape, None if version is None else version.pin, view.lease)
         key = (incarnation.id, shape.id)
         memo = view.memo.get(key)
         if own is None and isinstance(memo, KeyedReader) and memo.seq == seq:
@@ -120,18 +122,34 @@ class Readers:
         if levels is None:
             raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, seq)
         if seq >= levels.storage.merged_seq:
-            reader = KeyedReader(shape, levels.sources, levels.base, seq, own)
+            reader = KeyedReader(shape, levels.sources, levels.base, seq, own, view.lease)
         else:
             reader = self._past(view, table, levels.storage, shape, seq)
         if own is None:
             view.memo[key] = reader
         return reader
 
-    def plain(self, shape: Shape, pin: Pin | None) -> PlainReader:
-        """Return the reader of one version of a plain table."""
+    def hold(self, view: View, seq: int) -> list[object]:
+        """Return leases that keep what a snapshot at `seq` may read beyond the view itself.
+
+        Raises:
+            SnapshotExpiredError: What the seq needs is not kept any more.
+        """
+        leases: list[object] = []
+        for table in view.catalog.tables:
+            levels = view.levels.get(catalogs.incarnation_of(table, seq).id)
+            if levels is None or seq >= levels.storage.merged_seq:
+                continue
+            if catalogs.is_alive(table, seq):
+                leases.append(self._serving(view, levels.storage, seq))
+        return leases
+
+    def plain(self, shape: Shape, pin: Pin | None, lease: object = None) -> PlainReader:
+        """Return the reader of one version of a plain table; `lease` keeps its files."""
         if pin is None:
             return PlainReader(shape, None, 0)
-        return PlainReader(shape, self._tables.open(plain_folder(pin), pin), pin.version)
+        opened = self._tables.open(plain_folder(pin), pin)
+        return PlainReader(shape, opened, pin.version, lease)
 
     def pinned(self, pin: Pin) -> PinnedTable:
         """Return the dataset version of a pin that a frame names."""
@@ -166,17 +184,23 @@ class Readers:
     def _past(
         self, view: View, table: Table, storage: KeyedStorage, shape: Shape, seq: int
     ) -> KeyedReader:
+        old, lease = self._serving(view, storage, seq)
+        base = self.base(table, old)
+        leases = (view.lease, lease)
+        run = self.history(table, storage, old.merged_seq, seq, leases)
+        return KeyedReader(shape, () if run is None else (run,), base, seq, None, leases)
+
+    def _serving(self, view: View, storage: KeyedStorage, seq: int) -> tuple[KeyedStorage, object]:
+        """Return the storage, as of an older record, whose base is not above `seq`, and a lease."""
         found = self._records.serving(storage.incarnation, seq)
-        if found is None:
-            raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, view.record.last_seq)
-        record, lease = found
-        old = next((s for s in record.keyed if s.incarnation == storage.incarnation), None)
-        merged = 0 if old is None else old.merged_seq
-        base = None if old is None else self.base(table, old)
-        if merged < storage.history_from:
-            raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, view.record.last_seq)
-        run = self.history(table, storage, merged, seq, (view.lease, lease))
-        return KeyedReader(shape, () if run is None else (run,), base, seq)
+        if found is not None:
+            record, lease = found
+            none_yet = KeyedStorage(storage.incarnation, storage.folder)
+            mine = (s for s in record.keyed if s.incarnation == storage.incarnation)
+            old = next(mine, none_yet)
+            if old.merged_seq >= storage.history_from:
+                return old, lease
+        raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, view.record.last_seq)
 
 
 def plain_folder(pin: Pin) -> str:

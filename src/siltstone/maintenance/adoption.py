@@ -16,6 +16,8 @@ from siltstone.engine.read_union import Source
 from siltstone.engine.reader import Readers
 from siltstone.engine.view import Generation, Levels, View
 from siltstone.formats.manifest import KeyedStorage, Record
+from siltstone.maintenance.retention import carried
+from siltstone.units import require
 
 
 def adopt(
@@ -27,11 +29,18 @@ def adopt(
     *,
     resident_bytes_max: int,
 ) -> View:
-    """Return the view over `record`, with the `flushed` generations no longer sealed."""
+    """Return the view over `record`, with the `flushed` generations no longer sealed.
+
+    The past that the record has trimmed leaves the catalog, and what only it needed the levels.
+    """
+    view = view.changed(catalog=carried(view.catalog, record))
+    alive = {step.id for table in view.catalog.tables for step in table.incarnations}
     done = {id(generation) for generation in flushed}
     stored = {storage.incarnation: storage for storage in record.keyed}
     levels: dict[int, Levels] = {}
     for number, old in view.levels.items():
+        if number not in alive:
+            continue
         storage = stored.get(number)
         moved = tuple(s for g in flushed for s in g.sources.get(number, ()))
         if storage is None or (storage == old.storage and not moved):
@@ -41,6 +50,32 @@ def adopt(
     levels = _spilled(view, levels, record, lease, readers, resident_bytes_max)
     sealed = tuple(g for g in view.sealed if id(g) not in done)
     return view.changed(record=record, lease=lease, levels=levels, sealed=sealed)
+
+
+def renewed(view: View, readers: Readers) -> View:
+    """Return the view with its history runs opened anew from its record, under its lease.
+
+    Runs of older records keep those from vacuum for as long as they are in the view.
+    """
+    levels: dict[int, Levels] = {}
+    for number, old in view.levels.items():
+        flushed = tuple(
+            _reopened(view, old, source, readers)
+            if isinstance(source, HistoryRun) and source.lease is not view.lease
+            else source
+            for source in old.flushed
+        )
+        is_same = all(new is source for new, source in zip(flushed, old.flushed, strict=True))
+        levels[number] = old if is_same else replace(old, flushed=flushed)
+    return view.changed(levels=levels)
+
+
+def _reopened(view: View, levels: Levels, run: HistoryRun, readers: Readers) -> HistoryRun:
+    table = catalogs.owner_of(view.catalog, levels.storage.incarnation)
+    low = max(run.low, levels.storage.merged_seq)
+    found = readers.history(table, levels.storage, low, run.high, view.lease)
+    require(found is not None, f"the record has no history for a run up to seq {run.high}")
+    return found  # type: ignore[return-value]
 
 
 def _levels(

@@ -39,7 +39,8 @@ from siltstone.formats.schema import (
     history_name,
     history_schema,
 )
-from siltstone.maintenance.adoption import adopt
+from siltstone.maintenance.adoption import adopt, renewed
+from siltstone.maintenance.retention import carried
 from siltstone.storage.manifest_store import ManifestStore
 from siltstone.storage.tables import Staged, Tables
 
@@ -115,6 +116,13 @@ class Checkpointer:
             self._swap(record, ())
             return record
 
+    def renew(self) -> Record:
+        """Take over what is newest and let go of every older record: they may be vacuumed."""
+        record = self.adopt_news()
+        with self._lock:
+            self._committer.swap_view(lambda view: renewed(view, self._readers))
+        return record
+
     # flush
 
     def _flush(self, sealed: Sequence[Generation]) -> Iterator[_Flushed | None]:
@@ -170,14 +178,15 @@ class Checkpointer:
             if record.epoch != self._epoch:
                 raise FencedError(self._epoch, record.epoch)
             view = self._committer.state.view
+            catalog = carried(last.catalog, record)
             return msgspec.structs.replace(
                 record,
                 last_seq=last.last_seq,
                 flushed_seq=last.last_seq,
                 last_time_us=last.last_time_us,
                 wal_floor=last.segment_end,
-                catalog=last.catalog,
-                keyed=_stored(view, record, last, self._pins(record, flushed)),
+                catalog=catalog,
+                keyed=_stored(view, record, catalog, last.last_seq, self._pins(record, flushed)),
                 commits=self._tables.commit(
                     COMMITS_FOLDER, record.commits or commits[0], commits[1]
                 ),
@@ -207,6 +216,8 @@ class Checkpointer:
 
     def _swap(self, record: Record, flushed: Sequence[Generation]) -> None:
         lease = self._manifests.lease(record.number)
+        if lease is None:  # vacuumed already: what is newer holds all that it held
+            record, lease = self._manifests.lease_newest()
 
         def change(view: View) -> View:
             return adopt(
@@ -228,19 +239,19 @@ class _Histories:
 
 
 def _stored(
-    view: View, record: Record, last: Generation, pins: dict[int, _Histories]
+    view: View, record: Record, catalog: Catalog, last_seq: int, pins: dict[int, _Histories]
 ) -> tuple[KeyedStorage, ...]:
     """Return the keyed storages of the next record: the winner's, with what was flushed on top."""
     stored = {storage.incarnation: storage for storage in record.keyed}
-    for table in last.catalog.tables:
+    for table in catalog.tables:
         for step in table.incarnations if catalogs.schema_of(table).key else ():
             old = stored.get(step.id)
             if old is None:
-                fresh = new_levels(last.catalog, step.id, step.seq)
+                fresh = new_levels(catalog, step.id, step.seq)
                 assert fresh is not None
                 old = fresh.storage
             ours = view.levels[step.id].storage
-            if old.merged_seq < ours.merged_seq <= last.last_seq and step.versions:
+            if old.merged_seq < ours.merged_seq <= last_seq and step.versions:
                 old = msgspec.structs.replace(  # a bulk load went straight to base
                     old,
                     base=ours.base,

@@ -11,6 +11,7 @@ race on a table looks again: if the winner's base already holds what was wanted,
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -222,7 +223,8 @@ def _live_pins(manifests: ManifestStore, newest: Record) -> dict[str, list[Pin]]
     found: dict[str, dict[str, Pin]] = {}
     for number in manifests.numbers():
         if number < newest.number:
-            _add_pins(found, manifests.read(number))
+            with contextlib.suppress(FileNotFoundError):  # vacuumed since the listing
+                _add_pins(found, manifests.read(number))
     _add_pins(found, newest)
     return {folder: list(pins.values()) for folder, pins in found.items()}
 

@@ -44,7 +44,10 @@ _FLOOR_TEXT = re.compile(rb"siltstone-floor 1 (\d+) ([0-9a-f]{16})\n")
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """As long as it is held, vacuum keeps record `number` and what it names."""
+    """As long as it is held, vacuum keeps record `number` and what it names.
+
+    It ends with `release`, or when nobody refers to it any more: views and readers hold it.
+    """
 
     number: int
     lock: Lock
@@ -55,6 +58,9 @@ class Lease:
         return self.lock.fd >= 0
 
     def release(self) -> None:
+        self.lock.release()
+
+    def __del__(self) -> None:
         self.lock.release()
 
     def __enter__(self) -> Self:

@@ -1,0 +1,248 @@
+"""Retention: which part of the past is kept; pure functions of records, catalogs and tags.
+
+    FLOOR     the newest record older than the retention: every seq from its flushed_seq (`bound`)
+              on stays readable, by the records from it on and by history above their bases
+    island    a record below FLOOR that serves a tagged seq, or that somebody leases
+    needs     what of the catalog and of each history the kept records, tags and leases ask for
+
+A step of the catalog (a name, a schema, an incarnation, a version) is needed while some needed seq
+lies between it and its successor. `trimmed` drops the others from a record. The owner's catalog in
+memory holds them still: `carried` drops there what the record, as of its flushed_seq, has no more,
+so what a checkpoint publishes next is right whoever trimmed in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from siltstone.formats.manifest import (
+    Catalog,
+    Incarnation,
+    Named,
+    Record,
+    Shaped,
+    Table,
+    Tag,
+    Version,
+)
+
+FOREVER = 1 << 62
+
+
+S = TypeVar("S", Named, Shaped, Incarnation, Version)
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What must stay: every seq >= `bound`, the seqs `tags` below it, and what records ask for.
+
+    `schemas` are (incarnation, schema id) of the bases of kept records; `history` is per
+    incarnation the merged_seq above which history is needed.
+    """
+
+    bound: int
+    tags: tuple[int, ...]
+    schemas: frozenset[tuple[int, int]]
+    history: Mapping[int, int]
+
+    def has(self, begin: int, end: int) -> bool:
+        """Say whether a needed seq is in [begin, end)."""
+        return end > self.bound or any(begin <= tag < end for tag in self.tags)
+
+
+def floor_of(records: Sequence[Record], cutoff_us: int) -> Record:
+    """Return the newest of `records` (ascending) not younger than the cutoff, else the oldest."""
+    old = [record for record in records if record.time_us <= cutoff_us]
+    return old[-1] if old else records[0]
+
+
+def island_of(records: Sequence[Record], seq: int) -> Record | None:
+    """Return the newest of `records` (ascending) that serves every table at `seq`."""
+    return next((record for record in reversed(records) if _serves(record, seq)), None)
+
+
+def _serves(record: Record, seq: int) -> bool:
+    begun = _begun(record.catalog)
+    return all(
+        storage.merged_seq <= seq
+        for storage in record.keyed
+        if begun.get(storage.incarnation, 0) <= seq
+    )
+
+
+def _begun(catalog: Catalog) -> dict[int, int]:
+    return {step.id: step.seq for table in catalog.tables for step in table.incarnations}
+
+
+def needs_of(
+    kept: Sequence[Record],
+    islands: Sequence[tuple[Record, int]],
+    *,
+    bound: int,
+    tags: Sequence[Tag],
+    newest: Record,
+) -> Needs:
+    """Return what must stay of `newest`.
+
+    Args:
+        kept: The records from FLOOR on, and those leased.
+        islands: Records below FLOOR, each with the tagged seq that it serves.
+        bound: The lowest seq from which on everything is needed.
+        tags: All tags.
+        newest: The record to trim.
+    """
+    below = tuple(sorted({tag.seq for tag in tags if tag.seq < bound}))
+    records = [*kept, *(record for record, _ in islands)]
+    schemas = {
+        (storage.incarnation, storage.base_schema)
+        for record in (*records, newest)
+        for storage in record.keyed
+        if storage.base is not None
+    }
+    begun = _begun(newest.catalog)
+    history = {
+        storage.incarnation: min(
+            _asked(storage.incarnation, begun.get(storage.incarnation, 0), kept, islands),
+            default=storage.merged_seq,
+        )
+        for storage in newest.keyed
+    }
+    return Needs(bound, below, frozenset(schemas), history)
+
+
+def _asked(
+    incarnation: int,
+    begun: int,
+    kept: Sequence[Record],
+    islands: Sequence[tuple[Record, int]],
+) -> Iterator[int]:
+    """Yield the merged_seq from which each record reads on; one before the table reads it all."""
+    for record in kept:
+        found = _merged(record, incarnation)
+        if found is not None:
+            yield found
+        elif record.flushed_seq < begun:
+            yield 0
+    for record, seq in islands:
+        if begun <= seq:
+            yield _merged(record, incarnation) or 0
+
+
+def _merged(record: Record, incarnation: int) -> int | None:
+    found = (s.merged_seq for s in record.keyed if s.incarnation == incarnation)
+    return next(found, None)
+
+
+def trimmed(record: Record, needs: Needs) -> Record:
+    """Return `record` without the past that nothing needs; itself when there is none."""
+    catalog = _trimmed_catalog(record.catalog, needs)
+    left = _begun(catalog)
+    keyed = tuple(
+        msgspec.structs.replace(
+            storage,
+            history_from=max(storage.history_from, needs.history.get(storage.incarnation, 0)),
+        )
+        for storage in record.keyed
+        if storage.incarnation in left
+    )
+    if catalog == record.catalog and keyed == record.keyed:
+        return record
+    return msgspec.structs.replace(record, catalog=catalog, keyed=keyed)
+
+
+def _trimmed_catalog(catalog: Catalog, needs: Needs) -> Catalog:
+    tables = tuple(
+        _trimmed_table(table, needs)
+        for table in catalog.tables
+        if needs.has(table.created, _end(table))
+    )
+    return msgspec.structs.replace(catalog, tables=tables)
+
+
+def _end(table: Table) -> int:
+    return FOREVER if table.dropped is None else table.dropped
+
+
+def _trimmed_table(table: Table, needs: Needs) -> Table:
+    end = _end(table)
+    is_keyed = bool(table.schemas[0].schema.key)
+    incarnations = tuple(
+        msgspec.structs.replace(step, versions=_versions(step, until, needs, is_keyed=is_keyed))
+        for step, until in _spans(table.incarnations, end)
+        if needs.has(step.seq, until)
+    )
+    used = {schema for number, schema in needs.schemas if any(i.id == number for i in incarnations)}
+    schemas = tuple(
+        step
+        for step, until in _spans(table.schemas, end)
+        if needs.has(step.seq, until) or step.schema.id in used
+    )
+    names = tuple(step for step, until in _spans(table.names, end) if needs.has(step.seq, until))
+    return msgspec.structs.replace(
+        table,
+        names=names,
+        schemas=schemas,
+        incarnations=incarnations,
+    )
+
+
+def _versions(
+    step: Incarnation, until: int, needs: Needs, *, is_keyed: bool
+) -> tuple[Version, ...]:
+    if not is_keyed:
+        return tuple(v for v, end in _spans(step.versions, until) if needs.has(v.seq, end))
+    # A bulk load: the change feed reads its rows there, as long as history covers its seq.
+    lowest = min(needs.bound, needs.history.get(step.id, 0))
+    return tuple(version for version in step.versions if version.seq > lowest)
+
+
+def _spans(steps: Sequence[S], end: int) -> Iterator[tuple[S, int]]:
+    """Yield each step with the seq at which its successor takes over."""
+    for index, step in enumerate(steps):
+        yield step, min(end, steps[index + 1].seq) if index + 1 < len(steps) else end
+
+
+def carried(catalog: Catalog, record: Record) -> Catalog:
+    """Return `catalog`, as of some seq at or above the record's, without what it has trimmed."""
+    upto = record.flushed_seq
+    known = {table.id: table for table in record.catalog.tables}
+    tables = tuple(
+        _carried_table(table, known.get(table.id), upto)
+        for table in catalog.tables
+        if table.id in known or table.created > upto
+    )
+    if tables == catalog.tables:
+        return catalog
+    return msgspec.structs.replace(catalog, tables=tables)
+
+
+def _carried_table(table: Table, known: Table | None, upto: int) -> Table:
+    if known is None:
+        return table
+    older = {step.id: step for step in known.incarnations}
+    incarnations = tuple(
+        _carried_incarnation(step, older.get(step.id), upto)
+        for step in table.incarnations
+        if step.id in older or step.seq > upto
+    )
+    return msgspec.structs.replace(
+        table,
+        names=_carried(table.names, known.names, upto),
+        schemas=_carried(table.schemas, known.schemas, upto),
+        incarnations=incarnations,
+    )
+
+
+def _carried_incarnation(step: Incarnation, known: Incarnation | None, upto: int) -> Incarnation:
+    if known is None:
+        return step
+    versions = _carried(step.versions, known.versions, upto)
+    return msgspec.structs.replace(step, versions=versions)
+
+
+def _carried(steps: tuple[S, ...], known: tuple[S, ...], upto: int) -> tuple[S, ...]:
+    return tuple(step for step in steps if step.seq > upto or step in known)
