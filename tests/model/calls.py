@@ -1,0 +1,270 @@
+"""Calls: what can be asked of one table, drawn at random, each with what the reference makes of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as some
+
+from siltstone.errors import DuplicateKeyError, SchemaMismatchError, SiltstoneError
+from tests.model.reference import APPENDS, EVERY, Column, Effect, Key, Relation, Row, World
+
+ARROW_ROWS = 520  # more than travel as tuples
+TYPES = {"int64": pa.int64(), "string": pa.string()}
+VALUES = {
+    "int64": some.none() | some.integers(-3, 3),
+    "string": some.none() | some.sampled_from(["", "x", "ä", "xy"]),
+}
+KEYS = {
+    "int": some.integers(0, 6),
+    "text": some.sampled_from(["", "a", "ä", "b"]),
+    "pair": some.tuples(some.sampled_from(["eu", "us"]), some.integers(0, 2)),
+}
+_numbers = itertools.count(1)
+
+Draw = Callable[[Any], Any]
+
+
+@dataclass
+class Call:
+    """One call of a table's method, its effect, and the error that it must raise, if any."""
+
+    run: Callable[[Any], Any]
+    effect: Effect
+    error: type[SiltstoneError] | None = None
+
+
+def kind_of(table: Relation) -> str:
+    if len(table.key) == 2:
+        return "pair"
+    return "int" if table.columns[table.key[0]].kind == "int64" else "text"
+
+
+def key_in(draw: Draw, table: Relation) -> Key:
+    return draw(KEYS[kind_of(table)])
+
+
+def _row(draw: Draw, table: Relation, key: Key) -> Row:
+    parts = key if len(table.key) > 1 else (key,)
+    row = dict(zip(table.key, parts, strict=True))  # type: ignore[arg-type]
+    return row | _values(draw, table)
+
+
+def _values(draw: Draw, table: Relation) -> dict[str, object]:
+    names = [name for name in table.columns if name not in table.key]
+    given = [name for name in names if draw(some.integers(0, 4))]  # some columns are not given
+    return {name: draw(VALUES[table.columns[name].kind]) for name in given}
+
+
+def _many_keys(table: Relation) -> list[Key]:
+    kind, numbers = kind_of(table), range(ARROW_ROWS)
+    if kind == "int":
+        return list(numbers)
+    return [f"k{n}" for n in numbers] if kind == "text" else [("eu", n) for n in numbers]
+
+
+def _rows(draw: Draw, table: Relation, size_max: int = 4) -> list[Row]:
+    """Return rows for a call: a few with drawn values, or many like the drawn one."""
+    if draw(some.integers(0, 7)) == 0:
+        like = _values(draw, table)
+        keys = _many_keys(table) if table.key else range(ARROW_ROWS)
+        return [_keyed(table, key) | like for key in keys]
+    count = draw(some.integers(0, size_max))
+    if not table.key:
+        return [_values(draw, table) for _ in range(count)]
+    return [_row(draw, table, key_in(draw, table)) for _ in range(count)]
+
+
+def _keyed(table: Relation, key: Key) -> dict[str, object]:
+    if not table.key:
+        return {}
+    parts = key if len(table.key) > 1 else (key,)
+    return dict(zip(table.key, parts, strict=True))  # type: ignore[arg-type]
+
+
+def _given(draw: Draw, table: Relation, rows: list[Row]) -> object:
+    """Return the rows as users give them: one dict, dicts, or Arrow in an order of its own."""
+    form = draw(some.sampled_from(["dicts", "arrow", "batches"]))
+    if form == "dicts":
+        return rows[0] if len(rows) == 1 else rows
+    names = list(table.columns)
+    used = {name for row in rows for name in row} | set(table.key)
+    names = [n for n in draw(some.permutations(names)) if n in used] or names[:1]
+    schema = pa.schema([(name, TYPES[table.columns[name].kind]) for name in names])
+    arrow = pa.Table.from_pylist([{n: r.get(n) for n in names} for r in rows], schema)
+    return arrow if form == "arrow" else arrow.to_reader(max_chunksize=300)
+
+
+# keyed tables
+
+
+def upsert(draw: Draw, table: Relation, _world: World) -> Call:
+    rows = _rows(draw, table)
+    given = _given(draw, table, rows)
+    newest = {table.key_of(row): row for row in rows}
+    return Call(lambda t: t.upsert(given), _put(table, newest, len(newest)))
+
+
+def insert(draw: Draw, table: Relation, _world: World) -> Call:
+    rows = _rows(draw, table)
+    given = _given(draw, table, rows)
+    newest = {table.key_of(row): row for row in rows}
+    is_twice = len(newest) < len(rows) or any(key in table.rows for key in newest)
+    if is_twice:
+        return Call(lambda t: t.insert(given), Effect(table.id, None), DuplicateKeyError)
+    return Call(lambda t: t.insert(given), _put(table, newest, len(newest)))
+
+
+def update(draw: Draw, table: Relation, _world: World) -> Call:
+    key, values = key_in(draw, table), _values(draw, table)
+    old = table.rows.get(key)
+    effect = Effect(table.id, None, result=0) if old is None else _put(table, {key: {**old, **values}}, 1)
+    return Call(lambda t: t.update(key, **values), effect)
+
+
+def _put(table: Relation, rows: dict[Key, Row], result: int) -> Effect:
+    def apply(world: World) -> None:
+        for key, row in rows.items():
+            world.tables[table.id].put(key, row)
+
+    return Effect(table.id, apply if rows else None, set(rows), result)
+
+
+def delete(draw: Draw, table: Relation, _world: World) -> Call:
+    if draw(some.integers(0, 9)) == 0:
+        keys = _many_keys(table)
+    else:
+        keys = draw(some.lists(KEYS[kind_of(table)], max_size=3, unique=True))
+    given = keys[0] if len(keys) == 1 else keys
+    return Call(lambda t: t.delete(given), _drop(table, set(keys), len(keys)))
+
+
+def delete_where(draw: Draw, table: Relation, _world: World) -> Call:
+    text, keep = condition(draw, table)
+    keys = {key for key, row in table.rows.items() if keep(row)}
+    effect = _drop(table, keys, len(keys))
+    if not table.key:
+        effect.writes = {EVERY}
+    return Call(lambda t: t.delete_where(text), effect)
+
+
+def _drop(table: Relation, keys: set[Key], result: int) -> Effect:
+    def apply(world: World) -> None:
+        for key in keys:
+            world.tables[table.id].rows.pop(key, None)
+
+    return Effect(table.id, apply if keys else None, keys, result)
+
+
+def condition(draw: Draw, table: Relation) -> tuple[str, Callable[[Row], bool]]:
+    """Return a filter and what it means."""
+    name = draw(some.sampled_from(sorted(table.columns)))
+    if table.columns[name].kind == "string":
+        text = draw(some.sampled_from(["", "x", "k7"]))
+        simple = f"{name} <= '{text}'", lambda row: row[name] is not None and row[name] <= text
+    else:
+        number = draw(some.integers(-2, 4))
+        simple = f"{name} > {number}", lambda row: row[name] is not None and row[name] > number
+    null = f"{name} IS NULL", lambda row: row[name] is None
+    inverse = f"NOT ({simple[0]})", lambda row: row[name] is not None and not simple[1](row)
+    return draw(some.sampled_from([simple, null, inverse]))
+
+
+# plain tables
+
+
+def append(draw: Draw, table: Relation, _world: World) -> Call:
+    rows = {next(_numbers): row for row in _rows(draw, table)}
+    given = _given(draw, table, list(rows.values()))
+    effect = _put(table, rows, len(rows))
+    effect.writes, effect.is_loose = {APPENDS}, True
+    return Call(lambda t: t.append(given), effect)
+
+
+def overwrite(draw: Draw, table: Relation, _world: World) -> Call:
+    rows = {next(_numbers): row for row in _rows(draw, table)}
+    given = _given(draw, table, list(rows.values()))
+    put = _put(table, rows, len(rows))
+
+    def apply(world: World) -> None:
+        world.tables[table.id].rows.clear()
+        if put.apply is not None:
+            put.apply(world)
+
+    return Call(lambda t: t.overwrite(given), Effect(table.id, apply, {EVERY}, len(rows)))
+
+
+# definitions of one table
+
+
+def truncate(_draw: Draw, table: Relation, _world: World) -> Call:
+    def apply(world: World) -> None:
+        world.tables[table.id].rows.clear()
+        world.tables[table.id].incarnation += 1
+
+    effect = Effect(table.id, apply, {EVERY}, is_loose=True, forgets=True)
+    return Call(lambda t: t.truncate(), effect)
+
+
+def add_column(draw: Draw, table: Relation, _world: World) -> Call:
+    name = draw(some.sampled_from(["n", "s", "v", "w"]))
+    kind = draw(some.sampled_from(sorted(TYPES)))
+    if name in table.columns:
+        return Call(lambda t: t.add_column(name, kind), Effect(table.id, None), SchemaMismatchError)
+
+    def apply(world: World) -> None:
+        changed = world.tables[table.id]
+        changed.columns[name] = Column(changed.next_column, kind)
+        changed.next_column += 1
+        changed.rows = {key: {**row, name: None} for key, row in changed.rows.items()}
+
+    return Call(lambda t: t.add_column(name, kind), Effect(table.id, apply, is_loose=True))
+
+
+def drop_column(draw: Draw, table: Relation, _world: World) -> Call | None:
+    names = sorted(set(table.columns) - set(table.key))
+    if not names or len(table.columns) == 1:
+        return None
+    name = draw(some.sampled_from(names))
+
+    def apply(world: World) -> None:
+        changed = world.tables[table.id]
+        del changed.columns[name]
+        changed.rows = {
+            key: {n: v for n, v in row.items() if n != name} for key, row in changed.rows.items()
+        }
+
+    return Call(lambda t: t.drop_column(name), Effect(table.id, apply, is_loose=True))
+
+
+def rename_column(draw: Draw, table: Relation, _world: World) -> Call | None:
+    old = draw(some.sampled_from(sorted(table.columns)))
+    new = draw(some.sampled_from(sorted({"n", "s", "v", "w", "key"} - set(table.columns)) or [""]))
+    if not new:
+        return None
+
+    def apply(world: World) -> None:
+        changed = world.tables[table.id]
+        renamed = lambda n: new if n == old else n  # noqa: E731 - used four times below
+        changed.columns = {renamed(n): column for n, column in changed.columns.items()}
+        changed.key = tuple(map(renamed, changed.key))
+        changed.rows = {
+            key: {renamed(n): v for n, v in row.items()} for key, row in changed.rows.items()
+        }
+
+    return Call(lambda t: t.rename_column(old, new), Effect(table.id, apply, is_loose=True))
+
+
+KEYED = (upsert, upsert, upsert, insert, insert, update, update, delete, delete, delete_where)
+PLAIN = (append, append, append, overwrite, delete_where)
+DEFINITIONS = (truncate, add_column, drop_column, rename_column)
+
+
+def drawn(draw: Draw, table: Relation, world: World, *, definition: bool) -> Call | None:
+    """Return a call of the table."""
+    calls = DEFINITIONS if definition else KEYED if table.key else PLAIN
+    return draw(some.sampled_from(calls))(draw, table, world)

@@ -1,0 +1,178 @@
+"""The reference: what a store holds, as dicts. Slow, obvious, and kept whole for every seq.
+
+A `World` is all tables at one seq; an operation is a function that changes a world, so the same one
+is applied to a transaction's own view when it is made and to the newest world when it commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+Key = object
+Row = Mapping[str, object]
+EVERY = "every row"
+APPENDS = "appends"
+
+
+@dataclass(frozen=True)
+class Column:
+    id: int
+    kind: str
+
+
+@dataclass
+class Relation:
+    """One table: `rows` by key; those of a plain table by a number of their own."""
+
+    id: int
+    name: str
+    key: tuple[str, ...]
+    columns: dict[str, Column]
+    rows: dict[Key, Row] = field(default_factory=dict)
+    incarnation: int = 0
+    next_column: int = 0
+
+    def key_of(self, row: Row) -> Key:
+        values = tuple(row[name] for name in self.key)
+        return values[0] if len(values) == 1 else values
+
+    def put(self, key: Key, row: Row) -> None:
+        """Set one row; columns it lacks are null, columns it has must be there."""
+        assert row.keys() <= self.columns.keys(), f"{row} was admitted into {self.columns}"
+        self.rows[key] = {name: row.get(name) for name in self.columns}
+
+    def shown(self, columns: Iterable[str] | None = None, keep: Callable = bool) -> list[tuple]:
+        names = list(self.columns if columns is None else columns)
+        return in_order(tuple(row[n] for n in names) for row in self.rows.values() if keep(row))
+
+    def copy(self) -> Relation:
+        return replace(self, columns=dict(self.columns), rows=dict(self.rows))
+
+
+def in_order(rows: Iterable[tuple]) -> list[tuple]:
+    return sorted(rows, key=repr)
+
+
+@dataclass
+class World:
+    """All tables by id, the tags, and of each app its applied batches with seq and rows."""
+
+    tables: dict[int, Relation] = field(default_factory=dict)
+    tags: dict[str, int] = field(default_factory=dict)
+    tokens: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
+
+    def copy(self) -> World:
+        tables = {number: table.copy() for number, table in self.tables.items()}
+        tokens = {app: dict(batches) for app, batches in self.tokens.items()}
+        return World(tables, dict(self.tags), tokens)
+
+    def named(self, name: str) -> Relation | None:
+        return next((table for table in self.tables.values() if table.name == name), None)
+
+    def names(self) -> list[str]:
+        return sorted(table.name for table in self.tables.values())
+
+
+Operation = Callable[[World], None]
+
+
+@dataclass
+class Effect:
+    """What a call does: `apply` to a world, and which keys of which table it `writes`.
+
+    `result` is what the call returns (None: not compared). `is_loose` marks what may be refused at
+    commit for reasons the model does not foresee; without `apply` nothing happens.
+    """
+
+    table: int
+    apply: Operation | None
+    writes: set[Key] = field(default_factory=set)
+    result: int | None = None
+    is_loose: bool = False
+    forgets: bool = False
+
+
+@dataclass(frozen=True)
+class Written:
+    """One row version as the change feed tells it: values by column id; None is a delete."""
+
+    seq: int
+    table: int
+    incarnation: int
+    key: Key
+    values: Mapping[int, object] | None
+
+
+@dataclass
+class Commit:
+    """What one seq changed: keys by table (`EVERY`: all), and whether definitions changed."""
+
+    writes: dict[int, set[Key]] = field(default_factory=dict)
+    is_definition: bool = False
+    versions: list[Written] = field(default_factory=list)
+    time_us: int = 0
+
+
+@dataclass
+class History:
+    """Every world that was committed, by seq; worlds and commits are never changed afterwards."""
+
+    worlds: list[World] = field(default_factory=lambda: [World()])
+    commits: list[Commit] = field(default_factory=lambda: [Commit()])
+
+    @property
+    def seq(self) -> int:
+        return len(self.worlds) - 1
+
+    @property
+    def now(self) -> World:
+        return self.worlds[-1]
+
+    def add(self, world: World, commit: Commit) -> None:
+        for number, keys in commit.writes.items():
+            table = world.tables.get(number)
+            if table is None or not table.key:
+                continue
+            for key in keys - {EVERY}:
+                commit.versions.append(_version(table, key, self.seq + 1))
+        self.worlds.append(world)
+        self.commits.append(commit)
+
+    def cut(self, seq: int) -> None:
+        """Forget what is above `seq`: a power cut took it."""
+        del self.worlds[seq + 1 :], self.commits[seq + 1 :]
+
+    def seq_at(self, time_us: int) -> int:
+        return max(s for s, commit in enumerate(self.commits) if commit.time_us <= time_us)
+
+    def written_since(self, seq: int) -> dict[int, set[Key]]:
+        found: dict[int, set[Key]] = {}
+        for commit in self.commits[seq + 1 :]:
+            for table, keys in commit.writes.items():
+                found.setdefault(table, set()).update(keys)
+        return found
+
+    def changes(self, table: Relation, since: int, until: int) -> list[tuple]:
+        """Return (seq, op, values in column order) of a table as it is defined at `until`."""
+        return in_order(
+            (version.seq, *_told(table, version))
+            for commit in self.commits[since + 1 : until + 1]
+            for version in commit.versions
+            if (version.table, version.incarnation) == (table.id, table.incarnation)
+        )
+
+
+def _version(table: Relation, key: Key, seq: int) -> Written:
+    row = table.rows.get(key)
+    values = None if row is None else {table.columns[n].id: v for n, v in row.items()}
+    return Written(seq, table.id, table.incarnation, key, values)
+
+
+def _told(table: Relation, version: Written) -> tuple:
+    if version.values is not None:
+        values = tuple(version.values.get(column.id) for column in table.columns.values())
+        return ("upsert", *values)
+    parts = version.key if len(table.key) > 1 else (version.key,)
+    key = dict(zip(table.key, parts, strict=True))
+    return ("delete", *(key.get(name) for name in table.columns))

@@ -1,0 +1,649 @@
+"""The store answers like a dict of lists, whatever is committed, flushed, merged or lost between.
+
+Every public operation in any order, in plain calls and in transactions that overlap, over a
+checkpoint, a merge, a reopen, a kill and a power cut. After each step the newest state, all open
+snapshots and all open transactions are read whole and compared. `HYPOTHESIS_PROFILE=soak` runs long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as some
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+import siltstone as st
+from siltstone.options import Options
+from siltstone.storage.fake_lance import FakeLance
+from siltstone.storage.simulated_files import SimFiles
+from siltstone.store import Env, Store
+from tests.model import calls
+from tests.model.reference import (
+    APPENDS,
+    EVERY,
+    Column,
+    Commit,
+    Effect,
+    History,
+    Relation,
+    World,
+    in_order,
+)
+
+START_US, STEP_US = 1_700_000_000_000_000, 1_000
+OPTIONS = Options(background=False, segment_bytes=65_536, sync_interval_ms=3_600_000)
+NAMES = ("a", "b", "c", "d", "e", "f")
+KINDS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
+    "int": ({"id": "int64", "v": "int64", "w": "string"}, ("id",)),
+    "text": ({"v": "int64", "id": "string"}, ("id",)),
+    "pair": ({"id": "int64", "w": "string", "region": "string"}, ("region", "id")),
+    "plain": ({"v": "int64", "w": "string"}, ()),
+}
+SNAPSHOTS_MAX = TRANSACTIONS_MAX = 3
+
+
+@dataclass
+class Open:
+    """One open transaction: its own world, and what it did to come there."""
+
+    tx: Any
+    read_seq: int
+    own: World
+    token: tuple[str, int] | None
+    is_strict: bool
+    effects: list[Effect] = field(default_factory=list)
+    reads: list[tuple[int, Callable[[Relation], object], object]] = field(default_factory=list)
+    is_definition: bool = False
+
+    def writes(self) -> dict[int, set[object]]:
+        found: dict[int, set[object]] = {}
+        for effect in self.effects:
+            if effect.forgets:
+                found[effect.table] = set()
+            found.setdefault(effect.table, set()).update(effect.writes)
+        return found
+
+    @property
+    def is_loose(self) -> bool:
+        return self.is_definition or any(effect.is_loose for effect in self.effects)
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """The rules; `Simulated` and `Real` say on what files."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock_us = START_US
+        self.history = History()
+        self.durable = 0
+        self.next_table = 1
+        self.snapshots: list[tuple[Any, World]] = []
+        self.open: list[Open] = []
+        self.db = self.opened()
+
+    def opened(self, *, read_only: bool = False) -> Store:
+        raise NotImplementedError
+
+    def killed(self) -> None:
+        """Go on with the files as a SIGKILL leaves them."""
+        raise NotImplementedError
+
+    def now_us(self) -> int:
+        return self.clock_us
+
+    # tables
+
+    @initialize()
+    def create_one_of_each(self) -> None:
+        for name, kind in zip(NAMES, KINDS, strict=False):
+            self.create(name, kind)
+
+    @rule(data=some.data())
+    def create_any(self, data: Any) -> None:
+        free = sorted(set(NAMES) - set(self.history.now.names()))
+        if free:
+            self.create(
+                data.draw(some.sampled_from(free)), data.draw(some.sampled_from(sorted(KINDS)))
+            )
+
+    def create(self, name: str, kind: str) -> None:
+        effect = self.creation(name, kind)
+        self.db.create_table(name, *KINDS[kind])
+        self.committed(self.db.seq, [effect], is_definition=True)
+
+    def creation(self, name: str, kind: str) -> Effect:
+        columns, key = KINDS[kind]
+        numbered = {n: Column(i, k) for i, (n, k) in enumerate(columns.items())}
+        number, self.next_table = self.next_table, self.next_table + 1
+
+        def apply(world: World) -> None:
+            world.tables[number] = Relation(
+                number, name, key, dict(numbered), next_column=len(numbered)
+            )
+
+        return Effect(number, apply, {EVERY}, is_loose=True)
+
+    def redefinition(self, data: Any, world: World) -> tuple[Callable[[Any], Any], Effect] | None:
+        """Return a drop or a rename, for the store or for a transaction."""
+        table = self.any_table(data, world)
+        if table is None:
+            return None
+        if data.draw(some.booleans()):
+
+            def drop(changed: World) -> None:
+                del changed.tables[table.id]
+
+            effect = Effect(table.id, drop, {EVERY}, is_loose=True, forgets=True)
+            return (lambda t, name=table.name: t.drop_table(name)), effect
+        free = sorted(set(NAMES) - set(world.names()))
+        if not free:
+            return None
+        new = data.draw(some.sampled_from(free))
+
+        def rename(changed: World) -> None:
+            changed.tables[table.id].name = new
+
+        effect = Effect(table.id, rename, is_loose=True)
+        return (lambda t, name=table.name: t.rename_table(name, new)), effect
+
+    @rule(data=some.data())
+    def redefine(self, data: Any) -> None:
+        found = self.redefinition(data, self.history.now)
+        if found is not None:
+            receipt = found[0](self.db)
+            self.committed(receipt.seq, [found[1]], is_definition=True)
+
+    def any_table(self, data: Any, world: World) -> Relation | None:
+        if not world.tables:
+            return None
+        return world.tables[data.draw(some.sampled_from(sorted(world.tables)))]
+
+    # one call, one transaction
+
+    @rule(data=some.data())
+    def write(self, data: Any) -> None:
+        self.call(data, definition=False)
+
+    @rule(data=some.data())
+    def define(self, data: Any) -> None:
+        self.call(data, definition=True)
+
+    def call(self, data: Any, *, definition: bool) -> None:
+        table = self.any_table(data, self.history.now)
+        if table is None:
+            return
+        call = calls.drawn(data.draw, table, self.history.now, definition=definition)
+        if call is None:
+            return
+        if call.error is not None:
+            with pytest.raises(call.error):
+                call.run(self.db[table.name])
+            return
+        receipt = call.run(self.db[table.name])
+        if call.effect.result is not None:
+            assert receipt.rows == call.effect.result
+        self.committed(receipt.seq, [call.effect], is_definition=definition)
+
+    def committed(
+        self,
+        seq: int,
+        effects: list[Effect],
+        *,
+        is_definition: bool = False,
+        writes: dict[int, set[object]] | None = None,
+        change: Callable[[World], None] | None = None,
+        is_sync: bool = True,
+    ) -> None:
+        """Take over a commit; a call that changed nothing may have taken no seq."""
+        if seq == self.history.seq:
+            assert change is None
+            assert all(effect.apply is None for effect in effects)
+            return
+        assert seq == self.history.seq + 1 == self.db.seq
+        world = self.history.now.copy()
+        for effect in effects:
+            if effect.apply is not None:
+                effect.apply(world)
+        if change is not None:
+            change(world)
+        if writes is None:
+            writes = {effect.table: set(effect.writes) for effect in effects}
+        time_us = max(self.clock_us, self.history.commits[-1].time_us + 1)
+        self.history.add(world, Commit(writes, is_definition, time_us=time_us))
+        self.clock_us += STEP_US
+        if is_sync:
+            self.durable = seq
+
+    # transactions
+
+    @precondition(lambda self: len(self.open) < TRANSACTIONS_MAX)
+    @rule(
+        strict=some.booleans(),
+        token=some.none() | some.tuples(some.sampled_from(["app", "ä"]), some.integers(0, 3)),
+    )
+    def begin(self, strict: bool, token: tuple[str, int] | None) -> None:
+        isolation = "serializable" if strict else "snapshot"
+        tx = self.db.transaction(isolation=isolation, token=token)
+        assert tx.read_seq == self.history.seq
+        self.open.append(Open(tx, tx.read_seq, self.history.now.copy(), token, strict))
+
+    def any_open(self, data: Any) -> Open:
+        return data.draw(some.sampled_from(self.open))
+
+    @precondition(lambda self: self.open)
+    @rule(data=some.data())
+    def write_in_transaction(self, data: Any) -> None:
+        self.call_in_transaction(data, definition=False)
+
+    @precondition(lambda self: self.open)
+    @rule(data=some.data())
+    def define_in_transaction(self, data: Any) -> None:
+        self.call_in_transaction(data, definition=True)
+
+    def call_in_transaction(self, data: Any, *, definition: bool) -> None:
+        one = self.any_open(data)
+        table = self.any_table(data, one.own)
+        if table is None:
+            return
+        call = calls.drawn(data.draw, table, one.own, definition=definition)
+        if call is None:
+            return
+        if call.error is not None:
+            with pytest.raises(call.error):
+                call.run(one.tx[table.name])
+            return
+        result = call.run(one.tx[table.name])
+        if call.effect.result is not None:
+            assert result == call.effect.result
+        self.done(one, call.effect, is_definition=definition)
+
+    @precondition(lambda self: self.open)
+    @rule(data=some.data())
+    def redefine_in_transaction(self, data: Any) -> None:
+        one = self.any_open(data)
+        free = sorted(set(NAMES) - set(one.own.names()))
+        if free and data.draw(some.booleans()):
+            name = data.draw(some.sampled_from(free))
+            kind = data.draw(some.sampled_from(sorted(KINDS)))
+            effect = self.creation(name, kind)
+            one.tx.create_table(name, *KINDS[kind])
+            self.done(one, effect, is_definition=True)
+            return
+        found = self.redefinition(data, one.own)
+        if found is not None:
+            found[0](one.tx)
+            self.done(one, found[1], is_definition=True)
+
+    def done(self, one: Open, effect: Effect, *, is_definition: bool) -> None:
+        if effect.apply is not None:
+            effect.apply(one.own)
+            one.effects.append(effect)
+            one.is_definition |= is_definition
+
+    @precondition(lambda self: self.open)
+    @rule(data=some.data())
+    def read_in_transaction(self, data: Any) -> None:
+        one = self.any_open(data)
+        table = self.any_table(data, one.own)
+        if table is None:
+            return
+        is_own = table.id in one.writes() or one.is_definition
+        if table.key and data.draw(some.booleans()):
+            key = calls.key_in(data.draw, table)
+            assert one.tx[table.name].get(key) == table.rows.get(key)
+            read = lambda t, key=key: t.rows.get(key)  # noqa: E731
+        else:
+            text, keep = calls.condition(data.draw, table)
+            names = tuple(table.columns)
+            assert rows_of(one.tx[table.name].to_arrow(filter=text)) == table.shown(keep=keep)
+            read = lambda t, keep=keep, names=names: t.shown(names, keep)  # noqa: E731
+        if not is_own:
+            one.reads.append((table.id, read, read(table)))
+
+    @precondition(lambda self: self.open)
+    @rule(data=some.data())
+    def roll_back(self, data: Any) -> None:
+        one = self.any_open(data)
+        self.open.remove(one)
+        one.tx.rollback()
+        assert self.db.seq == self.history.seq
+
+    @precondition(lambda self: self.open)
+    @rule(data=some.data())
+    def commit(self, data: Any) -> None:
+        one = self.any_open(data)
+        self.open.remove(one)
+        if one.token is not None and self.is_repeated(one):
+            return
+        since = self.history.written_since(one.read_seq)
+        is_redefined = any(c.is_definition for c in self.history.commits[one.read_seq + 1 :])
+        must_conflict = self.conflicts(one, since)
+        may_conflict = must_conflict or one.is_loose or is_redefined or (one.is_strict and since)
+        try:
+            receipt = one.tx.commit()
+        except st.ConflictError:
+            assert may_conflict
+        except (st.TableExistsError, st.TableNotFoundError):
+            assert is_redefined
+        else:
+            assert not must_conflict
+            self.accept(one, receipt)
+        assert self.db.seq == self.history.seq
+
+    def conflicts(self, one: Open, since: dict[int, set[object]]) -> bool:
+        """Say whether first committer wins, or a serializable read, forbids the commit."""
+        for number, keys in one.writes().items():
+            theirs = since.get(number, set())
+            table = self.history.worlds[one.read_seq].tables.get(number)
+            if table is not None and keys:
+                is_gone = number not in self.history.now.tables
+                now = None if is_gone else self.history.now.tables[number].incarnation
+                if is_gone or now != table.incarnation:
+                    return True
+            if keys & theirs - {APPENDS}:
+                return True
+        return False
+
+    def accept(self, one: Open, receipt: Any) -> None:
+        wrote = bool(one.effects) or one.token is not None
+        if one.is_strict and wrote:
+            for number, read, found in one.reads:
+                table = self.history.now.tables.get(number)
+                assert table is None or read(table) == found, "a serializable read changed"
+
+        def with_token(world: World) -> None:
+            assert one.token is not None
+            app, batch = one.token
+            world.tokens.setdefault(app, {})[batch] = (receipt.seq, receipt.rows)
+
+        self.committed(
+            receipt.seq,
+            one.effects,
+            is_definition=one.is_definition,
+            writes=one.writes(),
+            change=None if one.token is None else with_token,
+        )
+
+    def is_repeated(self, one: Open) -> bool:
+        """Check a token that is not new: the old receipt, or a refusal."""
+        app, batch = one.token  # type: ignore[misc]
+        applied = self.history.now.tokens.get(app, {})
+        if batch in applied:
+            receipt = one.tx.commit()
+            assert (receipt.seq, receipt.rows) == applied[batch]
+        elif applied and batch < max(applied):
+            with pytest.raises(st.RequestError, match="strictly increase"):
+                one.tx.commit()
+        else:
+            return False
+        assert self.db.seq == self.history.seq
+        return True
+
+    @rule(data=some.data())
+    def write_asynchronously(self, data: Any) -> None:
+        keyed = [t.id for t in self.history.now.tables.values() if t.key]
+        if not keyed:
+            return
+        table = self.history.now.tables[data.draw(some.sampled_from(sorted(keyed)))]
+        call = calls.upsert(data.draw, table, self.history.now)
+        tx = self.db.transaction(durability="async")
+        call.run(tx[table.name])
+        self.committed(tx.commit().seq, [call.effect], is_sync=False)
+
+    # the past
+
+    @precondition(lambda self: len(self.snapshots) < SNAPSHOTS_MAX)
+    @rule(data=some.data())
+    def take_snapshot(self, data: Any) -> None:
+        how = data.draw(some.sampled_from(["now", "seq", "at", "tag"]))
+        seq = data.draw(some.integers(0, self.history.seq))
+        if how == "now":
+            snapshot, seq = self.db.snapshot(), self.history.seq
+        elif how == "seq":
+            snapshot = self.db.snapshot(seq=seq)
+        elif how == "at":
+            time_us = self.history.commits[seq].time_us + data.draw(some.integers(0, STEP_US // 2))
+            seq = self.history.seq_at(time_us)
+            snapshot = self.db.snapshot(at=moment(time_us))
+        else:
+            tags = self.history.now.tags
+            if not tags:
+                return
+            tag = data.draw(some.sampled_from(sorted(tags)))
+            snapshot, seq = self.db.snapshot(tag=tag), tags[tag]
+        assert snapshot.seq == seq
+        self.snapshots.append((snapshot, self.history.worlds[seq]))
+
+    @precondition(lambda self: self.snapshots)
+    @rule(data=some.data())
+    def close_snapshot(self, data: Any) -> None:
+        index = data.draw(some.integers(0, len(self.snapshots) - 1))
+        self.snapshots.pop(index)[0].close()
+
+    @rule(data=some.data(), name=some.sampled_from(["red", "blue"]))
+    def tag(self, data: Any, name: str) -> None:
+        seq = data.draw(some.integers(0, self.durable))
+        receipt = self.db.tag(name, seq)
+        self.committed(receipt.seq, [], change=lambda world: world.tags.update({name: seq}))
+
+    @rule(name=some.sampled_from(["red", "blue"]))
+    def untag(self, name: str) -> None:
+        if name not in self.history.now.tags:
+            with pytest.raises(st.RequestError):
+                self.db.untag(name)
+            return
+        receipt = self.db.untag(name)
+        self.committed(receipt.seq, [], change=lambda world: world.tags.pop(name))
+
+    @rule(data=some.data())
+    def read_changes(self, data: Any) -> None:
+        since = data.draw(some.integers(0, self.durable))
+        until = data.draw(some.integers(since, self.durable))
+        world = self.history.worlds[until]
+        found = self.db.changes(since, until)
+        assert sorted(found) == sorted(t.name for t in world.tables.values() if t.key)
+        for name, feed in found.items():
+            table = world.named(name)
+            assert table is not None
+            rows = feed.read_all()
+            assert rows.column_names == ["_seq", "_op", *table.columns]
+            assert rows["_seq"].to_pylist() == sorted(rows["_seq"].to_pylist())
+            assert rows_of(rows) == self.history.changes(table, since, until)
+
+    # maintenance and misfortune
+
+    @rule()
+    def checkpoint(self) -> None:
+        self.db.checkpoint()
+        self.durable = self.history.seq
+
+    @rule(data=some.data())
+    def merge(self, data: Any) -> None:
+        name = data.draw(some.none() | some.sampled_from(NAMES))
+        with contextlib.suppress(st.TableNotFoundError):  # no checkpoint has seen it yet
+            self.db.merge(name)
+
+    @rule()
+    def reopen(self) -> None:
+        self.db.close()
+        self.durable = self.history.seq
+        self.restarted(lambda: None)
+
+    @rule()
+    def kill(self) -> None:
+        self.restarted(self.killed)
+        assert self.db.seq == self.history.seq
+        self.durable = self.history.seq
+
+    def restarted(self, between: Callable[[], None]) -> None:
+        self.snapshots.clear()
+        self.open.clear()
+        between()
+        self.db = self.opened()
+
+    @rule()
+    def read_beside_the_owner(self) -> None:
+        other = self.opened(read_only=True)
+        assert self.durable <= other.seq <= self.history.seq
+        world = self.history.worlds[other.seq]
+        assert other.tags() == world.tags
+        with other.snapshot() as snapshot:
+            compare(snapshot, world)
+        compare(other, world)
+        other.close()
+
+    @rule(data=some.data())
+    def read_a_part(self, data: Any) -> None:
+        table = self.any_table(data, self.history.now)
+        if table is None:
+            return
+        handle = self.db[table.name]
+        text, keep = calls.condition(data.draw, table)
+        names = data.draw(some.permutations(sorted(table.columns)))
+        names = names[: data.draw(some.integers(1, len(names)))]
+        expected = table.shown(names, keep)
+        assert handle.count(filter=text) == len(expected)
+        assert rows_of(handle.to_arrow(columns=names, filter=text)) == expected
+        limit = data.draw(some.integers(0, 3))
+        some_rows = rows_of(handle.scan(names, text, limit).read_all())
+        assert len(some_rows) == min(limit, len(expected))
+        assert set(some_rows) <= set(expected)
+        if table.key:
+            keys = data.draw(some.lists(calls.KEYS[calls.kind_of(table)], max_size=4, unique=True))
+            found = handle.get_many(keys).to_pylist()
+            assert found == [table.rows[key] for key in keys if key in table.rows]
+
+    # what holds after every step
+
+    @invariant()
+    def the_store_is_the_model(self) -> None:
+        assert self.db.seq == self.history.seq
+        assert self.db.tags() == self.history.now.tags
+        compare(self.db, self.history.now)
+
+    @invariant()
+    def snapshots_stand_still(self) -> None:
+        for snapshot, world in self.snapshots:
+            compare(snapshot, world)
+
+    @invariant()
+    def transactions_see_their_own_world(self) -> None:
+        for one in self.open:
+            if not one.is_strict:  # a whole read would make every later commit a conflict
+                compare(one.tx, one.own)
+
+    def teardown(self) -> None:
+        self.db.close()
+
+
+class Simulated(StoreMachine):
+    """On a simulated machine, with the fake of Lance."""
+
+    def __init__(self) -> None:
+        self.files = SimFiles()
+        super().__init__()
+
+    def opened(self, *, read_only: bool = False) -> Store:
+        env = Env(
+            files=self.files,
+            tables=lambda root, files, _verify: FakeLance(root, files),
+            now_us=self.now_us,
+            warm_up=lambda: None,
+        )
+        return Store.open(Path("/data/shop"), OPTIONS, read_only=read_only, env=env)
+
+    def killed(self) -> None:
+        self.files = self.files.killed()
+
+    @rule(seed=some.integers(0, 1 << 16))
+    def cut_power(self, seed: int) -> None:
+        """Every synced commit is there; of the others a prefix."""
+        images = list(self.files.images(random.Random(seed), limit=8))
+        self.restarted(lambda: None if not images else self.start(images[seed % len(images)].files))
+        assert self.durable <= self.db.seq <= self.history.seq
+        self.history.cut(self.db.seq)
+        self.durable = self.history.seq
+
+    def start(self, files: SimFiles) -> None:
+        self.files = files
+
+
+class Real(StoreMachine):
+    """On real files, with real Lance."""
+
+    def __init__(self) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="siltstone-model-"))
+        self.number = 0
+        super().__init__()
+
+    @property
+    def root(self) -> Path:
+        return self.directory / str(self.number)
+
+    def opened(self, *, read_only: bool = False) -> Store:
+        return Store.open(
+            self.root, OPTIONS, read_only=read_only, env=Env(now_us=self.now_us)
+        )
+
+    def killed(self) -> None:
+        old, self.number = self.root, self.number + 1
+        shutil.copytree(old, self.root)
+        self.db.close()
+
+    def teardown(self) -> None:
+        super().teardown()
+        shutil.rmtree(self.directory)
+
+
+def compare(source: Any, world: World) -> None:
+    """Read everything and compare: names, columns, rows, counts."""
+    assert source.tables() == world.names()
+    for table in world.tables.values():
+        handle = source[table.name]
+        assert handle.schema.names == list(table.columns), table.name
+        assert handle.primary_key == table.key
+        assert rows_of(handle.to_arrow()) == table.shown(), table.name
+        assert handle.count() == len(table.rows)
+
+
+def rows_of(table: pa.Table) -> list[tuple]:
+    columns = [column.to_pylist() for column in table.columns]
+    return in_order(zip(*columns, strict=True))
+
+
+def moment(time_us: int) -> object:
+    return pa.scalar(time_us, pa.timestamp("us", tz="UTC")).as_py()
+
+
+def is_soak() -> bool:
+    return settings.default is not None and settings.default.max_examples > 1_000
+
+
+def budget(examples: int, steps: int) -> settings:
+    factor = 20 if is_soak() else 1
+    return settings(max_examples=examples * factor, stateful_step_count=steps)
+
+
+def test_a_store_on_a_simulated_machine_is_its_model() -> None:
+    run_state_machine_as_test(Simulated, settings=budget(60, 40))
+
+
+def test_a_store_on_real_files_and_lance_is_its_model() -> None:
+    run_state_machine_as_test(Real, settings=budget(4, 20))
