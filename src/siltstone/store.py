@@ -255,9 +255,9 @@ class Store:
             RequestError: No transaction of this store has such an id.
         """
         self._core.check()
-        epoch, _, number = transaction_id.partition("-")
+        epoch, _, number = str(transaction_id).partition("-")
         state = self._core.state()
-        if not (epoch.isdigit() and number.isdigit()) or int(epoch) > state.view.record.epoch:
+        if not (epoch.isdecimal() and number.isdecimal()) or int(epoch) > state.view.record.epoch:
             raise RequestError(f"no transaction of this store is called {transaction_id!r}")
         if self._parts.commits.find(state, int(epoch), int(number)) is not None:
             return "committed"
@@ -303,6 +303,9 @@ class Store:
         self._core.check()
         state = self._core.state()
         durable = self.durable_seq
+        for seq in (since, until):
+            if seq is not None and type(seq) is not int:
+                raise RequestError(f"a seq is an integer, not {seq!r}")
         if until is not None and until > durable:
             raise SnapshotExpiredError(f"changes until seq {until}", 0, durable)
         if since > durable:

@@ -152,7 +152,7 @@ def _keyed(reader: Reader) -> KeyedReader:
     return reader
 
 
-def _known(arrow: pa.Schema, columns: Sequence[str] | None) -> list[str] | None:
+def _known(arrow: pa.Schema, columns: object) -> list[str] | None:
     if columns is None:
         return None
     if isinstance(columns, str) or not isinstance(columns, Iterable):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import datetime as dt
 import operator
+import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation, localcontext
 
@@ -33,6 +34,7 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 _PER_MICROSECOND = {"s": (1, 1_000_000), "ms": (1, 1_000), "us": (1, 1), "ns": (1_000, 1)}
 _PACKED_DECIMAL_DIGITS_MAX = 18
 _MISSING = object()
+_NUMBERS = (int, float, np.floating, np.integer)
 
 
 class UnfitError(Exception):
@@ -58,12 +60,30 @@ def _integer(kind: pa.DataType) -> Convert:
     return convert
 
 
-def _float(value: object) -> float:
-    if type(value) is float:
-        return value
-    if isinstance(value, int | float | np.floating | np.integer) and not isinstance(value, bool):
+def _float(kind: pa.DataType) -> Convert:
+    """Narrow floats are rounded at once: a row must be the same in memory and in Lance."""
+    narrow = {16: struct.Struct("<e"), 32: struct.Struct("<f")}.get(kind.bit_width)
+
+    def convert(value: object) -> float:
+        if type(value) is not float:
+            if isinstance(value, bool) or not isinstance(value, _NUMBERS):
+                raise UnfitError
+            value = _as_float(value)
+        if narrow is None:
+            return value
+        try:
+            return narrow.unpack(narrow.pack(value))[0]
+        except OverflowError:
+            raise UnfitError from None
+
+    return convert
+
+
+def _as_float(value: float | np.number) -> float:
+    try:
         return float(value)
-    raise UnfitError
+    except OverflowError:
+        raise UnfitError from None
 
 
 def _boolean(value: object) -> bool:
@@ -152,7 +172,7 @@ def converter(kind: pa.DataType) -> Convert:  # noqa: PLR0911 - one line per typ
     if pa.types.is_integer(kind):
         return _integer(kind)
     if pa.types.is_floating(kind):
-        return _float
+        return _float(kind)
     if pa.types.is_boolean(kind):
         return _boolean
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
@@ -239,7 +259,7 @@ def key_from_user(value: object, names: Sequence[str], types: Sequence[pa.DataTy
     elif isinstance(value, tuple | list) and len(value) == len(names):
         parts = value
     else:
-        raise SchemaMismatchError(f"a key is a tuple of {list(names)}, not {value!r}")
+        raise SchemaMismatchError(f"a key is a tuple of {list(names)}, not {_short(value)}")
     converted = []
     for part, name, kind in zip(parts, names, types, strict=True):
         try:
@@ -247,7 +267,9 @@ def key_from_user(value: object, names: Sequence[str], types: Sequence[pa.DataTy
                 raise UnfitError
             converted.append(converter(kind)(part))
         except UnfitError:
-            raise SchemaMismatchError(f"key column {name!r} is {kind}, not {part!r}") from None
+            raise SchemaMismatchError(
+                f"key column {name!r} is {kind}, not {_short(part)}"
+            ) from None
     return converted[0] if len(converted) == 1 else tuple(converted)
 
 
@@ -332,8 +354,11 @@ def _is_unpackable(kind: pa.DataType) -> bool:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
-    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+    try:
+        text = " ".join(repr(value).split())  # one line, also of a table
+    except ValueError:  # an integer of over 4,300 digits
+        text = ""
+    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}".rstrip()
 
 
 def conform(batch: pa.RecordBatch, schema: Schema, target: pa.Schema) -> pa.RecordBatch:
@@ -350,12 +375,22 @@ def conform(batch: pa.RecordBatch, schema: Schema, target: pa.Schema) -> pa.Reco
     unknown = [name for name in found if target.get_field_index(name) < 0]
     if unknown:
         raise SchemaMismatchError(f"unknown columns {unknown}; the columns are {target.names}")
+    _refuse_malformed(batch)
     arrays = [_conform_column(batch, field) for field in target]
     keys = set(key_names(schema))
     for field, array in zip(target, arrays, strict=True):
         if array.null_count and (not field.nullable or field.name in keys):
             raise SchemaMismatchError(f"column {field.name!r} may not be null or missing")
     return pa.RecordBatch.from_arrays(arrays, schema=target)
+
+
+def _refuse_malformed(batch: pa.RecordBatch) -> None:
+    """Arrow trusts its buffers: text that is no UTF-8 or an offset out of range would be logged."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowException as error:
+            raise SchemaMismatchError(f"column {name!r} is malformed: {error}") from None
 
 
 def _conform_column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:

@@ -55,7 +55,11 @@ _ALIASES = {
     "date": "date32",
     "time": "time64[us]",
     "timestamp": "timestamp[us]",
+}
+_ARROW_NAMES = {  # "float" is a float64 to users and a float32 to Arrow
     "halffloat": "float16",
+    "float": "float32",
+    "double": "float64",
     "date32[day]": "date32",
 }
 _TIMESTAMP = re.compile(r"timestamp\[(s|ms|us|ns)(?:, ?tz=([^\]]+))?\]")
@@ -84,17 +88,29 @@ def encode_type(kind: pa.DataType) -> object:
     Raises:
         RequestError: A table cannot have a column of this type.
     """
-    if pa.types.is_fixed_size_list(kind):
+    if pa.types.is_fixed_size_list(kind) and kind.list_size:
         return ["vector", encode_type(kind.value_type), kind.list_size]
     if pa.types.is_list(kind):
         return ["list", encode_type(kind.value_type)]
     if pa.types.is_struct(kind):
         fields = [kind.field(index) for index in range(kind.num_fields)]
+        if not fields or len({f.name for f in fields}) < len(fields):
+            raise RequestError(f"a struct has fields of different names, not {kind}")
         return ["struct", [[f.name, encode_type(f.type), f.nullable] for f in fields]]
-    text = _ALIASES.get(str(kind), str(kind))
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        _check_zone(kind.tz)
+    text = _ARROW_NAMES.get(str(kind), str(kind))
     if text in _SIMPLE or _TIMESTAMP.fullmatch(text) or pa.types.is_decimal128(kind):
         return text
     raise RequestError(f"a column cannot have type {kind}")
+
+
+def _check_zone(zone: str) -> None:
+    """Refuse a zone that nobody knows: rows could be written, and never be shown."""
+    try:
+        pa.scalar(0, pa.timestamp("s", tz=zone)).as_py()
+    except Exception:  # noqa: BLE001 - what is raised depends on the zone database
+        raise RequestError(f"unknown time zone {zone!r}; it is like 'UTC' or '+02:00'") from None
 
 
 def decode_type(stored: object) -> pa.DataType:
@@ -145,7 +161,9 @@ def arrow_schema_of(shape: pa.Schema | Mapping[str, object] | object) -> pa.Sche
     if isinstance(shape, pa.Schema):
         return shape
     if isinstance(shape, Mapping):
-        return pa.schema([pa.field(name, _as_type(kind)) for name, kind in shape.items()])
+        return pa.schema(
+            [pa.field(check_column_name(name), _as_type(kind)) for name, kind in shape.items()]
+        )
     raise RequestError(f"a schema is a pyarrow.Schema or a dict of name to type, not {shape!r}")
 
 
