@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from siltstone.errors import RequestError, SchemaMismatchError
+from siltstone.errors import RequestError, SchemaMismatchError, UnavailableError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage import promotion, staging
@@ -256,15 +256,16 @@ class FakeLance:
 
         def read(path: str) -> pa.Table:
             self._inventories.verify([known[path]])
-            return pa.ipc.open_stream(self._files.read(self._root / path)).read_all()
+            return pa.ipc.open_stream(self._bytes(path)).read_all()
 
         return FakePinned(manifest, read, known)
 
     def promote(self, folder: str, pins: Sequence[Pin], newest: Pin) -> None:
         where = self._root / folder
         wanted = {pin.version: self._root / pin.path for pin in (*pins, newest)}
-        promotion.link(self._files, where, wanted, newest.version)
-        promotion.unlink_stale(self._files, where, set(wanted), newest.version)
+        with translated(where, is_reading=False):
+            promotion.link(self._files, where, wanted, newest.version)
+            promotion.unlink_stale(self._files, where, set(wanted), newest.version)
 
     def files(self, folder: str, pin: Pin) -> list[InventoryFile]:  # noqa: ARG002  # the seam
         live = self._inventories.live(pin.inventory, self._manifest(pin).paths)
@@ -277,7 +278,13 @@ class FakeLance:
 
     def _manifest(self, pin: Pin) -> _Manifest:
         check(self._files, self._root, InventoryFile(pin.path, pin.size, pin.xxh3))
-        return _Manifest.decode(self._files.read(self._root / pin.path))
+        return _Manifest.decode(self._bytes(pin.path))
+
+    def _bytes(self, path: str) -> bytes:
+        try:
+            return self._files.read(self._root / path)
+        except OSError as error:  # as `lance_errors` does for what Lance reads itself
+            raise UnavailableError(f"{path} cannot be read: {error}") from error
 
     def _write(
         self,

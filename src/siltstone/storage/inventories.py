@@ -15,7 +15,7 @@ from pathlib import Path
 
 import xxhash
 
-from siltstone.errors import CorruptionError
+from siltstone.errors import CorruptionError, UnavailableError
 from siltstone.formats import inventory
 from siltstone.formats.inventory import Inventory, InventoryFile
 from siltstone.storage.files import Files
@@ -99,6 +99,8 @@ class Inventories:
             data = self._files.read(self._root / name)
         except FileNotFoundError as error:
             raise CorruptionError(name, None, "the inventory is missing") from error
+        except OSError as error:
+            raise UnavailableError(f"{name} cannot be read: {error}") from error
         value = inventory.decode(data, name)
         self._remember(name, value)
         return value
@@ -124,11 +126,14 @@ def check(files: Files, root: Path, expected: InventoryFile) -> None:
 
     Raises:
         CorruptionError: They are not, or the file is missing.
+        UnavailableError: The file system refuses to read it; nothing is known of its bytes.
     """
     try:
         size, xxh3 = _hash(files, root / expected.path)
     except FileNotFoundError as error:
         raise CorruptionError(root / expected.path, None, "the file is missing") from error
+    except OSError as error:
+        raise UnavailableError(f"{root / expected.path} cannot be read: {error}") from error
     if size != expected.size:
         raise CorruptionError(
             root / expected.path, None, f"{size} bytes, {expected.size} were written; restore it"

@@ -108,9 +108,12 @@ class ManifestStore:
         Raises:
             FileNotFoundError: There is none (any more).
             CorruptionError: The file is not the record of that number.
+            UnavailableError: The file system refuses.
         """
         path = self.path(number)
-        record = manifest.decode(self._files.read(path), str(path))
+        with _reading(path):
+            data = self._files.read(path)
+        record = manifest.decode(data, str(path))
         if record.number != number:
             raise CorruptionError(path, None, f"it holds record {record.number}")
         return record
@@ -118,7 +121,9 @@ class ManifestStore:
     def numbers(self, *, below_floor: bool = False) -> list[int]:
         """Return the numbers of the records from FLOOR on (or of all that exist), ascending."""
         floor = 0 if below_floor else self.floor()
-        matches = map(_RECORD_NAME.fullmatch, self._files.list(self.folder))
+        with _reading(self.folder):
+            names = self._files.list(self.folder)
+        matches = map(_RECORD_NAME.fullmatch, names)
         found = sorted(int(match[1]) for match in matches if match)
         return [number for number in found if number >= floor]
 
@@ -126,7 +131,8 @@ class ManifestStore:
         """Return FLOOR; 0 before the first vacuum."""
         path = self.folder / "FLOOR"
         try:
-            data = self._files.read(path)
+            with _reading(path):
+                data = self._files.read(path)
         except FileNotFoundError:
             return 0
         match = _FLOOR_TEXT.fullmatch(data)
@@ -363,6 +369,17 @@ def _refusals(what: str) -> Generator[None]:
         yield
     except OSError as error:
         raise UnavailableError(f"{what}: {error}") from error
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Generator[None]:
+    """As `_refusals`; but what is absent is an answer, and the caller knows which."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise UnavailableError(f"cannot read {path}: {error}") from error
 
 
 def _floor_text(number: int) -> bytes:

@@ -58,9 +58,16 @@ class Ownership:
             raise ClosedError(f"{self.root} is not owned by this process (closed, or forked)")
 
     def announce(self, *, epoch: int, endpoint: str | None = None) -> None:
-        """Tell others in LOCK who owns the store, and where to join it."""
+        """Tell others in LOCK who owns the store, and where to join it.
+
+        Raises:
+            UnavailableError: The file system refuses; the store is owned all the same.
+        """
         self.require_held()
-        self._write(Holder(os.getpid(), platform.node(), epoch, endpoint))
+        try:
+            self._write(Holder(os.getpid(), platform.node(), epoch, endpoint))
+        except OSError as error:
+            raise UnavailableError(f"cannot say in LOCK who owns {self.root}: {error}") from error
 
     def release(self) -> None:
         """Give the store up; a second time does nothing."""

@@ -1,0 +1,288 @@
+"""The lives of stores that are crashed and failed at every step: each names what it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from siltstone.engine import catalog as catalogs
+from siltstone.engine.shape import shape_of
+from siltstone.engine.transaction import Transaction
+from siltstone.maintenance.load import load
+from siltstone.store import Store
+from tests.crash.store_life import Life, Scenario, Step, smaller
+
+OPEN = Step("open", Life.open, is_commit=False)
+CLOSE = Step("close", Life.close, is_commit=False)
+CHECKPOINT = Step("checkpoint", lambda life: life.store.checkpoint(), is_commit=False)
+MERGE = Step("merge", lambda life: life.store.merge(), is_commit=False)
+SYNC = Step("sync", lambda life: life.store._core.writer().sync(), is_commit=False)
+
+KEYED = {"id": "int64", "v": "string", "n": "float64"}
+
+
+def step(name: str, act: Callable[[Store], object]) -> Step:
+    return Step(name, lambda life: act(life.store))
+
+
+def transaction(work: Callable[[Transaction], object], **options: object) -> Step:
+    def act(life: Life) -> None:
+        with life.store.transaction(**options) as tx:
+            work(tx)
+
+    return Step("transaction", act, is_sync=options.get("durability") != "async")
+
+
+def create(name: str = "t") -> Step:
+    return step("create", lambda db: db.create_table(name, KEYED, primary_key="id"))
+
+
+def create_plain(name: str = "p") -> Step:
+    return step("create plain", lambda db: db.create_table(name, {"ts": "int64", "w": "string"}))
+
+
+def upsert(*ids: int, name: str = "t", v: str = "v", size: int = 0) -> Step:
+    rows = [{"id": i, "v": f"{v}{i}".ljust(size, "."), "n": i / 2} for i in ids]
+    return step(f"upsert {ids}", lambda db: db[name].upsert(rows))
+
+
+def delete(*ids: int, name: str = "t") -> Step:
+    return step(f"delete {ids}", lambda db: db[name].delete(list(ids)))
+
+
+def append(*values: int, name: str = "p") -> Step:
+    rows = [{"ts": value, "w": f"w{value}"} for value in values]
+    return step(f"append {values}", lambda db: db[name].append(rows))
+
+
+def upsert_async(*ids: int) -> Step:
+    rows = [{"id": i, "v": "async"} for i in ids]
+    return transaction(lambda tx: tx["t"].upsert(rows), durability="async")
+
+
+def bulk(*ids: int, name: str = "t") -> Step:
+    """A bulk load, of few rows here: straight to base, or attached where there are rows already."""
+
+    def act(db: Store) -> None:
+        table = catalogs.find(db._core.state().view.catalog, name)
+        shape = shape_of(catalogs.schema_of(table))
+        rows = pa.table({"id": list(ids), "v": ["loaded"] * len(ids), "n": [0.5] * len(ids)})
+        load(db._core, table, shape, rows, may_repeat=True, bytes_min=1)
+
+    return step(f"load {ids}", act)
+
+
+def _both(tx: Transaction, number: int) -> None:
+    tx["t"].upsert({"id": number, "v": "both"})
+    tx["u"].upsert({"id": number, "v": "both"})
+    tx["t"].delete(number - 1)
+    tx["p"].append([{"ts": number, "w": "both"}])
+
+
+def _made_with_rows(tx: Transaction) -> None:
+    tx.create_table("made", KEYED, "id")
+    tx["made"].upsert({"id": 1, "v": "made"})
+    tx["t"].add_column("more", "int64")
+    tx["u"].truncate()
+    tx["u"].upsert({"id": 77, "v": "after truncate"})
+
+
+def _repeat_token(life: Life) -> None:
+    """The same batch again: the old receipt, no new commit."""
+    tx = life.store.transaction(token=("app", 2))
+    with tx:
+        tx["t"].upsert({"id": 999, "v": "twice"})
+    assert tx.receipt is not None
+    assert tx.receipt.seq == 3
+
+
+_TWO_TABLES = [OPEN, create(), create("u"), create_plain()]
+
+SCENARIOS: dict[str, Scenario] = {
+    "a new store": Scenario([OPEN, create(), upsert(1)]),
+    "rows over segments": Scenario(
+        [
+            OPEN,
+            create(),
+            *[upsert(i, i + 1, size=2500) for i in range(6)],
+            upsert(50, size=40_000),  # larger than a segment
+            step("insert", lambda db: db["t"].insert({"id": 60, "v": "in"})),
+            step("update", lambda db: db["t"].update(60, v="up")),
+            delete(0, 1),
+            step("delete where", lambda db: db["t"].delete_where("id = 3")),
+        ]
+    ),
+    "a transaction over tables": Scenario(
+        [
+            *_TWO_TABLES,
+            transaction(lambda tx: _both(tx, 1)),
+            transaction(lambda tx: _both(tx, 2), isolation="serializable"),
+            transaction(_made_with_rows),
+            transaction(lambda tx: _both(tx, 3)),
+        ]
+    ),
+    "checkpoints": Scenario(
+        [
+            OPEN,
+            create(),
+            upsert(1, 2, 3),
+            CHECKPOINT,
+            upsert(2, 4, v="w"),
+            delete(1),
+            CHECKPOINT,
+            CHECKPOINT,
+            upsert(5, size=9000),
+            upsert(6, size=9000),  # in a recycled segment
+            CHECKPOINT,
+            upsert(7),
+        ]
+    ),
+    "merges": Scenario(
+        [
+            OPEN,
+            create(),
+            upsert(*range(8)),
+            CHECKPOINT,
+            MERGE,
+            upsert(2, 9, v="w"),
+            delete(1, 3),
+            MERGE,
+            CHECKPOINT,
+            upsert(5, v="x"),
+            MERGE,
+            CHECKPOINT,
+            MERGE,
+            delete(9),
+        ]
+    ),
+    "tables that change": Scenario(
+        [
+            OPEN,
+            create(),
+            upsert(1, 2),
+            step("add column", lambda db: db["t"].add_column("more", "int64")),
+            step("row", lambda db: db["t"].upsert({"id": 3, "v": "m", "more": 3})),
+            step("rename column", lambda db: db["t"].rename_column("v", "value")),
+            CHECKPOINT,
+            step("drop column", lambda db: db["t"].drop_column("n")),
+            step("rename", lambda db: db.rename_table("t", "renamed")),
+            step("row", lambda db: db["renamed"].upsert({"id": 4, "value": "r"})),
+            MERGE,
+            step("drop", lambda db: db.drop_table("renamed")),
+            create(),
+            upsert(8),
+            CHECKPOINT,
+            step("truncate", lambda db: db["t"].truncate()),
+            upsert(9),
+            CHECKPOINT,
+            MERGE,
+        ]
+    ),
+    "a plain table": Scenario(
+        [
+            OPEN,
+            create_plain(),
+            append(1, 2),
+            append(3),
+            CHECKPOINT,
+            step("overwrite", lambda db: db["p"].overwrite([{"ts": 9, "w": "over"}])),
+            append(4, 5),
+            step("delete where", lambda db: db["p"].delete_where("ts = 4")),
+            MERGE,
+            CHECKPOINT,
+            step("truncate", lambda db: db["p"].truncate()),
+            append(6),
+        ]
+    ),
+    "a bulk load": Scenario(
+        [
+            OPEN,
+            create(),
+            bulk(5, 3, 3, 1),
+            upsert(3, 4, v="w"),
+            CHECKPOINT,
+            delete(1),
+            CHECKPOINT,
+            MERGE,
+            create("u"),
+            bulk(1, 2, name="u"),
+            MERGE,
+        ]
+    ),
+    "bulk rows beside others": Scenario(
+        [
+            OPEN,
+            create(),
+            upsert(1, 2, 3),
+            bulk(3, 4, 5),
+            upsert(4, v="w"),
+            delete(5),
+            CHECKPOINT,
+            bulk(1, 5),
+            MERGE,
+            CHECKPOINT,
+            MERGE,
+            bulk(2),
+            CLOSE,
+            OPEN,
+            upsert(9),
+        ]
+    ),
+    "tokens and tags": Scenario(
+        [
+            OPEN,
+            create(),
+            transaction(lambda tx: tx["t"].upsert({"id": 1, "v": "a"}), token=("app", 1)),
+            transaction(lambda tx: tx["t"].upsert({"id": 2, "v": "b"}), token=("app", 2)),
+            Step("repeat", _repeat_token, is_commit=False),
+            step("tag", lambda db: db.tag("audit")),
+            CHECKPOINT,
+            Step("repeat", _repeat_token, is_commit=False),
+            step("claim", lambda db: db.claim("app")),
+            transaction(lambda tx: tx["t"].upsert({"id": 3, "v": "c"}), token=("app", 3)),
+            step("untag", lambda db: db.untag("audit")),
+        ]
+    ),
+    "hand-over": Scenario(
+        [
+            OPEN,
+            create(),
+            upsert(1),
+            CLOSE,
+            OPEN,
+            upsert(2),
+            CHECKPOINT,
+            CLOSE,
+            OPEN,
+            CLOSE,
+            OPEN,
+            upsert(3),
+            MERGE,
+            CLOSE,
+            OPEN,
+            delete(3),
+        ]
+    ),
+    "asynchronous commits": Scenario(
+        [
+            OPEN,
+            create(),
+            upsert_async(1),
+            upsert_async(2),
+            SYNC,
+            upsert_async(3),
+            upsert(4),  # its sync is theirs too
+            upsert_async(5),
+            CHECKPOINT,
+            upsert_async(6),
+            CLOSE,
+            OPEN,
+            upsert_async(7),
+        ]
+    ),
+    "checkpoints by the writer": Scenario(
+        [OPEN, create(), *[upsert(i, i + 1, size=2500) for i in range(4)], delete(2)],
+        smaller(memtable_bytes_max=4096),
+    ),
+}

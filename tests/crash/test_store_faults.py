@@ -1,0 +1,81 @@
+"""A disk that fails or is full, at whatever step, costs a typed error and nothing that was there.
+
+The call that meets it raises a SiltstoneError; what it says holds: in doubt is decided by a reopen,
+anything else did not happen. When the cause is gone the same call works, at most after a reopen, and
+then a power cut loses nothing (guarantees 1-4). A sample of the steps, the same each time;
+`SILTSTONE_CRASH=all` takes all.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from siltstone.storage.simulated_files import Fault, Kind, SimFiles, When
+from tests.crash.store_life import (
+    IS_LONG,
+    Life,
+    Shot,
+    answer,
+    check,
+    follow,
+    images_of,
+    rows_of,
+    with_fault,
+)
+from tests.crash.store_scenarios import SCENARIOS
+
+STEPS = 40
+FAULTS = [
+    (Kind.EIO, When.BEFORE),
+    (Kind.EIO, When.AFTER),
+    (Kind.ENOSPC, When.BEFORE),
+    (Kind.ENOSPC, When.MIDDLE),
+]
+scenarios = pytest.mark.parametrize("name", SCENARIOS)
+
+
+def steps_of(operations: int, rng: random.Random) -> list[int]:
+    every = range(1, operations + 1)
+    return list(every) if IS_LONG or operations <= STEPS else sorted(rng.sample(every, STEPS))
+
+
+@pytest.mark.parametrize("is_sticky", [False, True])
+@pytest.mark.parametrize(("kind", "when"), FAULTS)
+@scenarios
+def test_a_fault_is_a_typed_error_and_the_call_works_when_the_cause_is_gone(
+    name, kind, when, is_sticky
+):
+    scenario = SCENARIOS[name]
+    states, operations = scenario.recorded()
+    rng = random.Random(f"{name} {kind} {when} {is_sticky}")
+    total = 0
+    for at in steps_of(operations, rng):
+        fault = Fault(at, kind, when, is_sticky=is_sticky)
+        life, failed = with_fault(scenario, states, fault)
+        total += failed
+        assert failed <= 1, fault
+        assert life.seq == max(states), fault
+        if life.db is not None:
+            assert answer(life.db.snapshot()) == rows_of(states[life.seq]), fault
+        shot = Shot(str(fault), life.files, life.acknowledged, life.begun)
+        for label, files in images_of(shot, rng):
+            check(files, shot, states, rng, label)
+        life.abandon()
+    assert total
+
+
+@scenarios
+def test_a_short_write_is_finished_and_nobody_hears_of_it(name):
+    scenario = SCENARIOS[name]
+    states, operations = scenario.recorded()
+    rng = random.Random(name)
+    for at in steps_of(operations, rng):
+        life = scenario.run(Life(SimFiles([Fault(at, Kind.SHORT)]), scenario.options))
+        shot = Shot(f"short at {at}", life.files, life.acknowledged, life.begun)
+        assert answer(life.store) == states[life.seq]
+        life.abandon()
+        assert follow(life.files.killed(), shot, states, shot.label) == life.acknowledged
+        for label, files in images_of(shot, rng):
+            check(files, shot, states, rng, label)

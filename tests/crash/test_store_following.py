@@ -1,0 +1,43 @@
+"""A process that only reads sees a prefix of the commits in whatever a crash left, without a write.
+
+A third of the moments, one disk each; `SILTSTONE_CRASH=all` tries all.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.crash.store_life import follow, images_of, open_store, photographed, sampled
+from tests.crash.store_scenarios import SCENARIOS
+
+scenarios = pytest.mark.parametrize("name", SCENARIOS)
+
+
+@scenarios
+def test_what_a_reader_sees_after_a_crash_the_next_owner_sees_too(name):
+    shots, states = photographed(SCENARIOS[name])
+    rng = random.Random(name)
+    for shot in sampled(shots, rng, 0.4):
+        for label, files in images_of(shot, rng):
+            seen = follow(files, shot, states, label)
+            db = open_store(files)
+            assert (seen or 0) <= db.seq, label
+            db.close()
+            assert (follow(files, shot, states, label) or 0) == db_seq(files), label
+
+
+def db_seq(files) -> int:
+    """Return the seq that the owner of a closed store ends at."""
+    with open_store(files.killed()) as db:
+        return db.seq
+
+
+@scenarios
+def test_a_reader_beside_a_killed_owner_sees_all_that_was_acknowledged(name):
+    shots, states = photographed(SCENARIOS[name])
+    rng = random.Random(name)
+    for shot in sampled(shots, rng, 0.4):
+        seen = follow(shot.files, shot, states, shot.label)
+        assert (seen or 0) >= shot.acknowledged, shot.label
