@@ -108,6 +108,16 @@ def open_store(root: Path, env: Env, **options: object) -> Store:
     return Store.open(root, Options(**merged), env=env)
 
 
+def until(claim: Callable[[], object]) -> None:
+    """Wait until `claim` holds, which another thread is about to make true."""
+    pause = threading.Event()
+    for _ in range(WAIT_S * 1000):
+        if claim():
+            return
+        pause.wait(0.001)
+    raise AssertionError("it never came true")
+
+
 class Threads:
     """Threads whose first error is raised at `join`; a thread that hangs is an error."""
 

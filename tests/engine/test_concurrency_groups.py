@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 import siltstone as st
 from siltstone.errors import ConflictError, InDoubtError, UnavailableError
 from siltstone.store import Store
-from tests.engine.seams import WAIT_S, GatedFiles, Threads, fake_env, open_store
+from tests.engine.seams import GatedFiles, Threads, fake_env, open_store, until
 
 SCHEMA = {"id": "int64", "v": "int64"}
 
@@ -34,7 +33,7 @@ class Group:
         for name, work in members:
             waiting = self.waiting()
             threads.start(self._keep, name, work)
-            self._until(waiting + 1)
+            until(lambda waiting=waiting: self.waiting() > waiting)
         self.gate.release()
         threads.join()
         return self.results
@@ -47,14 +46,6 @@ class Group:
 
     def waiting(self) -> int:
         return len(self.store._core.committer._queue)
-
-    def _until(self, count: int) -> None:
-        pause = threading.Event()
-        for _ in range(WAIT_S * 1000):
-            if self.waiting() >= count:
-                return
-            pause.wait(0.001)
-        raise AssertionError("a member never joined the group")
 
 
 @pytest.fixture

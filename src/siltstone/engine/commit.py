@@ -21,6 +21,7 @@ from typing import Protocol
 from siltstone.engine import admission
 from siltstone.engine import catalog as catalogs
 from siltstone.engine.commit_log import CommitLog, transaction_id
+from siltstone.engine.interrupts import Deferred
 from siltstone.engine.memtable import Memtable
 from siltstone.engine.recent_writes import OpenTransactions, RecentWrites
 from siltstone.engine.view import (
@@ -155,17 +156,18 @@ class Committer:
 
     def swap_view(self, change: Callable[[View], View]) -> View:
         """Replace the view by `change(view)`; maintenance only: no answer may change."""
-        with self._state_lock:
+        with Deferred(), self._state_lock:
             self.state = State(change(self.state.view), self.state.visible)
             return self.state.view
 
     def _enter(self, waiter: _Waiter) -> object:
-        with self._queue_lock:
-            self._queue.append(waiter)
-            leads, self._is_led = not self._is_led, True
-        interrupt = None if leads else _wait(waiter.wake)
-        if leads or waiter.state == _LEAD:
-            self._lead(waiter)
+        with Deferred():
+            with self._queue_lock:
+                self._queue.append(waiter)
+                leads, self._is_led = not self._is_led, True
+            interrupt = None if leads else _wait(waiter.wake)
+            if leads or waiter.state == _LEAD:
+                self._lead(waiter)
         if interrupt is not None:
             raise interrupt
         if waiter.error is not None:

@@ -1,0 +1,160 @@
+"""Ctrl-C ends the thread it hits, at any moment, and never hangs, poisons or loses the others."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+import siltstone as st
+from tests.engine.seams import GatedFiles, Threads, fake_env, open_store, until
+
+SCHEMA = {"id": "int64", "v": "int64"}
+WRITERS = 3
+
+
+class Interrupter:
+    """Raises SIGINT at the nth line that the main thread runs in the committer."""
+
+    def __init__(self, nth: int) -> None:
+        self._left = nth
+
+    @property
+    def has_fired(self) -> bool:
+        return self._left <= 0
+
+    def __enter__(self) -> Self:
+        sys.settrace(self._call)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    def _call(self, frame, _event, _arg):
+        return self._line if frame.f_code.co_filename.endswith("engine/commit.py") else None
+
+    def _line(self, _frame, event, _arg):
+        if event == "line":
+            self._left -= 1
+            if self._left == 0:
+                signal.raise_signal(signal.SIGINT)
+        return self._line
+
+
+def test_ctrl_c_at_any_line_of_a_commit_leaves_a_store_that_goes_on(tmp_path: Path) -> None:
+    with open_store(tmp_path / "db", fake_env()) as db:
+        table = db.create_table("t", SCHEMA, primary_key="id")
+        nth = 0
+        while True:
+            nth += 1
+            with Interrupter(nth) as interrupter:
+                try:
+                    table.upsert({"id": nth, "v": nth})
+                except KeyboardInterrupt:
+                    assert interrupter.has_fired
+            threads = Threads()
+            threads.start(table.upsert, {"id": -nth, "v": nth})
+            threads.join()
+            assert table.get(-nth) == {"id": -nth, "v": nth}, f"at line {nth}"
+            if not interrupter.has_fired:
+                break
+        assert nth > 50, "too few lines were interrupted for the claim"
+        assert db.durable_seq == db.seq
+
+
+def test_ctrl_c_at_any_line_of_a_checkpoint_leaves_a_store_that_goes_on(tmp_path: Path) -> None:
+    with open_store(tmp_path / "db", fake_env()) as db:
+        table = db.create_table("t", SCHEMA, primary_key="id")
+        nth = 0
+        while True:
+            nth += 1
+            table.upsert({"id": nth, "v": nth})
+            with Interrupter(nth) as interrupter:
+                try:
+                    db.checkpoint()
+                except KeyboardInterrupt:
+                    assert interrupter.has_fired
+            assert table.get(nth) == {"id": nth, "v": nth}, f"at line {nth}"
+            if not interrupter.has_fired:
+                break
+        db.checkpoint()
+        assert db.merge().rows > 0
+        assert table.count() == nth
+
+
+def test_ctrl_c_in_the_leader_keeps_the_others_and_tells_them_the_truth(tmp_path: Path) -> None:
+    """The main thread leads while others follow; the signal comes while it syncs."""
+    gate = GatedFiles()
+    db = open_store(tmp_path / "db", fake_env(gate))
+    table = db.create_table("t", SCHEMA, primary_key="id")
+    threads, acknowledged = Threads(), []
+
+    def write(number: int) -> None:
+        acknowledged.append((number, table.upsert({"id": number, "v": number}).seq))
+
+    def interrupt_the_leader() -> None:
+        gate.wait()  # the main thread stands in its sync
+        for number in range(1, WRITERS + 1):
+            threads.start(write, number)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        gate.release()
+
+    gate.hold()
+    other = Threads()
+    other.start(interrupt_the_leader)
+    with pytest.raises(KeyboardInterrupt):
+        table.upsert({"id": 0, "v": 0})
+    other.join()
+    threads.join()
+    assert table.get(0) == {"id": 0, "v": 0}
+    assert len({seq for _, seq in acknowledged}) == WRITERS
+    assert table.count() == WRITERS + 1
+    db.close()
+    with open_store(tmp_path / "db", fake_env()) as again:
+        assert again["t"].count() == WRITERS + 1
+
+
+def test_ctrl_c_in_a_follower_comes_when_its_commit_is_through(tmp_path: Path) -> None:
+    gate = GatedFiles()
+    with open_store(tmp_path / "db", fake_env(gate)) as db:
+        table = db.create_table("t", SCHEMA, primary_key="id")
+        gate.hold()
+        threads = Threads()
+        threads.start(table.upsert, {"id": 1, "v": 1})
+        gate.wait()
+
+        def interrupt_the_follower() -> None:
+            until(lambda: db._core.committer._queue)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            gate.release()
+
+        threads.start(interrupt_the_follower)
+        with pytest.raises(KeyboardInterrupt):
+            table.upsert({"id": 2, "v": 2})
+        threads.join()
+        assert table.get(1) == {"id": 1, "v": 1}
+        table.upsert({"id": 3, "v": 3})
+        assert db.seq == db.durable_seq
+
+
+def test_a_handler_of_ones_own_is_called_once_and_stays(tmp_path: Path) -> None:
+    heard: list[int] = []
+
+    def handler(number: int, _frame: object) -> None:
+        heard.append(number)
+
+    old = signal.signal(signal.SIGINT, handler)
+    try:
+        with open_store(tmp_path / "db", fake_env()) as db:
+            table = db.create_table("t", SCHEMA, primary_key="id")
+            with Interrupter(20):
+                table.upsert({"id": 1, "v": 1})
+            assert signal.getsignal(signal.SIGINT) is handler
+            assert isinstance(table.upsert({"id": 2, "v": 2}), st.Receipt)
+    finally:
+        signal.signal(signal.SIGINT, old)
+    assert heard == [signal.SIGINT]
