@@ -1,0 +1,170 @@
+"""Definitions against open writers: what is additive widens them, everything else refuses one side."""
+
+from __future__ import annotations
+
+import pytest
+
+import siltstone as st
+from tests.isolation.stores import with_two_rows
+
+
+def plain(db: st.Store) -> st.Store:
+    db.create_table("log", {"a": "int64", "b": "string"})
+    return db
+
+
+def test_a_new_column_widens_an_open_writer() -> None:
+    db = with_two_rows()
+    tx = db.transaction()
+    tx["t"].upsert({"id": 1, "v": 11})
+    db["t"].add_column("w", "string")
+    tx.commit()
+    assert db["t"].get(1) == {"id": 1, "v": 11, "w": None}
+
+
+def test_a_new_column_widens_an_open_writer_of_a_batch() -> None:
+    db = with_two_rows()
+    tx = db.transaction()
+    tx["t"].upsert([{"id": n, "v": n} for n in range(600)])
+    tx["t"].delete(list(range(1000, 6000)))
+    db["t"].add_column("w", "string")
+    tx.commit()
+    assert db["t"].count("w IS NULL") == 600
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: t.drop_column("v"),
+        lambda t: t.rename_column("v", "w"),
+        lambda t: t.truncate(),
+    ],
+    ids=["drop_column", "rename_column", "truncate"],
+)
+@pytest.mark.parametrize("rows", [1, 600])
+def test_any_other_change_refuses_an_open_writer(change, rows: int) -> None:
+    db = with_two_rows()
+    tx = db.transaction()
+    tx["t"].upsert([{"id": n, "v": n} for n in range(rows)])
+    change(db["t"])
+    before = db["t"].to_arrow()
+    with pytest.raises(st.ConflictError):
+        tx.commit()
+    assert db["t"].to_arrow().equals(before)
+
+
+def test_a_writer_of_a_dropped_table_is_refused() -> None:
+    db = with_two_rows()
+    tx = db.transaction()
+    tx["t"].upsert({"id": 1, "v": 11})
+    db.drop_table("t")
+    with pytest.raises(st.TableNotFoundError):
+        tx.commit()
+
+
+def test_a_writer_goes_on_through_a_rename() -> None:
+    db = with_two_rows()
+    tx = db.transaction()
+    tx["t"].upsert({"id": 1, "v": 11})
+    db.rename_table("t", "u")
+    tx.commit()
+    assert db["u"].get(1) == {"id": 1, "v": 11}
+
+
+@pytest.mark.parametrize("verb", ["truncate", "drop"])
+def test_a_truncate_or_drop_conflicts_with_rows_committed_since_it_began(verb: str) -> None:
+    db = with_two_rows()
+    tx = db.transaction()
+    if verb == "drop":
+        tx.drop_table("t")
+    else:
+        tx["t"].truncate()
+    db["t"].upsert({"id": 3, "v": 30})
+    with pytest.raises(st.ConflictError):
+        tx.commit()
+    assert db["t"].count() == 3
+
+
+def test_of_two_changes_of_columns_the_second_is_refused() -> None:
+    db = with_two_rows()
+    txs = [db.transaction(), db.transaction()]
+    txs[0]["t"].add_column("w", "string")
+    txs[1]["t"].add_column("x", "int64")
+    txs[0].commit()
+    with pytest.raises(st.ConflictError):
+        txs[1].commit()
+    assert db["t"].schema.names == ["id", "v", "w"]
+
+
+def test_an_append_goes_on_through_another_append() -> None:
+    db = plain(with_two_rows())
+    tx = db.transaction()
+    tx["log"].append({"a": 1})
+    db["log"].append({"a": 2})
+    tx.commit()
+    assert sorted(db["log"].to_arrow()["a"].to_pylist()) == [1, 2]
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_an_append_goes_on_through_a_new_column(rows: int) -> None:
+    db = plain(with_two_rows())
+    if rows:
+        db["log"].append({"a": 0})
+    tx = db.transaction()
+    tx["log"].append({"a": 1, "b": "x"})
+    db["log"].add_column("c", "int64")
+    tx.commit()
+    assert sorted(db["log"].to_arrow()["a"].to_pylist()) == [*([0] * rows), 1]
+    assert db["log"].to_arrow()["c"].null_count == rows + 1
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_new_column_meets_rows_appended_since(rows: int) -> None:
+    db = plain(with_two_rows())
+    if rows:
+        db["log"].append({"a": 0})
+    tx = db.transaction()
+    tx["log"].add_column("c", "int64")
+    db["log"].append({"a": 1, "b": "x"})
+    with pytest.raises(st.ConflictError):
+        tx.commit()
+    assert db["log"].schema.names == ["a", "b"]
+    assert db["log"].count() == rows + 1
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+@pytest.mark.parametrize(
+    "change",
+    [lambda t: t.drop_column("a"), lambda t: t.rename_column("a", "z")],
+    ids=["drop_column", "rename_column"],
+)
+def test_an_append_is_refused_when_its_column_is_gone(change, rows: int) -> None:
+    db = plain(with_two_rows())
+    if rows:
+        db["log"].append({"a": 0})
+    tx = db.transaction()
+    tx["log"].append({"a": 1, "b": "x"})
+    change(db["log"])
+    with pytest.raises(st.ConflictError):
+        tx.commit()
+    assert db["log"].count() == rows
+
+
+def test_of_two_overwrites_the_second_is_refused() -> None:
+    db = plain(with_two_rows())
+    txs = [db.transaction(), db.transaction()]
+    for number, tx in enumerate(txs):
+        tx["log"].overwrite({"a": number})
+    txs[0].commit()
+    with pytest.raises(st.ConflictError):
+        txs[1].commit()
+    assert db["log"].to_arrow()["a"].to_pylist() == [0]
+
+
+def test_a_plain_table_renamed_in_the_transaction_that_made_it_takes_rows_later() -> None:
+    db = with_two_rows()
+    with db.transaction() as tx:
+        tx.create_table("draft", {"a": "int64"}).append({"a": 1})
+        tx.rename_table("draft", "final")
+    db["final"].append({"a": 2})
+    assert sorted(db["final"].to_arrow()["a"].to_pylist()) == [1, 2]

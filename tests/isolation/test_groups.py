@@ -1,0 +1,109 @@
+"""Members of one group are admitted against each other, in the order in which they stand in line."""
+
+from __future__ import annotations
+
+from siltstone.errors import ConflictError, TableExistsError, UnavailableError
+from siltstone.storage.simulated_files import Fault, Kind, SimFiles
+from siltstone.store import Store
+from tests.isolation.groups import in_one_group
+from tests.isolation.stores import opened, with_two_rows
+
+
+def writing(db: Store, value: int, **options):
+    tx = db.transaction(**options)
+    tx["t"].upsert({"id": 1, "v": value})
+    return tx
+
+
+def test_of_two_conflicting_members_the_first_in_line_wins() -> None:
+    db = with_two_rows()
+    first, second = in_one_group(db, [writing(db, 11).commit, writing(db, 12).commit])
+    assert isinstance(second, ConflictError)
+    assert db["t"].get(1) == {"id": 1, "v": 11}
+    assert first.seq == db.seq
+
+
+def test_members_that_do_not_conflict_share_one_frame_and_get_seqs_in_order() -> None:
+    db = with_two_rows()
+    other = db.transaction()
+    other["t"].upsert({"id": 2, "v": 22})
+    seq = db.seq
+    receipts = in_one_group(db, [writing(db, 11).commit, other.commit])
+    assert [receipt.seq for receipt in receipts] == [seq + 1, seq + 2]
+    assert db["t"].to_arrow().sort_by("id")["v"].to_pylist() == [11, 22]
+
+
+def test_a_token_applies_once_though_both_attempts_stand_in_one_group() -> None:
+    db = with_two_rows()
+    attempts = [db.transaction(token=("app", 1)) for _ in range(2)]
+    for key, attempt in enumerate(attempts, 3):
+        attempt["t"].upsert({"id": key, "v": key})  # no conflict of rows: the token alone decides
+    first, second = in_one_group(db, [attempt.commit for attempt in attempts])
+    assert (first.seq, first.rows) == (second.seq, second.rows)
+    assert [db["t"].get(key) is not None for key in (3, 4)] == [True, False]
+
+
+def test_a_lower_batch_behind_a_higher_one_in_its_group_is_refused() -> None:
+    db = with_two_rows()
+    txs = [db.transaction(token=("app", batch)) for batch in (2, 1)]
+    for key, tx in enumerate(txs, 3):
+        tx["t"].upsert({"id": key, "v": key})
+    _, second = in_one_group(db, [tx.commit for tx in txs])
+    assert "strictly increase" in str(second)
+    assert db["t"].get(4) is None
+
+
+def test_two_members_cannot_create_one_name() -> None:
+    db = with_two_rows()
+    txs = [db.transaction() for _ in range(2)]
+    for tx in txs:
+        tx.create_table("new", {"id": "int64"}, "id")
+        tx["new"].insert({"id": 1})
+    _, second = in_one_group(db, [tx.commit for tx in txs])
+    assert isinstance(second, TableExistsError)
+    assert db["new"].count() == 1
+
+
+def test_rows_behind_a_truncate_of_their_group_conflict_with_it() -> None:
+    db = with_two_rows()
+    truncating = db.transaction()
+    truncating["t"].truncate()
+    _, second = in_one_group(db, [truncating.commit, writing(db, 11).commit])
+    assert isinstance(second, ConflictError)
+    assert db["t"].count() == 0
+
+
+def test_rows_behind_a_new_column_of_their_group_are_widened() -> None:
+    db = with_two_rows()
+    altering = db.transaction()
+    altering["t"].add_column("w", "string")
+    results = in_one_group(db, [altering.commit, writing(db, 11).commit])
+    assert not any(isinstance(result, Exception) for result in results)
+    assert db["t"].get(1) == {"id": 1, "v": 11, "w": None}
+
+
+def test_a_serializable_scan_sees_the_members_before_it() -> None:
+    db = with_two_rows()
+    scanning = db.transaction(isolation="serializable")
+    assert scanning["t"].count("v = 11") == 0
+    scanning["t"].upsert({"id": 9, "v": 0})
+    _, second = in_one_group(db, [writing(db, 11).commit, scanning.commit])
+    assert isinstance(second, ConflictError)
+
+
+def test_a_refused_write_of_the_log_leaves_no_conflict_behind() -> None:
+    files = SimFiles()
+    db = with_two_rows(files)
+    big = "x" * 70_000
+    db.create_table("wide", {"id": "int64", "text": "string"}, "id")
+    files.faults = [Fault(files.operations + 1, Kind.ENOSPC, is_sticky=True)]
+    try:
+        db["wide"].upsert({"id": 1, "text": big})
+    except UnavailableError:
+        files.faults = []
+    assert not files.faults, "the log had room all the same"
+    with db.transaction() as tx:
+        tx["wide"].upsert({"id": 1, "text": "small"})
+    assert db["wide"].get(1) == {"id": 1, "text": "small"}
+    db.close()
+    assert opened(files)["wide"].count() == 1

@@ -1,0 +1,99 @@
+"""A token applies once, over any number of attempts, reopens and flushes; a claim fences the older."""
+
+from __future__ import annotations
+
+import pytest
+
+import siltstone as st
+from siltstone.storage.simulated_files import SimFiles
+from tests.isolation.stores import opened, with_two_rows
+
+
+def apply(db: st.Store, batch: int, key: int) -> st.Receipt:
+    tx = db.transaction(token=("app", batch))
+    tx["t"].upsert({"id": key, "v": batch})
+    return tx.commit()
+
+
+@pytest.mark.parametrize("way", ["log", "flushed"])
+@pytest.mark.parametrize("later", [0, 1, 2])
+def test_a_token_gives_its_old_receipt_after_a_kill_and_later_batches(way: str, later: int) -> None:
+    files = SimFiles()
+    db = with_two_rows(files)
+    receipt = apply(db, 1, 100)
+    for batch in range(2, 2 + later):
+        apply(db, batch, 100 + batch)
+    if way == "flushed":
+        db.checkpoint()
+        db.merge()
+    for _ in range(2):
+        files = files.killed()
+        db = opened(files)
+        again = apply(db, 1, 999)
+        assert (again.seq, again.rows) == (receipt.seq, receipt.rows)
+        assert db["t"].get(999) is None
+    assert apply(db, 9, 9).seq == db.seq
+
+
+def test_a_batch_below_the_last_that_was_never_applied_is_refused_after_a_kill() -> None:
+    files = SimFiles()
+    db = with_two_rows(files)
+    apply(db, 5, 100)
+    db.checkpoint()
+    db = opened(files.killed())
+    with pytest.raises(st.RequestError, match="strictly increase"):
+        apply(db, 4, 101)
+    assert db["t"].get(101) is None
+
+
+def test_a_refused_commit_does_not_use_its_token_up() -> None:
+    db = with_two_rows()
+    losing = db.transaction(token=("app", 1))
+    losing["t"].update(1, v=11)
+    db["t"].update(1, v=12)
+    with pytest.raises(st.ConflictError):
+        losing.commit()
+    assert apply(db, 1, 100).seq == db.seq
+    assert db["t"].get(100) is not None
+
+
+def test_a_token_alone_is_a_commit() -> None:
+    db = with_two_rows()
+    with db.transaction(token=("app", 1)) as tx:
+        pass
+    assert tx.seq == db.seq
+    with db.transaction(token=("app", 1)) as again:
+        pass
+    assert again.seq == tx.seq
+
+
+def test_a_claim_fences_the_transaction_that_began_before_it() -> None:
+    db = with_two_rows()
+    db.claim("app")
+    old = db.transaction(token=("app", 1))
+    old["t"].upsert({"id": 100, "v": 1})
+    other = db.transaction(token=("other", 1))
+    db.claim("app")
+    with pytest.raises(st.FencedError):
+        old.commit()
+    other.commit()
+    assert db["t"].get(100) is None
+    apply(db, 1, 101)
+
+
+def test_a_first_claim_fences_who_never_claimed() -> None:
+    db = with_two_rows()
+    old = db.transaction(token=("app", 1))
+    old["t"].upsert({"id": 100, "v": 1})
+    assert db.claim("app") == 1
+    with pytest.raises(st.FencedError):
+        old.commit()
+
+
+def test_claims_rise_over_a_reopen() -> None:
+    files = SimFiles()
+    db = with_two_rows(files)
+    assert [db.claim("app"), db.claim("app")] == [1, 2]
+    db.checkpoint()
+    db.close()
+    assert opened(files).claim("app") == 3
