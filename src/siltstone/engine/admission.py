@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from siltstone.engine import catalog as catalogs
 from siltstone.engine.recent_writes import Keys, RecentWrites
-from siltstone.engine.shape import shape_of
+from siltstone.engine.shape import Shape, shape_of
 from siltstone.engine.write_set import AdvancePart, Part, Reads, WriteSet
 from siltstone.errors import (
     ConflictError,
@@ -173,7 +173,7 @@ def _check_rows(write_set: WriteSet, read_seq: int, recent: RecentWrites, catalo
         found = recent.conflict(part.incarnation, read_seq, part.keys(), part.shape.codec.code)
         if found is not None:
             name = catalogs.name_of(_alive(catalog, part.table))
-            raise ConflictError(name, part.shape.codec.to_user(found[0]), read_seq, found[1])
+            raise ConflictError(name, _shown(part.shape, found[0]), read_seq, found[1])
     for entry in write_set.changes:
         if isinstance(entry, group.Drop | group.Truncate):
             table = _alive_or_dropped(catalog, entry.table)
@@ -198,7 +198,7 @@ def _check_reads(write_set: WriteSet, reads: Reads, recent: RecentWrites, catalo
         found = recent.conflict(incarnation, read_seq, Keys(list(keys)), codec.code)
         if found is not None:
             raise ConflictError(
-                catalogs.name_of(table), codec.to_user(found[0]), read_seq, found[1]
+                catalogs.name_of(table), _shown(shape_of(catalogs.schema_of(table)), found[0]), read_seq, found[1]
             )
     upto = 0
     for incarnation in reads.scans:
@@ -235,3 +235,8 @@ def refuse_older(token: group.Token, last: int) -> None:
         f"batch {token.batch} of app {token.app!r} was never applied and the app is at batch"
         f" {last}; batches of an app strictly increase"
     )
+
+
+def _shown(shape: Shape, key: object) -> object:
+    """Return a key as its user reads it; "*" stands for the whole table."""
+    return key if key == "*" else shape.codec.to_user(key)

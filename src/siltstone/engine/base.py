@@ -34,6 +34,7 @@ _CACHE_BYTES_MAX = 64 << 20
 _ROW_BYTES_FLOOR = 400
 _INDEX_ROW_BYTES = 16
 _FILTER_BITS = 22
+_SCANS_MAX = 4
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 NOTHING = np.zeros(0, np.int64)
 
@@ -50,6 +51,7 @@ class Base:
         self._index_bytes_max = index_bytes_max
         self._lock = threading.Lock()
         self._index: tuple[Codes, np.ndarray] | None = None
+        self._scans = 0
         self._shadowed: weakref.WeakKeyDictionary[Chunk, np.ndarray] = weakref.WeakKeyDictionary()
         self._cache: dict[Key, dict[str, object] | None] = {}
         row_bytes = max(_ROW_BYTES_FLOOR, 120 * len(shape.names))
@@ -111,11 +113,14 @@ class Base:
         return None
 
     def _key_index(self) -> tuple[Codes, np.ndarray] | None:
-        if self._index is None and self.rows * _INDEX_ROW_BYTES <= self._index_bytes_max:
+        if self._index is None and self._fits_index():
             with self._lock:
                 if self._index is None:
                     self._index = self._make_index()
         return self._index
+
+    def _fits_index(self) -> bool:
+        return self.rows * _INDEX_ROW_BYTES <= self._index_bytes_max
 
     def _make_index(self) -> tuple[Codes, np.ndarray]:
         parts = [codes for _, codes in self._scan_codes()]
@@ -162,6 +167,9 @@ class Base:
         owners = np.repeat(np.arange(len(chunks)), [len(chunk.codes) for chunk in chunks])
         order = np.argsort(codes, kind="stable")
         codes, owners = codes[order], owners[order]
+        self._scans += 1
+        if self._index is None and self._scans > _SCANS_MAX and self._fits_index():
+            self._index = self._make_index()
         if self._index is not None:
             needles, positions = self._by_index(codes)
         else:
@@ -252,10 +260,12 @@ def keep_mask(shadowed: np.ndarray, rows: int) -> pa.BooleanArray:
 
 
 def batches_kept(
-    batches: Iterable[pa.RecordBatch], shadowed: np.ndarray, rows: int
+    batches: Iterable[pa.RecordBatch], shadowed: np.ndarray, mask: pa.BooleanArray
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches, which come in row order and whole, without the shadowed rows."""
-    mask = keep_mask(shadowed, rows)
+    """Yield the batches, which come in row order and whole, without the shadowed rows.
+
+    `mask` is `keep_mask(shadowed, rows)`.
+    """
     start = 0
     for batch in batches:
         end = start + batch.num_rows

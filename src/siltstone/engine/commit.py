@@ -35,9 +35,15 @@ from siltstone.engine.view import (
     with_load,
     with_token,
 )
-from siltstone.engine.write_set import AdvancePart, AttachPart, BatchPart, Receipt, RowPart, WriteSet
+from siltstone.engine.write_set import (
+    AdvancePart,
+    AttachPart,
+    BatchPart,
+    Receipt,
+    RowPart,
+    WriteSet,
+)
 from siltstone.errors import (
-    ClosedError,
     ConflictError,
     InDoubtError,
     PoisonedError,
@@ -198,9 +204,11 @@ class Committer:
                 return [queue.pop(0)]
             size = count = 0
             for waiter in queue:
-                if waiter.write_set is None or (count and size > GROUP_BYTES_MAX):
+                if waiter.write_set is None:
                     break
                 size += waiter.write_set.nbytes
+                if count and size > GROUP_BYTES_MAX:
+                    break
                 count += 1
             taken, self._queue = queue[:count], queue[count:]
             return taken
@@ -246,8 +254,9 @@ class Committer:
         )
         is_sync = any(w.write_set.is_sync for w in admitted if w.write_set is not None)
         try:
+            _refuse_too_large(payload)
             self._log.append(first_seq=first, last_seq=last, payload=payload, sync=is_sync)
-        except (UnavailableError, ClosedError) as error:
+        except (UnavailableError, RequestError) as error:  # refused: not a byte was written
             self._recent.take_back(first)
             for waiter in _hanging_on(taken, admitted):
                 waiter.error = error
@@ -309,7 +318,8 @@ class Committer:
             for index, waiter in enumerate(admitted):
                 assert waiter.write_set is not None
                 view = _changed(view, waiter.write_set, first + index, time_us + index)
-            self._apply_rows(view, admitted, first, time_us)
+                # One by one: a bulk commit shuts the memtable that earlier members write to.
+                self._apply_rows(view, [waiter], first + index, time_us + index)
             self.state = State(view, first + len(admitted) - 1)
 
     def _apply_rows(self, view: View, admitted: list[_Waiter], first: int, time_us: int) -> None:
@@ -407,6 +417,13 @@ def _hanging_on(taken: Sequence[_Waiter], admitted: Sequence[_Waiter]) -> list[_
     for waiter in hanging:
         waiter.error = None
     return [*admitted, *hanging]
+
+
+def _refuse_too_large(payload: Sequence[object]) -> None:
+    """Refuse a frame above its bound: it is one transaction, whose size was guessed too low."""
+    size = sum(memoryview(part).nbytes for part in payload)  # type: ignore[arg-type]
+    if size > FRAME_BYTES_MAX:
+        raise RequestError(f"a transaction of {size} bytes; at most {FRAME_BYTES_MAX} fit a frame")
 
 
 def _sealed(view: View, generation: Generation) -> View:

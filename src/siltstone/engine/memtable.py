@@ -168,7 +168,10 @@ class Memtable:
         """Turn the tail into a chunk. The leader's, or whoever seals or owns it alone."""
         tail = self.contents.tail
         if tail.rows:
-            self._push(tail.chunk(len(tail.rows)), tail.shape)
+            chunk = tail.chunk(len(tail.rows))
+            self._push(chunk, tail.shape)
+            row_bytes = _RUN_ROW_BYTES - _TAIL_ROW_BYTES
+            self.nbytes += chunk.batch.nbytes + row_bytes * len(chunk.codes)
 
     def _push(self, chunk: Chunk, shape: Shape) -> None:
         run = run_of(chunk.codes, chunk.start)

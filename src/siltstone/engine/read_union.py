@@ -11,13 +11,13 @@ columns reach Lance, but Arrow decides: every row is filtered again, in every le
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from siltstone.engine.base import Base, batches_kept, batches_kept_by_position
+from siltstone.engine.base import Base, batches_kept, batches_kept_by_position, keep_mask
 from siltstone.engine.chunk import Chunk, Newest, batch_of, keys_at
 from siltstone.engine.filtering import Filter
 from siltstone.engine.memtable import Found
@@ -54,6 +54,13 @@ class Overlay:
 
     live: tuple[tuple[Source, Newest, np.ndarray], ...]
     shadowed: np.ndarray
+    masks: list[pa.BooleanArray] = field(default_factory=list)
+
+    def mask(self, rows: int) -> pa.BooleanArray:
+        """Return for each of the `rows` of base whether it is not shadowed; made once."""
+        if not self.masks:
+            self.masks.append(keep_mask(self.shadowed, rows))
+        return self.masks[0]
 
     @property
     def rows(self) -> int:
@@ -169,7 +176,7 @@ class KeyedReader:
         )
         if len(shadowed):
             if prefilter is None:
-                batches = batches_kept(batches, shadowed, base.rows)
+                batches = batches_kept(batches, shadowed, overlay.mask(base.rows))
             else:
                 batches = batches_kept_by_position(batches, shadowed)
         fields = self.shape.fields(read)

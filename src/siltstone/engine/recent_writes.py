@@ -27,10 +27,11 @@ RECENT_BYTES_MAX = 64 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Keys:
-    """The keys that one commit writes in one table: as values (few) or as sorted codes (many)."""
+    """The keys that one commit writes in one table: as values (few), sorted codes (many), or all."""
 
     values: Sequence[Key] = ()
     codes: Codes | None = None
+    is_all: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -43,6 +44,7 @@ class _Writes:
     newest: dict[Key, int] = field(default_factory=dict)
     log: deque[tuple[int, Key]] = field(default_factory=deque)
     batches: deque[tuple[int, Codes]] = field(default_factory=deque)
+    whole: int = 0
     last: int = 0
 
 
@@ -66,6 +68,8 @@ class RecentWrites:
                 writes.log.append((seq, key))
             if keys.codes is not None and len(keys.codes):
                 writes.batches.append((seq, keys.codes))
+            if keys.is_all:
+                writes.whole = seq
             writes.last = seq
             size = keys.nbytes
             self._order.append((seq, incarnation, size))
@@ -108,7 +112,7 @@ class RecentWrites:
                 del writes.newest[key]
         while writes.batches and writes.batches[0][0] <= seq:
             writes.batches.popleft()
-        if not writes.log and not writes.batches:
+        if not writes.log and not writes.batches and writes.whole <= seq:
             del self._writes[incarnation]
 
     def conflict(
@@ -139,7 +143,7 @@ class RecentWrites:
             writes = self._writes.get(incarnation)
             if writes is None:
                 return [], True
-            if any(seq > read_seq for seq, _ in writes.batches):
+            if writes.whole > read_seq or any(seq > read_seq for seq, _ in writes.batches):
                 return [], False
             keys = {key for seq, key in writes.log if seq > read_seq}
             return list(keys)[:limit], len(keys) <= limit
@@ -152,12 +156,17 @@ def _take_back(writes: _Writes, first: int, last: int) -> None:
     while writes.batches and writes.batches[-1][0] >= first:
         writes.batches.pop()
     writes.newest = {key: seq for seq, key in writes.log}
+    writes.whole = 0 if writes.whole >= first else writes.whole
     writes.last = last
 
 
 def _conflict(
     writes: _Writes, read_seq: int, keys: Keys, code_of: object
 ) -> tuple[Key, int] | None:
+    if writes.whole > read_seq:
+        return "*", writes.whole
+    if keys.is_all:
+        return "*", writes.last
     for key in keys.values:
         seq = writes.newest.get(key, 0)
         if seq > read_seq:

@@ -23,6 +23,7 @@ from siltstone.storage.tables import PinnedTable
 
 BLIND = None
 _ROW_BYTES = 130
+_SIZED = (str, bytes, list, tuple, dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +47,9 @@ class RowPart:
 
     @property
     def nbytes(self) -> int:
-        return _ROW_BYTES * self.rows
+        """About how many bytes the rows take: what bounds memtables, groups and frames."""
+        sizes = (len(v) for row in self.upserts for v in row if isinstance(v, _SIZED))
+        return _ROW_BYTES * self.rows + sum(sizes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,12 +87,11 @@ class AdvancePart:
     entry: group.Advance
     rows: int
     base: Base | None = None
-    codes: Codes | None = None
     nbytes: int = 0
 
     def keys(self) -> Keys:
-        """Return the keys that a load writes (sorted codes); none for a plain table."""
-        return Keys(codes=self.codes)
+        """Return the keys written: a load counts as all there are, a plain table has none."""
+        return Keys(is_all=self.base is not None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 _ADDRESS = "_rowaddr"
 _OFFSET_BITS = 32
+_BATCH_ROWS_MIN, _BATCH_ROWS_MAX = 64, 65_536
+_BATCH_BYTES = 16 << 20
+_COMPRESSION = 4
 _POSITION_FIELD = pa.field(POSITION, pa.int64(), nullable=False)
 
 
@@ -96,7 +99,11 @@ class LancePinned:
         self._check(wanted)
         is_whole = prefilter is None and len(wanted) == len(self.parts)
         addresses = positions and not is_whole
-        options: dict[str, Any] = {"scan_in_order": True, "with_row_address": addresses}
+        options: dict[str, Any] = {
+            "scan_in_order": True,
+            "with_row_address": addresses,
+            "batch_size": self._batch_rows,
+        }
         if columns is not None:
             options["columns"] = list(columns)
         if prefilter is not None:
@@ -173,6 +180,16 @@ class LancePinned:
     @cached_property
     def _files(self) -> dict[str, InventoryFile]:
         return self._live(path for part in self.parts for path in part.paths)
+
+    @cached_property
+    def _batch_rows(self) -> int:
+        """Return how many rows a batch has: many, for each costs Python 10 us, but bounded in bytes.
+
+        Of 10 M rows a narrow scan in batches of Lance's default 8,192 takes 28 ms, of 65,536 16 ms.
+        """
+        stored = sum(file.size for file in self._files.values())
+        row_bytes = _COMPRESSION * stored // max(1, self.rows)
+        return max(_BATCH_ROWS_MIN, min(_BATCH_ROWS_MAX, _BATCH_BYTES // max(1, row_bytes)))
 
     @cached_property
     def _starts(self) -> np.ndarray:
