@@ -7,6 +7,7 @@ connect ─▶ own ─▶ claim an epoch ─▶ replay the log ─▶ open      
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ from siltstone.maintenance.merge import Deferred, Merged, Merger
 from siltstone.maintenance.merge_child import MergeChild
 from siltstone.maintenance.scheduler import Scheduler, Work, wants_merge
 from siltstone.maintenance.syncer import Syncer
+from siltstone.maintenance.vacuum import GRACE_S, OwnerLive, Vacuum, Vacuumed
 from siltstone.options import Options, resolve
 from siltstone.query import sql as queries
 from siltstone.query.changes import changes
@@ -326,8 +328,8 @@ class Store:
         if not isinstance(name, str) or not 0 < len(name) <= 128:
             raise RequestError(f"a tag is a string of 1 to 128 characters, not {name!r}")
         wanted = self.durable_seq if seq is None else seq
-        _kept(self._core.state(), wanted, is_tagged=False)
-        return self._ddl(lambda tx: tx.tag(name, wanted))
+        with self.snapshot(seq=wanted):  # no vacuum takes it before the tag is there
+            return self._ddl(lambda tx: tx.tag(name, wanted))
 
     def tags(self) -> dict[str, int]:
         """Return the tags and their seqs."""
@@ -364,6 +366,16 @@ class Store:
         owner.checkpointer.adopt_news()
         return result
 
+    def vacuum(self, dry_run: bool = True, *, grace_s: float = GRACE_S) -> Vacuumed:  # noqa: FBT001, FBT002
+        """Delete what no kept record, tag or reader needs; by default only say what would go.
+
+        Args:
+            dry_run: Delete and change nothing.
+            grace_s: How long a file that nobody published is left alone; longer than any
+                transaction, load or merge takes.
+        """
+        return self._owner().vacuum.run(dry_run=dry_run, grace_s=grace_s)
+
     def _owner(self) -> _Owner:
         self._core.writer()
         assert self._parts.owner is not None
@@ -388,6 +400,7 @@ class _Owner:
     merge_child: MergeChild
     scheduler: Scheduler
     syncer: Syncer
+    vacuum: Vacuum
 
     def close(self) -> None:
         self.syncer.stop()
@@ -431,7 +444,9 @@ def _recovered(root: Path, options: Options, env: Env, ownership: Ownership) -> 
     record = manifests.claim_epoch(manifests.newest())
     lease = manifests.lease(record.number)
     tables = env.tables(root, env.files, options.verify)
-    env.warm_up()
+    if options.background:
+        # Not a daemon: an interpreter that ends in the middle of an import may crash.
+        threading.Thread(target=env.warm_up, name="siltstone-warm-up").start()
     commits = CommitHistory(tables)
     readers = Readers(tables, PastRecords(manifests), index_bytes_max=options.memory_bytes_max // 4)
     recovery = recover(
@@ -492,6 +507,15 @@ def _wired(
         resident_bytes_max=options.memory_bytes_max // 4,
     )
     merger, child = Merger(manifests, tables, readers), MergeChild(root)
+    vacuum = Vacuum(
+        files=env.files,
+        root=root,
+        manifests=manifests,
+        tables=tables,
+        live=OwnerLive(committer, checkpointer),
+        now_us=env.now_us,
+        retention_s=options.retention_s,
+    )
     scheduler = Scheduler(
         committer,
         Work(
@@ -501,6 +525,7 @@ def _wired(
             climb=lambda: _climb(committer),
             wants_merge=lambda: not child.is_running and wants_merge(committer.state.view),
             merge=child.start,
+            vacuum=vacuum.run,
         ),
         memtable_bytes_max=options.memtable_bytes_max,
         sealed_generations_max=options.sealed_generations_max,
@@ -521,7 +546,9 @@ def _wired(
     )
     ownership.announce(epoch=epoch)
     syncer = Syncer(committer, options.sync_interval_ms)
-    owner = _Owner(ownership, wal, committer, checkpointer, merger, child, scheduler, syncer)
+    owner = _Owner(
+        ownership, wal, committer, checkpointer, merger, child, scheduler, syncer, vacuum
+    )
     scheduler.start()
     return _Parts(core, commits, manifests, tables, owner, syncer.start)
 

@@ -1,7 +1,8 @@
 """Scheduler: what the owner does in the background, and what holds writers back when it lags.
 
     one thread:  next log segment · ladder of runs · checkpoint when the memtables are full ·
-                 news of other publishers · merge (a child process at nice 19) · late syncs
+                 news of other publishers · merge (a child process at nice 19)
+    another:     vacuum, once an hour: it reads much, and no checkpoint may wait for it
 
 A failure is logged and kept for `status`; the work is tried again with a pause that doubles up to
 `PAUSE_S_MAX`. Nothing here may change an answer, so nothing is lost by being late.
@@ -27,6 +28,7 @@ from siltstone.engine.view import View
 from siltstone.errors import BusyError, FencedError, PoisonedError, SiltstoneError
 
 TICK_S = 0.25
+VACUUM_INTERVAL_S = 3600.0
 PAUSE_S_MAX = 5.0
 _log = logging.getLogger(__name__)
 
@@ -41,6 +43,7 @@ class Work:
     climb: Callable[[], bool]
     wants_merge: Callable[[], bool]
     merge: Callable[[], object]
+    vacuum: Callable[[], object]
 
 
 class Scheduler:
@@ -55,6 +58,7 @@ class Scheduler:
         sealed_generations_max: int,
         room_timeout_s: float,
         is_background: bool,
+        vacuum_interval_s: float = VACUUM_INTERVAL_S,
     ) -> None:
         self._committer, self._work = committer, work
         self._memtable_bytes_max = memtable_bytes_max
@@ -66,7 +70,10 @@ class Scheduler:
         self._is_background = is_background
         self._heard_bytes = 0
         self._pause_s = 0.0
+        self._vacuum_interval_s, self._vacuumed_at = vacuum_interval_s, time.monotonic()
+        self._vacuum: threading.Thread | None = None
         self.failure: SiltstoneError | None = None
+        self.last_failure: SiltstoneError | None = None
 
     def start(self) -> None:
         """Begin, if there is a background at all."""
@@ -84,6 +91,9 @@ class Scheduler:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+        if self._vacuum is not None:
+            self._vacuum.join()
+            self._vacuum = None
 
     def grown(self, active_bytes: int) -> None:
         """Hear from the leader how large the active memtables are; never waits for work."""
@@ -147,11 +157,11 @@ class Scheduler:
                 last_news = self._turn(last_news)
                 self.failure, self._pause_s = None, 0.0
             except (PoisonedError, FencedError) as error:
-                self.failure = error
+                self.failure = self.last_failure = error
                 _log.error("background work stops: %s", error)
                 return
             except SiltstoneError as error:
-                self.failure = error
+                self.failure = self.last_failure = error
                 self._pause_s = min(PAUSE_S_MAX, max(TICK_S, 2 * self._pause_s))
                 _log.warning("background work failed, trying again: %s", error)
 
@@ -172,7 +182,25 @@ class Scheduler:
             work.adopt_news()
             if work.wants_merge():
                 work.merge()
+        self._vacuum_if_due(now)
         return last_news
+
+    def _vacuum_if_due(self, now: float) -> None:
+        if now - self._vacuumed_at < self._vacuum_interval_s:
+            return
+        if self._vacuum is None or not self._vacuum.is_alive():
+            self._vacuumed_at = now
+            self._vacuum = threading.Thread(
+                target=self._vacuum_once, name="siltstone-vacuum", daemon=True
+            )
+            self._vacuum.start()
+
+    def _vacuum_once(self) -> None:
+        try:
+            self._work.vacuum()
+        except SiltstoneError as error:
+            self.last_failure = error
+            _log.warning("vacuum failed, trying again in an hour: %s", error)
 
 
 MERGE_ROWS_MIN = 200_000

@@ -1,0 +1,210 @@
+"""Sweep: which files under a store's directory nothing names, and deleting them.
+
+    reachable   what the pins of all records that exist, and of the owner's live catalog, need
+    doomed      what the deleted records named: published once, so it goes at once
+    the rest    published by nobody (a crash, a lost race, a stranger): waits for the grace period
+
+The directory is listed first and the names are gathered after, so a file that is published in
+between is safe either way. `_versions` and `_refs` of a dataset that lives are the promotion's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from siltstone.engine.reader import plain_folder
+from siltstone.errors import CorruptionError
+from siltstone.formats.manifest import Catalog, Pin, Record
+from siltstone.storage.files import TEMPORARY_SUFFIX, Files
+from siltstone.storage.inventories import DIRECTORY, Inventories
+from siltstone.storage.tables import PRIVATE_DIRECTORY, Tables
+
+DEAD = "only records below FLOOR named it"
+UNPUBLISHED = "nothing names it, and the grace period is over"
+TEMPORARY = "a temporary file that a crash left"
+_PUBLIC = ("_versions", "_refs")
+_ATTACHED = "/.attached/"
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A file that vacuum deletes: its path below the store's root, its bytes, and why."""
+
+    path: str
+    nbytes: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """Until when (seconds since 1970) a file that nothing names must have been written to go.
+
+    `attached`: rows of a bulk commit are named by a frame alone, so views older than their
+    checkpoint read them; is_live says of a transaction whether its rows wait for one.
+    """
+
+    unpublished: float
+    attached: float
+    is_live: Callable[[str], bool]
+
+
+def pins_of(record: Record) -> Iterator[Pin]:
+    """Yield every pin that a record names."""
+    for storage in record.keyed:
+        yield from (pin for pin in (storage.base, storage.history) if pin is not None)
+    if record.commits is not None:
+        yield record.commits
+    yield from versions_of(record.catalog)
+
+
+def versions_of(catalog: Catalog) -> Iterator[Pin]:
+    """Yield every pin of a plain version, or of a bulk load, that a catalog names."""
+    for table in catalog.tables:
+        for step in table.incarnations:
+            yield from (version.pin for version in step.versions)
+
+
+def distinct(pins: Iterable[Pin]) -> dict[str, Pin]:
+    """Return the pins by their paths, in the order they first come."""
+    return {pin.path: pin for pin in pins}
+
+
+def needed(tables: Tables, pins: Mapping[str, Pin]) -> set[str]:
+    """Return the paths of all files that the pins need.
+
+    Raises:
+        CorruptionError: One of them cannot be read, so nobody knows what it needs.
+    """
+    found: set[str] = set()
+    for pin in pins.values():
+        found.update(file.path for file in tables.files(plain_folder(pin), pin))
+    return found
+
+
+def published(inventories: Inventories, pins: Mapping[str, Pin]) -> set[str]:
+    """Return the paths that pins of deleted records named, in their inventories."""
+    found: set[str] = set()
+    for pin in pins.values():
+        found.add(pin.path)
+        with contextlib.suppress(CorruptionError):  # then the grace period decides
+            for name, inventory in inventories.chain(pin.inventory).items():
+                found.add(name)
+                found.update(file.path for file in inventory.files)
+    return found
+
+
+class Sweep:
+    """One pass over the directory of a store: `listed` at the time it was made."""
+
+    def __init__(self, files: Files, root: Path) -> None:
+        self._files, self._root = files, root
+        self.listed = [
+            *(name for folder in (DIRECTORY, "tables", "commits") for name in self._walk(folder)),
+            *(f"manifest/{name}" for name in self._names("manifest") if _is_temporary(name)),
+        ]
+
+    def _names(self, folder: str) -> list[str]:
+        try:
+            return self._files.list(self._root / folder)
+        except (FileNotFoundError, NotADirectoryError):  # not made yet, or gone since
+            return []
+
+    def _walk(self, folder: str) -> Iterator[str]:
+        for name in self._names(folder):
+            path = f"{folder}/{name}"
+            if self._files.is_dir(self._root / path):
+                yield from self._walk(path)
+            else:
+                yield path
+
+    def garbage(self, reachable: set[str], doomed: set[str], ages: Ages) -> list[Removed]:
+        """Return the listed files that may go, and why."""
+        living = {_dataset(path) for path in reachable}
+        dying = {_dataset(path) for path in doomed} - living
+        found: list[Removed] = []
+        for path in self.listed:
+            why = None if path in reachable else self._why(path, doomed, living, dying, ages)
+            if why is not None:
+                with contextlib.suppress(FileNotFoundError):
+                    found.append(Removed(path, self._files.size(self._root / path), why))
+        return found
+
+    def _why(
+        self, path: str, doomed: set[str], living: set[str], dying: set[str], ages: Ages
+    ) -> str | None:
+        dataset = _dataset(path)
+        if path in doomed or dataset in dying:
+            return DEAD
+        if _is_temporary(path.rpartition("/")[2]):
+            return TEMPORARY if self._is_older(path, ages.unpublished) else None
+        if dataset in living and _is_managed(path, dataset):
+            return None
+        if _ATTACHED in path:
+            return self._why_attached(path, ages)
+        return UNPUBLISHED if self._is_older(path, ages.unpublished) else None
+
+    def _why_attached(self, path: str, ages: Ages) -> str | None:
+        transaction = path.partition(_ATTACHED)[2].partition("/")[0]
+        if ages.is_live(transaction) or not self._is_older(path, ages.attached):
+            return None
+        return UNPUBLISHED
+
+    def _is_older(self, path: str, limit: float) -> bool:
+        try:
+            return self._files.mtime(self._root / path) < limit
+        except FileNotFoundError:
+            return False
+
+    def delete(self, garbage: Iterable[Removed]) -> None:
+        """Unlink files, and the directories that hold nothing any more."""
+        emptied: set[str] = set()
+        for file in garbage:
+            with contextlib.suppress(FileNotFoundError):
+                self._files.unlink(self._root / file.path)
+            emptied.add(file.path.rpartition("/")[0])
+        left = {_dataset(path) for folder in ("tables", "commits") for path in self._walk(folder)}
+        for folder in sorted(emptied):
+            dataset = _dataset(f"{folder}/")
+            if dataset and dataset not in left:
+                self._remove_tree(dataset)
+                self._remove_empty(dataset.rpartition("/")[0])
+            elif f"/{PRIVATE_DIRECTORY}/" in folder:
+                self._remove_empty(folder)
+
+    def _remove_tree(self, folder: str) -> None:
+        for name in self._names(folder):
+            self._remove_tree(f"{folder}/{name}")
+        self._remove_empty(folder)
+
+    def _remove_empty(self, folder: str) -> None:
+        """Remove a directory and its parents, up to the first that is not empty."""
+        while folder and folder not in {"tables", "commits", DIRECTORY}:
+            if not self._files.is_dir(self._root / folder) or self._names(folder):
+                return
+            self._files.rmdir(self._root / folder)
+            folder = folder.rpartition("/")[0]
+
+
+def _is_temporary(name: str) -> bool:
+    return name.startswith(".") and name.endswith(TEMPORARY_SUFFIX)
+
+
+def _dataset(path: str) -> str:
+    """Return the dataset's folder that a file lies in; "" if it lies in none."""
+    parts = path.split("/")
+    if parts[0] == "commits":
+        return "commits"
+    if parts[0] != "tables" or len(parts) < 3:
+        return ""
+    inner = ("base", ".history", ".attached")
+    if parts[2] not in inner:
+        return "/".join(parts[:2])
+    return "/".join(parts[: 4 if parts[2] == ".attached" else 3])
+
+
+def _is_managed(path: str, dataset: str) -> bool:
+    inside = path.removeprefix(f"{dataset}/")
+    return inside.split("/")[0] in _PUBLIC or inside.startswith(f"{PRIVATE_DIRECTORY}/strangers/")

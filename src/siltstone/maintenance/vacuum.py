@@ -1,0 +1,388 @@
+"""Vacuum: moves the retention's floor up and deletes what nothing names any more.
+
+    record n+1 with the new oldest_seq ─▶ FLOOR, synced ─▶ who leases what below it? ─▶ record n+2
+    without the past that nobody needs ─▶ unlink records below FLOOR, exclusively locked ─▶ sync
+    ─▶ list the files ─▶ gather what all records and the live catalog need ─▶ delete the rest
+
+A crash between any two steps leaves too much, never too little. A record below FLOOR stays, whole,
+while it is leased or serves a tag. Records from FLOOR on keep their files too, so trimmed history
+gives its space back when the last record from before the trim falls below FLOOR.
+
+Any process may run it: what only an owner knows (frames that are in no record yet) comes in
+through `Live`. Lock: none of its own; two vacuums meet at FLOOR.lock and at each record's flock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from siltstone.engine.commit import Committer
+from siltstone.errors import UnavailableError
+from siltstone.formats.manifest import Catalog, KeyedStorage, Pin, Record, Tag
+from siltstone.formats.schema import SEQ_COLUMN
+from siltstone.maintenance import retention
+from siltstone.maintenance.checkpoint import Checkpointer
+from siltstone.maintenance.sweep import (
+    Ages,
+    Removed,
+    Sweep,
+    distinct,
+    needed,
+    pins_of,
+    published,
+    versions_of,
+)
+from siltstone.storage.files import Files
+from siltstone.storage.inventories import Inventories
+from siltstone.storage.manifest_store import ManifestStore, random_token
+from siltstone.storage.tables import POSITION, Tables
+
+GRACE_S = 86_400.0
+_COMMITS = "commits"
+
+
+class Live(Protocol):
+    """What the frames above the newest record say; an owner has it in memory."""
+
+    def catalog(self) -> Catalog:
+        """Return the catalog as of the visible seq."""
+        ...
+
+    def renew(self) -> object:
+        """Take over the newest record, and let go of older ones."""
+        ...
+
+    def is_unflushed(self, transaction: str) -> bool:
+        """Say whether a transaction is committed but not in a record yet."""
+        ...
+
+
+class OwnerLive:
+    """`Live` in the owner's process."""
+
+    def __init__(self, committer: Committer, checkpointer: Checkpointer) -> None:
+        self._committer, self._checkpointer = committer, checkpointer
+
+    def catalog(self) -> Catalog:
+        return self._committer.state.view.catalog
+
+    def renew(self) -> object:
+        return self._checkpointer.renew()
+
+    def is_unflushed(self, transaction: str) -> bool:
+        epoch, _, number = transaction.partition("-")
+        if not (epoch.isdecimal() and number.isdecimal()):
+            return False
+        view = self._committer.state.view
+        logs = (view.log, *(generation.log for generation in view.sealed))
+        return any(log.find(int(epoch), int(number)) is not None for log in logs)
+
+
+@dataclass(frozen=True, slots=True)
+class Vacuumed:
+    """What a vacuum deleted, or would: files with bytes and reason; what it spared, and why."""
+
+    is_dry_run: bool
+    floor: int
+    oldest_seq: int
+    files: tuple[Removed, ...]
+    spared: tuple[str, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all the files."""
+        return sum(file.nbytes for file in self.files)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {**asdict(self), "nbytes": self.nbytes}
+
+    def __str__(self) -> str:
+        verb = "would delete" if self.is_dry_run else "deleted"
+        head = (
+            f"{verb} {len(self.files)} files, {self.nbytes} bytes;"
+            f" seqs from {self.oldest_seq} on are readable"
+        )
+        lines = [f"  {file.path}  {file.nbytes}  {file.why}" for file in self.files]
+        return "\n".join([head, *lines, *(f"  spared: {reason}" for reason in self.spared)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Census:
+    """Who needs which record: those from FLOOR on, those leased below it, and the tags' islands."""
+
+    floor: int
+    kept: tuple[Record, ...]
+    leased: tuple[Record, ...]
+    islands: tuple[tuple[Record, int], ...]
+    dead: tuple[Record, ...]
+    tags: tuple[Tag, ...]
+
+    @property
+    def stay(self) -> list[Record]:
+        return [*self.kept, *self.leased, *(record for record, _ in self.islands)]
+
+
+class Vacuum:
+    """See the module."""
+
+    def __init__(
+        self,
+        *,
+        files: Files,
+        root: Path,
+        manifests: ManifestStore,
+        tables: Tables,
+        live: Live,
+        now_us: Callable[[], int],
+        retention_s: float,
+    ) -> None:
+        self._files, self._root = files, root
+        self._manifests, self._tables, self._live = manifests, tables, live
+        self._now_us, self._retention_s = now_us, retention_s
+
+    def run(self, *, dry_run: bool = False, grace_s: float = GRACE_S) -> Vacuumed:
+        """Vacuum; with `dry_run` only say what would go (not what trimmed history frees later).
+
+        `grace_s`: a file that nobody published is left alone for so long; it must be longer than
+        any transaction, load or merge takes.
+
+        Raises:
+            UnavailableError, BusyError: What was deleted was garbage; call again.
+            CorruptionError: A record or a pin that is needed is damaged: its files were spared.
+        """
+        with _refusals(self._root):
+            return self._preview(grace_s) if dry_run else self._run(grace_s)
+
+    def _run(self, grace_s: float) -> Vacuumed:
+        newest, floor = self._raise_floor()
+        self._live.renew()
+        census = self._census(floor, newest.oldest_seq)
+        trimmed = self._trim(census, newest)
+        if trimmed.number == newest.number + 1 and floor == newest.number:
+            floor = trimmed.number  # as of the same seqs, and with less past
+            self._manifests.write_floor(floor)
+        self._live.renew()
+        census = self._census(floor, newest.oldest_seq)
+        dead = [record for record in census.dead if self._unlink(record)]
+        self._manifests.sync()
+        garbage = self._sweep(dead, grace_s)
+        return Vacuumed(False, floor, newest.oldest_seq, garbage, _spared(census))
+
+    # the floor
+
+    def _raise_floor(self) -> tuple[Record, int]:
+        """Publish the oldest readable seq, then write FLOOR; return the newest record and FLOOR."""
+        cutoff = self._cutoff_us()
+        newest, lease = self._manifests.lease_newest()
+        with lease:
+            oldest = retention.floor_of(self._from_floor(), cutoff)
+
+            def change(record: Record) -> Record:
+                if record.oldest_seq >= oldest.flushed_seq:
+                    return record
+                return msgspec.structs.replace(record, oldest_seq=oldest.flushed_seq)
+
+            newest = self._manifests.publish(change, base=newest)
+        floor = oldest.number
+        if newest.number == floor + 1 and newest.oldest_seq == oldest.flushed_seq:
+            floor = newest.number  # it is `oldest`, but for what was just said
+        self._manifests.write_floor(floor)
+        return newest, floor
+
+    def _cutoff_us(self) -> int:
+        return self._now_us() - int(self._retention_s * 1_000_000)
+
+    def _from_floor(self) -> list[Record]:
+        return [self._manifests.read(number) for number in self._manifests.numbers()]
+
+    def _census(self, floor: int, oldest_seq: int) -> _Census:
+        records: list[Record] = []
+        for number in self._manifests.numbers(below_floor=True):
+            with contextlib.suppress(FileNotFoundError):  # another vacuum
+                records.append(self._manifests.read(number))
+        tags = self._live.catalog().tags
+        islands = [
+            (found, tag.seq)
+            for tag in tags
+            if tag.seq < oldest_seq and (found := retention.island_of(records, tag.seq))
+        ]
+        tagged = {record.number for record, _ in islands}
+        below = [r for r in records if r.number < floor and r.number not in tagged]
+        leased = [record for record in below if self._is_leased(record.number)]
+        held = {record.number for record in leased}
+        return _Census(
+            floor,
+            tuple(record for record in records if record.number >= floor),
+            tuple(leased),
+            tuple(islands),
+            tuple(record for record in below if record.number not in held),
+            tags,
+        )
+
+    def _is_leased(self, number: int) -> bool:
+        lock = self._manifests.try_exclusive(number)
+        if lock is None:
+            return True
+        lock.release()
+        return False
+
+    # the past
+
+    def _trim(self, census: _Census, newest: Record) -> Record:
+        """Publish the newest record without the past that nobody needs."""
+        bound = min(newest.oldest_seq, *(record.flushed_seq for record in (*census.leased, newest)))
+
+        def change(record: Record) -> Record:
+            return self._trimmed(record, census, bound)
+
+        return self._manifests.publish(change, base=newest)
+
+    def _trimmed(self, record: Record, census: _Census, bound: int) -> Record:
+        needs = retention.needs_of(
+            [*census.kept, *census.leased, record],
+            census.islands,
+            bound=bound,
+            tags=census.tags,
+            newest=record,
+        )
+        found = retention.trimmed(record, needs)
+        keyed = tuple(self._without_old_rows(storage) for storage in found.keyed)
+        lowest = min([bound, *needs.tags])
+        commits = record.commits and self._without(_COMMITS, record.commits, "seq", lowest - 1)
+        if found is record and keyed == record.keyed and commits == record.commits:
+            return record
+        return msgspec.structs.replace(found, keyed=keyed, commits=commits)
+
+    def _without_old_rows(self, storage: KeyedStorage) -> KeyedStorage:
+        if storage.history is None or not storage.history_from:
+            return storage
+        folder = f"{storage.folder}/.history"
+        pin = self._without(folder, storage.history, SEQ_COLUMN, storage.history_from)
+        return msgspec.structs.replace(storage, history=pin)
+
+    def _without(self, folder: str, pin: Pin, column: str, upto: int) -> Pin:
+        """Drop the data files whose rows all have a seq <= `upto`.
+
+        Only whole files: the other rows of a file would move behind those of later seqs.
+        """
+        spans = [file.seqs for file in self._tables.files(folder, pin) if file.seqs is not None]
+        below = [high for _, high in spans if high <= upto]
+        if not below:
+            return pin
+        last = max(below)
+        if any(low <= last < high for low, high in spans):
+            return pin
+        opened = self._tables.open(folder, pin)
+        dropped = [np.zeros(0, np.int64)]
+        for batch in opened.scan([column], seqs=(-1, last), positions=True):
+            is_old = batch.column(column).to_numpy() <= last
+            dropped.append(batch.column(POSITION).to_numpy()[is_old])
+        return self._tables.rewrite(folder, pin, drop=np.concatenate(dropped), batches=())
+
+    # deleting
+
+    def _unlink(self, record: Record) -> bool:
+        """Unlink a record below FLOOR unless somebody took a lease meanwhile."""
+        lock = self._manifests.try_exclusive(record.number)
+        if lock is None:
+            return False
+        try:
+            self._files.unlink(self._manifests.path(record.number))
+        finally:
+            lock.release()
+        return True
+
+    def _sweep(self, dead: Sequence[Record], grace_s: float) -> tuple[Removed, ...]:
+        sweep = Sweep(self._files, self._root)
+        records = [self._manifests.read(n) for n in self._manifests.numbers(below_floor=True)]
+        garbage = self._garbage(sweep, records, self._live.catalog(), dead, grace_s)
+        self._promote(records, garbage)
+        sweep.delete(garbage)
+        return tuple(garbage)
+
+    def _garbage(
+        self,
+        sweep: Sweep,
+        records: Sequence[Record],
+        catalog: Catalog,
+        dead: Sequence[Record],
+        grace_s: float,
+    ) -> list[Removed]:
+        pins = distinct(pin for record in records for pin in pins_of(record))
+        pins |= distinct(versions_of(catalog))
+        gone = distinct(pin for record in dead for pin in pins_of(record))
+        gone = {path: pin for path, pin in gone.items() if path not in pins}
+        reachable = needed(self._tables, pins)
+        inventories = Inventories(self._root, self._files, random_token)
+        doomed = published(inventories, gone) - reachable
+        return sweep.garbage(reachable, doomed, self._ages(records, grace_s))
+
+    def _ages(self, records: Sequence[Record], grace_s: float) -> Ages:
+        oldest_view = min(
+            record.last_time_us
+            for record in records
+            if record is records[-1] or self._is_leased(record.number)
+        )
+        return Ages(
+            unpublished=self._now_us() / 1e6 - grace_s,
+            attached=oldest_view / 1e6 - grace_s,
+            is_live=self._live.is_unflushed,
+        )
+
+    def _promote(self, records: Sequence[Record], garbage: Sequence[Removed]) -> None:
+        """Take the public names away from the manifests that are about to go."""
+        going = {file.path for file in garbage}
+        folders: dict[str, dict[str, Pin]] = {}
+        for record in records:
+            for storage in record.keyed:
+                if storage.base is not None:
+                    folders.setdefault(f"{storage.folder}/base", {})[storage.base.path] = (
+                        storage.base
+                    )
+            for pin in versions_of(record.catalog):
+                folders.setdefault(pin.path.split("/_siltstone/")[0], {})[pin.path] = pin
+        for folder, pins in folders.items():
+            public = self._root / folder / "_versions"
+            is_hit = any(path.startswith(f"{folder}/_siltstone/") for path in going)
+            if is_hit and self._files.is_dir(public) and self._files.list(public):
+                ordered = sorted(pins.values(), key=lambda pin: pin.version)
+                self._tables.promote(folder, ordered, ordered[-1])
+
+    # looking only
+
+    def _preview(self, grace_s: float) -> Vacuumed:
+        newest = self._manifests.newest()
+        oldest = retention.floor_of(self._from_floor(), self._cutoff_us())
+        seq = max(newest.oldest_seq, oldest.flushed_seq)
+        census = self._census(oldest.number, seq)
+        sweep = Sweep(self._files, self._root)
+        catalog = self._live.catalog()
+        garbage = self._garbage(sweep, census.stay, catalog, census.dead, grace_s)
+        records = [
+            Removed(str(path.relative_to(self._root)), self._files.size(path), "below FLOOR")
+            for path in (self._manifests.path(record.number) for record in census.dead)
+        ]
+        return Vacuumed(True, oldest.number, seq, (*records, *garbage), _spared(census))
+
+
+def _spared(census: _Census) -> tuple[str, ...]:
+    return (
+        *(f"record {record.number}: leased" for record in census.leased),
+        *(f"record {record.number}: serves the tag at seq {seq}" for record, seq in census.islands),
+    )
+
+
+@contextlib.contextmanager
+def _refusals(root: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(f"vacuum of {root}: {error}") from error

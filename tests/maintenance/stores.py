@@ -1,0 +1,55 @@
+"""Stores for the tests of maintenance: on a real disk, and a clock that moves when it is told."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from siltstone.options import Options
+from siltstone.storage.fake_lance import FakeLance
+from siltstone.store import Env, Store
+
+DAY_US = 86_400_000_000
+
+
+class Clock:
+    """The real time, moved by what a test says."""
+
+    def __init__(self) -> None:
+        self.ahead_us = 0
+
+    def __call__(self) -> int:
+        return time.time_ns() // 1000 + self.ahead_us
+
+    def move(self, *, days: float) -> None:
+        self.ahead_us += int(days * DAY_US)
+
+
+def open_store(
+    root: Path,
+    clock: Clock | None = None,
+    *,
+    read_only: bool = False,
+    real_lance: bool = False,
+    **options: object,
+) -> Store:
+    given = {"background": False, "segment_bytes": 65_536, **options}
+    env = Env(now_us=clock or Clock())
+    if not real_lance:
+        env = replace(env, tables=lambda at, files, _: FakeLance(at, files), warm_up=lambda: None)
+    return Store.open(root, Options(**given), env=env, read_only=read_only)
+
+
+def paths(root: Path) -> set[str]:
+    return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+
+
+def data_paths(root: Path) -> set[str]:
+    return {
+        name for name in paths(root) if name.split("/")[0] in {"tables", "commits", "inventory"}
+    }
+
+
+def rows(table) -> list[tuple]:
+    return sorted(tuple(row.values()) for row in table.to_arrow().to_pylist())
