@@ -95,7 +95,7 @@ class Checkpointer:
         """
         with self._lock:
             self._committer.seal()
-            sealed = self._committer.state.view.sealed
+            sealed = self._unpublished()
             if not sealed:
                 return self._committer.state.view.record
             flushed = [item for item in self._flush(sealed) if item is not None]
@@ -104,17 +104,43 @@ class Checkpointer:
             self._retire(record, sealed)
             return record
 
+    def _unpublished(self) -> Sequence[Generation]:
+        """Retire what an earlier checkpoint published before it failed; return what is left.
+
+        Those rows are in history already: flushed again they would be there twice. The record's
+        name may not be durable if it was its sync that failed, so a new one says the same again.
+        """
+        view = self._committer.state.view
+        record = (self._manifests.news(view.record) if view.sealed else None) or view.record
+        done = [g for g in view.sealed if g.last_seq <= record.flushed_seq]
+        if done and record.epoch == self._epoch:
+            self._retire(self._manifests.publish(self._again, base=record), done)
+        return self._committer.state.view.sealed
+
+    def _again(self, record: Record) -> Record:
+        if record.epoch != self._epoch:
+            raise FencedError(self._epoch, record.epoch)
+        return msgspec.structs.replace(record)
+
     def adopt_news(self) -> Record:
         """Take over what others published since; a stale view stays right meanwhile."""
         with self._lock:
-            view = self._committer.state.view
-            record = self._manifests.news(view.record)
-            if record is None:
-                return view.record
-            if record.epoch != self._epoch:
-                raise FencedError(self._epoch, record.epoch)
-            self._swap(record, ())
-            return record
+            return self._take_news()
+
+    def _take_news(self) -> Record:
+        """Make the newest record the view's. Generations that it holds are no longer sealed.
+
+        Those are of a publish whose answer was lost: to flush them again would put their rows into
+        history twice. Their log is kept until a record of which we know that it is durable.
+        """
+        view = self._committer.state.view
+        record = self._manifests.news(view.record)
+        if record is None:
+            return view.record
+        if record.epoch != self._epoch:
+            raise FencedError(self._epoch, record.epoch)
+        self._swap(record, [g for g in view.sealed if g.last_seq <= record.flushed_seq])
+        return record
 
     def renew(self) -> Record:
         """Take over what is newest and let go of every older record: they may be vacuumed."""
