@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from siltstone.engine import catalog as catalogs
 from siltstone.engine.core import Core
-from siltstone.engine.filtering import Filter
 from siltstone.engine.input import Given, given_keys, given_rows
 from siltstone.engine.keyed_writes import batch_part
 from siltstone.engine.readable import Readable
@@ -27,7 +26,6 @@ from siltstone.engine.view import State
 from siltstone.engine.write_set import BLIND, BatchPart, Receipt, RowPart, WriteSet
 from siltstone.errors import ClosedError, RequestError, TableNotFoundError
 from siltstone.formats.group import DELETE, UPSERT
-from siltstone.formats.keys import Key
 from siltstone.formats.manifest import Table as Definition
 from siltstone.maintenance.load import load
 from siltstone.query import sql as queries
@@ -52,11 +50,7 @@ class SnapshotTable(Readable):
         """What the table was called at the snapshot's seq."""
         return catalogs.name_of(self._definition, self._snapshot.seq)
 
-    def _reader(self, keys: Sequence[Key] = (), wanted: Filter | None = None) -> Reader:
-        del keys, wanted
-        return self._snapshot.reader(self._definition)
-
-    def _peek(self) -> Reader:
+    def _reader(self) -> Reader:
         return self._snapshot.reader(self._definition)
 
     def dataset(self) -> SnapshotDataset:
@@ -160,11 +154,7 @@ class Table(Readable):
         """What the table is called now."""
         return catalogs.name_of(self._look()[1])
 
-    def _reader(self, keys: Sequence[Key] = (), wanted: Filter | None = None) -> Reader:
-        del keys, wanted
-        return self._peek()
-
-    def _peek(self) -> Reader:
+    def _reader(self) -> Reader:
         state, definition = self._look()
         return self._core.readers.open(state.view, definition, state.visible)
 

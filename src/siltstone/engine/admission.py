@@ -12,7 +12,7 @@ The leader calls it, in queue order, with the catalog as the earlier members lea
 from __future__ import annotations
 
 from siltstone.engine import catalog as catalogs
-from siltstone.engine.recent_writes import Keys, RecentWrites
+from siltstone.engine.recent_writes import Coded, Keys, RecentWrites
 from siltstone.engine.shape import Shape, shape_of
 from siltstone.engine.write_set import AdvancePart, Part, Reads, WriteSet
 from siltstone.errors import (
@@ -60,6 +60,7 @@ class RecheckError(Exception):
 
 def admit(write_set: WriteSet, seq: int, catalog: Catalog, recent: RecentWrites) -> Catalog:
     """Return the catalog after the write set, which gets `seq`; raise if it may not commit."""
+    before = catalog
     if write_set.token is not None:
         _check_token(write_set, catalog)
     _check_tables(write_set, catalog)
@@ -73,7 +74,7 @@ def admit(write_set: WriteSet, seq: int, catalog: Catalog, recent: RecentWrites)
     if write_set.read_seq is not None:
         _check_rows(write_set, write_set.read_seq, recent, catalog)
     if write_set.reads is not None:
-        _check_reads(write_set, write_set.reads, recent, catalog)
+        _check_reads(write_set, write_set.reads, recent, before)  # own changes are no conflict
     if write_set.token is not None:  # a later member of the group may carry the same
         catalog = catalogs.apply_token(catalog, write_set.token, seq, write_set.rows)
     return catalog
@@ -209,8 +210,7 @@ def _check_reads(write_set: WriteSet, reads: Reads, recent: RecentWrites, catalo
     for incarnation, version in reads.versions.items():
         table = _still_there(catalog, incarnation, read_seq)
         current = catalogs.version_of(catalogs.incarnation_of(table))
-        own = {p.incarnation for p in write_set.parts if isinstance(p, AdvancePart)}
-        if incarnation not in own and current and current.pin.version != version:
+        if current and current.pin.version != version:
             _conflict(table, read_seq, current.seq)
 
 
@@ -238,5 +238,7 @@ def refuse_older(token: group.Token, last: int) -> None:
 
 
 def _shown(shape: Shape, key: object) -> object:
-    """Return a key as its user reads it; "*" stands for the whole table."""
+    """Return a key as its user reads it; "*" for the whole table, or where a hash is all we have."""
+    if isinstance(key, Coded):
+        key = shape.codec.key_of_code(key.code) if shape.codec.exact else "*"
     return key if key == "*" else shape.codec.to_user(key)

@@ -43,19 +43,30 @@ class Base:
     """One pinned base (see the module). `shape` is the schema that the base was written with."""
 
     def __init__(
-        self, opened: Callable[[], PinnedTable], shape: Shape, *, rows: int, index_bytes_max: int
+        self,
+        opened: Callable[[], PinnedTable],
+        shape: Shape,
+        *,
+        rows: int,
+        index_bytes_max: int,
+        taken: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Open lazily: `opened` is asked once, at the first read; `rows` is the pin's count."""
+        """Open lazily: `opened` is asked once, at the first read; `rows` is the pin's count.
+
+        `taken` says how many of the `index_bytes_max` all bases hold already. The row cache gets a
+        quarter of them.
+        """
         self._opened: Callable[[], PinnedTable] = functools.cache(opened)
         self.shape, self.rows = shape, rows
-        self._index_bytes_max = index_bytes_max
+        self._index_bytes_max, self._taken = index_bytes_max, taken
         self._lock = threading.Lock()
         self._index: tuple[Codes, np.ndarray] | None = None
         self._scans = 0
         self._shadowed: weakref.WeakKeyDictionary[Chunk, np.ndarray] = weakref.WeakKeyDictionary()
         self._cache: dict[Key, dict[str, object] | None] = {}
-        row_bytes = max(_ROW_BYTES_FLOOR, 120 * len(shape.names))
-        self._cached_max = min(CACHED_ROWS_MAX, _CACHE_BYTES_MAX // row_bytes)
+        self._row_bytes = max(_ROW_BYTES_FLOOR, 120 * len(shape.names))
+        cache_bytes_max = min(_CACHE_BYTES_MAX, index_bytes_max // 4)
+        self._cached_max = min(CACHED_ROWS_MAX, cache_bytes_max // self._row_bytes)
 
     @property
     def table(self) -> PinnedTable:
@@ -64,8 +75,9 @@ class Base:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the key index and the cached positions hold."""
+        """About how many bytes the key index, the cached positions and rows hold."""
         index = 0 if self._index is None else self._index[0].nbytes + self._index[1].nbytes
+        index += len(self._cache) * self._row_bytes
         return index + sum(array.nbytes for array in list(self._shadowed.values()))
 
     # point reads
@@ -120,7 +132,8 @@ class Base:
         return self._index
 
     def _fits_index(self) -> bool:
-        return self.rows * _INDEX_ROW_BYTES <= self._index_bytes_max
+        wanted = self.rows * _INDEX_ROW_BYTES
+        return wanted <= self._index_bytes_max and wanted + self._taken() <= self._index_bytes_max
 
     def _make_index(self) -> tuple[Codes, np.ndarray]:
         parts = [codes for _, codes in self._scan_codes()]

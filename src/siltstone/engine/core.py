@@ -80,7 +80,6 @@ class Core:
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     staging: StagingLocks = field(default_factory=StagingLocks)
     refusal: str | None = None
-    claims: dict[str, int] = field(default_factory=dict)
 
     def check(self) -> None:
         """Refuse a handle that is closed or was inherited by a fork."""

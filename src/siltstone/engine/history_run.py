@@ -32,6 +32,7 @@ from siltstone.formats.manifest import Schema
 from siltstone.formats.schema import OP_COLUMN, SEQ_COLUMN, history_name
 from siltstone.storage.tables import POSITION, PinnedTable
 
+_INDEX_ROW_BYTES = 64
 _TAKE_ROWS_MAX = 2_000
 _TAKE_SHARE_MAX = 0.02
 
@@ -49,6 +50,19 @@ class HistoryRun:
         self._lock = threading.Lock()
         self._index: tuple[Chunk, Run, np.ndarray] | None = None
         self._newest: Newest | None = None
+        self._rows: int | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many row versions it holds: counted once, from the seqs alone."""
+        if self._rows is None:
+            self._rows = sum(batch.num_rows for batch in self._scan([]))
+        return self._rows
+
+    @property
+    def index_bytes(self) -> int:
+        """About how many bytes the index takes once it is loaded."""
+        return self.nbytes or _INDEX_ROW_BYTES * self.rows
 
     @property
     def nbytes(self) -> int:
@@ -127,9 +141,10 @@ class HistoryRun:
         written = int(chunk.seqs[offset])
         if chunk.ops[offset] == DELETE:
             return Found(None, self._shape, written)
-        names = {history_name(c.id): c.name for c in self._columns(self._shape)}
-        row = self._table.take(positions[offset : offset + 1], list(names)).to_pylist()[0]
-        return Found({names[k]: v for k, v in row.items()}, self._shape, written)
+        names = [history_name(c.id) for c in self._columns(self._shape)]
+        row = self._table.take(positions[offset : offset + 1], names).to_pylist()[0]
+        columns = self._shape.schema.columns
+        return Found({c.name: row.get(history_name(c.id)) for c in columns}, self._shape, written)
 
     def newest(self, seq: int) -> Newest:
         """Return the newest version of each key with a seq <= `seq`."""

@@ -6,6 +6,8 @@ level. At commit its newest versions become the parts of a write set, under the 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 
@@ -15,7 +17,7 @@ from siltstone.engine.memtable import Memtable
 from siltstone.engine.read_union import EVERYTHING
 from siltstone.engine.replay import key_fields
 from siltstone.engine.shape import Shape
-from siltstone.engine.write_set import BatchPart, Part, RowPart
+from siltstone.engine.write_set import AdvancePart, AttachPart, BatchPart, Part, RowPart
 from siltstone.errors import ConflictError
 from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.keys import Codes, Key
@@ -104,10 +106,12 @@ def widened(part: Part, newest: Shape) -> Part:
     Raises:
         ConflictError: A column was dropped or renamed since: the change is not additive.
     """
-    assert not hasattr(part, "entry")
-    old = part.shape  # type: ignore[union-attr]
+    assert not isinstance(part, AdvancePart)
+    old = part.shape
     if any(newest.names.get(column_id) != name for column_id, name in old.names.items()):
         raise ConflictError(f"#{part.table}", "*", 0, 0)
+    if isinstance(part, AttachPart):
+        return replace(part, shape=newest)  # its entry keeps the schema of the files
     if isinstance(part, RowPart):
         missing = [c.id not in old.names for c in newest.schema.columns]
         if len(missing) != len(old.names) + sum(missing):

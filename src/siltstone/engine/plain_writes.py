@@ -100,8 +100,10 @@ class PlainWrites:
     ) -> None:
         """Change the columns to those of `shape`."""
         self.shape = shape
-        if self.pin is not None:
-            self._appends = None
+        self._appends = None
+        if self.pin is None:  # a version of its own: who appends meanwhile finds the table moved
+            self.pin = self._tables.create(self._folder, shape.arrow)
+        else:
             self.pin = self._tables.alter(self._folder, self.pin, rename=rename, drop=drop, add=add)
 
     def part(self) -> AdvancePart | None:

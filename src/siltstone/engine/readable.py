@@ -28,36 +28,23 @@ class Readable:
 
     __slots__ = ()
 
-    def _reader(self, keys: Sequence[Key] = (), wanted: Filter | None = None) -> Reader:
-        """Return the reader for one read: of `keys` if there are some, else a scan of `wanted`."""
+    def _reader(self) -> Reader:
+        """Return what answers one call: asked once in it, so that it sees one seq."""
         raise NotImplementedError
 
-    def _peek(self) -> Reader:
-        """Return the reader for a look at the schema, which reads no row."""
-        raise NotImplementedError
+    def _note(self, reader: Reader, keys: Sequence[Key], wanted: Filter | None) -> None:
+        """Hear what is read: `keys` if there are some, else a scan of `wanted`."""
 
     @property
     def schema(self) -> pa.Schema:
         """The columns, with the names and types that this reader sees."""
-        return self._peek().shape.arrow
+        return self._reader().shape.arrow
 
     @property
     def primary_key(self) -> tuple[str, ...]:
         """The names of the key columns, in key order; empty for a plain table."""
-        keys = self._peek().shape.keys
+        keys = self._reader().shape.keys
         return () if keys is None else keys.names
-
-    def _keys_of(self, given: object) -> list[Key]:
-        shape = self._peek().shape
-        if shape.keys is None:
-            raise RequestError("a plain table has no key; use scan with a filter")
-        return given_keys(given, shape)
-
-    def _one_key(self, key: object) -> Key:
-        shape = self._peek().shape
-        if shape.keys is None:
-            raise RequestError("a plain table has no key; use scan with a filter")
-        return shape.keys.from_user(key)
 
     def get(self, key: object) -> Row | None:
         """Return the row of `key` as a dict, None if there is none.
@@ -68,8 +55,10 @@ class Readable:
         Raises:
             SchemaMismatchError: The key is of another type.
         """
-        wanted = self._one_key(key)
-        return _keyed(self._reader((wanted,))).get(wanted)
+        reader = _keyed(self._reader())
+        wanted = reader.shape.codec.from_user(key)
+        self._note(reader, (wanted,), None)
+        return reader.get(wanted)
 
     def get_many(self, keys: object) -> pa.Table:
         """Return the rows of those `keys` that have one, in the order of the keys.
@@ -77,8 +66,11 @@ class Readable:
         Args:
             keys: A list of keys, or Arrow data with the key columns.
         """
-        wanted = self._keys_of(keys)
-        return _keyed(self._reader(wanted)).many(wanted)
+        reader = _keyed(self._reader())
+        wanted = given_keys(keys, reader.shape)
+        if wanted:
+            self._note(reader, wanted, None)
+        return reader.many(wanted)
 
     def scan(
         self,
@@ -96,12 +88,13 @@ class Readable:
         Raises:
             RequestError: An unknown column, or a filter that does not parse.
         """
-        arrow = self._peek().shape.arrow
+        reader = self._reader()
+        arrow = reader.shape.arrow
         shown = _known(arrow, columns)
         if limit is not None and (type(limit) is not int or limit < 0):
             raise RequestError(f"limit is an integer from 0, not {limit!r}")
         wanted = filter_of(filter, arrow)
-        reader = self._reader((), wanted)
+        self._note(reader, (), wanted)
         fields = reader.shape.fields(shown)
         batches = reader.scan(shown, wanted)
         if limit is not None:
@@ -140,10 +133,12 @@ class Readable:
 
     def count(self, filter: str | pc.Expression | None = None) -> int:  # noqa: A002
         """Return how many rows there are, or how many match `filter`."""
-        if filter is None:
-            return self._reader().count()
-        wanted = filter_of(filter, self._peek().shape.arrow)
-        return sum(batch.num_rows for batch in self._reader((), wanted).scan([], wanted))
+        reader = self._reader()
+        wanted = filter_of(filter, reader.shape.arrow)
+        self._note(reader, (), wanted)
+        if wanted is None:
+            return reader.count()
+        return sum(batch.num_rows for batch in reader.scan([], wanted))
 
 
 def _keyed(reader: Reader) -> KeyedReader:

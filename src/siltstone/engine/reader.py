@@ -10,6 +10,7 @@ at or below flushed_seq, so history has every version up to it.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -21,7 +22,7 @@ from siltstone.engine.chunk import batch_of
 from siltstone.engine.filtering import Filter
 from siltstone.engine.history_run import HistoryRun
 from siltstone.engine.read_union import KeyedReader, Source
-from siltstone.engine.shape import Shape, shape_of
+from siltstone.engine.shape import Shape, shape_of, whole_shape
 from siltstone.engine.view import View
 from siltstone.errors import SnapshotExpiredError
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, Table
@@ -88,6 +89,7 @@ class Readers:
     def __init__(self, tables: Tables, records: Records, *, index_bytes_max: int) -> None:
         self._tables, self._records = tables, records
         self._index_bytes_max = index_bytes_max
+        self._bases: weakref.WeakSet[Base] = weakref.WeakSet()
 
     def open(
         self,
@@ -165,12 +167,15 @@ class Readers:
 
     def base_of(self, folder: str, pin: Pin, shape: Shape) -> Base:
         """Return a base by its pin; it is opened at its first read."""
-        return Base(
+        base = Base(
             lambda: self._tables.open(folder, pin),
             shape,
             rows=pin.rows,
             index_bytes_max=self._index_bytes_max,
+            taken=lambda: sum(each.nbytes for each in list(self._bases)),
         )
+        self._bases.add(base)
+        return base
 
     def history(
         self, table: Table, storage: KeyedStorage, low: int, high: int, lease: object
@@ -179,7 +184,7 @@ class Readers:
         if storage.history is None or low >= high:
             return None
         pinned = self._tables.open(f"{storage.folder}/.history", storage.history)
-        return HistoryRun(pinned, catalogs.schema_of(table), low, high, lease=lease)
+        return HistoryRun(pinned, whole_shape(table).schema, low, high, lease=lease)
 
     def _past(
         self, view: View, table: Table, storage: KeyedStorage, shape: Shape, seq: int

@@ -39,6 +39,13 @@ class Keys:
         return len(self.values) * _KEY_BYTES + (0 if self.codes is None else self.codes.nbytes)
 
 
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """A key of which only the code is known: both writes were batches."""
+
+    code: int
+
+
 @dataclass(slots=True)
 class _Writes:
     newest: dict[Key, int] = field(default_factory=dict)
@@ -112,7 +119,7 @@ class RecentWrites:
                 del writes.newest[key]
         while writes.batches and writes.batches[0][0] <= seq:
             writes.batches.popleft()
-        if not writes.log and not writes.batches and writes.whole <= seq:
+        if max(writes.last, writes.whole) <= seq:
             del self._writes[incarnation]
 
     def conflict(
@@ -193,7 +200,7 @@ def _batch_conflict(
     for seq, codes in recent:
         hit = _contains(own, codes)
         if hit.any():
-            return int(codes[np.flatnonzero(hit)[0]]), seq
+            return Coded(int(codes[np.flatnonzero(hit)[0]])), seq
     for seq, key in reversed(writes.log):
         if seq <= read_seq:
             break

@@ -12,8 +12,9 @@ from functools import lru_cache
 import pyarrow as pa
 
 from siltstone.formats.keys import Key, KeyCodec
-from siltstone.formats.manifest import Schema
+from siltstone.formats.manifest import Column, Schema, Table
 from siltstone.formats.rows import Row, RowCodec
+from siltstone.formats.schema import history_name
 
 
 class Shape:
@@ -75,6 +76,20 @@ class Shape:
         if columns is None:
             return self.arrow
         return pa.schema([self.arrow.field(name) for name in columns])
+
+
+def whole_shape(table: Table) -> Shape:
+    """Return the shape with every column that a kept schema of the table has, as history calls them.
+
+    Its id is no schema's: whatever is read under it is aligned by column id.
+    """
+    columns = {column.id: column for step in table.schemas for column in step.schema.columns}
+    newest = table.schemas[-1].schema
+    stored = tuple(
+        Column(column_id, history_name(column_id), column.type)
+        for column_id, column in sorted(columns.items())
+    )
+    return shape_of(Schema(-newest.id, stored, newest.key))
 
 
 _SEEN_MAX = 4096

@@ -138,7 +138,8 @@ def _rebase(core: Core, made: WriteSet, moved: MovedError, plain: Sequence[Plain
         )
 
     writes = next((w for w in plain if w.table == moved.part.table), None)
-    if writes is None:
+    newest = shape_of(catalogs.schema_of(table))
+    if writes is None or any(newest.names.get(i) != n for i, n in writes.shape.names.items()):
         refuse()
     else:
         writes.rebase(None if version is None else version.pin, refuse)
@@ -177,7 +178,8 @@ def _check_images(
     read_seq = made.read_seq or 0
     now = core.state()
     before = core.readers.open(view, table, read_seq)
-    after = core.readers.open(now.view, table, now.visible)
+    # By the columns that the predicates name, whatever was renamed since.
+    after = core.readers.open(now.view, table, now.visible, defined_at=read_seq)
     assert isinstance(before, KeyedReader)
     assert isinstance(after, KeyedReader)
     for key in keys:

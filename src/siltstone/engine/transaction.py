@@ -21,7 +21,7 @@ from siltstone.engine.core import Core
 from siltstone.engine.filtering import Filter, TextFilter
 from siltstone.engine.keyed_writes import KeyedWrites
 from siltstone.engine.plain_writes import PlainWrites
-from siltstone.engine.reader import PlainReader, Reader
+from siltstone.engine.reader import PlainReader, Reader, plain_folder
 from siltstone.engine.shape import shape_of
 from siltstone.engine.submission import submit
 from siltstone.engine.transaction_table import TransactionTable
@@ -70,11 +70,13 @@ class Transaction:
         assert isinstance(state, State)
         self._view, self.read_seq = state.view, state.visible
         self._catalog: Catalog = state.view.catalog
+        self._claim = self._token and catalogs.app_of(self._catalog, self._token.app).claim
         self._reads = Reads(checked=self.read_seq) if isolation == "serializable" else None
         self._changes: list[group.Entry] = []
         self._keyed: dict[int, KeyedWrites] = {}
         self._plain: dict[int, PlainWrites] = {}
         self._readers: dict[int, Reader] = {}
+        self._found: dict[int, Table] = {}
         self.receipt: Receipt | None = None
 
     def __repr__(self) -> str:
@@ -153,6 +155,7 @@ class Transaction:
 
     def _change(self, entry: group.Entry) -> None:
         self._readers.clear()
+        self._found.clear()
         self._catalog = catalogs.apply(self._catalog, entry, self.read_seq + 1, 0)
         self._changes.append(entry)
 
@@ -166,9 +169,13 @@ class Transaction:
     def table(self, table_id: int) -> Table:
         """Return the definition of a table, own changes included."""
         self._require_open()
+        found = self._found.get(table_id)
+        if found is not None:
+            return found
         table = catalogs.by_id(self._catalog, table_id)
         if table is None or not catalogs.is_alive(table):
             raise TableNotFoundError(f"#{table_id}" if table is None else catalogs.name_of(table))
+        self._found[table_id] = table
         return table
 
     def keyed(self, table: Table) -> KeyedWrites:
@@ -206,26 +213,24 @@ class Transaction:
             writes = self._plain[table.id] = PlainWrites(
                 table.id,
                 incarnation.id,
-                storage_folder(catalogs.name_of(table, incarnation.seq), incarnation.id),
+                plain_folder(version.pin)
+                if version is not None
+                else storage_folder(catalogs.name_of(table, incarnation.seq), incarnation.id),
                 shape_of(schema),
                 None if version is None else version.pin,
                 self._core.tables,
             )
         return writes
 
-    def reader(
-        self, table: Table, keys: Sequence[Key] = (), wanted: Filter | None = None, *, note: bool
-    ) -> Reader:
-        """Return the reader over the snapshot and own writes; `note` what a serializable one reads."""
+    def reader(self, table: Table) -> Reader:
+        """Return the reader of a table over the snapshot and own writes."""
         plain = self._plain.get(table.id)
         if plain is not None:
-            reader: Reader = plain.reader(self._core.readers)
-        else:
-            found = self._readers.get(table.id)
-            reader = self._readers[table.id] = found or self._open(table)
-        if note and self._reads is not None:
-            self._note(table, reader, keys, wanted, self._reads)
-        return reader
+            return plain.reader(self._core.readers)
+        found = self._readers.get(table.id)
+        if found is None:
+            found = self._readers[table.id] = self._open(table)
+        return found
 
     def _open(self, table: Table) -> Reader:
         own = self._keyed.get(table.id)
@@ -237,21 +242,27 @@ class Transaction:
             defined_at=self.read_seq + 1,
         )
 
-    def _note(
-        self,
-        table: Table,
-        reader: Reader,
-        keys: Sequence[Key],
-        wanted: Filter | None,
-        reads: Reads,
+    def note(
+        self, table: Table, reader: Reader, keys: Sequence[Key], wanted: Filter | None
     ) -> None:
-        incarnation = catalogs.incarnation_of(table).id
+        """Remember what a serializable transaction reads: `keys`, or else a scan of `wanted`."""
+        reads = self._reads
+        if reads is None:
+            return
+        step = catalogs.incarnation_of(table)
+        if step.seq > self.read_seq:
+            return  # made by this transaction: nobody else can have written to it
+        incarnation = step.id
         if isinstance(reader, PlainReader):
-            reads.versions.setdefault(incarnation, reader.version)
+            version = catalogs.version_of(step, self.read_seq)  # not the staged one of own writes
+            reads.versions[incarnation] = 0 if version is None else version.pin.version
         elif keys:
             reads.keys.setdefault(incarnation, set()).update(keys)
         else:
-            predicate = wanted.predicate if isinstance(wanted, TextFilter) else None
+            # The check reads by the schema of the snapshot: a predicate over own columns is opaque.
+            is_own = table.schemas[-1].seq > self.read_seq
+            is_text = isinstance(wanted, TextFilter)
+            predicate = wanted.predicate if is_text and not is_own else None
             reads.scans.setdefault(incarnation, []).append(predicate)
 
     def alter(
@@ -329,7 +340,7 @@ class Transaction:
             parts=parts,
             changes=self._changes,
             token=self._token,
-            claim=None if self._token is None else self._core.claims.get(self._token.app),
+            claim=self._claim,
             reads=self._reads,
             is_sync=self._is_sync,
             rows=sum(part.rows for part in parts),

@@ -49,11 +49,12 @@ class TransactionTable(Readable):
     def _table(self) -> Table:
         return self._tx.table(self._id)
 
-    def _reader(self, keys: Sequence[Key] = (), wanted: Filter | None = None) -> Reader:
-        return self._tx.reader(self._table(), keys, wanted, note=True)
+    def _reader(self) -> Reader:
+        return self._tx.reader(self._table())
 
-    def _peek(self) -> Reader:
-        return self._tx.reader(self._table(), note=False)
+    def _note(self, reader: Reader, keys: Sequence[Key], wanted: Filter | None) -> None:
+        if self._tx.is_strict:
+            self._tx.note(self._table(), reader, keys, wanted)
 
     def _shape(self) -> Shape:
         return shape_of(catalogs.schema_of(self._table()))
@@ -67,7 +68,7 @@ class TransactionTable(Readable):
             SchemaMismatchError: A column or value that does not fit; nothing was written.
         """
         writes = self._tx.keyed(self._table())
-        given = given_rows(rows, writes.shape, self.name, may_repeat=True)
+        given = given_rows(rows, writes.shape, "", may_repeat=True)
         writes.upsert(given)
         return given.count
 
@@ -80,14 +81,16 @@ class TransactionTable(Readable):
         """
         table = self._table()
         writes = self._tx.keyed(table)
-        given = given_rows(rows, writes.shape, self.name, may_repeat=False)
+        given = given_rows(rows, writes.shape, catalogs.name_of(table), may_repeat=False)
         if given.count == 0:
             return 0
         keys = given.keys
         if given.batch is not None and self._tx.is_strict:
             keys = writes.shape.codec.keys(given.batch)
-        reader = self._tx.reader(table, keys, note=bool(keys))
+        reader = self._tx.reader(table)
         assert isinstance(reader, KeyedReader)
+        if keys:
+            self._tx.note(table, reader, keys, None)
         if given.batch is None:
             found = next((key for key in given.keys if reader.get(key) is not None), None)
         else:
@@ -99,18 +102,19 @@ class TransactionTable(Readable):
 
     def update(self, key: object, **values: object) -> int:
         """Change the named columns of one row; return 1, or 0 if the key does not live."""
-        shape = self._shape()
         writes = self._tx.keyed(self._table())
-        keys = set(shape.codec.names) & set(values)
-        if keys:
-            raise RequestError(f"{sorted(keys)} are the key; delete the row and insert another")
+        shape = writes.shape
+        if any(name in values for name in shape.codec.names):
+            keys = sorted(set(shape.codec.names) & set(values))
+            raise RequestError(f"{keys} are the key; delete the row and insert another")
         row = self.get(key)
         if row is None:
             unknown = [name for name in values if name not in shape.arrow.names]
             if unknown:
                 raise SchemaMismatchError(f"no columns {unknown}")
             return 0
-        writes.upsert(given_rows({**row, **values}, shape, self.name, may_repeat=True))
+        row.update(values)
+        writes.upsert(given_rows(row, shape, "", may_repeat=True))
         return 1
 
     def delete(self, keys: object) -> int:
@@ -141,9 +145,10 @@ class TransactionTable(Readable):
         if wanted is None:
             raise RequestError("delete_where needs a filter; truncate empties the table")
         if not catalogs.schema_of(table).key:
-            self._tx.reader(table, (), wanted, note=True)
+            self._tx.note(table, self._tx.reader(table), (), wanted)
             return self._tx.plain(table).delete_where(wanted)
-        reader = self._tx.reader(table, (), wanted, note=True)
+        reader = self._tx.reader(table)
+        self._tx.note(table, reader, (), wanted)
         codec = reader.shape.codec
         keys: list[Key] = []
         for batch in reader.scan(list(codec.names), wanted):
