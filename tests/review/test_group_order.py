@@ -22,6 +22,7 @@ class Group:
         self.gate = GatedFiles()
         self.store: Store = open_store(root, fake_env(self.gate))
         self.table = self.store.create_table("t", SCHEMA, primary_key="id")
+        self.table.upsert({"id": -1, "v": 0})
 
     def commit(self, *members: object) -> list[object]:
         """Run `members` as one group behind a commit that waits at the gate."""
