@@ -225,6 +225,7 @@ class OpenTransactions:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._reads: dict[int, int] = {}
+        self._abandoned: deque[int] = deque()
         self._next = 0
 
     def begin(self, visible: object) -> tuple[int, object]:
@@ -240,13 +241,24 @@ class OpenTransactions:
         with self._lock:
             self._reads.pop(number, None)
 
+    def abandon(self, number: int) -> None:
+        """Forget a transaction soon: for a finalizer, which may run under the lock of its thread."""
+        self._abandoned.append(number)
+
+    def _sweep(self) -> None:
+        while self._abandoned:
+            self._reads.pop(self._abandoned.popleft(), None)
+
     def oldest(self, visible: object) -> int:
         """Return the lowest read seq of an open transaction, or the visible seq if there is none."""
         with self._lock:
+            self._sweep()
             now = visible().visible  # type: ignore[operator]
             return min(self._reads.values(), default=now)
 
     @property
     def count(self) -> int:
         """How many are open."""
-        return len(self._reads)
+        with self._lock:
+            self._sweep()
+            return len(self._reads)

@@ -100,6 +100,11 @@ class Transaction:
         else:
             self.rollback()
 
+    def __del__(self) -> None:
+        """Let go of a transaction that nobody ended: it would hold up the recent writes for ever."""
+        if getattr(self, "phase", None) is Phase.OPEN:
+            self._core.transactions.abandon(self._number)
+
     def _require_open(self) -> None:
         self._core.check()
         if self.phase is not Phase.OPEN:

@@ -49,6 +49,13 @@ class KeyCodec:
         value = int(key)  # type: ignore[call-overload]
         return value - _WRAP if value >= _HALF else value
 
+    def key_of_code(self, code: int) -> Key:
+        """Return the key whose code is `code`; only where codes are `exact`."""
+        kind = self._types[0]
+        if pa.types.is_boolean(kind):
+            return bool(code)
+        return code + _WRAP if pa.types.is_uint64(kind) and code < 0 else code
+
     def codes_of(self, keys: Sequence[Key]) -> Codes:
         """Return the codes of many keys."""
         return np.fromiter(map(self.code if self.exact else hash, keys), np.int64, len(keys))

@@ -28,7 +28,7 @@ from siltstone.engine.commit_log import COMMITS_SCHEMA
 from siltstone.engine.memtable import Memtable
 from siltstone.engine.read_union import EVERYTHING, Source
 from siltstone.engine.reader import Readers
-from siltstone.engine.shape import Shape, shape_of
+from siltstone.engine.shape import Shape, whole_shape
 from siltstone.engine.view import Generation, View, new_levels
 from siltstone.errors import FencedError
 from siltstone.formats.manifest import Catalog, KeyedStorage, Pin, Record
@@ -161,7 +161,7 @@ class Checkpointer:
         self, catalog: Catalog, incarnation: int, sources: Sequence[Source]
     ) -> _Flushed | None:
         table = catalogs.owner_of(catalog, incarnation)
-        shape = shape_of(catalogs.schema_of(table))
+        shape = whole_shape(table)  # dropped columns too: older seqs show them
         storage = self._committer.state.view.levels[incarnation].storage
         folder = f"{storage.folder}/.history"
         pin = storage.history
