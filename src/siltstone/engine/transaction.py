@@ -102,8 +102,9 @@ class Transaction:
 
     def __del__(self) -> None:
         """Let go of a transaction that nobody ended: it would hold up the recent writes for ever."""
-        if getattr(self, "phase", None) is Phase.OPEN:
-            self._core.transactions.abandon(self._number)
+        number = getattr(self, "_number", None)  # __init__ may have refused before
+        if number is not None and self.phase is Phase.OPEN:
+            self._core.transactions.abandon(number)
 
     def _require_open(self) -> None:
         self._core.check()

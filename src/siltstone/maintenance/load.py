@@ -25,7 +25,7 @@ from siltstone.engine.shape import Shape
 from siltstone.engine.submission import submit
 from siltstone.engine.view import Levels, State, is_virgin
 from siltstone.engine.write_set import AdvancePart, AttachPart, Receipt, WriteSet
-from siltstone.errors import DuplicateKeyError
+from siltstone.errors import ConflictError, DuplicateKeyError
 from siltstone.formats import group
 from siltstone.formats.keys import Codes, newest_rows
 from siltstone.formats.manifest import Pin, Table
@@ -96,10 +96,12 @@ def _load(
     entry = group.Advance(levels.storage.incarnation, 0, pin)
     base = core.readers.base_of(folder, pin, shape)
     part = AdvancePart(table.id, levels.storage.incarnation, 0, entry, pin.rows, base)
-    write_set = WriteSet(
-        number=next(core.numbers), read_seq=None, parts=(part,), rows=pin.rows
-    )
-    return submit(core, lambda: write_set)
+    write_set = WriteSet(number=next(core.numbers), read_seq=None, parts=(part,), rows=pin.rows)
+    try:
+        return submit(core, lambda: write_set)
+    except ConflictError:  # somebody wrote a row meanwhile: ours become a run on top of it
+        staged = core.tables.open(folder, pin).scan(shape.arrow.names)
+        return _attach(core, table, shape, levels, staged, may_repeat=may_repeat)
 
 
 def _attach(
@@ -128,9 +130,7 @@ def _attach(
         )
         pin = core.tables.append(folder, core.tables.create(folder, fields), renamed)
         names = [history_name(column_id) for column_id in shape.schema.key]
-        pin, written = _unique(
-            core, table, shape, folder, pin, codes, names, may_repeat=may_repeat
-        )
+        pin, written = _unique(core, table, shape, folder, pin, codes, names, may_repeat=may_repeat)
         incarnation = levels.storage.incarnation
         entry = group.Attach(incarnation, shape.id, pin, group.UPSERT, pin.rows)
         opened = core.tables.open(folder, pin)
