@@ -25,7 +25,7 @@ from siltstone.engine.definitions import check_app
 from siltstone.engine.following import Follower
 from siltstone.engine.past import CommitHistory, LogEntry, PastRecords, log_entry, time_us_of
 from siltstone.engine.reader import Readers
-from siltstone.engine.recent_writes import OpenTransactions, RecentWrites
+from siltstone.engine.recent_writes import RECENT_BYTES_MAX, OpenTransactions, RecentWrites
 from siltstone.engine.replay import Replayer, view_of
 from siltstone.engine.transaction import Transaction, run
 from siltstone.engine.view import State
@@ -36,9 +36,11 @@ from siltstone.handles import Snapshot, Table
 from siltstone.maintenance.checkpoint import Checkpointer
 from siltstone.maintenance.merge import Deferred, Merged, Merger
 from siltstone.maintenance.merge_child import MergeChild
-from siltstone.maintenance.scheduler import Scheduler, Work, wants_merge
+from siltstone.maintenance.scheduler import Scheduler, Work, unmerged_index_bytes, wants_merge
+from siltstone.maintenance.status import Counts, Status, status_of
 from siltstone.maintenance.syncer import Syncer
 from siltstone.maintenance.vacuum import GRACE_S, OwnerLive, Vacuum, Vacuumed
+from siltstone.maintenance.verify import Verified, Verifier
 from siltstone.options import Options, resolve
 from siltstone.query import sql as queries
 from siltstone.query.changes import changes
@@ -247,7 +249,6 @@ class Store:
         check_app(app)
         claim = catalogs.app_of(self._core.state().view.catalog, app).claim + 1
         self._ddl(lambda tx: tx.claim(app, claim))
-        self._core.claims[app] = claim
         return claim
 
     def outcome(self, transaction_id: str) -> str:
@@ -376,6 +377,38 @@ class Store:
         """
         return self._owner().vacuum.run(dry_run=dry_run, grace_s=grace_s)
 
+    def verify(
+        self, *, deep: bool = False, on_progress: Callable[[str], None] | None = None
+    ) -> Verified:
+        """Read what the store is made of and name what is damaged; changes nothing.
+
+        Args:
+            deep: Every byte and every row, not only what names them.
+            on_progress: Hears the name of each thing before it is read.
+        """
+        self._core.check()
+        parts = self._parts
+        verifier = Verifier(
+            files=parts.files,
+            root=self.path,
+            manifests=parts.manifests,
+            tables=parts.tables,
+            readers=self._core.readers,
+        )
+        return verifier.run(deep=deep, on_progress=on_progress)
+
+    def status(self) -> Status:
+        """Return what the store holds and owes now: seqs, log, memory, tables, the last failure."""
+        self._core.check()
+        parts = self._parts
+        return status_of(
+            parts.files,
+            self.path,
+            self._core.state(),
+            parts.counts(),
+            memory_bytes_max=self.options.memory_bytes_max,
+        )
+
     def _owner(self) -> _Owner:
         self._core.writer()
         assert self._parts.owner is not None
@@ -421,8 +454,23 @@ class _Parts:
     commits: CommitHistory
     manifests: ManifestStore
     tables: Tables
+    files: Files
+    first_seq: int
     owner: _Owner | None = None
     start_syncing: Callable[[], None] = lambda: None
+
+    def counts(self) -> Counts:
+        """Return what `status` needs beside the state."""
+        if self.owner is None:
+            return Counts(self.core.state().visible, self.first_seq, is_read_only=True)
+        failure = self.owner.scheduler.last_failure
+        return Counts(
+            self.owner.committer.durable_seq,
+            self.first_seq,
+            self.core.transactions.count,
+            self.core.recent.nbytes,
+            None if failure is None else str(failure),
+        )
 
     def close(self) -> None:
         if self.owner is not None:
@@ -485,7 +533,8 @@ def _wired(
     replayer: Replayer,
 ) -> _Parts:
     epoch = state.view.record.epoch
-    recent, transactions = RecentWrites(), OpenTransactions()
+    share = options.memory_bytes_max // 8
+    recent, transactions = RecentWrites(min(RECENT_BYTES_MAX, share)), OpenTransactions()
     committer = Committer(
         log=wal,
         state=state,
@@ -523,11 +572,16 @@ def _wired(
             adopt_news=checkpointer.adopt_news,
             prepare=wal.prepare,
             climb=lambda: _climb(committer),
-            wants_merge=lambda: not child.is_running and wants_merge(committer.state.view),
+            wants_merge=lambda: not child.is_running
+            and (
+                wants_merge(committer.state.view)
+                or unmerged_index_bytes(committer.state.view) > share
+            ),
             merge=child.start,
             vacuum=vacuum.run,
+            is_overdue=lambda: unmerged_index_bytes(committer.state.view) > 2 * share,
         ),
-        memtable_bytes_max=options.memtable_bytes_max,
+        memtable_bytes_max=_memtable_bytes_max(options),
         sealed_generations_max=options.sealed_generations_max,
         room_timeout_s=options.room_timeout_s,
         is_background=options.background,
@@ -550,7 +604,16 @@ def _wired(
         ownership, wal, committer, checkpointer, merger, child, scheduler, syncer, vacuum
     )
     scheduler.start()
-    return _Parts(core, commits, manifests, tables, owner, syncer.start)
+    return _Parts(
+        core, commits, manifests, tables, env.files, state.visible, owner, syncer.start
+    )
+
+
+def _memtable_bytes_max(options: Options) -> int:
+    """Return when a checkpoint begins: all generations that may wait fit two thirds of the memory."""
+    generations = options.sealed_generations_max + 1
+    share = options.memory_bytes_max // (3 * generations)
+    return min(options.memtable_bytes_max, share)
 
 
 def _climb(committer: Committer) -> bool:
@@ -571,7 +634,7 @@ def _follow(root: Path, options: Options, env: Env) -> _Parts:
         state=follower.state,
         find_token=lambda token: commits.find_token(follower.state(), token),
     )
-    return _Parts(core, commits, manifests, tables)
+    return _Parts(core, commits, manifests, tables, env.files, follower.state().visible)
 
 
 def _kept(state: State, seq: int, *, is_tagged: bool) -> int:

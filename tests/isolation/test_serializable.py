@@ -138,3 +138,29 @@ def test_a_plain_table_that_one_appends_to_without_reading_takes_both() -> None:
         tx["log"].append({"a": 1})
         tx.commit()
     assert db["log"].count() == 2
+
+
+@pytest.mark.parametrize("verb", ["truncate", "drop"])
+@pytest.mark.parametrize("table", ["t", "log"])
+def test_ones_own_truncate_or_drop_is_no_conflict_with_what_one_read(verb: str, table: str) -> None:
+    db = with_two_rows()
+    db.create_table("log", {"a": "int64"})
+    db["log"].append({"a": 1})
+    with db.transaction(isolation="serializable") as tx:
+        assert tx[table].count()
+        if verb == "drop":
+            tx.drop_table(table)
+        else:
+            tx[table].truncate()
+            assert tx[table].count() == 0
+    assert table not in db.tables() or db[table].count() == 0
+
+
+def test_a_table_made_and_read_in_one_transaction_is_its_own() -> None:
+    db = with_two_rows()
+    with db.transaction(isolation="serializable") as tx:
+        assert tx.create_table("u", {"id": "int64"}, "id").get(1) is None
+        assert tx["u"].count() == 0
+        assert tx.create_table("log", {"a": "int64"}).count() == 0
+        tx["log"].append({"a": 1})
+    assert db["log"].count() == 1
