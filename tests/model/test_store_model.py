@@ -57,6 +57,8 @@ KINDS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     "plain": ({"v": "int64", "w": "string"}, ()),
 }
 SNAPSHOTS_MAX = TRANSACTIONS_MAX = 3
+SELDOM = some.integers(0, 3).map(lambda n: n == 3)
+"""A restart ends whatever is open: were it as likely as a write, no two transactions would meet."""
 
 
 @dataclass
@@ -173,6 +175,9 @@ class StoreMachine(RuleBasedStateMachine):
     def any_table(self, data: Any, world: World) -> Relation | None:
         if not world.tables:
             return None
+        contended = {number for one in self.open for number in one.writes()} & world.tables.keys()
+        if contended and data.draw(some.booleans()):
+            return world.tables[data.draw(some.sampled_from(sorted(contended)))]
         return world.tables[data.draw(some.sampled_from(sorted(world.tables)))]
 
     # one call, one transaction
@@ -239,6 +244,9 @@ class StoreMachine(RuleBasedStateMachine):
         token=some.none() | some.tuples(some.sampled_from(["app", "ä"]), some.integers(0, 3)),
     )
     def begin(self, strict: bool, token: tuple[str, int] | None) -> None:
+        self.begin_one(strict, token)
+
+    def begin_one(self, strict: bool, token: tuple[str, int] | None) -> None:
         isolation = "serializable" if strict else "snapshot"
         tx = self.db.transaction(isolation=isolation, token=token)
         assert tx.read_seq == self.history.seq
@@ -254,11 +262,19 @@ class StoreMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.open)
     @rule(data=some.data())
+    def write_twice_in_transactions(self, data: Any) -> None:
+        self.call_in_transaction(data, definition=False)
+        self.call_in_transaction(data, definition=False)
+
+    @precondition(lambda self: self.open)
+    @rule(data=some.data())
     def define_in_transaction(self, data: Any) -> None:
         self.call_in_transaction(data, definition=True)
 
     def call_in_transaction(self, data: Any, *, definition: bool) -> None:
-        one = self.any_open(data)
+        self.change_one(data, self.any_open(data), definition=definition)
+
+    def change_one(self, data: Any, one: Open, *, definition: bool) -> None:
         table = self.any_table(data, one.own)
         if table is None:
             return
@@ -300,7 +316,9 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(data=some.data())
     def read_in_transaction(self, data: Any) -> None:
-        one = self.any_open(data)
+        self.read_one(data, self.any_open(data))
+
+    def read_one(self, data: Any, one: Open) -> None:
         table = self.any_table(data, one.own)
         if table is None:
             return
@@ -327,8 +345,16 @@ class StoreMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.open)
     @rule(data=some.data())
+    def commit_all(self, data: Any) -> None:
+        for one in data.draw(some.permutations(self.open)):
+            self.commit_one(one)
+
+    @precondition(lambda self: self.open)
+    @rule(data=some.data())
     def commit(self, data: Any) -> None:
-        one = self.any_open(data)
+        self.commit_one(self.any_open(data))
+
+    def commit_one(self, one: Open) -> None:
         self.open.remove(one)
         if one.token is not None and self.is_repeated(one):
             return
@@ -396,6 +422,24 @@ class StoreMachine(RuleBasedStateMachine):
             return False
         assert self.db.seq == self.history.seq
         return True
+
+    @precondition(lambda self: len(self.open) < TRANSACTIONS_MAX)
+    @rule(data=some.data(), strict=some.booleans(), flush=some.booleans())
+    def race(self, data: Any, strict: bool, flush: bool) -> None:
+        """Begin, change and read, let others commit (and be merged away), commit."""
+        self.begin_one(strict, None)
+        one = self.open[-1]
+        for _ in range(data.draw(some.integers(1, 3))):
+            if data.draw(some.booleans()):
+                self.read_one(data, one)
+            self.change_one(data, one, definition=data.draw(some.integers(0, 5)) == 0)
+        for _ in range(data.draw(some.integers(0, 2))):
+            self.call(data, definition=data.draw(some.integers(0, 5)) == 0)
+        if flush:
+            self.checkpoint()
+            self.merge_one(None)
+        if one.is_strict or one.effects:
+            self.commit_one(one)
 
     @rule(data=some.data())
     def write_asynchronously(self, data: Any) -> None:
@@ -477,18 +521,24 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(data=some.data())
     def merge(self, data: Any) -> None:
-        name = data.draw(some.none() | some.sampled_from(NAMES))
+        self.merge_one(data.draw(some.none() | some.sampled_from(NAMES)))
+
+    def merge_one(self, name: str | None) -> None:
         with contextlib.suppress(st.TableNotFoundError):  # no checkpoint has seen it yet
             self.db.merge(name)
 
-    @rule()
-    def reopen(self) -> None:
+    @rule(is_meant=SELDOM)
+    def reopen(self, is_meant: bool) -> None:
+        if not is_meant:
+            return
         self.db.close()
         self.durable = self.history.seq
         self.restarted(lambda: None)
 
-    @rule()
-    def kill(self) -> None:
+    @rule(is_meant=SELDOM)
+    def kill(self, is_meant: bool) -> None:
+        if not is_meant:
+            return
         self.restarted(self.killed)
         assert self.db.seq == self.history.seq
         self.durable = self.history.seq
@@ -573,9 +623,11 @@ class Simulated(StoreMachine):
     def killed(self) -> None:
         self.files = self.files.killed()
 
-    @rule(seed=some.integers(0, 1 << 16))
-    def cut_power(self, seed: int) -> None:
+    @rule(is_meant=SELDOM, seed=some.integers(0, 1 << 16))
+    def cut_power(self, is_meant: bool, seed: int) -> None:
         """Every synced commit is there; of the others a prefix."""
+        if not is_meant:
+            return
         images = list(self.files.images(random.Random(seed), limit=8))
         self.restarted(lambda: None if not images else self.start(images[seed % len(images)].files))
         assert self.durable <= self.db.seq <= self.history.seq
