@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from siltstone.engine.write_set import Receipt
     from siltstone.handles import Snapshot, SnapshotTable, Table
     from siltstone.maintenance.merge import Deferred, Merged
+    from siltstone.maintenance.status import Status
+    from siltstone.maintenance.vacuum import Vacuumed
+    from siltstone.maintenance.verify import Verified
     from siltstone.store import Store, connect
 
 # Lance and Arrow take 0.7 s to import; the command line answers --help without them.
@@ -39,9 +42,12 @@ _LATE = {
     "Receipt": "siltstone.engine.write_set",
     "Snapshot": "siltstone.handles",
     "SnapshotTable": "siltstone.handles",
+    "Status": "siltstone.maintenance.status",
     "Store": "siltstone.store",
     "Table": "siltstone.handles",
     "Transaction": "siltstone.engine.transaction",
+    "Vacuumed": "siltstone.maintenance.vacuum",
+    "Verified": "siltstone.maintenance.verify",
     "connect": "siltstone.store",
 }
 
@@ -81,6 +87,7 @@ __all__ = [
     "Snapshot",
     "SnapshotExpiredError",
     "SnapshotTable",
+    "Status",
     "Store",
     "Table",
     "TableExistsError",
@@ -88,5 +95,7 @@ __all__ = [
     "Transaction",
     "UnavailableError",
     "UnsupportedFormatError",
+    "Vacuumed",
+    "Verified",
     "connect",
 ]

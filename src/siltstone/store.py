@@ -367,7 +367,7 @@ class Store:
         owner.checkpointer.adopt_news()
         return result
 
-    def vacuum(self, dry_run: bool = True, *, grace_s: float = GRACE_S) -> Vacuumed:  # noqa: FBT001, FBT002
+    def vacuum(self, dry_run: bool = True, *, grace_s: float = GRACE_S) -> Vacuumed:
         """Delete what no kept record, tag or reader needs; by default only say what would go.
 
         Args:
@@ -553,7 +553,7 @@ def _wired(
         readers=readers,
         log=wal,
         epoch=epoch,
-        resident_bytes_max=options.memory_bytes_max // 4,
+        resident_bytes_max=options.memory_bytes_max // 8,
     )
     merger, child = Merger(manifests, tables, readers), MergeChild(root)
     vacuum = Vacuum(
@@ -579,7 +579,10 @@ def _wired(
             ),
             merge=child.start,
             vacuum=vacuum.run,
-            is_overdue=lambda: unmerged_index_bytes(committer.state.view) > 2 * share,
+            is_overdue=lambda: (
+                unmerged_index_bytes(committer.state.view) > options.memory_bytes_max // 6
+            ),
+            merge_here=lambda: (merger.merge(), checkpointer.adopt_news()),
         ),
         memtable_bytes_max=_memtable_bytes_max(options),
         sealed_generations_max=options.sealed_generations_max,
@@ -610,7 +613,11 @@ def _wired(
 
 
 def _memtable_bytes_max(options: Options) -> int:
-    """Return when a checkpoint begins: all generations that may wait fit two thirds of the memory."""
+    """Return when a checkpoint begins: all generations that may wait fit a third of the memory.
+
+    The rest: a quarter for the indexes and row caches of bases, a sixth for those of un-merged
+    history, an eighth each for flushed memtables that stay and for recent writes.
+    """
     generations = options.sealed_generations_max + 1
     share = options.memory_bytes_max // (3 * generations)
     return min(options.memtable_bytes_max, share)

@@ -7,8 +7,9 @@
 A failure is logged and kept for `status`; the work is tried again with a pause that doubles up to
 `PAUSE_S_MAX`. Nothing here may change an answer, so nothing is lost by being late.
 
-Backpressure: `room` lets a writer pass while at most `sealed_generations_max` generations wait to be
-flushed; else it waits, and after `room_timeout_s` refuses with BusyError.
+Backpressure: `room` lets a writer pass while at most `sealed_generations_max` generations wait to
+be flushed, and while the indexes of un-merged history fit their share of the memory; else it waits,
+and after `room_timeout_s` refuses with BusyError.
 
 Lock: the condition `_wake` guards the flags; no work is done under it.
 """
@@ -35,7 +36,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The things to do; each may raise a SiltstoneError and is then tried again."""
+    """The things to do; each may raise a SiltstoneError and is then tried again.
+
+    `is_overdue`: the indexes of un-merged history are beyond their share of the memory; then
+    writers wait for a merge, or, without a background, run `merge_here`.
+    """
 
     checkpoint: Callable[[], object]
     adopt_news: Callable[[], object]
@@ -44,6 +49,8 @@ class Work:
     wants_merge: Callable[[], bool]
     merge: Callable[[], object]
     vacuum: Callable[[], object]
+    is_overdue: Callable[[], bool] = lambda: False
+    merge_here: Callable[[], object] = lambda: None
 
 
 class Scheduler:
@@ -70,10 +77,11 @@ class Scheduler:
         self._is_background = is_background
         self._heard_bytes = 0
         self._pause_s = 0.0
+        self._is_overdue = False
         self._vacuum_interval_s, self._vacuumed_at = vacuum_interval_s, time.monotonic()
         self._vacuum: threading.Thread | None = None
-        self.failure: SiltstoneError | None = None
-        self.last_failure: SiltstoneError | None = None
+        self.failure: Exception | None = None
+        self.last_failure: Exception | None = None
 
     def start(self) -> None:
         """Begin, if there is a background at all."""
@@ -111,12 +119,14 @@ class Scheduler:
 
         Raises:
             BusyError: It took longer than `room_timeout_s`; nothing was written.
+            UnavailableError: Without a background: there is no room, and the checkpoint failed.
         """
         if not self._is_background:
+            if not self._has_room():
+                self._work.checkpoint()
             return
-        if len(self._committer.state.view.sealed) < self._sealed_max:
-            if self._committer.active_bytes < 2 * self._memtable_bytes_max:
-                return
+        if self._has_room():
+            return
         deadline = time.monotonic() + self._room_timeout_s
         with self._wake:
             while not self._is_stopping and not self._has_room():
@@ -124,7 +134,8 @@ class Scheduler:
                 if left <= 0:
                     raise BusyError(
                         f"{len(self._committer.state.view.sealed)} generations wait to be flushed"
-                        f" (last failure: {self.failure}); try again later"
+                        f"{', and too much is not merged' if self._is_overdue else ''}"
+                        f" (last failure: {self.last_failure}); try again later"
                     )
                 self._is_woken = True
                 self._wake.notify_all()
@@ -135,14 +146,25 @@ class Scheduler:
         if committer.poisoned:
             return True  # the commit itself will say so
         return (
-            len(committer.state.view.sealed) < self._sealed_max
+            not self._is_overdue
+            and len(committer.state.view.sealed) < self._sealed_max
             and committer.active_bytes < 2 * self._memtable_bytes_max
         )
 
     def after_commit(self) -> None:
-        """Without a background, do in the writer's thread what cannot wait."""
-        if not self._is_background and self._committer.active_bytes >= self._memtable_bytes_max:
+        """Without a background, do in the writer's thread what cannot wait.
+
+        The commit is durable and visible, so it does not fail when this does: `room` asks again.
+        """
+        if self._is_background or self._committer.active_bytes < self._memtable_bytes_max:
+            return
+        try:
             self._work.checkpoint()
+            if self._work.is_overdue():
+                self._work.merge_here()
+        except SiltstoneError as error:
+            self.failure = self.last_failure = error
+            _log.warning("a checkpoint after a commit failed, it is taken again: %s", error)
 
     def _loop(self) -> None:
         last_news = 0.0
@@ -160,7 +182,7 @@ class Scheduler:
                 self.failure = self.last_failure = error
                 _log.error("background work stops: %s", error)
                 return
-            except SiltstoneError as error:
+            except Exception as error:  # noqa: BLE001 - MemoryError, too: a dead thread helps nobody
                 self.failure = self.last_failure = error
                 self._pause_s = min(PAUSE_S_MAX, max(TICK_S, 2 * self._pause_s))
                 _log.warning("background work failed, trying again: %s", error)
@@ -180,6 +202,7 @@ class Scheduler:
         if now - last_news >= 1.0:
             last_news = now
             work.adopt_news()
+            self._is_overdue = work.is_overdue()
             if work.wants_merge():
                 work.merge()
         self._vacuum_if_due(now)
@@ -198,13 +221,19 @@ class Scheduler:
     def _vacuum_once(self) -> None:
         try:
             self._work.vacuum()
-        except SiltstoneError as error:
+        except Exception as error:  # noqa: BLE001 - kept for `status`, and taken again
             self.last_failure = error
             _log.warning("vacuum failed, trying again in an hour: %s", error)
 
 
 MERGE_ROWS_MIN = 200_000
 MERGE_SHARE = 0.2
+
+
+def unmerged_index_bytes(view: View) -> int:
+    """Return what the indexes of all un-merged history take in memory once they are loaded."""
+    runs = (source for levels in view.levels.values() for source in levels.flushed)
+    return sum(run.index_bytes for run in runs if isinstance(run, HistoryRun))
 
 
 def wants_merge(view: View) -> bool:
@@ -214,9 +243,7 @@ def wants_merge(view: View) -> bool:
     """
     for levels in view.levels.values():
         rows = sum(
-            source.rows if isinstance(source, Memtable) else source.high - source.low
-            for source in levels.flushed
-            if isinstance(source, Memtable | HistoryRun)
+            source.rows for source in levels.flushed if isinstance(source, Memtable | HistoryRun)
         )
         base = 0 if levels.base is None else levels.base.rows
         if rows >= max(MERGE_ROWS_MIN, MERGE_SHARE * base):

@@ -1,0 +1,205 @@
+"""Status: what an open store holds and owes at this moment, as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from siltstone.engine import catalog as catalogs
+from siltstone.engine.history_run import HistoryRun
+from siltstone.engine.memtable import Memtable
+from siltstone.engine.view import Levels, State, View
+from siltstone.storage.files import Files
+from siltstone.storage.segments import parse_name
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """One table: rows and files of its base (or newest version), and rows not merged into it."""
+
+    name: str
+    is_keyed: bool
+    base_rows: int
+    unmerged_rows: int
+    merged_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes that count against `bytes_max`, by what holds them."""
+
+    active: int
+    sealed: int
+    resident: int
+    history_indexes: int
+    base_indexes: int
+    recent_writes: int
+    bytes_max: int
+
+    @property
+    def total(self) -> int:
+        """All parts."""
+        return sum(getattr(self, f.name) for f in fields(self) if f.name != "bytes_max")
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """See the module. Printable; `to_dict` gives plain values."""
+
+    path: str
+    epoch: int
+    record: int
+    visible_seq: int
+    durable_seq: int
+    flushed_seq: int
+    oldest_seq: int
+    wal_segments: int
+    wal_bytes: int
+    active_rows: int
+    sealed_rows: int
+    sealed_generations: int
+    tables: tuple[TableStatus, ...]
+    memory: Memory
+    open_transactions: int
+    tags: Mapping[str, int]
+    leases: int
+    commits_since_open: int
+    is_read_only: bool
+    failure: str | None
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {
+            **asdict(self),
+            "tags": dict(self.tags),
+            "memory": {**asdict(self.memory), "total": self.memory.total},
+        }
+
+    def __str__(self) -> str:
+        memory = ", ".join(f"{k} {v}" for k, v in asdict(self.memory).items() if v)
+        kind = "read-only" if self.is_read_only else f"epoch {self.epoch}"
+        seqs = (
+            f"visible {self.visible_seq}, durable {self.durable_seq},"
+            f" flushed {self.flushed_seq}, oldest {self.oldest_seq}"
+        )
+        memtables = (
+            f"{self.active_rows} rows, {self.sealed_rows} sealed"
+            f" in {self.sealed_generations} generations"
+        )
+        held = (
+            f"{self.open_transactions} open transactions, {self.leases} leases,"
+            f" {len(self.tags)} tags, {self.commits_since_open} commits since open"
+        )
+        tables = (
+            f"  {t.name}: {t.base_rows} rows, {t.unmerged_rows} not merged" for t in self.tables
+        )
+        lines = [
+            f"{self.path}: {kind}, record {self.record}",
+            f"  seqs: {seqs}",
+            f"  log: {self.wal_segments} segments, {self.wal_bytes} bytes",
+            f"  memtables: {memtables}",
+            f"  memory: {self.memory.total} bytes ({memory})",
+            f"  {held}",
+            *tables,
+        ]
+        if self.failure is not None:
+            lines.append(f"  last failure: {self.failure}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What is not in the state: of the owner's parts, zeros in a read-only process."""
+
+    durable_seq: int
+    first_seq: int
+    open_transactions: int = 0
+    recent_bytes: int = 0
+    failure: str | None = None
+    is_read_only: bool = False
+
+
+def status_of(
+    files: Files, root: Path, state: State, counts: Counts, *, memory_bytes_max: int
+) -> Status:
+    """Return the status of a store in `state`."""
+    view, record = state.view, state.view.record
+    sizes = _segments(files, root / "wal")
+    levels = view.levels.values()
+    return Status(
+        path=str(root),
+        epoch=record.epoch,
+        record=record.number,
+        visible_seq=state.visible,
+        durable_seq=counts.durable_seq,
+        flushed_seq=record.flushed_seq,
+        oldest_seq=record.oldest_seq,
+        wal_segments=len(sizes),
+        wal_bytes=sum(sizes),
+        active_rows=sum(found.active.rows for found in levels),
+        sealed_rows=sum(_rows(s) for found in levels for s in found.sealed),
+        sealed_generations=len(view.sealed),
+        tables=tuple(_tables(view)),
+        memory=memory_of(view, counts.recent_bytes, memory_bytes_max),
+        open_transactions=counts.open_transactions,
+        tags={tag.name: tag.seq for tag in view.catalog.tags},
+        leases=len(_leases(view)),
+        commits_since_open=state.visible - counts.first_seq,
+        is_read_only=counts.is_read_only,
+        failure=counts.failure,
+    )
+
+
+def memory_of(view: View, recent_bytes: int, bytes_max: int) -> Memory:
+    """Return what the parts of a view hold in memory."""
+    levels = list(view.levels.values())
+    flushed = [source for found in levels for source in found.flushed]
+    sealed = [source for found in levels for source in found.sealed]
+    runs = [source for source in (*flushed, *sealed) if isinstance(source, HistoryRun)]
+    return Memory(
+        active=sum(found.active.nbytes for found in levels),
+        sealed=sum(source.nbytes for source in sealed if isinstance(source, Memtable)),
+        resident=sum(source.nbytes for source in flushed if isinstance(source, Memtable)),
+        history_indexes=sum(run.nbytes for run in runs),
+        base_indexes=sum(found.base.nbytes for found in levels if found.base is not None),
+        recent_writes=recent_bytes,
+        bytes_max=bytes_max,
+    )
+
+
+def _tables(view: View) -> Iterator[TableStatus]:
+    for name in catalogs.names(view.catalog):
+        table = catalogs.find(view.catalog, name)
+        incarnation = catalogs.incarnation_of(table)
+        levels = view.levels.get(incarnation.id)
+        if levels is not None:
+            base = 0 if levels.base is None else levels.base.rows
+            yield TableStatus(name, True, base, _unmerged(levels), levels.storage.merged_seq)
+        else:
+            version = catalogs.version_of(incarnation)
+            rows, seq = (0, 0) if version is None else (version.pin.rows, version.seq)
+            yield TableStatus(name, False, rows, 0, seq)
+
+
+def _unmerged(levels: Levels) -> int:
+    return sum(_rows(source) for source in levels.sources)
+
+
+def _rows(source: object) -> int:
+    """Return the row versions of a source; 0 for a run whose index is not loaded."""
+    return source.rows if isinstance(source, Memtable | HistoryRun) else 0
+
+
+def _leases(view: View) -> set[int]:
+    runs = (s for found in view.levels.values() for s in found.flushed)
+    held = [view.lease, *(run.lease for run in runs if isinstance(run, HistoryRun))]
+    return {id(lease) for lease in held if lease is not None}
+
+
+def _segments(files: Files, folder: Path) -> list[int]:
+    try:
+        names = [name for name in files.list(folder) if parse_name(name) is not None]
+        return [files.size(folder / name) for name in names]
+    except FileNotFoundError:  # not made yet, or recycled meanwhile
+        return []

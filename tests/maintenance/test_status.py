@@ -1,0 +1,65 @@
+"""Status says what a store holds, and memory stays within its budget."""
+
+from __future__ import annotations
+
+import json
+
+import siltstone as st
+from tests.maintenance.stores import open_store
+
+MIB = 1 << 20
+
+
+def test_status_counts_what_there_is(tmp_path):
+    with open_store(tmp_path / "s") as db:
+        db.create_table("t", {"id": "int64", "v": "string"}, primary_key="id")
+        db.create_table("p", {"id": "int64"})
+        db["t"].upsert([{"id": n, "v": "x"} for n in range(10)])
+        db.checkpoint()
+        db.merge()
+        db["t"].upsert([{"id": n, "v": "y"} for n in range(3)])
+        db["p"].append([{"id": 1}, {"id": 2}])
+        db.tag("audit")
+        with db.transaction():
+            status = db.status()
+        assert isinstance(status, st.Status)
+        tables = {table.name: table for table in status.tables}
+        assert (tables["t"].base_rows, tables["t"].unmerged_rows) == (10, 3)
+        assert (tables["p"].base_rows, tables["p"].is_keyed) == (2, False)
+        assert (status.visible_seq, status.durable_seq, status.flushed_seq) == (6, 6, 3)
+        assert (status.active_rows, status.open_transactions) == (3, 1)
+        assert status.tags == {"audit": 5}
+        assert status.commits_since_open == 6
+        assert status.wal_bytes >= 65_536
+        assert status.failure is None
+        assert 0 < status.memory.total <= status.memory.bytes_max
+        assert json.loads(json.dumps(status.to_dict()))["memory"]["total"] == status.memory.total
+        assert "10 rows, 3 not merged" in str(status)
+
+
+def test_a_read_only_handle_has_a_status_too(tmp_path):
+    with open_store(tmp_path / "s") as db:
+        db.create_table("t", {"id": "int64"}, primary_key="id")
+        db["t"].upsert({"id": 1})
+        with open_store(tmp_path / "s", read_only=True) as other:
+            status = other.status()
+        assert status.is_read_only
+        assert (status.visible_seq, status.active_rows) == (2, 1)
+
+
+def test_memory_stays_bounded_while_twenty_times_as_much_is_written(tmp_path):
+    options = {"memory_bytes_max": MIB, "sealed_generations_max": 1, "segment_bytes": MIB}
+    with open_store(tmp_path / "s", **options) as db:
+        db.create_table("t", {"id": "int64", "v": "string"}, primary_key="id")
+        most = written = number = 0
+        while written < 20 * MIB:
+            rows = [{"id": (number + n) % 5_000, "v": "x" * 900} for n in range(180)]
+            db["t"].upsert(rows)
+            db["t"].get(number % 5_000)
+            number += 180
+            written += 180 * 900
+            memory = db.status().memory
+            most = max(most, memory.history_indexes)
+            assert memory.total <= MIB, memory
+        assert most > 0
+        assert db["t"].count() == 5_000

@@ -1,0 +1,132 @@
+"""Verify names the damaged file, whichever it is, and changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from siltstone.maintenance.sweep import distinct, needed, pins_of
+from tests.maintenance.stores import open_store, paths
+
+KEYED = {"id": "int64", "v": "float64"}
+
+
+@pytest.fixture
+def db(tmp_path: Path):
+    with open_store(tmp_path / "s") as store:
+        store.create_table("t", KEYED, primary_key="id")
+        store.create_table("p", KEYED)
+        store["t"].upsert([{"id": n, "v": float("nan")} for n in range(5)])
+        store["p"].append([{"id": 1, "v": 1.0}])
+        store.checkpoint()
+        store["t"].delete(3)
+        store.checkpoint()
+        store.merge()
+        store["t"].upsert({"id": 9, "v": 9.0})
+        yield store
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_sound_store_has_no_findings_and_stays_as_it_is(db, deep):
+    before = {name: (db.path / name).read_bytes() for name in paths(db.path)}
+    heard: list[str] = []
+    report = db.verify(deep=deep, on_progress=heard.append)
+    assert report.is_sound
+    assert report.findings == ()
+    assert report.records == len([name for name in heard if name.startswith("record")])
+    assert (report.rows > 0) is deep
+    assert {name: (db.path / name).read_bytes() for name in paths(db.path)} == before
+
+
+def test_verify_is_sound_after_a_vacuum_and_in_a_read_only_handle(db):
+    db.vacuum(dry_run=False, grace_s=0)
+    assert db.verify(deep=True).findings == ()
+    with open_store(db.path, read_only=True) as other:
+        assert other.verify(deep=True).findings == ()
+
+
+def test_every_file_that_a_record_needs_is_missed_when_it_is_gone(db):
+    record = db._core.state().view.record
+    for path in sorted(needed(db._parts.tables, distinct(pins_of(record)))):
+        aside = db.path / "aside"
+        (db.path / path).rename(aside)
+        with open_store(db.path, read_only=True) as _:
+            found = fresh_verify(db, deep=False)
+        aside.rename(db.path / path)
+        assert any(path in str(finding.path) for finding in found.findings), path
+        assert "DAMAGED" in str(found)
+
+
+def test_a_flipped_byte_in_any_data_file_is_found_by_the_deep_check(db):
+    record = db._core.state().view.record
+    names = sorted(needed(db._parts.tables, distinct(pins_of(record))))
+    for path in (name for name in names if "/data/" in name):
+        data = (db.path / path).read_bytes()
+        changed = bytearray(data)
+        changed[len(data) // 2] ^= 1
+        (db.path / path).write_bytes(changed)
+        assert [f.path for f in fresh_verify(db, deep=True).findings if f.path == path] == [path]
+        (db.path / path).write_bytes(data)
+
+
+def fresh_verify(db, *, deep: bool):
+    """Verify with nothing in memory of what was read before."""
+    from siltstone.maintenance.verify import Verifier
+    from siltstone.storage.fake_lance import FakeLance
+
+    parts = db._parts
+    tables = FakeLance(db.path, parts.files)
+    return Verifier(
+        files=parts.files,
+        root=db.path,
+        manifests=parts.manifests,
+        tables=tables,
+        readers=parts.core.readers,
+    ).run(deep=deep)
+
+
+def test_damaged_records_and_floor_are_named(db):
+    db.vacuum(dry_run=False, grace_s=0)
+    oldest = min((db.path / "manifest").glob("*.json"))
+    whole = oldest.read_bytes()
+    oldest.write_bytes(whole[:-1])
+    floor = db.path / "manifest/FLOOR"
+    text = floor.read_bytes()
+    floor.write_bytes(b"siltstone-floor 1 9 0000000000000000\n")
+    found = [finding.path for finding in fresh_verify(db, deep=False).findings]
+    oldest.write_bytes(whole)
+    floor.write_bytes(text)
+    assert found == [str(floor), str(oldest)]
+
+
+def test_a_damaged_frame_of_the_log_is_named(db):
+    segment = max((db.path / "wal").glob("*.wal"), key=lambda path: path.stat().st_mtime_ns)
+    whole = segment.read_bytes()
+    at = whole.rindex(b"SLT") if b"SLT" in whole[200:] else 200
+    segment.write_bytes(whole[: at + 40] + bytes(len(whole) - at - 40))
+    found = fresh_verify(db, deep=False).findings
+    segment.write_bytes(whole)
+    assert [finding.severity for finding in found] == ["error"]
+    assert "wal" in found[0].path
+
+
+def test_a_base_that_is_not_the_fold_of_history_is_found(db):
+    import msgspec
+    import numpy as np
+
+    parts = db._parts
+    record = parts.manifests.newest()
+    (storage,) = record.keyed
+    pin = parts.tables.rewrite(
+        f"{storage.folder}/base", storage.base, drop=np.array([0]), batches=()
+    )
+    parts.manifests.publish(
+        lambda now: msgspec.structs.replace(
+            now, keyed=(msgspec.structs.replace(storage, base=pin),)
+        ),
+        base=record,
+    )
+    assert [f.message for f in fresh_verify(db, deep=True).findings] == [
+        "it is not the fold of its history"
+    ]
