@@ -6,7 +6,7 @@ seq over all tables. Both carry ids, not names: a rename does not disturb them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self
 
@@ -125,12 +125,11 @@ class Snapshot:
 class Table(Readable):
     """One table of an open store. Reads take a fresh snapshot, writes are a transaction each."""
 
-    __slots__ = ("_begin", "_core", "_definition", "_id", "_view")
+    __slots__ = ("_begin", "_core", "_id", "_seen")
 
     def __init__(self, core: Core, table_id: int, begin: Callable[[], Transaction]) -> None:
         self._core, self._id, self._begin = core, table_id, begin
-        self._view: object = None
-        self._definition: Definition | None = None
+        self._seen: tuple[object, Definition] | None = None  # one reference: threads share a handle
 
     def __repr__(self) -> str:
         key = ", ".join(self.primary_key)
@@ -139,15 +138,14 @@ class Table(Readable):
     def _look(self) -> tuple[State, Definition]:
         self._core.check()
         state = self._core.state()
-        if state.view is not self._view:
-            found = catalogs.by_id(state.view.catalog, self._id)
-            if found is None or not catalogs.is_alive(found):
-                raise TableNotFoundError(
-                    f"#{self._id}" if found is None else catalogs.name_of(found)
-                )
-            self._definition, self._view = found, state.view
-        assert self._definition is not None
-        return state, self._definition
+        seen = self._seen
+        if seen is not None and seen[0] is state.view:
+            return state, seen[1]
+        found = catalogs.by_id(state.view.catalog, self._id)
+        if found is None or not catalogs.is_alive(found):
+            raise TableNotFoundError(f"#{self._id}" if found is None else catalogs.name_of(found))
+        self._seen = (state.view, found)
+        return state, found
 
     @property
     def name(self) -> str:
@@ -240,11 +238,13 @@ class Table(Readable):
 
     def append(self, rows: object) -> Receipt:
         """Add rows to a plain table."""
-        return self._run(lambda table: table.append(rows))
+        again = _repeatable(rows)
+        return self._run(lambda table: table.append(again), _attempts(again))
 
     def overwrite(self, rows: object) -> Receipt:
         """Replace all rows of a plain table."""
-        return self._run(lambda table: table.overwrite(rows))
+        again = _repeatable(rows)
+        return self._run(lambda table: table.overwrite(again), _attempts(again))
 
     # both
 
@@ -268,18 +268,32 @@ class Table(Readable):
         """Rename a column."""
         return self._run(lambda table: table.rename_column(name, new_name))
 
-    def _run(self, work: Callable[[TransactionTable], object]) -> Receipt:
-        name = self.name
+    def _run(
+        self, work: Callable[[TransactionTable], object], attempts: int = ATTEMPTS
+    ) -> Receipt:
         last: list[Transaction] = []
 
         def body(tx: Transaction) -> None:
             last[:] = [tx]
-            work(tx[name])
+            work(TransactionTable(tx, self._id))  # by id: it may be renamed meanwhile
 
-        run(self._begin, body, ATTEMPTS)
+        run(self._begin, body, attempts)
         receipt = last[0].receipt
         assert receipt is not None
         return receipt
+
+
+def _repeatable(rows: object) -> object:
+    """Return rows that can be given again, as far as they fit into memory: a stream stays one."""
+    is_arrow = hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__arrow_c_array__")
+    if is_arrow or hasattr(rows, "__len__") or not isinstance(rows, Iterable):
+        return rows
+    return list(rows)
+
+
+def _attempts(rows: object) -> int:
+    """A stream is read once: tried again it would be empty, and its rows lost in silence."""
+    return ATTEMPTS if hasattr(rows, "__len__") else 1
 
 
 def _part(table: int, incarnation: int, shape: Shape, given: Given) -> RowPart | BatchPart:

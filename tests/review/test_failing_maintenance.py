@@ -46,9 +46,13 @@ def test_without_a_background_writers_are_refused_at_the_bound_of_sealed_generat
     with open_store(tmp_path, fake_env(hooked=hooked), sealed_generations_max=2, **options) as db:
         table = db.create_table("t", SCHEMA, primary_key="id")
         hooked[0].hooks["stage"] = refuse
-        with pytest.raises((st.UnavailableError, st.BusyError)):
+
+        def fill() -> None:
             for n in range(60):
                 table.upsert({"id": n, "v": BIG})
+
+        with pytest.raises((st.UnavailableError, st.BusyError)):
+            fill()
         seq, count = db.seq, table.count()
         assert count == seq - 1
         hooked[0].hooks.clear()

@@ -1,4 +1,4 @@
-"""Serializable transactions conflict with others, never with themselves, whatever DDL is in them."""
+"""Serializable transactions conflict with others, never with themselves, whatever DDL they do."""
 
 from __future__ import annotations
 

@@ -113,9 +113,13 @@ def _check_table(
     current = catalogs.incarnation_of(table)
     if current.id != part.incarnation:
         _conflict(table, read_seq, current.seq)
-    if not isinstance(part, AdvancePart):
-        newest = table.schemas[-1]
-        if (newest.schema.id if altered is None else altered) != part.shape.id:
+    newest = table.schemas[-1]
+    if isinstance(part, AdvancePart):
+        if part.base is not None and part.base.shape.id != newest.schema.id:
+            _conflict(table, read_seq, newest.seq)  # a base is read by the schema of its seq
+    else:
+        wanted = newest.schema.id if altered is None else altered
+        if wanted != part.shape.id:
             raise SchemaMovedError(table.id, newest.seq)
 
 

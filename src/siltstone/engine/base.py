@@ -88,6 +88,8 @@ class Base:
         if cached is not self:
             return cached  # type: ignore[return-value]
         row = self._find(key)
+        if not self.shape.rows.is_packable:
+            return row  # a nested value may be changed by whoever gets it
         if len(self._cache) >= self._cached_max:
             self._cache = {}  # drop all at once: one assignment, no lock, bounded
         self._cache[key] = row
@@ -187,9 +189,8 @@ class Base:
             needles, positions = self._by_index(codes)
         else:
             needles, positions = self._by_scan(codes)
-        if not self.shape.codec.exact:
-            needles, positions = self._verified(chunks, needles, positions)
-        return _by_owner(codes, owners, needles, positions, len(chunks))
+        found = _by_owner(codes, owners, needles, positions, len(chunks))
+        return found if self.shape.codec.exact else self._verified(chunks, found)
 
     def _by_index(self, wanted: Codes) -> tuple[Codes, np.ndarray]:
         codes, positions = self._index  # type: ignore[misc]
@@ -219,19 +220,20 @@ class Base:
             start += batch.num_rows
         return np.concatenate(codes_found), np.concatenate(positions_found)
 
-    def _verified(
-        self, chunks: Sequence[Chunk], needles: Codes, positions: np.ndarray
-    ) -> tuple[Codes, np.ndarray]:
-        """Keep the hits whose keys are really equal: a hashed code is only a filter."""
-        if not len(positions):
-            return needles, positions
-        order = np.argsort(positions)
-        needles, positions = needles[order], positions[order]
+    def _verified(self, chunks: Sequence[Chunk], found: list[np.ndarray]) -> list[np.ndarray]:
+        """Keep the positions whose keys the same chunk really has: a hashed code is only a filter."""
+        every = np.unique(np.concatenate(found))
+        if not len(every):
+            return found
         codec = self.shape.codec
-        keys = codec.keys(self.table.take(positions, list(codec.names)))
-        wanted = {key for chunk in chunks for key in chunk.keys(np.arange(len(chunk.codes)))}
-        real = np.fromiter((key in wanted for key in keys), bool, len(keys))
-        return needles[real], positions[real]
+        taken = codec.keys(self.table.take(every, list(codec.names)))
+        key_at = dict(zip(every.tolist(), taken, strict=True))
+        kept: list[np.ndarray] = []
+        for chunk, positions in zip(chunks, found, strict=True):
+            own = set(chunk.keys(np.arange(len(chunk.codes)))) if len(positions) else set()
+            real = (key_at[position] in own for position in positions.tolist())
+            kept.append(positions[np.fromiter(real, bool, len(positions))])
+        return kept
 
 
 def _prefix(chunk: Chunk, count: int) -> Chunk:

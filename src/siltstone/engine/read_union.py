@@ -189,14 +189,9 @@ class KeyedReader:
     def first_existing(self, chunk: Chunk) -> Key | None:
         """Return a key of `chunk` that lives already, None if none does."""
         overlay = self.overlay()
-        order = np.argsort(chunk.codes)
-        ordered = chunk.codes[order]
         for _, newest, ordinals in overlay.live:
-            if not len(ordered):
-                break
             codes = newest.codes[np.isin(newest.ordinals, ordinals)]
-            place = np.minimum(ordered.searchsorted(codes), len(ordered) - 1)
-            for hit in order[place[ordered[place] == codes]].tolist():
+            for hit in np.flatnonzero(np.isin(chunk.codes, codes)).tolist():
                 key = chunk.key_at(hit)
                 if self.shape.codec.exact or self.get(key) is not None:
                     return key

@@ -29,7 +29,7 @@ from siltstone.engine.memtable import Memtable
 from siltstone.engine.read_union import EVERYTHING, Source
 from siltstone.engine.reader import Readers
 from siltstone.engine.shape import Shape, whole_shape
-from siltstone.engine.view import Generation, View, new_levels
+from siltstone.engine.view import Generation, View
 from siltstone.errors import FencedError
 from siltstone.formats.manifest import Catalog, KeyedStorage, Pin, Record
 from siltstone.formats.schema import (
@@ -273,9 +273,8 @@ def _stored(
         for step in table.incarnations if catalogs.schema_of(table).key else ():
             old = stored.get(step.id)
             if old is None:
-                fresh = new_levels(catalog, step.id, step.seq)
-                assert fresh is not None
-                old = fresh.storage
+                # The folder of its first files: the table may have been renamed in the same commit.
+                old = KeyedStorage(step.id, view.levels[step.id].storage.folder)
             ours = view.levels[step.id].storage
             if old.merged_seq < ours.merged_seq <= last_seq and step.versions:
                 old = msgspec.structs.replace(  # a bulk load went straight to base
