@@ -256,6 +256,7 @@ class Store:
 
         Raises:
             RequestError: No transaction of this store has such an id.
+            SnapshotExpiredError: It is older than the past that is kept; nobody knows any more.
         """
         self._core.check()
         epoch, _, number = str(transaction_id).partition("-")
@@ -264,6 +265,9 @@ class Store:
             raise RequestError(f"no transaction of this store is called {transaction_id!r}")
         if self._parts.commits.find(state, int(epoch), int(number)) is not None:
             return "committed"
+        if self._parts.commits.is_forgotten(state, int(epoch), int(number)):
+            oldest = state.view.record.oldest_seq
+            raise SnapshotExpiredError(f"transaction {transaction_id}", oldest, state.visible)
         committer = self._core.committer
         is_ours = committer is not None and int(epoch) == state.view.record.epoch
         return "in doubt" if is_ours and committer and committer.poisoned else "not committed"

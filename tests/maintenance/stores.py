@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
 
 from siltstone.options import Options
 from siltstone.storage.fake_lance import FakeLance
+from siltstone.storage.files import File, RealFile, RealFiles
 from siltstone.store import Env, Store
 
 DAY_US = 86_400_000_000
@@ -26,6 +28,27 @@ class Clock:
         self.ahead_us += int(days * DAY_US)
 
 
+class UnsyncedFile(RealFile):
+    def sync(self) -> None:
+        """Nothing here loses power."""
+
+
+class UnsyncedFiles(RealFiles):
+    """The real file system, ten times as fast."""
+
+    def open(
+        self, path: Path, *, create: bool = False, new: bool = False, write: bool = True
+    ) -> File:
+        flags = (os.O_RDWR if write or new else os.O_RDONLY) | (os.O_CREAT if create or new else 0)
+        return UnsyncedFile(path, flags | os.O_EXCL if new else flags)
+
+    def sync_dir(self, path: Path) -> None:
+        pass
+
+    def sync_file(self, path: Path) -> None:
+        pass
+
+
 def open_store(
     root: Path,
     clock: Clock | None = None,
@@ -35,7 +58,7 @@ def open_store(
     **options: object,
 ) -> Store:
     given = {"background": False, "segment_bytes": 65_536, **options}
-    env = Env(now_us=clock or Clock())
+    env = Env(files=UnsyncedFiles(), now_us=clock or Clock())
     if not real_lance:
         env = replace(env, tables=lambda at, files, _: FakeLance(at, files), warm_up=lambda: None)
     return Store.open(root, Options(**given), env=env, read_only=read_only)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import time
 from pathlib import Path
@@ -225,6 +226,52 @@ def test_history_and_commits_lose_what_nothing_needs(db):
     assert storage.history.rows == 0
     assert storage.history_from == storage.merged_seq
     assert record.commits.rows < db.seq
+
+
+def test_the_outcome_of_a_transaction_is_never_denied_once_it_is_forgotten(db):
+    old = db["t"].upsert({"id": 1, "v": 9})
+    db.checkpoint()
+    for step in range(3, 5):
+        generation(db, step)
+        db.vacuum(dry_run=False, grace_s=0)
+    recent = db["t"].upsert({"id": 1, "v": 9})
+    with pytest.raises(st.SnapshotExpiredError):
+        db.outcome(old.transaction_id)
+    assert db.outcome(recent.transaction_id) == "committed"
+    assert db.outcome("1-999999") == "not committed"
+
+
+def test_a_moment_in_the_kept_past_finds_its_seq_after_a_trim(tmp_path, clock):
+    with open_store(tmp_path / "s", clock, retention_s=86_400) as db:
+        db.create_table("t", KEYED, primary_key="id")
+        db.create_table("p", KEYED)
+        generation(db, 0)
+        clock.move(days=2)
+        generation(db, 1)
+        kept, moment = db.seq, clock()
+        clock.move(days=0.5)
+        generation(db, 2)
+        db.vacuum(dry_run=False, grace_s=0)
+        at = dt.datetime.fromtimestamp(moment / 1e6, dt.UTC)
+        with db.snapshot(at=at) as past:
+            assert past.seq == kept
+        with pytest.raises(st.SnapshotExpiredError):
+            db.snapshot(at="2001-01-01T00:00Z")
+
+
+def test_the_record_of_a_finished_snapshot_is_no_longer_leased(db):
+    manifests = db._parts.manifests
+    snapshot, stream = db.snapshot(), db["t"].scan()
+    number = db._core.state().view.record.number
+    generation(db, 3)
+    assert manifests.try_exclusive(number) is None
+    del snapshot
+    assert manifests.try_exclusive(number) is None
+    stream.read_all()
+    del stream
+    lock = manifests.try_exclusive(number)
+    assert lock is not None
+    lock.release()
 
 
 def test_a_file_that_nobody_published_waits_for_the_grace_period(db):

@@ -27,6 +27,7 @@ COMMITS_FOLDER = "commits"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _TRIMMED = 1 << 62
+_LIKE_NUMBERS = 1024
 
 
 class PastRecords:
@@ -141,6 +142,24 @@ class CommitHistory:
             if commit.transaction == wanted:
                 return commit.seq
         return None
+
+    def is_forgotten(self, state: State, epoch: int, number: int) -> bool:
+        """Say whether a transaction that `find` does not know may have committed before the past.
+
+        Numbers are given when transactions begin, so those that committed together have like ones:
+        the highest of the first commits that are kept is above all that are not.
+        """
+        record = state.view.record
+        if record.commits is None or not record.oldest_seq:
+            return False
+        limit = record.oldest_seq + _LIKE_NUMBERS
+        oldest = [c for c in self._flushed(record, pc.field("seq") < limit) if c.seq < limit]
+        if any(commit.seq == 1 for commit in oldest):
+            return False
+        names = [commit.transaction.partition("-") for commit in oldest]
+        first = min((int(name[0]) for name in names), default=record.epoch)
+        numbers = [int(name[2]) for name in names if int(name[0]) == first]
+        return (epoch, number) < (first, max(numbers, default=0))
 
     def find_token(self, state: State, token: Token) -> Commit | None:
         """Return the commit that carried `token`, None if none is known to have."""

@@ -1,0 +1,68 @@
+"""The background vacuums beside its other work, and keeps the failure for status."""
+
+from __future__ import annotations
+
+import threading
+
+from siltstone.errors import UnavailableError
+from siltstone.maintenance.scheduler import Scheduler, Work
+from tests.maintenance.stores import open_store
+
+
+def scheduler_of(db, vacuum, prepare=lambda: None) -> Scheduler:
+    work = Work(
+        checkpoint=lambda: None,
+        adopt_news=lambda: None,
+        prepare=prepare,
+        climb=lambda: False,
+        wants_merge=lambda: False,
+        merge=lambda: None,
+        vacuum=vacuum,
+    )
+    return Scheduler(
+        db._core.committer,
+        work,
+        memtable_bytes_max=1 << 20,
+        sealed_generations_max=1,
+        room_timeout_s=1.0,
+        is_background=True,
+        vacuum_interval_s=0.0,
+    )
+
+
+def test_a_vacuum_that_is_due_runs_and_its_failure_is_kept(tmp_path):
+    ran = threading.Event()
+
+    def vacuum() -> None:
+        ran.set()
+        raise UnavailableError("no disk")
+
+    with open_store(tmp_path / "s") as db:
+        scheduler = scheduler_of(db, vacuum)
+        scheduler.start()
+        assert ran.wait(30)
+        scheduler.stop()
+        assert str(scheduler.last_failure) == "no disk"
+
+
+def test_a_vacuum_that_takes_long_holds_up_no_other_work(tmp_path):
+    begun, goes_on, turned = threading.Event(), threading.Event(), threading.Event()
+
+    def vacuum() -> None:
+        begun.set()
+        goes_on.wait(30)
+
+    with open_store(tmp_path / "s") as db:
+        prepared = []
+
+        def prepare() -> None:
+            prepared.append(begun.is_set())
+            if prepared.count(True) > 1:
+                turned.set()
+
+        scheduler = scheduler_of(db, vacuum, prepare)
+        scheduler.start()
+        assert begun.wait(30)
+        assert turned.wait(30)
+        goes_on.set()
+        scheduler.stop()
