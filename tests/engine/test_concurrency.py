@@ -1,9 +1,8 @@
-"""Many threads, one store: every receipt is true, every snapshot whole, whatever maintenance does."""
+"""Many threads on one store: every receipt is true and every snapshot whole, all the time."""
 
 from __future__ import annotations
 
 import gc
-import os
 import sys
 import threading
 from pathlib import Path
@@ -31,6 +30,12 @@ def frequent_switches():
     sys.setswitchinterval(1e-4)
     yield
     sys.setswitchinterval(old)
+
+
+def maintain(db: st.Store, stop: threading.Event, pause_s: float = 0) -> None:
+    while not stop.wait(pause_s):
+        db.checkpoint()
+        db.merge()
 
 
 def test_receipts_of_64_threads_are_unique_dense_and_visible_to_all(tmp_path: Path) -> None:
@@ -72,11 +77,6 @@ def test_a_reader_never_misses_a_row_through_seal_flush_and_merge(tmp_path: Path
                 written[0] = n
             stop.set()
 
-        def maintain() -> None:
-            while not stop.is_set():
-                db.checkpoint()
-                db.merge()
-
         def read() -> None:
             while not stop.is_set():
                 least = written[0]
@@ -90,10 +90,16 @@ def test_a_reader_never_misses_a_row_through_seal_flush_and_merge(tmp_path: Path
                 looks.append(len(ids))
 
         threads = Threads()
-        for work in (write, maintain, read, read):
+        threads.start(maintain, db, stop)
+        for work in (write, read, read):
             threads.start(work)
         threads.join()
         assert len(looks) > 20
+
+
+def stamp(tx: st.Transaction, key: int) -> None:
+    count = tx["t"].get(key)["count"] + 1
+    tx["t"].update(key, stamp=f"{key}:{count}", count=count)
 
 
 def test_stamped_updates_under_checkpoints_lose_nothing_and_mix_nothing(tmp_path: Path) -> None:
@@ -107,34 +113,26 @@ def test_stamped_updates_under_checkpoints_lose_nothing_and_mix_nothing(tmp_path
 
         def update(offset: int) -> None:
             for n in range(rounds):
-                key = (n + offset) % keys
-
-                def work(tx: st.Transaction) -> None:
-                    row = tx["t"].get(key)  # noqa: B023
-                    count = row["count"] + 1
-                    tx["t"].update(key, stamp=f"{key}:{count}", count=count)  # noqa: B023
-
-                db.run(work, attempts=1000)
-
-        def maintain() -> None:
-            while not stop.wait(0.02):
-                db.checkpoint()
-                db.merge()
+                db.run(lambda tx, key=(n + offset) % keys: stamp(tx, key), attempts=1000)
 
         def read() -> None:
             while not stop.is_set():
-                for row in table.to_arrow().to_pylist():
-                    assert row["stamp"] == f"{row['id']}:{row['count']}"
+                rows = table.to_arrow().to_pylist()
+                assert [row["stamp"] for row in rows] == [f"{r['id']}:{r['count']}" for r in rows]
 
         updates, others = Threads(), Threads()
         for offset in range(4):
             updates.start(update, offset)
-        others.start(maintain)
+        others.start(maintain, db, stop, 0.02)
         others.start(read)
         updates.join()
         stop.set()
         others.join()
         assert sum(row["count"] for row in table.to_arrow().to_pylist()) == 4 * rounds
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def transfer(db: st.Store, number: int) -> None:
@@ -169,11 +167,6 @@ def test_the_bank_is_whole_in_every_snapshot_now_and_past(tmp_path: Path) -> Non
             for n in range(40):
                 transfer(db, writer * 40 + n)
 
-        def maintain() -> None:
-            while not stop.is_set():
-                db.checkpoint()
-                db.merge()
-
         def read(stride: int) -> None:
             while not stop.is_set():
                 with db.snapshot() as now:
@@ -186,8 +179,9 @@ def test_the_bank_is_whole_in_every_snapshot_now_and_past(tmp_path: Path) -> Non
         writers, others = Threads(), Threads()
         for writer in range(3):
             writers.start(work, writer)
-        for job, args in ((maintain, ()), (read, (7,)), (read, (13,))):
-            others.start(job, *args)
+        others.start(maintain, db, stop)
+        for stride in (7, 13):
+            others.start(read, stride)
         writers.join()
         stop.set()
         others.join()
@@ -222,7 +216,7 @@ def test_ten_thousand_cycles_leak_no_descriptor_thread_or_transaction(tmp_path: 
         db.merge()
         table.upsert({"id": 1, "v": 2})
         gc.collect()
-        descriptors, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+        descriptors, threads = open_descriptors(), threading.active_count()
         for n in range(10_000):
             with db.snapshot(seq=db.seq - n % 2) as snapshot:
                 assert snapshot["t"].get(1)["v"] == 2 - n % 2
@@ -236,7 +230,7 @@ def test_ten_thousand_cycles_leak_no_descriptor_thread_or_transaction(tmp_path: 
             with db.snapshot(seq=3 + n // 2) as past:
                 assert past["t"].get(1) is not None
         gc.collect()
-        assert len(os.listdir("/proc/self/fd")) <= descriptors + 4
+        assert open_descriptors() <= descriptors + 4
         assert threading.active_count() == threads
         assert db._core.transactions.count == 0
 
