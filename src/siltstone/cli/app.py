@@ -31,7 +31,6 @@ for command in (
     tables.create,
     rows.upsert,
     rows.insert,
-    rows.get,
     rows.scan,
     queries.query,
     queries.changes,
@@ -43,6 +42,8 @@ for command in (
     maintain.status,
 ):
     app.command()(command)
+# A key may be a negative number.
+app.command(context_settings={"ignore_unknown_options": True})(rows.get)
 app.add_typer(tags.app, name="tag")
 
 

@@ -12,9 +12,11 @@ import sys
 from collections.abc import Callable, Sequence
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from siltstone.cli.exits import NotFoundError, UsageError
 from siltstone.errors import SchemaMismatchError
@@ -147,6 +149,10 @@ def _is_binary(kind: pa.DataType) -> bool:
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if column.type.equals(kind):
         return column
+    if pa.types.is_time(kind):  # Arrow parses moments but not times of a day
+        join: Any = pc.binary_join_element_wise
+        moments = join("1970-01-01T", column, "")
+        return moments.cast(pa.timestamp(kind.unit)).cast(kind)
     if not _is_binary(kind):
         return column.cast(kind)
     try:

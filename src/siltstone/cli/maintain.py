@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from siltstone.cli.arguments import Db, Json, Ndjson, Quiet
-from siltstone.cli.output import emit_record, form_of
-from siltstone.cli.sessions import note, writing
+from siltstone.cli.arguments import Db, DryRun, Json, Ndjson, Quiet, Yes
+from siltstone.cli.output import emit, emit_record, form_of
+from siltstone.cli.sessions import confirm, note, require_store, writing
 
 
 def checkpoint(db: Db, json: Json = False, ndjson: Ndjson = False) -> None:
@@ -31,6 +31,7 @@ def merge(
     from siltstone.store import Deferred, merge_beside
 
     form = form_of(json=json, ndjson=ndjson)
+    require_store(db)
     done = merge_beside(db, table)
     if quiet:
         return
@@ -40,13 +41,32 @@ def merge(
     emit_record({"seq": done.seq, "tables": ",".join(done.tables), "rows": done.rows}, form)
 
 
-def vacuum() -> None:
-    """X."""
+def vacuum(
+    db: Db,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+    ndjson: Ndjson = False,
+) -> None:
+    """Delete the files that nothing needs: no kept past, no tag, no reader, no transaction."""
+    form = form_of(json=json, ndjson=ndjson)
+    with writing(db) as store:
+        found = store.vacuum(dry_run=True)
+        if not dry_run and found.files:
+            confirm(f"Delete {len(found.files)} files ({found.nbytes} bytes)?", yes=yes)
+        if not dry_run:
+            found = store.vacuum(dry_run=False)
+    for reason in found.spared:
+        note(f"spared: {reason}")
+    verb = "would delete" if found.is_dry_run else "deleted"
+    note(f"{verb} {len(found.files)} files; seqs from {found.oldest_seq} on are readable")
+    rows = [(file.path, file.nbytes, file.why) for file in found.files]
+    emit(["file", "bytes", "reason"], rows, form)
 
 
 def verify() -> None:
-    """X."""
+    """x."""
 
 
 def status() -> None:
-    """X."""
+    """x."""

@@ -36,10 +36,19 @@ def opened(db: str, **options: object) -> Generator[Store]:
     """Open the store, which must be there, with `options`."""
     from siltstone.store import connect
 
-    if "://" not in db and not (Path(db) / "manifest").is_dir():
-        raise NotFoundError(f"there is no store at {db!r}; `siltstone init` makes one")
+    require_store(db)
     with connect(db, **options) as store:  # type: ignore[arg-type]
         yield store
+
+
+def require_store(db: str) -> None:
+    """Refuse to go on where no store is.
+
+    Raises:
+        NotFoundError: There is none.
+    """
+    if "://" not in db and not (Path(db) / "manifest").is_dir():
+        raise NotFoundError(f"there is no store at {db!r}; `siltstone init` makes one")
 
 
 @contextmanager

@@ -1,0 +1,180 @@
+"""Commands agree with the store: what one writes, another shows, now and in the past."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import siltstone as st
+from siltstone.cli import main
+from tests.cli.shell import Shell
+
+
+@pytest.fixture
+def filled(orders: Shell, tmp_path: Path) -> Shell:
+    """Seq 1 made the table, 2 wrote eu/1 and eu/2, 3 changed eu/1 and made us/3."""
+    (tmp_path / "a.csv").write_text("region,id,total\neu,1,1\neu,2,2\n")
+    (tmp_path / "b.csv").write_text("region,id,total\neu,1,10\nus,3,3\n")
+    orders("upsert", "orders", tmp_path / "a.csv")
+    orders("upsert", "orders", tmp_path / "b.csv")
+    return orders
+
+
+def totals(shell: Shell, *arguments: str) -> dict[int, str]:
+    rows = shell.json("scan", "orders", *arguments)
+    assert isinstance(rows, list)
+    return {row["id"]: row["total"] for row in rows}
+
+
+def test_every_read_goes_back_by_seq_by_tag_and_by_moment(filled: Shell) -> None:
+    assert filled("tag", "add", "early", "--seq", "2") == 0
+    log = filled.json("log")
+    assert isinstance(log, list)
+    moment = next(entry["time"] for entry in log if entry["seq"] == 2)
+    for past in (["--seq", "2"], ["--tag", "early"], ["--at", moment]):
+        assert totals(filled, *past) == {1: "1.00", 2: "2.00"}
+        assert filled.json("get", "orders", "eu", "1", *past)["total"] == "1.00"  # type: ignore[call-overload,index]
+        assert filled.json("query", "select count(*) n from orders", *past) == [{"n": 2}]
+        assert filled.lines("tables", *past)[1] == ["orders", "region,id", "3", "2"]
+        assert ["seq", "2"] in filled.lines("info", *past)
+        assert filled.lines("schema", "orders", *past)[1] == ["region", "string", "false", "1"]
+    assert filled("tables", "--seq", "0") == 0
+    assert filled.out.splitlines() == ["table\tprimary_key\tcolumns\trows"]
+    assert totals(filled) == {1: "10.00", 2: "2.00", 3: "3.00"}
+
+
+def test_scan_takes_columns_a_filter_and_a_limit(filled: Shell) -> None:
+    assert filled.lines("scan", "orders", "--columns", "id", "-f", "total > 5") == [["id"], ["1"]]
+    assert len(filled.lines("scan", "orders", "--limit", "2")) == 3
+    assert filled("scan", "orders", "-f", "nope = 1") == 2
+    assert filled("scan", "orders", "--columns", "nope") == 1
+
+
+def test_changes_come_in_the_order_of_the_commits(filled: Shell) -> None:
+    shown = filled.lines("changes", "--since", "1")
+    assert shown[0] == ["_seq", "_op", "region", "id", "total"]
+    assert [line[0] for line in shown[1:]] == ["2", "2", "3", "3"]
+    assert len(filled.lines("changes", "--until", "2")) == 3
+    assert filled("create", "more", "-c", "id:int64", "--pk", "id") == 0
+    assert filled("changes", "--since", "2", "--ndjson") == 0
+    first = json.loads(filled.out.splitlines()[0])
+    assert first == {
+        "_table": "orders", "_seq": 3, "_op": "upsert",
+        "row": {"region": "eu", "id": 1, "total": "10.00"},
+    }  # fmt: skip
+    assert filled("changes", "--since", "99") == 3
+
+
+def test_the_log_shows_the_newest_commits_first_flushed_or_not(filled: Shell) -> None:
+    before = filled.json("log", "--limit", "2")
+    assert isinstance(before, list)
+    assert [(e["seq"], e["tables"], e["rows"]) for e in before] == [
+        (3, "orders", 2),
+        (2, "orders", 2),
+    ]
+    assert filled("checkpoint") == 0
+    assert filled.json("log", "--limit", "2") == before
+
+
+def test_the_log_shows_tokens_and_old_names(filled: Shell) -> None:
+    with st.connect(filled.db, background=False) as db:
+        with db.transaction(token=("etl", 7)) as tx:
+            tx["orders"].delete(("eu", 2))
+        db.rename_table("orders", "sales")
+    newest, tokened = filled.json("log", "--limit", "2")  # type: ignore[misc]
+    assert (tokened["token"], tokened["tables"]) == ("etl:7", "orders")  # type: ignore[index]
+    assert newest["rows"] == 0  # type: ignore[index]
+
+
+def test_checkpoint_and_merge_change_no_answer(filled: Shell) -> None:
+    before = totals(filled)
+    assert filled.lines("checkpoint")[1][1] == "3"
+    assert filled.lines("merge")[1] == ["3", "orders", "3"]
+    assert totals(filled) == before
+    assert totals(filled, "--seq", "2") == {1: "1.00", 2: "2.00"}
+
+
+def test_merge_and_reads_work_beside_a_live_owner_and_writes_are_refused(
+    filled: Shell, tmp_path: Path
+) -> None:
+    with st.connect(filled.db, background=False) as db:
+        db.checkpoint()
+        assert filled("merge", "--quiet") == 0
+        assert filled.out == filled.err == ""
+        assert len(totals(filled)) == 3
+        assert filled("upsert", "orders", tmp_path / "a.csv") == 6
+        assert str(os.getpid()) in filled.err
+        assert db["orders"].count() == 3
+    assert filled("merge", "nope") == 3
+
+
+def test_a_plain_table_takes_rows_by_insert(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "events.csv").write_text("what\nhello\nworld\n")
+    assert shell("create", "events", "-c", "what:string") == 0
+    assert shell.lines("insert", "events", tmp_path / "events.csv")[1][1] == "2"
+    assert shell("upsert", "events", tmp_path / "events.csv") == 2
+    assert shell("get", "events", "hello") == 2
+    assert sorted(shell.lines("scan", "events")) == [["hello"], ["what"], ["world"]]
+
+
+def test_a_tag_is_forgotten_only_on_request(filled: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled("tag", "add", "audit")
+    assert filled.lines("tag", "ls") == [["tag", "seq"], ["audit", "3"]]
+    assert filled("tag", "rm", "audit", "--dry-run") == 0
+    with Path(os.devnull).open() as nobody:
+        monkeypatch.setattr(sys, "stdin", nobody)
+        assert filled("tag", "rm", "audit") == 2
+    assert ["audit", "4"] not in filled.lines("tag", "ls")
+    assert len(filled.lines("tag", "ls")) == 2
+    assert filled("tag", "rm", "audit", "--yes") == 0
+    assert filled("tag", "rm", "audit", "--yes") == 3
+    assert len(filled.lines("tag", "ls")) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["scan", "nope"], 3),
+        (["scan", "orders", "--seq", "99"], 3),
+        (["scan", "orders", "--tag", "nope"], 3),
+        (["scan", "orders", "--at", "yesterday"], 2),
+        (["scan", "orders", "--seq", "1", "--tag", "x"], 3),
+        (["scan", "orders", "--json", "--ndjson"], 2),
+        (["get", "orders", "eu", "99"], 3),
+        (["create", "orders", "-c", "id:int64"], 1),
+        (["create", "other", "-c", "id:nonsense"], 2),
+        (["create", "other"], 2),
+        (["create", "other", "-c", "id"], 2),
+        (["query", "select nonsense from"], 2),
+        (["merge", "nope"], 3),
+    ],
+)
+def test_an_exit_code_says_what_to_do(filled: Shell, arguments: list[str], code: int) -> None:
+    assert filled(*arguments) == code, filled.err
+    assert filled.out == ""
+    assert filled.err.startswith("siltstone: ")
+
+
+def test_a_damaged_store_exits_with_5(filled: Shell) -> None:
+    for log in (filled.db / "wal").glob("*.wal"):
+        data = bytearray(log.read_bytes())
+        at = data.find(b"orders")
+        if at > 0:
+            data[at] ^= 1
+            log.write_bytes(data)
+    assert filled("scan", "orders") == 5
+    assert ".wal" in filled.err
+
+
+def test_no_command_but_init_makes_a_store(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SILTSTONE_URI", raising=False)
+    for command in (["tables"], ["create", "t", "-c", "id:int64"], ["checkpoint"], ["merge"]):
+        assert main([*command, "--db", str(tmp_path / "typo")]) == 3, command
+        assert not (tmp_path / "typo").exists()
+    assert "siltstone init" in capsys.readouterr().err
+    assert main(["init", "-d", str(tmp_path / "typo")]) == 0
+    assert main(["tables", "-d", f"file://{tmp_path}/typo"]) == 0

@@ -1,0 +1,52 @@
+"""The command line answers at once, and says on which page of the manual the user is."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from siltstone.cli import main
+from siltstone.cli.app import app
+
+HEAVY = ["lance", "pyarrow", "numpy", "pandas", "rich", "duckdb", "sqlglot", "siltstone.store"]
+
+
+def test_help_imports_nothing_that_only_work_needs() -> None:
+    code = (
+        "import sys, json; from siltstone.cli import main; code = main(['--help']);"
+        f"print(json.dumps([code, [m for m in {HEAVY} if m in sys.modules]]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert json.loads(done.stdout.splitlines()[-1]) == [0, []]
+
+
+def test_python_m_siltstone_is_the_same_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "siltstone", "--help"], capture_output=True, check=True
+    )
+    assert main(["--help"]) == 0
+    ours = capsys.readouterr().out.split("Commands:")[1]
+    assert done.stdout.decode().split("Commands:")[1].split() == ours.split()
+
+
+def test_every_command_says_what_it_does() -> None:
+    commands = app.registered_commands
+    assert {c.callback.__name__ for c in commands if c.callback} >= {
+        "demo", "init", "info", "tables", "schema", "create", "upsert", "insert", "get", "scan",
+        "query", "changes", "log", "checkpoint", "merge", "vacuum", "verify", "status",
+    }  # fmt: skip
+    assert all(len(c.callback.__doc__ or "") > 15 for c in commands if c.callback)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nonsense"], ["scan"], ["scan", "t", "--limit", "x"], ["tables"], ["get", "t"]]
+)
+def test_a_wrong_command_line_exits_with_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SILTSTONE_URI", raising=False)
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert "Usage:" in err
