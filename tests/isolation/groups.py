@@ -1,4 +1,4 @@
-"""Groups on order: a step of the leader blocks until the commits of several threads stand in line."""
+"""Groups on order: a step of the leader blocks until the commits of several threads queue up."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@
     checkpoint | merge                    ->  of the store; no transaction
 
 Below `---` stands what the commands above it said, each line with its command before the answer.
-`#` begins a comment. The table is `t` (id int64, v int64), the rows before the script are 1=10, 2=20.
+`#` begins a comment. The table is `t` (id, v: int64); before the script its rows are 1=10, 2=20.
 """
 
 from __future__ import annotations

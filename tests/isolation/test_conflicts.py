@@ -17,7 +17,11 @@ KEY_TYPES = {
     "binary": ({"k": "binary", "v": "int64"}, "k", lambda n: {"k": b"\0%d" % n}),
     "date": ({"k": "date32", "v": "int64"}, "k", lambda n: {"k": dt.date.fromordinal(700_000 + n)}),
     "bigint": ({"k": "uint64", "v": "int64"}, "k", lambda n: {"k": (1 << 64) - 1 - n}),
-    "pair": ({"r": "string", "v": "int64", "k": "int32"}, ["r", "k"], lambda n: {"r": "eu", "k": n}),
+    "pair": (
+        {"r": "string", "v": "int64", "k": "int32"},
+        ["r", "k"],
+        lambda n: {"r": "eu", "k": n},
+    ),
 }
 
 
@@ -157,5 +161,3 @@ def test_a_store_with_little_room_for_recent_writes_refuses_what_it_forgot() -> 
     fresh = db.transaction()
     fresh["t"].upsert({"id": 9, "v": 9})
     fresh.commit()
-
-

@@ -1,4 +1,4 @@
-"""Definitions against open writers: what is additive widens them, everything else refuses one side."""
+"""Definitions against open writers: the additive ones widen them, all others refuse one side."""
 
 from __future__ import annotations
 

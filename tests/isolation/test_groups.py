@@ -1,4 +1,4 @@
-"""Members of one group are admitted against each other, in the order in which they stand in line."""
+"""Members of one group are admitted against each other, in the order in which they queued up."""
 
 from __future__ import annotations
 

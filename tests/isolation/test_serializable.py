@@ -94,7 +94,9 @@ def test_what_was_only_read_commits_whatever_was_written_meanwhile() -> None:
 
 
 @pytest.mark.parametrize("reads_first", [True, False])
-def test_two_that_count_a_plain_table_and_append_to_it_do_not_both_commit(reads_first: bool) -> None:
+def test_two_that_count_a_plain_table_and_append_to_it_do_not_both_commit(
+    reads_first: bool,
+) -> None:
     db = with_two_rows()
     db.create_table("log", {"a": "int64"})
     db["log"].append({"a": 0})

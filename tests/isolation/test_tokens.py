@@ -1,4 +1,4 @@
-"""A token applies once, over any number of attempts, reopens and flushes; a claim fences the older."""
+"""A token applies once, over any number of attempts and reopens; a claim fences the older ones."""
 
 from __future__ import annotations
 

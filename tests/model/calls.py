@@ -1,4 +1,4 @@
-"""Calls: what can be asked of one table, drawn at random, each with what the reference makes of it."""
+"""Calls: what can be asked of one table, drawn, each with what the reference makes of it."""
 
 from __future__ import annotations
 
@@ -122,7 +122,10 @@ def insert(draw: Draw, table: Relation, _world: World) -> Call:
 def update(draw: Draw, table: Relation, _world: World) -> Call:
     key, values = key_in(draw, table), _values(draw, table)
     old = table.rows.get(key)
-    effect = Effect(table.id, None, result=0) if old is None else _put(table, {key: {**old, **values}}, 1)
+    if old is None:
+        effect = Effect(table.id, None, result=0)
+    else:
+        effect = _put(table, {key: {**old, **values}}, 1)
     return Call(lambda t: t.update(key, **values), effect)
 
 

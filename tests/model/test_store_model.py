@@ -2,12 +2,13 @@
 
 Every public operation in any order, in plain calls and in transactions that overlap, over a
 checkpoint, a merge, a reopen, a kill and a power cut. After each step the newest state, all open
-snapshots and all open transactions are read whole and compared. `HYPOTHESIS_PROFILE=soak` runs long.
+snapshots and all open transactions are read whole and compared. The profile `soak` runs for long.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import shutil
 import tempfile
@@ -441,6 +442,15 @@ class StoreMachine(RuleBasedStateMachine):
         if one.is_strict or one.effects:
             self.commit_one(one)
 
+    @precondition(lambda self: len(self.open) < TRANSACTIONS_MAX)
+    @rule(data=some.data(), app=some.sampled_from(["app", "ä"]), batch=some.integers(0, 3))
+    def apply_batch(self, data: Any, app: str, batch: int) -> None:
+        for _ in range(data.draw(some.integers(1, 2))):
+            self.begin_one(strict=False, token=(app, batch))
+            one = self.open[-1]
+            self.change_one(data, one, definition=False)
+            self.commit_one(one)
+
     @rule(data=some.data())
     def write_asynchronously(self, data: Any) -> None:
         keyed = [t.id for t in self.history.now.tables.values() if t.key]
@@ -475,6 +485,12 @@ class StoreMachine(RuleBasedStateMachine):
             snapshot, seq = self.db.snapshot(tag=tag), tags[tag]
         assert snapshot.seq == seq
         self.snapshots.append((snapshot, self.history.worlds[seq]))
+
+    @rule(data=some.data())
+    def look_back(self, data: Any) -> None:
+        for seq in data.draw(some.lists(some.integers(0, self.history.seq), max_size=4)):
+            with self.db.snapshot(seq=seq) as snapshot:
+                compare(snapshot, self.history.worlds[seq])
 
     @precondition(lambda self: self.snapshots)
     @rule(data=some.data())
@@ -629,7 +645,7 @@ class Simulated(StoreMachine):
         if not is_meant:
             return
         images = list(self.files.images(random.Random(seed), limit=8))
-        self.restarted(lambda: None if not images else self.start(images[seed % len(images)].files))
+        self.restarted(lambda: self.start(images[seed % len(images)].files))
         assert self.durable <= self.db.seq <= self.history.seq
         self.history.cut(self.db.seq)
         self.durable = self.history.seq
@@ -651,9 +667,7 @@ class Real(StoreMachine):
         return self.directory / str(self.number)
 
     def opened(self, *, read_only: bool = False) -> Store:
-        return Store.open(
-            self.root, OPTIONS, read_only=read_only, env=Env(now_us=self.now_us)
-        )
+        return Store.open(self.root, OPTIONS, read_only=read_only, env=Env(now_us=self.now_us))
 
     def killed(self) -> None:
         old, self.number = self.root, self.number + 1
@@ -685,13 +699,9 @@ def moment(time_us: int) -> object:
     return pa.scalar(time_us, pa.timestamp("us", tz="UTC")).as_py()
 
 
-def is_soak() -> bool:
-    return settings.default is not None and settings.default.max_examples > 1_000
-
-
 def budget(examples: int, steps: int) -> settings:
-    factor = 20 if is_soak() else 1
-    return settings(max_examples=examples * factor, stateful_step_count=steps)
+    is_soak = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+    return settings(max_examples=examples * (50 if is_soak else 1), stateful_step_count=steps)
 
 
 def test_a_store_on_a_simulated_machine_is_its_model() -> None:
@@ -699,4 +709,4 @@ def test_a_store_on_a_simulated_machine_is_its_model() -> None:
 
 
 def test_a_store_on_real_files_and_lance_is_its_model() -> None:
-    run_state_machine_as_test(Real, settings=budget(4, 20))
+    run_state_machine_as_test(Real, settings=budget(6, 40))
