@@ -95,10 +95,10 @@ class WalFollower:
         except FileNotFoundError:
             return None
         newest = max((s.header for s in found if s.header), key=lambda h: h.age, default=None)
+        if mark is not None and (newest is None or (mark.epoch, mark.segment) >= newest.age):
+            return mark.epoch, mark.segment, mark.offset  # also when its segment is damaged
         if newest is None:
             return None
-        if mark is not None and (mark.epoch, mark.segment) >= newest.age:
-            return mark.epoch, mark.segment, mark.offset
         offset = HEADER_BYTES
         if mark is not None and mark.segment == newest.segment:
             offset = min(mark.offset, newest.durable_offset)

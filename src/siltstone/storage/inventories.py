@@ -52,7 +52,8 @@ class Inventories:
         found = inventory.lookup(list(self.chain(name).values()), wanted)
         for path in wanted:
             if path not in found:
-                raise CorruptionError(name, None, f"the inventory does not know {path}")
+                reason = f"the inventory does not know {path}"
+                raise CorruptionError(self._root / name, None, reason)
         return found
 
     def add(self, below: str, added: Iterable[InventoryFile], live: Iterable[str]) -> str:
@@ -95,13 +96,14 @@ class Inventories:
             if name in self._decoded:
                 self._decoded.move_to_end(name)
                 return self._decoded[name]
+        path = self._root / name
         try:
-            data = self._files.read(self._root / name)
+            data = self._files.read(path)
         except FileNotFoundError as error:
-            raise CorruptionError(name, None, "the inventory is missing") from error
+            raise CorruptionError(path, None, "the inventory is missing") from error
         except OSError as error:
-            raise UnavailableError(f"{name} cannot be read: {error}") from error
-        value = inventory.decode(data, name)
+            raise UnavailableError(f"{path} cannot be read: {error}") from error
+        value = inventory.decode(data, str(path))
         self._remember(name, value)
         return value
 
