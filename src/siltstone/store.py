@@ -51,7 +51,7 @@ from siltstone.storage.ownership import Ownership, own
 from siltstone.storage.replay import recover
 from siltstone.storage.tables import Tables
 from siltstone.storage.wal import Wal
-from siltstone.units import require
+from siltstone.units import Epoch, SegmentNumber, Seq, require
 
 T = TypeVar("T")
 
@@ -309,7 +309,7 @@ class Store:
         """Return the row versions (since, until] per keyed table; ends at the durable seq."""
         self._core.check()
         state = self._core.state()
-        durable = self.durable_seq
+        durable = min(self.durable_seq, state.visible)  # of the state that is read, not of a later
         for seq in (since, until):
             if seq is not None and type(seq) is not int:
                 raise RequestError(f"a seq is an integer, not {seq!r}")
@@ -505,11 +505,11 @@ def _recovered(root: Path, options: Options, env: Env, ownership: Ownership) -> 
         env.files,
         root / "wal",
         store_id=bytes.fromhex(record.store_id),
-        floor=record.wal_floor,
-        epoch=record.epoch,
+        floor=SegmentNumber(record.wal_floor),
+        epoch=Epoch(record.epoch),
         quarantine=root / "quarantine",
         segment_bytes=options.segment_bytes,
-        last_seq=record.last_seq,
+        last_seq=Seq(record.last_seq),
     )
     require(
         recovery.start_seq <= record.flushed_seq,

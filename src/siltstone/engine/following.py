@@ -20,6 +20,7 @@ from siltstone.formats.manifest import Record
 from siltstone.storage.files import Files
 from siltstone.storage.follower import SegmentRecycled, WalFollower
 from siltstone.storage.manifest_store import ManifestStore
+from siltstone.units import SegmentNumber
 
 ATTEMPTS_MAX = 64
 
@@ -74,9 +75,10 @@ class Follower:
             state = self._state = None
         assert replayer is not None
         assert wal is not None
-        frames = wal.poll(replayer.view.record.wal_floor)
+        frames = wal.poll(SegmentNumber(replayer.view.record.wal_floor))
         if state is not None and not frames:
             return state
+        self._state = None  # an error in the middle of the frames: the next look begins anew
         for frame in frames:
             replayer.apply(frame.first_seq, frame.payload)
         self._state = State(replayer.finish(), replayer.last_seq)

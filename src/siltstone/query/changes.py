@@ -15,13 +15,14 @@ import pyarrow as pa
 from siltstone.engine import catalog as catalogs
 from siltstone.engine.chunk import Chunk
 from siltstone.engine.core import Core
-from siltstone.engine.reader import plain_folder
+from siltstone.engine.reader import Reader, plain_folder
 from siltstone.engine.shape import Shape, shape_of
 from siltstone.engine.view import Levels, State
 from siltstone.errors import RequestError, SnapshotExpiredError
 from siltstone.formats.group import DELETE
-from siltstone.formats.manifest import Table, Version
+from siltstone.formats.manifest import Incarnation, Table, Version
 
+FOREVER = 1 << 62
 OPS = ("upsert", "delete", "snapshot")
 _OP_NAMES = pa.array(["upsert", "delete"])
 
@@ -51,19 +52,72 @@ def _table_changes(
     shape = shape_of(catalogs.schema_of(table, until))
     if shape.keys is None:
         raise RequestError(f"{name!r} is a plain table: it has versions, not changes")
-    incarnation = catalogs.incarnation_of(table, until)
-    levels = state.view.levels[incarnation.id]
-    kept_from = levels.storage.history_from
+    fields = pa.schema([pa.field("_seq", pa.int64()), pa.field("_op", pa.string()), *shape.arrow])
+    spans = _spans(state, table, since, until)
+    kept_from = state.view.levels[spans[0][0].id].storage.history_from
     if 0 < since < kept_from:
         raise SnapshotExpiredError(f"changes since seq {since}", kept_from, state.visible)
-    fields = pa.schema([("_seq", pa.int64()), ("_op", pa.string()), *shape.arrow])
-    start = max(since, kept_from)
-    batches = _batches(core, state, levels, table, incarnation.versions, shape, start, until)
+    first: Iterator[pa.RecordBatch] = iter(())
     if since < kept_from:
-        reader = core.readers.open(state.view, table, kept_from, defined_at=until)
-        first = _marked(reader.scan(), kept_from, fields, "snapshot")
-        return pa.RecordBatchReader.from_batches(fields, _chained(first, batches, fields))
-    return pa.RecordBatchReader.from_batches(fields, _chained(iter(()), batches, fields))
+        reader = core.readers.open(state.view, table, kept_from, defined_at=kept_from)
+        rows = _aligned(reader, shape, shape.arrow.names)
+        first = _marked(rows, kept_from, fields, "snapshot")
+    rest = _of_spans(core, state, table, spans, shape, max(since, kept_from), until)
+    return pa.RecordBatchReader.from_batches(fields, _chained(first, rest, fields))
+
+
+def _spans(state: State, table: Table, since: int, until: int) -> list[tuple[Incarnation, int]]:
+    """Return the incarnations that live in (since, until], each with the seq that truncated it.
+
+    One that was truncated in the commit that made it never had a row that anybody could see.
+    """
+    steps = [step for step in table.incarnations if step.seq <= until]
+    ends = [*(step.seq for step in steps[1:]), FOREVER]
+    spans = [(s, e) for s, e in zip(steps, ends, strict=True) if e > max(since, s.seq)]
+    begin = spans[0][0].seq
+    if 0 < since < begin and table.created < begin and spans[0][0] is table.incarnations[0]:
+        raise SnapshotExpiredError(f"changes since seq {since}", begin, state.visible)
+    return spans
+
+
+def _of_spans(
+    core: Core,
+    state: State,
+    table: Table,
+    spans: Sequence[tuple[Incarnation, int]],
+    shape: Shape,
+    since: int,
+    until: int,
+) -> Iterator[pa.RecordBatch]:
+    for step, end in spans:
+        levels = state.view.levels[step.id]
+        low, high = max(since, levels.storage.history_from), min(until, end - 1)
+        yield from _batches(core, state, levels, table, step.versions, shape, low, high)
+        if end <= until:
+            yield from _truncated(core, state, table, shape, end)
+
+
+def _truncated(
+    core: Core, state: State, table: Table, shape: Shape, seq: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield a truncate as what it does to who follows: a delete of every key that lived before."""
+    reader = core.readers.open(state.view, table, seq - 1)
+    fields = pa.schema([pa.field("_seq", pa.int64()), pa.field("_op", pa.string()), *shape.arrow])
+    yield from _marked(_aligned(reader, shape, shape.codec.names), seq, fields, "delete")
+
+
+def _aligned(reader: Reader, shape: Shape, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield a reader's rows as `shape` shows them; columns that are not in `names` are null."""
+    shown = set(names)
+    for batch in reader.scan():
+        arrays = shape.align(batch, reader.shape, shape.arrow.names)
+        yield pa.RecordBatch.from_arrays(
+            [
+                array if name in shown else pa.nulls(batch.num_rows, array.type)
+                for name, array in zip(shape.arrow.names, arrays, strict=True)
+            ],
+            schema=shape.arrow,
+        )
 
 
 def _chained(
@@ -106,7 +160,7 @@ def _batches(
 
 def _loaded(core: Core, table: Table, load: Version, shape: Shape) -> Iterator[pa.RecordBatch]:
     written = shape_of(catalogs.schema_of(table, load.seq))
-    fields = pa.schema([("_seq", pa.int64()), ("_op", pa.string()), *shape.arrow])
+    fields = pa.schema([pa.field("_seq", pa.int64()), pa.field("_op", pa.string()), *shape.arrow])
     opened = core.tables.open(plain_folder(load.pin), load.pin)
     aligned = (
         pa.RecordBatch.from_arrays(
