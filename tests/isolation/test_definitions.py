@@ -168,3 +168,13 @@ def test_a_plain_table_renamed_in_the_transaction_that_made_it_takes_rows_later(
         tx.rename_table("draft", "final")
     db["final"].append({"a": 2})
     assert sorted(db["final"].to_arrow()["a"].to_pylist()) == [1, 2]
+
+
+def test_a_column_that_one_transaction_adds_is_not_seen_by_another_that_adds_its_namesake() -> None:
+    db = with_two_rows()
+    first, second = db.transaction(), db.transaction()
+    first["t"].add_column("w", "int64")
+    assert first["t"].count("w > 1") == 0
+    second["t"].add_column("w", "string")
+    assert second["t"].count("w = ''") == 0
+    assert [str(kind) for kind in second["t"].to_arrow().schema.types][-1] == "string"
