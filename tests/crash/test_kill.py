@@ -135,6 +135,24 @@ class Watcher:
         self._threads.join()
 
 
+def test_an_owned_store_is_refused_with_the_pid_and_handed_over_when_its_owner_dies(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "db"
+    owner = Victim(root, 0)
+    owner.begin()
+    with st.connect(root, read_only=True) as reader:
+        with pytest.raises(st.OwnedError) as refused:
+            st.connect(root)
+        assert refused.value.pid == owner.process.pid
+        acknowledged = owner.kill()
+        check_acknowledged(check_whole(reader.snapshot()), 0, acknowledged)
+        with st.connect(root, segment_bytes=65_536) as heir:
+            last = victim.write(heir, 1, 0, 0)
+            assert reader.snapshot().seq == last.seq
+            assert check_whole(reader.snapshot())[1, 0] == 1
+
+
 @pytest.mark.timeout(120 + 10 * ROUNDS)
 def test_a_killed_owner_loses_nothing_it_acknowledged_and_tears_nothing(tmp_path: Path) -> None:
     root, chance = tmp_path / "db", random.Random(SEED)

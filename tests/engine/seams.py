@@ -9,6 +9,7 @@ from pathlib import Path
 from siltstone.options import Options
 from siltstone.storage.fake_lance import FakeLance
 from siltstone.storage.files import File, RealFiles
+from siltstone.storage.manifest_store import system_time_us
 from siltstone.storage.tables import Tables
 from siltstone.store import Env, Store
 
@@ -90,7 +91,11 @@ class HookedTables:
         return call
 
 
-def fake_env(files: object | None = None, hooked: list[HookedTables] | None = None) -> Env:
+def fake_env(
+    files: object | None = None,
+    hooked: list[HookedTables] | None = None,
+    now_us: Callable[[], int] = system_time_us,
+) -> Env:
     """Return an environment with fake tables; `hooked` gets the tables of each open."""
 
     def tables(root: Path, opened: object, verify: str) -> HookedTables:
@@ -99,7 +104,7 @@ def fake_env(files: object | None = None, hooked: list[HookedTables] | None = No
             hooked.append(made)
         return made
 
-    return Env(files=files or RealFiles(), tables=tables, warm_up=lambda: None)
+    return Env(files=files or RealFiles(), tables=tables, now_us=now_us, warm_up=lambda: None)
 
 
 def open_store(root: Path, env: Env, **options: object) -> Store:
