@@ -116,7 +116,8 @@ class Readers:
             return self.plain(shape, None if version is None else version.pin, view.lease)
         key = (incarnation.id, shape.id)
         memo = view.memo.get(key)
-        if own is None and isinstance(memo, KeyedReader) and memo.seq == seq:
+        # Open transactions share a view, and each may have a schema of its own under the same id.
+        if own is None and isinstance(memo, KeyedReader) and memo.seq == seq and memo.shape is shape:
             return memo
         levels = view.levels.get(incarnation.id)
         if levels is None and incarnation.seq > seq:  # made by the asking transaction itself
