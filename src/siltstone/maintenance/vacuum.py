@@ -165,8 +165,8 @@ class Vacuum:
         newest, floor = self._raise_floor()
         self._live.renew()
         census = self._census(floor, newest.oldest_seq)
-        trimmed = self._trim(census, newest)
-        if trimmed.number == newest.number + 1 and floor == newest.number:
+        trimmed, built_on = self._trim(census, newest)
+        if built_on == floor:
             floor = trimmed.number  # as of the same seqs, and with less past
             self._manifests.write_floor(floor)
         self._live.renew()
@@ -190,12 +190,25 @@ class Vacuum:
                     return record
                 return msgspec.structs.replace(record, oldest_seq=oldest.flushed_seq)
 
-            newest = self._manifests.publish(change, base=newest)
-        floor = oldest.number
-        if newest.number == floor + 1 and newest.oldest_seq == oldest.flushed_seq:
-            floor = newest.number  # it is `oldest`, but for what was just said
+            newest, built_on = self._publish(change, newest)
+        # Built on `oldest` itself it is the same, but for what was just said.
+        floor = newest.number if built_on == oldest.number else oldest.number
         self._manifests.write_floor(floor)
         return newest, floor
+
+    def _publish(
+        self, change: Callable[[Record], Record], base: Record
+    ) -> tuple[Record, int | None]:
+        """Publish; return the record and the number of the one below it (None: no change)."""
+        built_on: list[int | None] = []
+
+        def noted(record: Record) -> Record:
+            changed = change(record)
+            built_on[:] = [None if changed is record else record.number]
+            return changed
+
+        published = self._manifests.publish(noted, base=base)
+        return published, built_on[0]
 
     def _cutoff_us(self) -> int:
         return self._now_us() - int(self._retention_s * 1_000_000)
@@ -236,14 +249,14 @@ class Vacuum:
 
     # the past
 
-    def _trim(self, census: _Census, newest: Record) -> Record:
+    def _trim(self, census: _Census, newest: Record) -> tuple[Record, int | None]:
         """Publish the newest record without the past that nobody needs."""
         bound = min(newest.oldest_seq, *(record.flushed_seq for record in (*census.leased, newest)))
 
         def change(record: Record) -> Record:
             return self._trimmed(record, census, bound)
 
-        return self._manifests.publish(change, base=newest)
+        return self._publish(change, newest)
 
     def _trimmed(self, record: Record, census: _Census, bound: int) -> Record:
         needs = retention.needs_of(
