@@ -418,6 +418,10 @@ class Store:
         assert self._parts.owner is not None
         return self._parts.owner
 
+    def refuse(self, why: str) -> None:
+        """Refuse every later call on this handle."""
+        self._core.refusal = why
+
     def close(self) -> None:
         """Sync and close; a second time does nothing. Snapshots and handles of it end."""
         if self._core.refusal is None:
@@ -669,9 +673,7 @@ _open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
 def _refuse_in_child() -> None:
     """Lance does not survive a fork, and the child must not write to the parent's log."""
     for store in list(_open_stores):
-        store._core.refusal = (  # noqa: SLF001 - the same module
-            f"the store {store.path} was opened before a fork; open it again in this process"
-        )
+        store.refuse(f"{store.path} was opened before a fork; open it again in this process")
 
 
 os.register_at_fork(after_in_child=_refuse_in_child)

@@ -13,14 +13,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.shape import Shape
 from siltstone.formats.group import UPSERT
-from siltstone.formats.rows import value_getter
 from siltstone.formats.keys import Codes, Key, KeyCodec, newest_rows
+from siltstone.formats.rows import value_getter
 
 LADDER_WIDTH = 4
 
@@ -49,7 +50,7 @@ class Chunk:
     def keys(self, offsets: np.ndarray) -> list[Key]:
         """Return the keys of some rows."""
         return self.shape.codec.keys(
-            self.batch.select(list(self.shape.codec.names)).take(pa.array(offsets))
+            self.batch.select(list(self.shape.codec.names)).take(pa.array(offsets, pa.int64()))
         )
 
     def row_at(self, offset: int) -> dict[str, object]:
@@ -185,7 +186,7 @@ def rows_at(
         arrays = shape.align(chunk.batch, chunk.shape, columns)
         count = chunk.batch.num_rows
         if high - low < count:
-            wanted = pa.array(ordinals[low:high] - chunk.start)
+            wanted = pa.array(ordinals[low:high] - chunk.start, pa.int64())
             arrays = [array.take(wanted) for array in arrays]
         batches.append(batch_of(arrays, fields, int(high - low)))
     return batches
@@ -195,4 +196,4 @@ def batch_of(arrays: list[pa.Array], fields: pa.Schema, rows: int) -> pa.RecordB
     """Return a batch; without a column it still has its number of rows."""
     if arrays:
         return pa.RecordBatch.from_arrays(arrays, schema=fields)
-    return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+    return pa.RecordBatch.from_struct_array(cast("pa.StructArray", pa.array([{}] * rows, pa.struct([]))))

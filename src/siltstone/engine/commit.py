@@ -18,6 +18,8 @@ from _thread import LockType, allocate_lock
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import pyarrow as pa
+
 from siltstone.engine import admission
 from siltstone.engine import catalog as catalogs
 from siltstone.engine.commit_log import CommitLog, transaction_id
@@ -51,7 +53,8 @@ from siltstone.errors import (
     UnavailableError,
 )
 from siltstone.formats import group
-from siltstone.units import require
+from siltstone.formats.frame import Buffer
+from siltstone.units import Seq, require
 
 GROUP_BYTES_MAX = 32 << 20
 FRAME_BYTES_MAX = 256 << 20
@@ -63,7 +66,7 @@ class Log(Protocol):
     """What a commit needs of the WAL. `storage.wal.Wal` is one; tests bring faulty ones."""
 
     def append(
-        self, *, first_seq: int, last_seq: int, payload: Sequence[object], sync: bool = True
+        self, *, first_seq: Seq, last_seq: Seq, payload: Sequence[Buffer], sync: bool = True
     ) -> None: ...
 
     def sync(self) -> None: ...
@@ -255,7 +258,9 @@ class Committer:
         is_sync = any(w.write_set.is_sync for w in admitted if w.write_set is not None)
         try:
             _refuse_too_large(payload)
-            self._log.append(first_seq=first, last_seq=last, payload=payload, sync=is_sync)
+            self._log.append(
+                first_seq=Seq(first), last_seq=Seq(last), payload=payload, sync=is_sync
+            )
         except (UnavailableError, RequestError) as error:  # refused: not a byte was written
             self._recent.take_back(first)
             for waiter in _hanging_on(taken, admitted):
@@ -464,9 +469,9 @@ def _changed(view: View, write_set: WriteSet, seq: int, time_us: int) -> View:
     return view
 
 
-def _payload(epoch: int, time_us: int, write_sets: Sequence[WriteSet]) -> list[object]:
+def _payload(epoch: int, time_us: int, write_sets: Sequence[WriteSet]) -> list[Buffer]:
     """Return the frame's payload: one member per write set, in seq order."""
-    blobs: list[object] = []
+    blobs: list[pa.Buffer] = []
     members: list[group.Member] = []
     for write_set in write_sets:
         entries: list[group.Entry] = list(write_set.changes)
@@ -481,4 +486,4 @@ def _payload(epoch: int, time_us: int, write_sets: Sequence[WriteSet]) -> list[o
             else:
                 entries.append(part.entry)
         members.append(group.Member(write_set.number, write_set.rows, write_set.token, entries))
-    return group.encode(epoch, time_us, members, blobs)  # type: ignore[arg-type]
+    return group.encode(epoch, time_us, members, blobs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
@@ -48,7 +48,7 @@ class StagingLocks:
         self._locks: dict[int, threading.Lock] = {}
 
     @contextmanager
-    def held(self, tables: Iterable[int]) -> Iterator[None]:
+    def held(self, tables: Iterable[int]) -> Generator[None]:
         """Hold the locks of some tables, taken in the order of their ids."""
         with ExitStack() as stack:
             for table in sorted(set(tables)):

@@ -156,9 +156,10 @@ class HistoryRun:
         return self._newest
 
     def rows_at(
-        self, _newest: Newest, ordinals: np.ndarray, shape: Shape, columns: Sequence[str]
+        self, newest: Newest, ordinals: np.ndarray, shape: Shape, columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows at `ordinals` (ascending) with `columns` of `shape`."""
+        del newest  # the ordinals alone say which rows: all of them are in one pin
         if not len(ordinals):
             return
         chunk, _, positions = self._loaded()
@@ -179,7 +180,7 @@ class HistoryRun:
             end = start + batch.num_rows
             low, high = np.searchsorted(ordinals, (start, end))
             if low < high:
-                rows = batch.take(pa.array(ordinals[low:high] - start))
+                rows = batch.take(pa.array(ordinals[low:high] - start, pa.int64()))
                 yield self._project(rows.num_rows, rows, names, shape, columns)
             start = end
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -44,9 +45,9 @@ def stream_of(given: object) -> pa.RecordBatchReader | None:
     if isinstance(given, pa.RecordBatch):
         return pa.RecordBatchReader.from_batches(given.schema, [given])
     if hasattr(given, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(given)
+        return pa.RecordBatchReader.from_stream(cast("Any", given))
     if hasattr(given, "__arrow_c_array__"):
-        batch = pa.record_batch(given)
+        batch = pa.record_batch(cast("Any", given))
         return pa.RecordBatchReader.from_batches(batch.schema, [batch])
     return None
 
@@ -92,7 +93,7 @@ def one_batch(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatc
     if not batches:
         return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
     try:
-        return pa.concat_batches(batches)
+        return pa.concat_batches(batches)  # pyright: ignore[reportAttributeAccessIssue]
     except pa.ArrowException as error:
         raise RequestError(f"the rows do not fit one batch: {error}") from error
 
@@ -139,7 +140,7 @@ def many(batch: pa.RecordBatch, shape: Shape, table: str, *, may_repeat: bool) -
     codes = codec.codes(batch)
     if len(codes) > 1 and codec.exact and (codes[1:] > codes[:-1]).all():
         return Given([], [], batch, codes)
-    chosen = newest_rows(codec, codes, lambda at: codec.keys(batch.take(pa.array(at))))
+    chosen = newest_rows(codec, codes, lambda at: codec.keys(batch.take(pa.array(at, pa.int64()))))
     if len(chosen) < len(codes):
         if not may_repeat:
             kept = np.zeros(len(codes), bool)
@@ -147,7 +148,7 @@ def many(batch: pa.RecordBatch, shape: Shape, table: str, *, may_repeat: bool) -
             key = codec.keys(batch.slice(int(np.flatnonzero(~kept)[0]), 1))[0]
             raise DuplicateKeyError(table, codec.to_user(key))
         chosen.sort()
-        batch, codes = batch.take(pa.array(chosen)), codes[chosen]
+        batch, codes = batch.take(pa.array(chosen, pa.int64())), codes[chosen]
     return Given([], [], batch, codes)
 
 

@@ -81,7 +81,7 @@ class KeyedWrites:
             columns = shape.arrow.names if op == UPSERT else list(shape.codec.names)
             batches = rows_at(newest.chunks, ordinals, shape, columns)
             fields = shape.arrow if op == UPSERT else key_fields(shape)
-            batch = pa.concat_batches([b.cast(fields) if op == DELETE else b for b in batches])
+            batch = pa.concat_batches([b.cast(fields) if op == DELETE else b for b in batches])  # pyright: ignore[reportAttributeAccessIssue]
             parts.append(batch_part(self.table, self.incarnation, shape, batch, op))
         return parts
 

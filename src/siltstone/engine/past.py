@@ -197,7 +197,7 @@ class CommitHistory:
         columns = ["seq", "time", "transaction", "app", "batch", "tables", "rows"]
         found = []
         for batch in self._scan(record, columns, wanted):
-            times = batch.column("time").view(pa.int64()).to_pylist()
+            times: list[int] = batch.column("time").view(pa.int64()).to_numpy().tolist()
             for row, time_us in zip(batch.to_pylist(), times, strict=True):
                 token = None if row["app"] is None else Token(row["app"], row["batch"])
                 tables = tuple(row["tables"])

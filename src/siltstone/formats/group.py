@@ -133,13 +133,13 @@ _DECODER = msgspec.msgpack.Decoder(Head)
 
 def encode(
     epoch: int, time_us: int, members: list[Member], blobs: Sequence[pa.Buffer] = ()
-) -> list[object]:
+) -> list[bytes | bytearray | memoryview]:
     """Return the payload as buffers to write one after the other; blobs are not copied."""
     head = _ENCODER.encode(Head(epoch, time_us, members, [b.size for b in blobs]))
     pad = -(len(head) + _LENGTH.size) % 8
-    buffers: list[object] = [_LENGTH.pack(len(head)) + head + b"\0" * pad]
+    buffers: list[bytes | bytearray | memoryview] = [_LENGTH.pack(len(head)) + head + b"\0" * pad]
     for blob in blobs:
-        buffers.append(blob)
+        buffers.append(memoryview(blob))
         if blob.size % 8:
             buffers.append(b"\0" * (-blob.size % 8))
     return buffers

@@ -16,6 +16,7 @@ import operator
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation, localcontext
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -108,7 +109,7 @@ def _binary(value: object) -> bytes:
     raise UnfitError
 
 
-def _timestamp(kind: pa.DataType) -> Convert:
+def _timestamp(kind: pa.TimestampType) -> Convert:
     times, per = _PER_MICROSECOND[kind.unit]
 
     def convert(value: object) -> int:
@@ -129,7 +130,7 @@ def _date(value: object) -> int:
     return (value - _EPOCH_DATE).days
 
 
-def _decimal(kind: pa.DataType) -> Convert:
+def _decimal(kind: pa.Decimal128Type) -> Convert:
     def convert(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, Decimal | int):
             raise UnfitError
@@ -204,11 +205,12 @@ def storage_values(column: pa.Array) -> list[object]:
     kind = column.type
     as_integers = _storage_type(kind)
     if as_integers is not None:
-        return column.view(as_integers).to_pylist()
+        return cast("pa.Int64Array", column.view(as_integers)).to_pylist()
     if pa.types.is_decimal(kind):
         with localcontext(prec=100):
-            return [None if v is None else int(v.scaleb(kind.scale)) for v in column.to_pylist()]
-    return column.to_pylist()
+            values = column.to_pylist()
+            return [None if v is None else int(v.scaleb(kind.scale)) for v in values]
+    return cast("list[object]", column.to_pylist())
 
 
 def from_storage_values(values: Sequence[object], kind: pa.DataType) -> pa.Array:

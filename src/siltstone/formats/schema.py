@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -74,7 +75,7 @@ def parse_type(text: str) -> pa.DataType:
     if name in _SIMPLE:
         return _SIMPLE[name]
     if found := _TIMESTAMP.fullmatch(name):
-        return pa.timestamp(found[1], tz=found[2])
+        return pa.timestamp(cast("Any", found[1]), tz=found[2])
     if (found := _DECIMAL.fullmatch(name)) and 1 <= int(found[1]) <= 38:
         return pa.decimal128(int(found[1]), int(found[2]))
     if found := _VECTOR.fullmatch(name):

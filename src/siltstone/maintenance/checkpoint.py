@@ -43,6 +43,7 @@ from siltstone.maintenance.adoption import adopt, renewed
 from siltstone.maintenance.retention import carried
 from siltstone.storage.manifest_store import ManifestStore
 from siltstone.storage.tables import Staged, Tables
+from siltstone.units import SegmentNumber
 
 COMMITS_FOLDER = "commits"
 _BATCH_ROWS = 65_536
@@ -51,7 +52,7 @@ _BATCH_ROWS = 65_536
 class Retirer(Protocol):
     """What a checkpoint needs of the log."""
 
-    def retire(self, floor: int) -> None: ...
+    def retire(self, floor: SegmentNumber) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +239,7 @@ class Checkpointer:
 
     def _retire(self, record: Record, sealed: Sequence[Generation]) -> None:
         self._swap(record, sealed)
-        self._log.retire(record.wal_floor)
+        self._log.retire(SegmentNumber(record.wal_floor))
 
     def _swap(self, record: Record, flushed: Sequence[Generation]) -> None:
         lease = self._manifests.lease(record.number)

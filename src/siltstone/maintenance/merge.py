@@ -212,10 +212,10 @@ def _in_large_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
         pending.append(batch)
         rows += batch.num_rows
         if rows >= _APPEND_ROWS:
-            yield pa.concat_batches(pending)
+            yield pa.concat_batches(pending)  # pyright: ignore[reportAttributeAccessIssue]
             pending, rows = [], 0
     if pending:
-        yield pa.concat_batches(pending)
+        yield pa.concat_batches(pending)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _live_pins(manifests: ManifestStore, newest: Record) -> dict[str, list[Pin]]:
