@@ -6,7 +6,7 @@ reader sees it exactly once whichever view it took (lance#6814 is the same thing
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from siltstone.engine import catalog as catalogs
@@ -52,21 +52,28 @@ def adopt(
     return view.changed(record=record, lease=lease, levels=levels, sealed=sealed)
 
 
-def renewed(view: View, readers: Readers) -> View:
-    """Return the view with its history runs opened anew from its record, under its lease.
+def renewals(view: View, readers: Readers) -> dict[int, tuple[Source, ...]]:
+    """Return what is flushed, its history runs opened anew from the view's record, under its lease.
 
     Runs of older records keep those from vacuum for as long as they are in the view.
     """
-    levels: dict[int, Levels] = {}
-    for number, old in view.levels.items():
-        flushed = tuple(
+    return {
+        number: tuple(
             _reopened(view, old, source, readers)
             if isinstance(source, HistoryRun) and source.lease is not view.lease
             else source
             for source in old.flushed
         )
-        is_same = all(new is source for new, source in zip(flushed, old.flushed, strict=True))
-        levels[number] = old if is_same else replace(old, flushed=flushed)
+        for number, old in view.levels.items()
+    }
+
+
+def renewed(view: View, flushed: Mapping[int, tuple[Source, ...]]) -> View:
+    """Return the view with `flushed`; only rows that are flushed already come in a new form."""
+    levels = {
+        number: replace(old, flushed=flushed[number]) if number in flushed else old
+        for number, old in view.levels.items()
+    }
     return view.changed(levels=levels)
 
 

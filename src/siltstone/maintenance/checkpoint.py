@@ -39,7 +39,7 @@ from siltstone.formats.schema import (
     history_name,
     history_schema,
 )
-from siltstone.maintenance.adoption import adopt, renewed
+from siltstone.maintenance.adoption import adopt, renewals, renewed
 from siltstone.maintenance.retention import carried
 from siltstone.storage.manifest_store import ManifestStore
 from siltstone.storage.tables import Staged, Tables
@@ -147,7 +147,8 @@ class Checkpointer:
         """Take over what is newest and let go of every older record: they may be vacuumed."""
         record = self.adopt_news()
         with self._lock:
-            self._committer.swap_view(lambda view: renewed(view, self._readers))
+            flushed = renewals(self._committer.state.view, self._readers)  # reads Lance: no lock
+            self._committer.swap_view(lambda view: renewed(view, flushed))
         return record
 
     # flush
