@@ -247,3 +247,25 @@ def test_commits_that_race_a_close_are_acknowledged_or_refused_and_never_in_doub
         assert {type(error) for error in refusals} == {st.ClosedError}
         with open_store(root, fake_env()) as again:
             assert set(again["t"].to_arrow()["id"].to_pylist()) == set(acknowledged)
+
+
+def test_a_commit_waits_for_no_read_of_lance_when_a_record_is_adopted(tmp_path: Path) -> None:
+    hooked: list[HookedTables] = []
+    env = fake_env(hooked=hooked)
+    with open_store(tmp_path / "db", env, memory_bytes_max=1 << 20) as db:
+        table = db.create_table("t", {**SCHEMA, "pad": "string"}, primary_key="id")
+        beside: list[int] = []
+
+        def commit_beside(*_: object) -> None:
+            other = threading.Thread(target=table.upsert, args=({"id": -1, "v": len(beside)},))
+            other.start()
+            other.join(2)
+            assert not other.is_alive(), "a commit waits for Lance"
+            beside.append(1)
+
+        hooked[0].hooks["open"] = commit_beside
+        table.upsert([{"id": n, "v": n, "pad": "x" * 2000} for n in range(300)])
+        db.checkpoint()
+        assert table.count() == 301
+        assert table.get(7)["v"] == 7
+        assert beside

@@ -9,8 +9,9 @@ Lock: one, held while the index is loaded, so that it is loaded once.
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -41,16 +42,30 @@ class HistoryRun:
     """Row versions with low < _seq <= high (see the module)."""
 
     def __init__(
-        self, table: PinnedTable, schema: Schema, low: int, high: int, *, lease: object = None
+        self,
+        opened: Callable[[], PinnedTable],
+        schema: Schema,
+        low: int,
+        high: int,
+        *,
+        lease: object = None,
     ) -> None:
-        """Read lazily; `lease` is whatever keeps the pin's files alive, kept as long as this."""
+        """Open lazily: `opened` is asked once, at the first read; runs are made under locks.
+
+        `lease` is whatever keeps the pin's files alive, kept as long as this.
+        """
         self.low, self.high = low, high
-        self._table, self._shape = table, shape_of(schema)
+        self._opened: Callable[[], PinnedTable] = functools.cache(opened)
+        self._shape = shape_of(schema)
         self.lease = lease
         self._lock = threading.Lock()
         self._index: tuple[Chunk, Run, np.ndarray] | None = None
         self._newest: Newest | None = None
         self._rows: int | None = None
+
+    @property
+    def _table(self) -> PinnedTable:
+        return self._opened()
 
     @property
     def rows(self) -> int:

@@ -184,8 +184,14 @@ class Readers:
         """Return the part (low, high] of the history that `storage` pins; None: there is none."""
         if storage.history is None or low >= high:
             return None
-        pinned = self._tables.open(f"{storage.folder}/.history", storage.history)
-        return HistoryRun(pinned, whole_shape(table).schema, low, high, lease=lease)
+        folder, pin = f"{storage.folder}/.history", storage.history
+        return HistoryRun(
+            lambda: self._tables.open(folder, pin),
+            whole_shape(table).schema,
+            low,
+            high,
+            lease=lease,
+        )
 
     def _past(
         self, view: View, table: Table, storage: KeyedStorage, shape: Shape, seq: int

@@ -114,7 +114,7 @@ def with_attached(
 ) -> View:
     """Return the view after a bulk commit: its run lies between two active memtables."""
     old = view.levels[entry.incarnation]
-    run = HistoryRun(Attached(opened, seq, entry.op), shape.schema, seq - 1, seq)
+    run = HistoryRun(lambda: Attached(opened, seq, entry.op), shape.schema, seq - 1, seq)
     added: tuple[Source, ...] = (old.active, run) if old.active.rows else (run,)
     changed = replace(
         old,
