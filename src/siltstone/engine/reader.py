@@ -4,8 +4,8 @@
     seq <  merged_seq   the past: the newest record whose bases have merged_seq <= seq, and history
                         from there up to seq
 
-The second is complete because a merge takes flushed seqs only: a seq below some base's merged_seq is
-at or below flushed_seq, so history has every version up to it.
+The second is complete because a merge takes flushed seqs only: a seq below some base's merged_seq
+is at or below flushed_seq, so history has every version up to it.
 """
 
 from __future__ import annotations
@@ -117,7 +117,9 @@ class Readers:
         key = (incarnation.id, shape.id)
         memo = view.memo.get(key)
         # Open transactions share a view, and each may have a schema of its own under the same id.
-        if own is None and isinstance(memo, KeyedReader) and memo.seq == seq and memo.shape is shape:
+        if (own is None and isinstance(memo, KeyedReader)) and (
+            memo.seq == seq and memo.shape is shape
+        ):
             return memo
         levels = view.levels.get(incarnation.id)
         if levels is None and incarnation.seq > seq:  # made by the asking transaction itself
