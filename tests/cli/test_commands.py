@@ -178,3 +178,41 @@ def test_no_command_but_init_makes_a_store(
     assert "siltstone init" in capsys.readouterr().err
     assert main(["init", "-d", str(tmp_path / "typo")]) == 0
     assert main(["tables", "-d", f"file://{tmp_path}/typo"]) == 0
+
+
+def test_vacuum_changes_no_answer_and_a_dry_run_nothing_at_all(filled: Shell) -> None:
+    before = totals(filled)
+    files = sorted(filled.db.rglob("*"))
+    assert filled.lines("vacuum", "--dry-run")[0] == ["file", "bytes", "reason"]
+    assert filled.json("vacuum", "--dry-run") == []
+    assert {f for f in files if "manifest" not in f.parts and "wal" not in f.parts} <= set(
+        filled.db.rglob("*")
+    )
+    assert filled("vacuum", "--yes") == 0
+    assert totals(filled) == before
+    assert totals(filled, "--seq", "2") == {1: "1.00", 2: "2.00"}
+
+
+def test_verify_says_what_is_sound_and_exits_with_5_when_it_is_not(filled: Shell) -> None:
+    filled("checkpoint")
+    found = filled.json("verify", "--deep")
+    assert isinstance(found, dict)
+    assert found["is_sound"]
+    assert filled("verify", "--deep", "--quiet") == 0
+    assert filled.err == ""
+    damaged = max(filled.db.glob("tables/*/.history/data/*"))
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged.write_bytes(data)
+    assert filled("verify", "--deep") == 5
+    assert damaged.name in filled.out
+
+
+def test_status_shows_the_seqs_beside_a_live_owner(filled: Shell) -> None:
+    with st.connect(filled.db, background=False):
+        found = filled.json("status")
+        assert isinstance(found, dict)
+        assert (found["visible_seq"], found["is_read_only"]) == (3, True)
+        assert ["visible_seq", "3"] in filled.lines("status")
+        assert filled("status", "--watch", "--count", "2", "--interval", "0.1", "--ndjson") == 0
+        assert [json.loads(line)["visible_seq"] for line in filled.out.splitlines()] == [3, 3]

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from siltstone.cli.arguments import Db, DryRun, Json, Ndjson, Quiet, Yes
-from siltstone.cli.output import emit, emit_record, form_of
-from siltstone.cli.sessions import confirm, note, require_store, writing
+from siltstone.cli.exits import Exit
+from siltstone.cli.output import Form, emit, emit_facts, emit_record, form_of
+from siltstone.cli.sessions import confirm, note, reading, require_store, writing
+
+if TYPE_CHECKING:
+    from siltstone.store import Status
 
 
 def checkpoint(db: Db, json: Json = False, ndjson: Ndjson = False) -> None:
@@ -64,9 +70,50 @@ def vacuum(
     emit(["file", "bytes", "reason"], rows, form)
 
 
-def verify() -> None:
-    """x."""
+def verify(
+    db: Db,
+    deep: Annotated[bool, typer.Option("--deep", help="Read every byte and every row.")] = False,
+    json: Json = False,
+    ndjson: Ndjson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Check what the store is made of, beside its owner; exit code 5 if something is damaged."""
+    form = form_of(json=json, ndjson=ndjson)
+    with reading(db) as store:
+        found = store.verify(deep=deep, on_progress=None if quiet else note)
+    rows = [(item.severity, item.path, item.message) for item in found.findings]
+    if form is Form.JSON:
+        emit_record(found.to_dict(), form)
+    else:
+        emit(["severity", "path", "message"], rows, form)
+    if not quiet:
+        note(str(found).partition("\n")[0])
+    if not found.is_sound:
+        raise typer.Exit(Exit.CORRUPTED)
 
 
-def status() -> None:
-    """x."""
+def status(
+    db: Db,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Again and again.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    count: Annotated[int | None, typer.Option(min=1, help="End after so many looks.")] = None,
+    json: Json = False,
+    ndjson: Ndjson = False,
+) -> None:
+    """Say what the store holds and owes now: seqs, log, memory, tables."""
+    form = form_of(json=json, ndjson=ndjson)
+    looks = (count or sys.maxsize) if watch else 1
+    with reading(db) as store:
+        for number in range(looks):
+            if number:
+                time.sleep(interval)
+            _show(store.status(), form, is_again=number > 0)
+
+
+def _show(found: Status, form: Form, *, is_again: bool) -> None:
+    if form is Form.TABLE:
+        # Home, and clear what is below: the page is drawn over itself.
+        print("\x1b[H\x1b[J" if is_again else "", found, sep="", flush=True)
+    else:
+        emit_facts(found.to_dict(), form)
+        sys.stdout.flush()

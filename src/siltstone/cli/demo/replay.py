@@ -17,7 +17,8 @@ from siltstone.store import Store
 
 CHECKPOINT_EVERY_S = 1.0
 READER_PAUSE_S = 0.1
-MERGE_TIMEOUT_S = 120
+CHILD_POLL_S = 0.05
+JOIN_TIMEOUT_S = 60
 
 
 class Shared:
@@ -62,7 +63,9 @@ class Replay:
     def run(self, seconds: float, threads: int, on_tick: Callable[[float, int], None]) -> Replayed:
         """Replay for `seconds`, or to the year's end; `on_tick` hears the seconds and landings."""
         parts = [self._now, self._past, self._checkpoint, self._merge, *[self._land] * threads]
-        workers = [threading.Thread(target=self._guarded, args=(part,)) for part in parts]
+        workers = [
+            threading.Thread(target=self._guarded, args=(part,), daemon=True) for part in parts
+        ]
         began = time.perf_counter()
         with Watcher(self._store.path, self._first_seq, self._findings):
             for worker in workers:
@@ -72,10 +75,17 @@ class Replay:
                 self._stop.wait(0.1)
             self._stop.set()
             self.done.seconds = time.perf_counter() - began
-            for worker in workers:
-                worker.join()
+            self._join(workers)
+        self._settle()
         self.done.last_id = self._flights.taken
         return self.done
+
+    def _join(self, workers: list[threading.Thread]) -> None:
+        deadline = time.monotonic() + JOIN_TIMEOUT_S
+        for worker in workers:
+            worker.join(max(0.0, deadline - time.monotonic()))
+            if worker.is_alive():
+                self._findings.fail(f"a thread did not end in {JOIN_TIMEOUT_S} s")
 
     def _guarded(self, part: Callable[[], None]) -> None:
         """Run a part; whatever breaks it off is a finding, and the end of the replay."""
@@ -97,8 +107,7 @@ class Replay:
 
     def _now(self) -> None:
         while not self._stop.wait(READER_PAUSE_S):
-            with self._store.snapshot() as snapshot:
-                self._findings.note("this process, now", violations(snapshot))
+            self._now_once()
 
     def _past(self) -> None:
         for share in scattered():
@@ -118,13 +127,34 @@ class Replay:
         """Merge in one child process after the other, as the owner's own scheduler does."""
         command = [sys.executable, "-m", "siltstone", "merge", "--quiet"]
         while not self._stop.is_set():
-            done = subprocess.run(
+            with subprocess.Popen(
                 ["nice", "-n", "19", *command, "--db", str(self._store.path)],
-                capture_output=True,
-                timeout=MERGE_TIMEOUT_S,
-                check=False,
-            )
-            if done.returncode != 0:
-                last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-                self._findings.fail(f"a merge ended with {done.returncode}: {' '.join(last)}")
-            self.done.merges += 1
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            ) as child:
+                while child.poll() is None and not self._stop.wait(CHILD_POLL_S):
+                    pass
+                self._end(child)
+
+    def _end(self, child: subprocess.Popen[bytes]) -> None:
+        """Count a merge that ended; kill one that did not: what it has not published is inert."""
+        code = child.poll()
+        if code is None:
+            child.kill()
+            return
+        if code != 0:
+            text = child.stderr.read().decode(errors="replace") if child.stderr else ""
+            self._findings.fail(f"a merge ended with {code}: {' '.join(text.splitlines()[-1:])}")
+        self.done.merges += 1
+
+    def _settle(self) -> None:
+        """Checkpoint and merge what the replay left, and look once more."""
+        self._store.checkpoint()
+        self._store.merge()
+        self.done.checkpoints += 1
+        self.done.merges += 1
+        self._now_once()
+
+    def _now_once(self) -> None:
+        with self._store.snapshot() as snapshot:
+            self._findings.note("this process, now", violations(snapshot))
