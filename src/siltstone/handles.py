@@ -268,9 +268,7 @@ class Table(Readable):
         """Rename a column."""
         return self._run(lambda table: table.rename_column(name, new_name))
 
-    def _run(
-        self, work: Callable[[TransactionTable], object], attempts: int = ATTEMPTS
-    ) -> Receipt:
+    def _run(self, work: Callable[[TransactionTable], object], attempts: int = ATTEMPTS) -> Receipt:
         last: list[Transaction] = []
 
         def body(tx: Transaction) -> None:

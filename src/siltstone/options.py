@@ -1,4 +1,4 @@
-"""Options: how a store is opened. A call beats the environment (`SILTSTONE_*`) beats `siltstone.toml`."""
+"""Options: how a store is opened: a call beats `SILTSTONE_*` variables beat `siltstone.toml`."""
 
 from __future__ import annotations
 

@@ -551,7 +551,7 @@ def _wired(
         clock=env.now_us,
         recent=recent,
         transactions=transactions,
-        on_growth=lambda size: scheduler.grown(size),
+        on_growth=lambda size: scheduler.grown(size),  # noqa: PLW0108 - it is made later
     )
     committer.active_bytes = replayer.nbytes
     checkpointer = Checkpointer(
@@ -632,7 +632,8 @@ def _memtable_bytes_max(options: Options) -> int:
 
 
 def _climb(committer: Committer) -> bool:
-    return any([levels.active.climb() for levels in committer.state.view.levels.values()])
+    climbed = [levels.active.climb() for levels in committer.state.view.levels.values()]
+    return any(climbed)
 
 
 def _follow(root: Path, options: Options, env: Env) -> _Parts:

@@ -45,7 +45,7 @@ class MovedError(Exception):
 
 
 class SchemaMovedError(Exception):
-    """A table has a newer schema than the rows were made for: the caller widens them, or gives up."""
+    """The rows were made for an older schema: the caller widens them, or gives up."""
 
     def __init__(self, table: int, seq: int) -> None:
         self.table, self.seq = table, seq
@@ -106,9 +106,7 @@ def _check_tables(write_set: WriteSet, catalog: Catalog) -> None:
         _check_table(part, catalog, write_set.read_seq, altered.get(part.table))
 
 
-def _check_table(
-    part: Part, catalog: Catalog, read_seq: int | None, altered: int | None
-) -> None:
+def _check_table(part: Part, catalog: Catalog, read_seq: int | None, altered: int | None) -> None:
     table = _alive(catalog, part.table)
     current = catalogs.incarnation_of(table)
     if current.id != part.incarnation:
@@ -143,17 +141,25 @@ def _check_change(entry: group.Entry, catalog: Catalog, read_seq: int | None) ->
     elif isinstance(entry, group.Drop | group.Truncate):
         _alive(catalog, entry.table)
     elif isinstance(entry, group.Alter):
-        table = _alive(catalog, entry.table)
-        newest = table.schemas[-1]
-        if entry.schema.id != newest.schema.id + 1:
-            _conflict(table, read_seq, newest.seq)
+        _check_next_schema(entry, catalog, read_seq)
     elif isinstance(entry, group.Tagged) and entry.seq is None:
         if catalogs.tag_of(catalog, entry.name) is None:
             raise RequestError(f"no tag {entry.name!r}")
     elif isinstance(entry, group.Claim):
-        app = catalogs.app_of(catalog, entry.app)
-        if entry.claim <= app.claim:
-            raise FencedError(entry.claim, app.claim)
+        _check_claim(entry, catalog)
+
+
+def _check_next_schema(entry: group.Alter, catalog: Catalog, read_seq: int | None) -> None:
+    table = _alive(catalog, entry.table)
+    newest = table.schemas[-1]
+    if entry.schema.id != newest.schema.id + 1:
+        _conflict(table, read_seq, newest.seq)
+
+
+def _check_claim(entry: group.Claim, catalog: Catalog) -> None:
+    app = catalogs.app_of(catalog, entry.app)
+    if entry.claim <= app.claim:
+        raise FencedError(entry.claim, app.claim)
 
 
 def _check_free(name: str, catalog: Catalog) -> None:
@@ -181,11 +187,15 @@ def _check_rows(write_set: WriteSet, read_seq: int, recent: RecentWrites, catalo
             raise ConflictError(name, _shown(part.shape, found[0]), read_seq, found[1])
     for entry in write_set.changes:
         if isinstance(entry, group.Drop | group.Truncate):
-            table = _alive_or_dropped(catalog, entry.table)
-            for step in table.incarnations:
-                seq = recent.written_since(step.id, read_seq)
-                if seq:
-                    _conflict(table, read_seq, seq)
+            _check_unwritten(_alive_or_dropped(catalog, entry.table), read_seq, recent)
+
+
+def _check_unwritten(table: Table, read_seq: int, recent: RecentWrites) -> None:
+    """To drop or truncate a table is to write all of it."""
+    for step in table.incarnations:
+        seq = recent.written_since(step.id, read_seq)
+        if seq:
+            _conflict(table, read_seq, seq)
 
 
 def _alive_or_dropped(catalog: Catalog, table_id: int) -> Table:
@@ -203,7 +213,10 @@ def _check_reads(write_set: WriteSet, reads: Reads, recent: RecentWrites, catalo
         found = recent.conflict(incarnation, read_seq, Keys(list(keys)), codec.code)
         if found is not None:
             raise ConflictError(
-                catalogs.name_of(table), _shown(shape_of(catalogs.schema_of(table)), found[0]), read_seq, found[1]
+                catalogs.name_of(table),
+                _shown(shape_of(catalogs.schema_of(table)), found[0]),
+                read_seq,
+                found[1],
             )
     upto = 0
     for incarnation in reads.scans:
@@ -242,7 +255,7 @@ def refuse_older(token: group.Token, last: int) -> None:
 
 
 def _shown(shape: Shape, key: object) -> object:
-    """Return a key as its user reads it; "*" for the whole table, or where a hash is all we have."""
+    """Return a key as its user reads it; "*": the whole table, or a hash is all we have."""
     if isinstance(key, Coded):
         key = shape.codec.key_of_code(key.code) if shape.codec.exact else "*"
     return key if key == "*" else shape.codec.to_user(key)

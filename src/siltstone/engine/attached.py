@@ -1,7 +1,8 @@
 """Attached rows: a dataset of staged rows, seen as a history in which every row has one seq.
 
-A bulk commit writes its rows before it has a seq, so they have none on disk. Whoever reads them adds
-the seq of the frame that named them as a constant; the checkpoint writes them into history with it.
+A bulk commit writes its rows before it has a seq, so they have none on disk. Whoever reads them
+adds the seq of the frame that named them as a constant; the checkpoint writes them into history
+with it.
 """
 
 from __future__ import annotations
@@ -54,9 +55,7 @@ class Attached:
         del seqs
         names = list(self.schema.names if columns is None else columns)
         stored = [name for name in names if name not in self._constants]
-        batches = self._table.scan(
-            stored, prefilter=prefilter, positions=positions, limit=limit
-        )
+        batches = self._table.scan(stored, prefilter=prefilter, positions=positions, limit=limit)
         for batch in batches:
             yield self._with_constants(batch, [*names, POSITION] if positions else names)
 
@@ -76,7 +75,5 @@ class Attached:
         taken = self._table.take(positions, stored)
         for name in names:
             if name in self._constants:
-                taken = taken.append_column(
-                    name, pa.repeat(self._constants[name], len(positions))
-                )
+                taken = taken.append_column(name, pa.repeat(self._constants[name], len(positions)))
         return taken.select(names)

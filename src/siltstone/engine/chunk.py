@@ -196,4 +196,5 @@ def batch_of(arrays: list[pa.Array], fields: pa.Schema, rows: int) -> pa.RecordB
     """Return a batch; without a column it still has its number of rows."""
     if arrays:
         return pa.RecordBatch.from_arrays(arrays, schema=fields)
-    return pa.RecordBatch.from_struct_array(cast("pa.StructArray", pa.array([{}] * rows, pa.struct([]))))
+    empty = pa.array([{}] * rows, pa.struct([]))
+    return pa.RecordBatch.from_struct_array(cast("pa.StructArray", empty))

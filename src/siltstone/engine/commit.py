@@ -3,13 +3,13 @@
     admit ──▶ log ──▶ apply ──▶ reveal
               the commit point: before it a crash forgets the write, after it a crash keeps it
 
-Group commit by leader and followers: whoever finds no leader leads, takes the whole queue, writes it
-as one frame, and wakes the next leader before its followers, so that the next sync overlaps their
-waking. There is no commit thread: a lone writer pays no hop. Steps (seal, a late sync) stand in the
-same queue and run between two groups, never between log and apply.
+Group commit by leader and followers: whoever finds no leader leads, takes the whole queue, writes
+it as one frame, and wakes the next leader before its followers, so that the next sync overlaps
+their waking. There is no commit thread: a lone writer pays no hop. Steps (seal, a late sync) stand
+in the same queue and run between two groups, never between log and apply.
 
-Locks: `_queue_lock` for the queue and who leads; `_state_lock` to swap `state`, never held over I/O.
-`state` is read without a lock. Only the leader writes the log, memtables and catalog.
+Locks: `_queue_lock` for the queue and who leads; `_state_lock` to swap `state`, never held over
+I/O. `state` is read without a lock. Only the leader writes the log, memtables and catalog.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Commit log: for each commit of one generation its time, transaction, token, tables and rows.
 
 Kept as compact columns beside the memtables (about 40 bytes a commit), written to the store's own
-dataset `commits` by the flush. `at=` and `outcome()` ask here first, then there. The leader appends;
-readers take `count` first, which is raised last.
+dataset `commits` by the flush. `at=` and `outcome()` ask here first, then there. The leader
+appends; readers take `count` first, which is raised last.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Definitions: catalog changes as users ask for them, checked against a catalog, as frame entries."""
+"""Definitions: catalog changes as users ask for them, checked, as the entries of a frame."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Following: the state of a store that another process owns, or nobody; without a single write call.
+"""Following: the state of a store that another process owns, or nobody; without a write call.
 
-    look ──▶ news in the chain? ──yes──▶ build anew: newest record, leased, and the log from its floor
+    look ──▶ news in the chain? ──yes──▶ build anew: newest record (leased) and log
                   └──no──▶ poll the log up to MARK, apply what came
 
 Only what is durable is seen. Rows live in memtables of our own, copied out of the log; the lease on

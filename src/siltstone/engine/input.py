@@ -1,7 +1,7 @@
 """Input: the rows that users give, in any shape, as storage rows (few) or one batch (many).
 
-Taken: a dict (one row), an iterable of dicts, pa.Table, RecordBatch, RecordBatchReader, and whatever
-has `__arrow_c_stream__` or `__arrow_c_array__` (polars, pandas, DuckDB results).
+Taken: a dict (one row), an iterable of dicts, pa.Table, RecordBatch, RecordBatchReader, and
+whatever has `__arrow_c_stream__` or `__arrow_c_array__` (polars, pandas, DuckDB results).
 """
 
 from __future__ import annotations

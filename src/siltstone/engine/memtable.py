@@ -10,8 +10,8 @@
       runs     the sorted codes of the chunks' keys with their ordinals
 
 Rows are numbered by *ordinal*, in seq order, and are never changed or removed: what a snapshot at S
-must not see has a seq above S. So a snapshot is one number. Readers take `contents` once and hold no
-lock; a freeze between two reads of its parts would lose rows. One leader at a time appends; the
+must not see has a seq above S. So a snapshot is one number. Readers take `contents` once and hold
+no lock; a freeze between two reads of its parts would lose rows. One leader at a time appends; the
 lock is held only to swap `contents`, which a ladder merge of runs does from another thread.
 """
 

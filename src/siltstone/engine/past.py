@@ -1,7 +1,8 @@
 """Past: which record serves an old seq, and which seq a moment in time means.
 
-A table's merged_seq only rises along the chain, so the newest record that still serves a seq is found
-by bisection. The lease is taken before the record is used; a record that vacuum took is no answer.
+A table's merged_seq only rises along the chain, so the newest record that still serves a seq is
+found by bisection. The lease is taken before the record is used; a record that vacuum took is no
+answer.
 """
 
 from __future__ import annotations

@@ -82,12 +82,10 @@ class PlainWrites:
         if self.pin is None:
             return 0
         names = {name: name for name in wanted.columns}
-        found: list[np.ndarray] = []
-        opened = self._tables.open(self._folder, self.pin)
-        for batch in opened.scan(
+        batches = self._tables.open(self._folder, self.pin).scan(
             sorted(wanted.columns), prefilter=wanted.prefilter(names), positions=True
-        ):
-            found.append(wanted.keep(batch).column(POSITION).to_numpy())
+        )
+        found = [wanted.keep(batch).column(POSITION).to_numpy() for batch in batches]
         drop = np.concatenate(found) if found else np.zeros(0, np.int64)
         if len(drop):
             self._appends = None
@@ -115,7 +113,7 @@ class PlainWrites:
         return AdvancePart(self.table, self.incarnation, version, entry, self.rows)
 
     def rebase(self, newest: Pin | None, refuse: Callable[[], None]) -> None:
-        """Put the appends on `newest`, the version that won; `refuse` if there are other changes."""
+        """Put the appends on `newest`, which won; `refuse` if there are other changes."""
         if self._appends is None:
             refuse()
             return

@@ -1,6 +1,6 @@
 """Read union: the rows of one keyed table at one seq, out of every level that holds some.
 
-    newest of   own writes  >  active up to S  >  sealed, newest first  >  un-merged history  >  base
+    newest of   own writes  >  active up to S > sealed, newest first > history not merged > base
     minus       tombstones
 
 Levels above base are `Source`s in seq order; each is in the union exactly once. Base batches stream
@@ -212,7 +212,7 @@ class KeyedReader:
 def _unshadowed(
     levels: Sequence[tuple[Source, Newest]], shape: Shape
 ) -> list[tuple[Source, Newest, np.ndarray]]:
-    """Return for each level (oldest first) the ordinals of its live rows that no later one hides."""
+    """Return for each level, oldest first, the ordinals of live rows that no later one hides."""
     found: list[tuple[Source, Newest, np.ndarray]] = []
     seen: list[Newest] = []
     for source, newest in reversed(levels):

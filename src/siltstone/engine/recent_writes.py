@@ -27,7 +27,7 @@ RECENT_BYTES_MAX = 64 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Keys:
-    """The keys that one commit writes in one table: as values (few), sorted codes (many), or all."""
+    """The keys that one commit writes in one table: values (few), sorted codes (many), or all."""
 
     values: Sequence[Key] = ()
     codes: Codes | None = None
@@ -170,24 +170,30 @@ def _take_back(writes: _Writes, first: int, last: int) -> None:
 def _conflict(
     writes: _Writes, read_seq: int, keys: Keys, code_of: object
 ) -> tuple[Key, int] | None:
-    if writes.whole > read_seq:
-        return "*", writes.whole
-    if keys.is_all:
+    if keys.is_all or writes.whole > read_seq:
         return "*", writes.last
     for key in keys.values:
         seq = writes.newest.get(key, 0)
         if seq > read_seq:
             return key, seq
     recent = [(seq, codes) for seq, codes in writes.batches if seq > read_seq]
-    if recent and keys.values:
-        own = np.fromiter(map(code_of, keys.values), np.int64, len(keys.values))  # type: ignore[arg-type]
-        for seq, codes in recent:
-            hit = _contains(codes, own)
-            if hit.any():
-                return keys.values[int(np.flatnonzero(hit)[0])], seq
+    found = _value_conflict(recent, keys.values, code_of) if recent and keys.values else None
+    if found is not None:
+        return found
     if keys.codes is None or not len(keys.codes):
         return None
     return _batch_conflict(writes, read_seq, keys.codes, recent, code_of)
+
+
+def _value_conflict(
+    recent: Iterable[tuple[int, Codes]], values: Sequence[Key], code_of: object
+) -> tuple[Key, int] | None:
+    own = np.fromiter(map(code_of, values), np.int64, len(values))  # type: ignore[arg-type]
+    for seq, codes in recent:
+        hit = _contains(codes, own)
+        if hit.any():
+            return values[int(np.flatnonzero(hit)[0])], seq
+    return None
 
 
 def _batch_conflict(
@@ -242,7 +248,7 @@ class OpenTransactions:
             self._reads.pop(number, None)
 
     def abandon(self, number: int) -> None:
-        """Forget a transaction soon: for a finalizer, which may run under the lock of its thread."""
+        """Forget a transaction soon: for a finalizer, which may run under its thread's lock."""
         self._abandoned.append(number)
 
     def _sweep(self) -> None:
@@ -250,7 +256,7 @@ class OpenTransactions:
             self._reads.pop(self._abandoned.popleft(), None)
 
     def oldest(self, visible: object) -> int:
-        """Return the lowest read seq of an open transaction, or the visible seq if there is none."""
+        """Return the lowest read seq of an open transaction, else the visible seq."""
         with self._lock:
             self._sweep()
             now = visible().visible  # type: ignore[operator]

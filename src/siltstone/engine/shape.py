@@ -79,7 +79,7 @@ class Shape:
 
 
 def whole_shape(table: Table) -> Shape:
-    """Return the shape with every column that a kept schema of the table has, as history calls them.
+    """Return the shape with every column that a kept schema has, as history calls them.
 
     Its id is no schema's: whatever is read under it is aligned by column id.
     """

@@ -1,4 +1,4 @@
-"""Submission: a write set's way through the committer, with the answers that only its caller can give.
+"""Submission: a write set's way through the committer, with the answers its caller must give.
 
 The leader never touches Lance and evaluates no predicate. Where admission needs that, it sends the
 write set back, and its own thread does the work and comes again; each reason has a bound.

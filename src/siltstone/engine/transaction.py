@@ -43,7 +43,7 @@ class Phase(Enum):
 
 
 class Transaction:
-    """See the module. A context manager: commits at the end of the block, rolls back on an error."""
+    """See the module. A context manager: commits at the end of the block, or rolls back."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Transaction:
             self.rollback()
 
     def __del__(self) -> None:
-        """Let go of a transaction that nobody ended: it would hold up the recent writes for ever."""
+        """Let go of a transaction that nobody ended: it would keep the recent writes for ever."""
         number = getattr(self, "_number", None)  # __init__ may have refused before
         if number is not None and self.phase is Phase.OPEN:
             self._core.transactions.abandon(number)

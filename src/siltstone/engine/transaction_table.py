@@ -1,4 +1,4 @@
-"""Transaction table: one table inside one transaction: reads see own writes, writes stay private."""
+"""Transaction table: one table in one transaction: reads see own writes, writes stay private."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     State (view, visible)      replaced in one assignment: by the leader when it reveals, and under
                                the same lock when maintenance swaps the view
     View                       one manifest record (leased), the catalog, every keyed table's levels
-    Levels                     of one incarnation: un-merged history, sealed memtables, the active one
+    Levels                     of one incarnation: history not merged, sealed and active memtables
 
 Views differ by what seal, flush, merge and DDL did; none of these changes an answer at a given seq.
 """

@@ -1,7 +1,7 @@
 """Write set: all that one transaction asks to commit, converted and checked in its own thread.
 
-The leader of a group only admits, logs and applies write sets: whatever can fail because of a value,
-or needs Lance, was done before. Catalog changes come first, then rows, under one seq.
+The leader of a group only admits, logs and applies write sets: whatever can fail because of a
+value, or needs Lance, was done before. Catalog changes come first, then rows, under one seq.
 """
 
 from __future__ import annotations

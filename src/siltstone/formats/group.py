@@ -1,17 +1,18 @@
 """Group: the commits that one frame carries, as the frame's payload.
 
     u32 little-endian   length of the head in bytes
-    head                msgpack: [epoch, time_us, [member, ...], [blob length, ...]], padded to 8 bytes
+    head                msgpack: [epoch, time_us, [member...], [blob length...]], padded to 8
     blobs               Arrow record batch messages, each padded to 8 bytes, in order
 
 `epoch` is that of the owner who committed; it stays when recovery writes the frame again under a
-later one, because epoch and number name a transaction. A member is one transaction: [number, rows, token | nil, [entry, ...]]; the i-th member has seq
-first_seq + i and commit time time_us + i. An entry is a list that begins with its kind:
+later one, because epoch and number name a transaction. A member is one transaction: [number, rows,
+token | nil, [entry, ...]]; the i-th member has seq first_seq + i and commit time time_us + i. An
+entry is a list that begins with its kind:
 
-    0 rows      incarnation, schema id, [row, ...], [key, ...]    upserts, then deletes, flat msgpack
-    1 batch     incarnation, schema id, op, blob index            what arrived as Arrow
-    2 attach    incarnation, schema id, pin, key file, rows       staged history fragments become a run
-    3 advance   incarnation, from version, pin                    a plain table (or an empty keyed one) moves
+    0 rows      incarnation, schema id, [row...], [key...]   upserts, then deletes
+    1 batch     incarnation, schema id, op, blob index    what arrived as Arrow
+    2 attach    incarnation, schema id, pin, op, rows     staged rows become a run of the seq
+    3 advance   incarnation, from version, pin            a plain (or empty keyed) table moves
     4 create    table id, name, schema
     5 drop      table id
     6 rename    table id, name

@@ -134,7 +134,7 @@ def _newest_by_key(codec: KeyCodec, keys: list[Key]) -> Codes:
 
 
 def _stable_argsort(codes: Codes) -> Codes:
-    """Sort equal codes in row order; the fast unstable sort serves when there are none [hotpath]."""
+    """Sort equal codes in row order; the fast unstable sort serves when there are none."""
     if len(codes) > 1 and (codes[1:] > codes[:-1]).all():
         return np.arange(len(codes))
     order = np.argsort(codes)

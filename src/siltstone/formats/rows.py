@@ -16,7 +16,7 @@ import operator
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation, localcontext
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -168,26 +168,26 @@ def _nested(kind: pa.DataType) -> Convert:
     return convert
 
 
-def converter(kind: pa.DataType) -> Convert:  # noqa: PLR0911 - one line per type
+_CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Convert]], ...] = (
+    (pa.types.is_integer, _integer),
+    (pa.types.is_floating, _float),
+    (pa.types.is_boolean, lambda _: _boolean),
+    (pa.types.is_string, lambda _: _string),
+    (pa.types.is_large_string, lambda _: _string),
+    (pa.types.is_binary, lambda _: _binary),
+    (pa.types.is_large_binary, lambda _: _binary),
+    (pa.types.is_timestamp, _timestamp),
+    (pa.types.is_date32, lambda _: _date),
+    (pa.types.is_decimal, _decimal),
+    (pa.types.is_time, lambda kind: lambda value: _by_arrow(value, kind)),
+)
+
+
+def converter(kind: pa.DataType) -> Convert:
     """Return the function from a user's value to the storage value; it raises `UnfitError`."""
-    if pa.types.is_integer(kind):
-        return _integer(kind)
-    if pa.types.is_floating(kind):
-        return _float(kind)
-    if pa.types.is_boolean(kind):
-        return _boolean
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return _string
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return _binary
-    if pa.types.is_timestamp(kind):
-        return _timestamp(kind)
-    if pa.types.is_date32(kind):
-        return _date
-    if pa.types.is_decimal(kind):
-        return _decimal(kind)
-    if pa.types.is_time(kind):
-        return lambda value: _by_arrow(value, kind)
+    for is_of, make in _CONVERTERS:
+        if is_of(kind):
+            return make(kind)
     return _nested(kind)
 
 
@@ -209,7 +209,8 @@ def storage_values(column: pa.Array) -> list[object]:
     if pa.types.is_decimal(kind):
         with localcontext(prec=100):
             values = column.to_pylist()
-            return [None if v is None else int(v.scaleb(kind.scale)) for v in values]
+            scaled = [None if v is None else int(v.scaleb(kind.scale)) for v in values]
+            return cast("list[object]", scaled)
     return cast("list[object]", column.to_pylist())
 
 
@@ -366,7 +367,8 @@ def _short(value: object) -> str:
 def conform(batch: pa.RecordBatch, schema: Schema, target: pa.Schema) -> pa.RecordBatch:
     """Return `batch` with exactly the columns of `target`, by name; missing nullable ones are null.
 
-    Safe casts only (int32 to int64, string to large_string, ...): a value that would change is refused.
+    Safe casts only (int32 to int64, string to large_string, ...): a value that would change is
+    refused.
 
     Raises:
         SchemaMismatchError: Unknown or doubled column, wrong type, null where none may be.

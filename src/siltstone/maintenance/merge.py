@@ -12,6 +12,7 @@ race on a table looks again: if the winner's base already holds what was wanted,
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,11 +24,13 @@ from siltstone.engine import catalog as catalogs
 from siltstone.engine.read_union import KeyedReader, Overlay
 from siltstone.engine.reader import Readers
 from siltstone.engine.shape import Shape, shape_of
+from siltstone.errors import SiltstoneError
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, Table
 from siltstone.storage.manifest_store import ManifestStore
 from siltstone.storage.tables import Tables
 
 ATTEMPTS = 8
+_log = logging.getLogger(__name__)
 COMPACT_BELOW_ROWS = 65_536
 _APPEND_ROWS = 131_072
 
@@ -106,9 +109,10 @@ class Merger:
                 if found.base != found.storage.base:
                     names.append(catalogs.name_of(table))
         if not planned:
+            self._promote_late(record)
             return Merged(record.flushed_seq, (), 0)
         published = self._manifests.publish(lambda now: _changed(now, planned), base=record)
-        self.promote(published)
+        self._promote_late(published)
         return Merged(record.flushed_seq, tuple(names), sum(item.rows for item in planned))
 
     def _plan(self, record: Record, table: Table, storage: KeyedStorage) -> _Planned | None:
@@ -159,8 +163,15 @@ class Merger:
             pin = self._tables.alter(folder, pin, rename=back, drop=[], add=added)
         return pin
 
+    def _promote_late(self, record: Record) -> None:
+        """Promote; what fails is left for the next merge: no reader of ours looks there."""
+        try:
+            self.promote(record)
+        except SiltstoneError as error:
+            _log.warning("readers of the plain path see an older version for now: %s", error)
+
     def promote(self, record: Record) -> None:
-        """Show the newest bases and plain versions to readers of the plain path; late, idempotent."""
+        """Show the kept bases and plain versions to readers of the plain path; idempotent."""
         live = _live_pins(self._manifests, record)
         for folder, pins in live.items():
             self._tables.promote(folder, pins, pins[-1])

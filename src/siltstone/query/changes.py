@@ -1,8 +1,9 @@
 """Changes: every row version of the keyed tables over a range of seqs, in seq order.
 
-From un-flushed memtables and from history, which keeps every version; a bulk load that went straight
-to base is read from the base version of its seq. Asked from seq 0 when history does not reach that
-far back, the feed begins with the state at the oldest kept seq: rows with `_op` "snapshot".
+From un-flushed memtables and from history, which keeps every version; a bulk load that went
+straight to base is read from the base version of its seq. Asked from seq 0 when history does not
+reach that far back, the feed begins with the state at the oldest kept seq: rows with `_op`
+"snapshot".
 """
 
 from __future__ import annotations

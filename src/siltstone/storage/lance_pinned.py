@@ -183,7 +183,7 @@ class LancePinned:
 
     @cached_property
     def _batch_rows(self) -> int:
-        """Return how many rows a batch has: many, for each costs Python 10 us, but bounded in bytes.
+        """Return how many rows a batch has: many, as each costs 10 us, but bounded in bytes.
 
         Of 10 M rows a narrow scan in batches of Lance's default 8,192 takes 28 ms, of 65,536 16 ms.
         """
