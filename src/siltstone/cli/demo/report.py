@@ -85,7 +85,7 @@ def summary(ran: Ran) -> dict[str, object]:
         "latency p99, ms": p99,
         "conflicts run again": done.attempts - commits,
         "checkpoints": done.checkpoints,
-        "merges in child processes": done.merges,
+        "merges": done.merges,
         "kills": len(ran.crashes),
         "acknowledged before a kill": sum(c.acknowledged for c in ran.crashes),
         "longest reopening, ms": round(1e3 * max((c.reopen_s for c in ran.crashes), default=0.0)),
