@@ -152,9 +152,14 @@ def _by_arrow(value: object, kind: pa.DataType) -> int:
     if isinstance(value, str | int | float | bool):
         raise UnfitError
     try:
-        array = pa.array([value], kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        if isinstance(value, np.datetime64):
+            array = pa.array(np.array([value])).cast(kind)
+        else:
+            array = pa.array([value], kind)
+    except (pa.ArrowException, OverflowError):
         raise UnfitError from None
+    if array.null_count or (isinstance(value, dt.time) and array[0].as_py() != value):
+        raise UnfitError  # NaT is not a value, and Arrow cuts what the unit does not hold
     return storage_values(array)[0]  # type: ignore[return-value]
 
 
@@ -205,13 +210,12 @@ def storage_values(column: pa.Array) -> list[object]:
     kind = column.type
     as_integers = _storage_type(kind)
     if as_integers is not None:
-        return cast("pa.Int64Array", column.view(as_integers)).to_pylist()
-    if pa.types.is_decimal(kind):
-        with localcontext(prec=100):
-            values = column.to_pylist()
-            scaled = [None if v is None else int(v.scaleb(kind.scale)) for v in values]
-            return cast("list[object]", scaled)
-    return cast("list[object]", column.to_pylist())
+        column = column.view(as_integers)
+    values = cast("list[object]", column.to_pylist())
+    if not pa.types.is_decimal(kind):
+        return values
+    with localcontext(prec=100):
+        return [None if v is None else int(cast("Decimal", v).scaleb(kind.scale)) for v in values]
 
 
 def from_storage_values(values: Sequence[object], kind: pa.DataType) -> pa.Array:
