@@ -1,0 +1,104 @@
+"""A key is the same key as a user's value, in a row, in a batch and by its code."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from siltstone.errors import SchemaMismatchError
+from siltstone.formats import schema
+from siltstone.formats.keys import KeyCodec, newest_rows
+from tests.formats.test_rows import VALUES
+
+GOLDEN = Path(__file__).parents[1] / "compat" / "group" / "keys-1.msgpack"
+KINDS = [kind for kind in VALUES if not kind.startswith(("float", "time3", "time6"))]
+COMPOSITE = {
+    "a": "string", "b": "int64", "c": "decimal128(10, 2)", "d": "timestamp[us, tz=UTC]",
+    "e": "bool", "f": "date32", "g": "binary",
+}  # fmt: skip
+KEYS = [
+    ("", -1, Decimal("1.50"), dt.datetime(2020, 1, 1, tzinfo=dt.UTC), True, dt.date(1, 1, 1), b""),
+    ("é", 1 << 62, Decimal("-0.01"), dt.datetime(1969, 1, 1, tzinfo=dt.UTC), False,
+     dt.date(9999, 12, 31), b"\0"),
+]  # fmt: skip
+
+
+def codec_of(columns: dict[str, str]) -> KeyCodec:
+    fields = [(name, schema.parse_type(kind)) for name, kind in columns.items()]
+    return KeyCodec(schema.new_schema(pa.schema(fields), list(columns), schema_id=1))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_key_survives_its_batch_and_keeps_its_code(kind: str) -> None:
+    codec = codec_of({"k": kind})
+
+    @given(some.lists(VALUES[kind], max_size=5))
+    def survives(values: list[object]) -> None:
+        keys = [codec.from_user(value) for value in values]
+        batch = codec.batch(keys)
+        assert codec.keys(batch) == keys
+        assert [codec.to_user(key) for key in keys] == values
+        assert codec.codes(batch).tolist() == codec.codes_of(keys).tolist()
+        assert codec.codes(batch).tolist() == [codec.code(key) for key in keys]
+
+    survives()
+
+
+@given(some.lists(some.tuples(some.text(), some.integers(-(1 << 63), (1 << 63) - 1)), max_size=5))
+def test_a_composite_key_survives_its_batch(values: list[tuple[str, int]]) -> None:
+    codec = codec_of({"a": "string", "b": "int64"})
+    keys = [codec.from_user(value) for value in values]
+    assert codec.keys(codec.batch(keys)) == keys == values
+    assert codec.codes(codec.batch(keys)).tolist() == codec.codes_of(keys).tolist()
+
+
+def test_a_composite_key_is_packed_in_the_log_as_it_always_was() -> None:
+    codec = codec_of(COMPOSITE)
+    keys = [codec.from_user(value) for value in KEYS]
+    assert msgspec.msgpack.encode(keys) == GOLDEN.read_bytes()
+    read = [tuple(key) for key in msgspec.msgpack.decode(GOLDEN.read_bytes())]
+    assert [codec.to_user(key) for key in read] == KEYS
+
+
+def test_a_key_is_given_as_a_tuple_a_list_or_a_dict_in_any_order() -> None:
+    codec = codec_of({"b": "int64", "a": "string"})
+    for given_key in ((1, "x"), [1, "x"], {"a": "x", "b": 1}, {"b": 1, "a": "x"}):
+        assert codec.from_user(given_key) == (1, "x")
+    for bad in (("x", 1), (1,), (1, "x", 2), {"a": "x"}, {"a": "x", "b": 1, "c": 2}, (1, None)):
+        with pytest.raises(SchemaMismatchError):
+            codec.from_user(bad)
+
+
+def test_codes_of_integers_are_the_integers_also_above_the_sign() -> None:
+    codec = codec_of({"k": "uint64"})
+    assert codec.exact
+    keys = [0, (1 << 63) - 1, 1 << 63, (1 << 64) - 1]
+    assert codec.codes(codec.batch(keys)).tolist() == [0, (1 << 63) - 1, -(1 << 63), -1]
+    assert len(set(codec.codes_of(keys).tolist())) == 4
+
+
+@given(some.lists(some.integers(0, 5), max_size=30), some.booleans())
+def test_the_last_row_of_each_key_is_the_newest(values: list[int], is_text: bool) -> None:
+    codec = codec_of({"k": "string" if is_text else "int64"})
+    keys = [str(value) if is_text else value for value in values]
+    codes = codec.codes_of(keys)
+    chosen = newest_rows(codec, codes, lambda at: [keys[i] for i in at])
+    assert sorted(chosen.tolist()) == sorted({key: at for at, key in enumerate(keys)}.values())
+    ordered = codes[chosen]
+    assert (ordered[1:] > ordered[:-1]).all()
+
+
+def test_two_keys_with_one_code_are_two_keys() -> None:
+    codec = codec_of({"k": "string"})
+    keys = ["a", "b", "a"]
+    codes = np.zeros(3, np.int64)  # as if their hashes were equal
+    chosen = newest_rows(codec, codes, lambda at: [keys[i] for i in at])
+    assert sorted(chosen.tolist()) == [1, 2]
