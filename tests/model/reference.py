@@ -99,7 +99,6 @@ class Written:
 
     seq: int
     table: int
-    incarnation: int
     key: Key
     values: Mapping[int, object] | None
 
@@ -134,6 +133,9 @@ class History:
             table = world.tables.get(number)
             if table is None or not table.key:
                 continue
+            old = self.now.tables.get(number)
+            if old is not None and old.incarnation != table.incarnation:  # truncated
+                commit.versions += [Written(self.seq + 1, number, key, None) for key in old.rows]
             for key in keys - {EVERY}:
                 commit.versions.append(_version(table, key, self.seq + 1))
         self.worlds.append(world)
@@ -159,14 +161,14 @@ class History:
             (version.seq, *_told(table, version))
             for commit in self.commits[since + 1 : until + 1]
             for version in commit.versions
-            if (version.table, version.incarnation) == (table.id, table.incarnation)
+            if version.table == table.id
         )
 
 
 def _version(table: Relation, key: Key, seq: int) -> Written:
     row = table.rows.get(key)
     values = None if row is None else {table.columns[n].id: v for n, v in row.items()}
-    return Written(seq, table.id, table.incarnation, key, values)
+    return Written(seq, table.id, key, values)
 
 
 def _told(table: Relation, version: Written) -> tuple:
