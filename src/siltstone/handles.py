@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
@@ -28,8 +28,10 @@ from siltstone.errors import ClosedError, RequestError, TableNotFoundError
 from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.manifest import Table as Definition
 from siltstone.maintenance.load import load
-from siltstone.query import sql as queries
-from siltstone.query.dataset import SnapshotDataset
+
+if TYPE_CHECKING:
+    from siltstone.query import sql as queries
+    from siltstone.query.dataset import SnapshotDataset
 
 ATTEMPTS = 100
 
@@ -55,6 +57,9 @@ class SnapshotTable(Readable):
 
     def dataset(self) -> SnapshotDataset:
         """Return the table as a pyarrow dataset: DuckDB, Polars and pandas push down into it."""
+        # Late: pyarrow.dataset brings all of pandas with it, more than a second.
+        from siltstone.query.dataset import SnapshotDataset  # noqa: PLC0415
+
         return SnapshotDataset(self)
 
 
@@ -112,6 +117,7 @@ class Snapshot:
 
     def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
         """Run a query over this snapshot; see `query.sql.run`."""
+        from siltstone.query import sql as queries  # noqa: PLC0415 - as in `dataset`
 
         def table(name: str) -> SnapshotTable | None:
             try:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -42,7 +42,6 @@ from siltstone.maintenance.syncer import Syncer
 from siltstone.maintenance.vacuum import GRACE_S, OwnerLive, Vacuum, Vacuumed
 from siltstone.maintenance.verify import Verified, Verifier
 from siltstone.options import Options, resolve
-from siltstone.query import sql as queries
 from siltstone.query.changes import changes
 from siltstone.storage import lance_io
 from siltstone.storage.files import Files, RealFiles
@@ -52,6 +51,9 @@ from siltstone.storage.replay import recover
 from siltstone.storage.tables import Tables
 from siltstone.storage.wal import Wal
 from siltstone.units import Epoch, SegmentNumber, Seq, require
+
+if TYPE_CHECKING:
+    from siltstone.query import sql as queries
 
 T = TypeVar("T")
 
@@ -580,10 +582,12 @@ def _wired(
             adopt_news=checkpointer.adopt_news,
             prepare=wal.prepare,
             climb=lambda: _climb(committer),
-            wants_merge=lambda: not child.is_running
-            and (
-                wants_merge(committer.state.view)
-                or unmerged_index_bytes(committer.state.view) > share
+            wants_merge=lambda: (
+                not child.is_running
+                and (
+                    wants_merge(committer.state.view)
+                    or unmerged_index_bytes(committer.state.view) > share
+                )
             ),
             merge=child.start,
             vacuum=vacuum.run,
@@ -615,9 +619,7 @@ def _wired(
         ownership, wal, committer, checkpointer, merger, child, scheduler, syncer, vacuum
     )
     scheduler.start()
-    return _Parts(
-        core, commits, manifests, tables, env.files, state.visible, owner, syncer.start
-    )
+    return _Parts(core, commits, manifests, tables, env.files, state.visible, owner, syncer.start)
 
 
 def _memtable_bytes_max(options: Options) -> int:

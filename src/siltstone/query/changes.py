@@ -8,6 +8,7 @@ reach that far back, the feed begins with the state at the oldest kept seq: rows
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -25,7 +26,12 @@ from siltstone.formats.manifest import Incarnation, Table, Version
 
 FOREVER = 1 << 62
 OPS = ("upsert", "delete", "snapshot")
-_OP_NAMES = pa.array(["upsert", "delete"])
+
+
+@functools.cache
+def _op_names() -> pa.StringArray:
+    """Late: the first `pa.array` of Python objects imports pandas, more than a second."""
+    return pa.array(["upsert", "delete"])
 
 
 def changes(
@@ -178,7 +184,7 @@ def _of_chunk(chunk: Chunk, shape: Shape, since: int, until: int) -> Iterator[pa
     if low >= high:
         return
     batch = chunk.batch.slice(low, high - low)
-    ops = _OP_NAMES.take(pa.array((chunk.ops[low:high] == DELETE).astype(np.int8)))
+    ops = _op_names().take(pa.array((chunk.ops[low:high] == DELETE).astype(np.int8)))
     arrays = shape.align(batch, chunk.shape, shape.arrow.names)
     names = ["_seq", "_op", *shape.arrow.names]
     yield pa.RecordBatch.from_arrays([pa.array(chunk.seqs[low:high]), ops, *arrays], names=names)
