@@ -19,7 +19,7 @@ import siltstone as st
 from tests.crash import victim
 from tests.engine.seams import Threads
 
-ROUNDS = int(os.environ.get("SILTSTONE_KILL_ROUNDS", "12"))
+ROUNDS = int(os.environ.get("SILTSTONE_KILL_ROUNDS", "10"))
 SEED = int(os.environ.get("SILTSTONE_KILL_SEED", "20"))
 REPOSITORY = Path(__file__).parents[2]
 
