@@ -66,7 +66,8 @@ class Base:
         self._cache: dict[Key, dict[str, object] | None] = {}
         self._row_bytes = max(_ROW_BYTES_FLOOR, 120 * len(shape.names))
         cache_bytes_max = min(_CACHE_BYTES_MAX, index_bytes_max // 4)
-        self._cached_max = min(CACHED_ROWS_MAX, cache_bytes_max // self._row_bytes)
+        self._cached_max = min(CACHED_ROWS_MAX * self._row_bytes, cache_bytes_max)
+        self._cached_bytes = 0
 
     @property
     def table(self) -> PinnedTable:
@@ -77,7 +78,7 @@ class Base:
     def nbytes(self) -> int:
         """About how many bytes the key index, the cached positions and rows hold."""
         index = 0 if self._index is None else self._index[0].nbytes + self._index[1].nbytes
-        index += len(self._cache) * self._row_bytes
+        index += self._cached_bytes
         return index + sum(array.nbytes for array in list(self._shadowed.values()))
 
     # point reads
@@ -90,9 +91,12 @@ class Base:
         row = self._find(key)
         if not self.shape.rows.is_packable:
             return row  # a nested value may be changed by whoever gets it
-        if len(self._cache) >= self._cached_max:
-            self._cache = {}  # drop all at once: one assignment, no lock, bounded
-        self._cache[key] = row
+        size = self._row_bytes + _variable_bytes(row)
+        if self._cached_bytes + size > self._cached_max:
+            self._cache, self._cached_bytes = {}, 0  # drop all at once: no lock, bounded
+        if size <= self._cached_max:
+            self._cached_bytes += size
+            self._cache[key] = row
         return row
 
     def _find(self, key: Key) -> dict[str, object] | None:
@@ -236,6 +240,10 @@ class Base:
             real = (key_at[position] in own for position in positions.tolist())
             kept.append(positions[np.fromiter(real, bool, len(positions))])
         return kept
+
+
+def _variable_bytes(row: dict[str, object] | None) -> int:
+    return sum(len(v) for v in (row or {}).values() if isinstance(v, str | bytes))
 
 
 def _prefix(chunk: Chunk, count: int) -> Chunk:

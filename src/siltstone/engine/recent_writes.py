@@ -36,7 +36,14 @@ class Keys:
     @property
     def nbytes(self) -> int:
         """About how many bytes remembering them takes."""
-        return len(self.values) * _KEY_BYTES + (0 if self.codes is None else self.codes.nbytes)
+        few = _KEY_BYTES * len(self.values) + sum(map(_length, self.values))
+        return few + (0 if self.codes is None else self.codes.nbytes)
+
+
+def _length(key: Key) -> int:
+    if type(key) is tuple:
+        return sum(map(_length, key))
+    return len(key) if isinstance(key, str | bytes) else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,39 +10,55 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
+from typing import IO
 
 from siltstone.errors import UnavailableError
 
 TIMEOUT_S = 3600
 _NICENESS = 19
+_MESSAGE_BYTES_MAX = 4096
 
 
 class MergeChild:
-    """Starts merges, one at a time; `poll` says when the last one ended."""
+    """Starts merges, one at a time; `is_running` says when the last one ended."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(
+        self, root: Path, *, python: str = sys.executable, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        self._root, self._python, self._timeout_s = root, python, timeout_s
         self._process: subprocess.Popen[bytes] | None = None
+        self._errors: IO[bytes] | None = None
+        self._deadline = 0.0
 
     @property
     def is_running(self) -> bool:
-        """Whether a child is at work."""
-        return self._process is not None and self._process.poll() is None
+        """Whether a child is at work; one that overruns its time is ended."""
+        if self._process is None or self._process.poll() is not None:
+            return False
+        if time.monotonic() > self._deadline:
+            self._end(self._process)
+            return False
+        return True
 
     def start(self) -> None:
         """Start a merge of all tables unless one is running."""
         if self.is_running:
             return
         self._reap()
-        command = [sys.executable, "-m", "siltstone", "merge", "--db", str(self._root), "--quiet"]
+        command = [self._python, "-m", "siltstone", "merge", "--db", str(self._root), "--quiet"]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SILTSTONE_")}
+        # A file, not a pipe: nobody reads while the child runs, and a full pipe would stop it.
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it was read
+        self._deadline = time.monotonic() + self._timeout_s
         try:
             self._process = subprocess.Popen(
                 ["nice", "-n", str(_NICENESS), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
+                stderr=self._errors,
                 env=environment,
             )
         except OSError as error:
@@ -55,18 +71,30 @@ class MergeChild:
             UnavailableError: It failed; its last line says why.
         """
         process, self._process = self._process, None
-        if process is None or process.stderr is None:
+        if process is None:
             return
-        message = process.stderr.read().decode(errors="replace").strip().splitlines()
-        process.stderr.close()
+        message = self._last_line()
         if process.wait() != 0:
-            raise UnavailableError(f"the merge child failed: {message[-1] if message else '?'}")
+            raise UnavailableError(f"the merge child failed: {message}")
+
+    def _last_line(self) -> str:
+        errors, self._errors = self._errors, None
+        if errors is None:
+            return "?"
+        with errors:
+            errors.seek(max(0, errors.seek(0, os.SEEK_END) - _MESSAGE_BYTES_MAX))
+            lines = errors.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "?"
 
     def stop(self) -> None:
         """End a running child: a merge that is not published is inert."""
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait()
-            if self._process.stderr is not None:
-                self._process.stderr.close()
-            self._process = None
+        process, self._process = self._process, None
+        if process is not None:
+            self._end(process)
+        self._last_line()
+
+    @staticmethod
+    def _end(process: subprocess.Popen[bytes]) -> None:
+        """Kill it: a child that is stopped by a signal would never hear a SIGTERM."""
+        process.kill()
+        process.wait()
