@@ -236,7 +236,7 @@ class Table(Readable):
         again = _regiven(given, shape)
         return self._run(lambda table: table.insert(again))
 
-    def update(self, key: object, **values: object) -> Receipt:
+    def update(self, key: object, /, **values: object) -> Receipt:
         """Change the named columns of one row; receipt.rows is 0 if the key does not live."""
         return self._run(lambda table: table.update(key, **values))
 

@@ -178,3 +178,13 @@ def test_a_column_that_one_transaction_adds_is_not_seen_by_another_that_adds_its
     second["t"].add_column("w", "string")
     assert second["t"].count("w = ''") == 0
     assert [str(kind) for kind in second["t"].to_arrow().schema.types][-1] == "string"
+
+
+@pytest.mark.parametrize("name", ["key", "self"])
+def test_update_takes_a_column_of_any_name(name: str) -> None:
+    db = with_two_rows()
+    db["t"].rename_column("v", name)
+    assert db["t"].update(1, **{name: 11}).rows == 1
+    with db.transaction() as tx:
+        assert tx["t"].update(2, **{name: 22}) == 1
+    assert sorted(db["t"].to_arrow()[name].to_pylist()) == [11, 22]

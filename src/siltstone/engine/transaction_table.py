@@ -100,7 +100,7 @@ class TransactionTable(Readable):
         writes.upsert(given)
         return given.count
 
-    def update(self, key: object, **values: object) -> int:
+    def update(self, key: object, /, **values: object) -> int:
         """Change the named columns of one row; return 1, or 0 if the key does not live."""
         writes = self._tx.keyed(self._table())
         shape = writes.shape
