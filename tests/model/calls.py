@@ -99,6 +99,17 @@ def _given(draw: Draw, table: Relation, rows: list[Row]) -> object:
     return arrow if form == "arrow" else arrow.to_reader(max_chunksize=300)
 
 
+def first_rows(table: Relation) -> Call:
+    """Return the call that gives a new table two rows."""
+    if not table.key:
+        rows = {next(_numbers): {"v": value} for value in (1, 2)}
+        given = list(rows.values())
+        return Call(lambda t: t.append(given), _put(table, rows, len(rows)))
+    keys: dict[str, list[Key]] = {"int": [0, 1], "text": ["", "a"], "pair": [("eu", 0), ("us", 0)]}
+    made = {key: _keyed(table, key) for key in keys[kind_of(table)]}
+    return Call(lambda t: t.upsert(list(made.values())), _put(table, dict(made), len(made)))
+
+
 # keyed tables
 
 

@@ -120,9 +120,16 @@ class StoreMachine(RuleBasedStateMachine):
     # tables
 
     @initialize()
-    def create_one_of_each(self) -> None:
+    def begin_with_one_of_each(self) -> None:
         for name, kind in zip(NAMES, KINDS, strict=False):
             self.create(name, kind)
+            self.fill(name)
+
+    def fill(self, name: str) -> None:
+        table = self.history.now.named(name)
+        assert table is not None
+        call = calls.first_rows(table)
+        self.committed(call.run(self.db[name]).seq, [call.effect])
 
     @rule(data=some.data())
     def create_any(self, data: Any) -> None:
@@ -447,6 +454,8 @@ class StoreMachine(RuleBasedStateMachine):
         if flush:
             self.checkpoint()
             self.merge_one(None)
+            for seq in range(max(0, self.history.seq - 3), self.history.seq):
+                self.look_back_at(seq)
         if one.is_strict or one.effects:
             self.commit_one(one)
 
@@ -476,7 +485,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(data=some.data())
     def take_snapshot(self, data: Any) -> None:
         how = data.draw(some.sampled_from(["now", "seq", "at", "tag"]))
-        seq = data.draw(some.integers(0, self.history.seq))
+        seq = self.some_seq(data)
         if how == "now":
             snapshot, seq = self.db.snapshot(), self.history.seq
         elif how == "seq":
@@ -496,9 +505,15 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(data=some.data())
     def look_back(self, data: Any) -> None:
-        for seq in data.draw(some.lists(some.integers(0, self.history.seq), max_size=4)):
-            with self.db.snapshot(seq=seq) as snapshot:
-                compare(snapshot, self.history.worlds[seq])
+        self.look_back_at(self.some_seq(data))
+
+    def look_back_at(self, seq: int) -> None:
+        with self.db.snapshot(seq=seq) as snapshot:
+            compare(snapshot, self.history.worlds[seq])
+
+    def some_seq(self, data: Any) -> int:
+        """Return a seq, a young one rather than an old one: the first ones see empty tables."""
+        return self.history.seq - data.draw(some.integers(0, self.history.seq))
 
     @precondition(lambda self: self.snapshots)
     @rule(data=some.data())
