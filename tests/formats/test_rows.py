@@ -152,6 +152,62 @@ def test_an_arrow_column_that_would_change_is_refused(kind: str, column: pa.Arra
         rows.conform(pa.record_batch({"v": column}), made, schema.to_arrow(made))
 
 
+STRUCT = pa.struct([pa.field("a", pa.int8(), nullable=False), pa.field("t", pa.time32("s"))])
+BAD_NESTED = [
+    (STRUCT, {"a": None}), (STRUCT, {}), (STRUCT, {"a": 1, "zz": 2}), (STRUCT, {"a": 1.5}),
+    (STRUCT, {"a": "1"}), (STRUCT, {"a": 300}), (STRUCT, {"a": 1, "t": dt.time(1, 2, 3, 4)}),
+    (STRUCT, [("a", 1)]), (pa.list_(STRUCT), [{"a": None}]), (pa.list_(pa.int64()), [1.5]),
+    (pa.list_(pa.int64()), "12"), (pa.list_(pa.int64()), {1, 2}), (pa.list_(pa.int64()), 5),
+    (pa.list_(pa.float32(), 2), [1e300, 0.0]), (pa.list_(pa.float32(), 2), [1.0] * 3),
+]  # fmt: skip
+
+
+def nested(kind: pa.DataType) -> Schema:
+    return Schema(1, (Column(1, "v", schema.encode_type(kind)),))
+
+
+@pytest.mark.parametrize(("kind", "value"), BAD_NESTED, ids=str)
+def test_a_nested_value_that_would_change_or_hide_a_null_is_refused(
+    kind: pa.DataType, value: object
+) -> None:
+    with pytest.raises(SchemaMismatchError, match="column 'v' is "):
+        rows.RowCodec(nested(kind)).from_user({"v": value})
+
+
+def test_a_nested_value_is_rounded_and_completed_as_lance_would() -> None:
+    codec = rows.RowCodec(nested(pa.list_(pa.struct([("x", pa.float32()), ("y", pa.int8())]))))
+    rounded = struct.unpack("f", struct.pack("f", 0.1))[0]
+    assert codec.from_user({"v": [{"x": 0.1}, None]}) == ([{"x": rounded, "y": None}, None],)
+    vector = rows.RowCodec(nested(pa.list_(pa.float32(), 2)))
+    assert vector.from_user({"v": np.array([1, 2], np.int8)}) == ([1.0, 2.0],)
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [
+        (STRUCT, pa.array([{"a": None}], STRUCT)),
+        (pa.list_(STRUCT), pa.array([[{"a": 1}, {"a": None}]], pa.list_(STRUCT))),
+        (STRUCT, pa.array([{"a": None}])), (STRUCT, pa.array([{"a": 1, "zz": 2}])),
+        (STRUCT, pa.array([{"a": "1"}])), (STRUCT, pa.array([1])),
+        (pa.list_(pa.int64()), pa.array([["1"]])), (pa.list_(pa.int64()), pa.array([[1.0]])),
+        (pa.list_(pa.int64()), pa.array([{"a": 1}])),
+        (pa.float32(), pa.array([1e300])), (pa.float16(), pa.array([1e6, None])),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_arrow_column_that_would_lose_or_hide_something_is_refused(
+    kind: pa.DataType, column: pa.Array
+) -> None:
+    made = nested(kind)
+    with pytest.raises(SchemaMismatchError, match="'v'"):
+        rows.conform(pa.record_batch({"v": column}), made, schema.to_arrow(made))
+
+
+def test_a_null_struct_may_have_a_field_that_is_never_null() -> None:
+    made, column = nested(STRUCT), pa.array([None, {"a": 1, "t": None}], STRUCT)
+    assert rows.conform(pa.record_batch({"v": column}), made, schema.to_arrow(made))["v"] == column
+
+
 def test_malformed_arrow_is_refused_before_it_is_logged() -> None:
     raw = pa.array([b"\xff"])
     text = pa.Array.from_buffers(pa.string(), 1, raw.buffers())

@@ -7,6 +7,8 @@
 
 A row is a tuple of storage values in the schema's column order. Rows of schemas with nested columns
 (or decimals of more than 18 digits) have no such form: they travel as Arrow batches.
+
+Over 400 lines: what a dict and what an Arrow column may hold is one rule in two forms.
 """
 
 from __future__ import annotations
@@ -164,13 +166,48 @@ def _by_arrow(value: object, kind: pa.DataType) -> int:
 
 
 def _nested(kind: pa.DataType) -> Convert:
+    """Lists and structs hold user values, each checked by its own type.
+
+    Arrow alone would drop unknown fields, cut numbers, and let nulls into fields that have none.
+    """
+    return _struct(kind) if pa.types.is_struct(kind) else _list(kind)
+
+
+def _struct(kind: Any) -> Convert:
+    fields = [(f.name, f.nullable, _inner(f.type)) for f in kind]
+    names = {name for name, _, _ in fields}
+
     def convert(value: object) -> object:
-        try:
-            return pa.scalar(value, kind).as_py()
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError):
-            raise UnfitError from None
+        if not isinstance(value, Mapping) or not names.issuperset(value):
+            raise UnfitError
+        found: dict[str, object] = {}
+        for name, is_nullable, inner in fields:
+            part = value.get(name)
+            if part is None and not is_nullable:
+                raise UnfitError
+            found[name] = None if part is None else inner(part)
+        return found
 
     return convert
+
+
+def _list(kind: Any) -> Convert:
+    inner = _inner(kind.value_type)
+    size = kind.list_size if pa.types.is_fixed_size_list(kind) else None
+
+    def convert(value: object) -> object:
+        parts = value.tolist() if isinstance(value, np.ndarray) else value
+        if not isinstance(parts, list | tuple) or (size is not None and len(parts) != size):
+            raise UnfitError
+        return [None if part is None else inner(part) for part in parts]
+
+    return convert
+
+
+def _inner(kind: pa.DataType) -> Convert:
+    """Return the converter of a nested value: checked as a column's, kept as the user's value."""
+    convert = converter(kind)
+    return lambda value: to_user(convert(value), kind)
 
 
 _CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Convert]], ...] = (
@@ -389,6 +426,8 @@ def conform(batch: pa.RecordBatch, schema: Schema, target: pa.Schema) -> pa.Reco
     for field, array in zip(target, arrays, strict=True):
         if array.null_count and (not field.nullable or field.name in keys):
             raise SchemaMismatchError(f"column {field.name!r} may not be null or missing")
+        if pa.types.is_nested(field.type):
+            _refuse_hidden_null(field.name, array)
     return pa.RecordBatch.from_arrays(arrays, schema=target)
 
 
@@ -401,6 +440,18 @@ def _refuse_malformed(batch: pa.RecordBatch) -> None:
             raise SchemaMismatchError(f"column {name!r} is malformed: {error}") from None
 
 
+def _refuse_hidden_null(name: str, column: Any) -> None:
+    """Refuse a null in a field of a struct that has none: Lance would refuse it at the flush."""
+    kind = column.type
+    if pa.types.is_struct(kind):
+        for field, child in zip(kind, column.flatten(), strict=True):
+            if not field.nullable and child.filter(column.is_valid()).null_count:
+                raise SchemaMismatchError(f"field {field.name!r} of {name!r} may not be null")
+            _refuse_hidden_null(f"{name}.{field.name}", child)
+    elif pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+        _refuse_hidden_null(name, column.flatten())
+
+
 def _conform_column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     index = batch.schema.get_field_index(field.name)
     if index < 0:
@@ -411,11 +462,21 @@ def _conform_column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     if not _may_cast(column.type, field.type):
         raise SchemaMismatchError(f"column {field.name!r} is {field.type}, not {column.type}")
     try:
-        return column.cast(field.type)
+        converted = column.cast(field.type)
     except pa.ArrowException as error:
         raise SchemaMismatchError(
             f"column {field.name!r} is {field.type}, not {column.type}: {error}"
         ) from None
+    if pa.types.is_floating(field.type) and _became_infinite(column, converted):
+        raise SchemaMismatchError(f"column {field.name!r} is {field.type}: a number is too large")
+    return converted
+
+
+def _became_infinite(column: pa.Array, converted: pa.Array) -> bool:
+    if not pa.types.is_floating(column.type):
+        return False
+    before, after = (a.to_numpy(zero_copy_only=False) for a in (column, converted))
+    return bool((np.isinf(after) & ~np.isinf(before)).any())
 
 
 _FAMILIES: tuple[Callable[[pa.DataType], bool], ...] = (
@@ -434,11 +495,10 @@ _FAMILIES: tuple[Callable[[pa.DataType], bool], ...] = (
     pa.types.is_timestamp,
     pa.types.is_date,
     pa.types.is_time,
-    pa.types.is_nested,
 )
 
 
-def _may_cast(given: pa.DataType, wanted: pa.DataType) -> bool:
+def _may_cast(given: Any, wanted: Any) -> bool:
     """A cast within a family of types; never text to number, or a float to an integer."""
     if pa.types.is_null(given):
         return True
@@ -446,4 +506,24 @@ def _may_cast(given: pa.DataType, wanted: pa.DataType) -> bool:
         return _may_cast(given.value_type, wanted) or given.value_type == wanted
     if pa.types.is_floating(given) and not pa.types.is_floating(wanted):
         return False
+    if pa.types.is_nested(given):
+        return _may_cast_nested(given, wanted)
     return any(family(given) and family(wanted) for family in _FAMILIES)
+
+
+def _may_cast_nested(given: Any, wanted: Any) -> bool:
+    """Lists to lists and structs to structs, no field dropped, each part by its own rule."""
+    if pa.types.is_struct(given) and pa.types.is_struct(wanted):
+        names = {field.name: field.type for field in wanted}
+        return all(
+            field.name in names
+            and (field.type == names[field.name] or _may_cast(field.type, names[field.name]))
+            for field in given
+        )
+    if not any(is_of(wanted) for is_of in _LISTS) or not any(is_of(given) for is_of in _LISTS):
+        return False
+    inner, meant = given.value_type, wanted.value_type
+    return inner == meant or _may_cast(inner, meant)
+
+
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
