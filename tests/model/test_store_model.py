@@ -86,8 +86,7 @@ class Open:
     def replaces(self, table: int) -> bool:
         """Say whether it drops rows of a plain table: then the table may not have moved."""
         effects = [effect for effect in self.effects if effect.table == table]
-        is_anew = any(effect.forgets for effect in effects)
-        return not is_anew and any(EVERY in e.writes and not e.is_loose for e in effects)
+        return any(EVERY in effect.writes and not effect.is_loose for effect in effects)
 
     @property
     def is_loose(self) -> bool:
@@ -392,6 +391,11 @@ class StoreMachine(RuleBasedStateMachine):
         for number, keys in one.writes().items():
             theirs = since.get(number, set())
             table = self.history.worlds[one.read_seq].tables.get(number)
+            if any(effect.forgets for effect in one.effects if effect.table == number):
+                # Two truncates agree; rows that neither of them has seen may not be lost.
+                if table is not None and table.key and theirs - {EVERY}:
+                    return True
+                continue
             if table is not None and keys:
                 is_gone = number not in self.history.now.tables
                 now = None if is_gone else self.history.now.tables[number].incarnation
