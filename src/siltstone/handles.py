@@ -177,7 +177,9 @@ class Table(Readable):
     # keyed tables
 
     def upsert(self, rows: object) -> Receipt:
-        """Add or replace whole rows; of equal keys the last counts. Never conflicts.
+        """Add or replace whole rows; of equal keys the last counts.
+
+        Never conflicts with other rows, only with a column that is renamed or dropped meanwhile.
 
         Args:
             rows: A dict, dicts, or anything Arrow-shaped; missing nullable columns become null.

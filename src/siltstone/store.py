@@ -30,7 +30,7 @@ from siltstone.engine.replay import Replayer, view_of
 from siltstone.engine.transaction import Transaction, run
 from siltstone.engine.view import State
 from siltstone.engine.write_set import Receipt
-from siltstone.errors import RequestError, SnapshotExpiredError
+from siltstone.errors import CorruptionError, RequestError, SnapshotExpiredError
 from siltstone.formats.manifest import Record
 from siltstone.handles import Snapshot, Table
 from siltstone.maintenance.checkpoint import Checkpointer
@@ -50,7 +50,7 @@ from siltstone.storage.ownership import Ownership, own
 from siltstone.storage.replay import recover
 from siltstone.storage.tables import Tables
 from siltstone.storage.wal import Wal
-from siltstone.units import Epoch, SegmentNumber, Seq, require
+from siltstone.units import Epoch, SegmentNumber, Seq
 
 if TYPE_CHECKING:
     from siltstone.query import sql as queries
@@ -517,10 +517,13 @@ def _recovered(root: Path, options: Options, env: Env, ownership: Ownership) -> 
         segment_bytes=options.segment_bytes,
         last_seq=Seq(record.last_seq),
     )
-    require(
-        recovery.start_seq <= record.flushed_seq,
-        f"the log begins behind seq {recovery.start_seq}, the record ends at {record.flushed_seq}",
-    )
+    if recovery.start_seq > record.flushed_seq:
+        raise CorruptionError(
+            root / "wal",
+            None,
+            f"it begins behind seq {recovery.start_seq}, record {record.number} ends at seq"
+            f" {record.flushed_seq}",
+        )
     replayer = Replayer(view_of(record, lease, readers), readers)
     for frame in recovery.frames:
         replayer.apply(frame.first_seq, frame.payload)
