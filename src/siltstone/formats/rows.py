@@ -522,7 +522,7 @@ def _may_cast_nested(given: Any, wanted: Any) -> bool:
         )
     if not any(is_of(wanted) for is_of in _LISTS) or not any(is_of(given) for is_of in _LISTS):
         return False
-    inner, meant = cast("Any", given).value_type, cast("Any", wanted).value_type
+    inner, meant = cast("Any", given).value_type, wanted.value_type
     return inner == meant or _may_cast(inner, meant)
 
 
