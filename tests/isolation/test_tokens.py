@@ -97,3 +97,14 @@ def test_claims_rise_over_a_reopen() -> None:
     db.checkpoint()
     db.close()
     assert opened(files).claim("app") == 3
+
+
+def test_inserts_under_an_applied_token_return_the_old_receipt_when_tried_again() -> None:
+    db = with_two_rows()
+    seqs = []
+    for _ in range(2):
+        with db.transaction(token=("app", 1)) as tx:
+            tx["t"].insert({"id": 7, "v": 1})
+        seqs.append(tx.seq)
+    assert seqs[0] == seqs[1]
+    assert db["t"].count() == 3

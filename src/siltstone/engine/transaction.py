@@ -168,6 +168,12 @@ class Transaction:
     # what a TransactionTable asks
 
     @property
+    def is_applied(self) -> bool:
+        """Whether its token was applied before it began: the commit will return the old receipt."""
+        token = self._token
+        return token is not None and token.batch <= catalogs.app_of(self._catalog, token.app).batch
+
+    @property
     def is_strict(self) -> bool:
         """Whether it is serializable, so that what it reads is noted."""
         return self._reads is not None

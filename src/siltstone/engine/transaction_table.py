@@ -95,7 +95,7 @@ class TransactionTable(Readable):
             found = next((key for key in given.keys if reader.get(key) is not None), None)
         else:
             found = reader.first_existing(chunk_of(given, writes.shape))
-        if found is not None:
+        if found is not None and not self._tx.is_applied:  # else the rows are its own
             raise DuplicateKeyError(self.name, writes.shape.codec.to_user(found))
         writes.upsert(given)
         return given.count
