@@ -120,12 +120,12 @@ def upsert(draw: Draw, table: Relation, _world: World) -> Call:
     return Call(lambda t: t.upsert(given), _put(table, newest, len(newest)))
 
 
-def insert(draw: Draw, table: Relation, _world: World) -> Call:
+def insert(draw: Draw, table: Relation, world: World) -> Call:
     rows = _rows(draw, table)
     given = _given(draw, table, rows)
     newest = {table.key_of(row): row for row in rows}
-    is_twice = len(newest) < len(rows) or any(key in table.rows for key in newest)
-    if is_twice:
+    is_living = any(key in table.rows for key in newest) and not world.is_retried
+    if is_living or len(newest) < len(rows):
         return Call(lambda t: t.insert(given), Effect(table.id, None), DuplicateKeyError)
     return Call(lambda t: t.insert(given), _put(table, newest, len(newest)))
 

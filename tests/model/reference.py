@@ -61,6 +61,7 @@ class World:
     tables: dict[int, Relation] = field(default_factory=dict)
     tags: dict[str, int] = field(default_factory=dict)
     tokens: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
+    is_retried: bool = False  # of a transaction: its token was applied, so its rows may live
 
     def copy(self) -> World:
         tables = {number: table.copy() for number, table in self.tables.items()}

@@ -263,7 +263,10 @@ class StoreMachine(RuleBasedStateMachine):
         isolation = "serializable" if strict else "snapshot"
         tx = self.db.transaction(isolation=isolation, token=token)
         assert tx.read_seq == self.history.seq
-        self.open.append(Open(tx, tx.read_seq, self.history.now.copy(), token, strict))
+        own = self.history.now.copy()
+        if token is not None:
+            own.is_retried = token[1] <= max(own.tokens.get(token[0], {}), default=-1)
+        self.open.append(Open(tx, tx.read_seq, own, token, strict))
 
     def any_open(self, data: Any) -> Open:
         return data.draw(some.sampled_from(self.open))

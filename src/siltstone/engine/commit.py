@@ -58,6 +58,7 @@ from siltstone.units import Seq, require
 
 GROUP_BYTES_MAX = 32 << 20
 FRAME_BYTES_MAX = 256 << 20
+_SURELY_FITS = FRAME_BYTES_MAX // 256  # a row's size is guessed, and may be 100 times too low
 
 _WAITING, _LEAD, _DONE = 0, 1, 2
 
@@ -252,12 +253,13 @@ class Committer:
             return
         first, last = self._last_seq + 1, self._last_seq + len(admitted)
         time_us = max(self._clock(), self._last_time + 1)
-        payload = _payload(
-            self._epoch, time_us, [w.write_set for w in admitted if w.write_set is not None]
-        )
-        is_sync = any(w.write_set.is_sync for w in admitted if w.write_set is not None)
+        write_sets = [w.write_set for w in admitted if w.write_set is not None]
+        payload = _payload(self._epoch, time_us, write_sets)
+        # Lists, not generators: most groups have one member.
+        is_sync = any([write_set.is_sync for write_set in write_sets])  # noqa: C419
         try:
-            _refuse_too_large(payload)
+            if sum([write_set.nbytes for write_set in write_sets]) > _SURELY_FITS:
+                _refuse_too_large(payload)
             self._log.append(
                 first_seq=Seq(first), last_seq=Seq(last), payload=payload, sync=is_sync
             )
@@ -307,13 +309,8 @@ class Committer:
 
     def _apply(self, admitted: list[_Waiter], first: int, time_us: int) -> None:
         """Put the rows into the memtables, then show the whole group in one assignment."""
-        has_changes = any(
-            w.write_set.changes or w.write_set.token or _has_advance(w.write_set)
-            for w in admitted
-            if w.write_set is not None
-        )
         view = self.state.view
-        if not has_changes:
+        if not any(_changes_view(waiter.write_set) for waiter in admitted):
             self._apply_rows(view, admitted, first, time_us)
             with self._state_lock:
                 self.state = State(self.state.view, first + len(admitted) - 1)
@@ -450,8 +447,14 @@ def _seal_levels(old: Levels) -> Levels:
     return Levels(old.storage, old.flushed, sealed, fresh, old.base)
 
 
-def _has_advance(write_set: WriteSet) -> bool:
-    return any(isinstance(part, AdvancePart | AttachPart) for part in write_set.parts)
+def _changes_view(write_set: WriteSet | None) -> bool:
+    assert write_set is not None
+    if write_set.changes or write_set.token is not None:
+        return True
+    for part in write_set.parts:
+        if type(part) is not RowPart and type(part) is not BatchPart:
+            return True
+    return False
 
 
 def _changed(view: View, write_set: WriteSet, seq: int, time_us: int) -> View:

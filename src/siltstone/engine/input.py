@@ -7,9 +7,9 @@ whatever has `__arrow_c_stream__` or `__arrow_c_array__` (polars, pandas, DuckDB
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -22,8 +22,7 @@ ROWS_MAX = 512
 """Up to so many rows travel as tuples; more become one Arrow batch."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Given:
+class Given(msgspec.Struct, frozen=True, eq=False):
     """Rows of one call, each key once: either `rows` with their `keys`, or `batch` with `codes`."""
 
     rows: list[Row]

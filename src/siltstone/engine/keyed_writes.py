@@ -6,8 +6,7 @@ level. At commit its newest versions become the parts of a write set, under the 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -111,7 +110,8 @@ def widened(part: Part, newest: Shape) -> Part:
     if any(newest.names.get(column_id) != name for column_id, name in old.names.items()):
         raise ConflictError(f"#{part.table}", "*", 0, 0)
     if isinstance(part, AttachPart):
-        return replace(part, shape=newest)  # its entry keeps the schema of the files
+        # Its entry keeps the schema of the files.
+        return msgspec.structs.replace(part, shape=newest)
     if isinstance(part, RowPart):
         missing = [c.id not in old.names for c in newest.schema.columns]
         if len(missing) != len(old.names) + sum(missing):

@@ -230,7 +230,9 @@ class Memtable:
         """Return the newest version of `key` with a seq <= `seq`, None if there is none here."""
         contents = self.contents
         tail = contents.tail
-        position = tail.find(key, seq)
+        position = tail.index.get(key, -1)
+        if position >= 0 and tail.seqs[position] > seq:
+            position = tail.find(key, seq)
         if position >= 0:
             is_delete = tail.ops[position] == DELETE
             row = None if is_delete else tail.shape.rows.to_user(tail.rows[position])

@@ -25,6 +25,7 @@ from siltstone.engine.shape import Shape
 from siltstone.formats.keys import Key
 
 EVERYTHING = 1 << 62
+_REMEMBERED_MAX = 256
 Row = dict[str, object]
 
 
@@ -71,7 +72,7 @@ class Overlay:
 class KeyedReader:
     """Reads of one keyed table at one seq, as `shape` shows it. Immutable but for a memo."""
 
-    __slots__ = ("_overlay", "base", "lease", "own", "seq", "shape", "sources")
+    __slots__ = ("_overlay", "base", "lease", "own", "rows", "seq", "shape", "sources")
 
     def __init__(
         self,
@@ -90,6 +91,17 @@ class KeyedReader:
         self.lease = lease
         self.sources = tuple(sources)
         self._overlay: Overlay | None = None
+        self.rows: dict[Key, Row | None] | None = None
+
+    def remembering(self, own: Source | None = None) -> KeyedReader:
+        """Return the same reader for one transaction: with `own` on top, and a memo of rows read.
+
+        What a transaction read before it writes it is asked for twice, and never changes.
+        """
+        reader = KeyedReader(self.shape, self.sources, self.base, self.seq, own, self.lease)
+        if self.shape.rows.is_packable:  # nested values are shared by copies of a row
+            reader.rows = {} if self.rows is None else self.rows
+        return reader
 
     def get(self, key: Key) -> Row | None:
         """Return the row of `key`, None if it has none."""
@@ -97,6 +109,15 @@ class KeyedReader:
             found = self.own.find(key, EVERYTHING)
             if found is not None:
                 return self._shown(found)
+        rows = self.rows
+        if rows is None:
+            return self._get(key)
+        if key not in rows and len(rows) < _REMEMBERED_MAX:
+            rows[key] = self._get(key)
+        row = rows[key] if key in rows else self._get(key)
+        return None if row is None else dict(row)
+
+    def _get(self, key: Key) -> Row | None:
         for source in reversed(self.sources):
             found = source.find(key, self.seq)
             if found is not None:

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from siltstone.formats.keys import Codes, Key
@@ -25,8 +26,7 @@ _KEY_BYTES = 180
 RECENT_BYTES_MAX = 64 << 20
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Keys:
+class Keys(msgspec.Struct, frozen=True, eq=False):
     """The keys that one commit writes in one table: values (few), sorted codes (many), or all."""
 
     values: Sequence[Key] = ()

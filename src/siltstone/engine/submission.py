@@ -7,7 +7,8 @@ write set back, and its own thread does the work and comes again; each reason ha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+import msgspec
 
 from siltstone.engine import catalog as catalogs
 from siltstone.engine.admission import (
@@ -62,7 +63,7 @@ def submit(
             _rebase(core, made, moved, plain)
             again = make()
             assert isinstance(again, WriteSet)
-            made = replace(again, number=made.number)
+            made = msgspec.structs.replace(again, number=made.number)
         except RecheckError as recheck:
             _recheck(core, made, recheck, view)
         except ConflictError as lost:
@@ -105,7 +106,7 @@ def _widen(core: Core, made: WriteSet, moved: SchemaMovedError) -> WriteSet:
         ]
     except ConflictError:
         raise ConflictError(name, "*", read_seq, moved.seq) from None
-    return replace(made, parts=parts)
+    return msgspec.structs.replace(made, parts=parts)
 
 
 def _renewed(core: Core, made: WriteSet, lost: ConflictError) -> WriteSet:
@@ -116,7 +117,7 @@ def _renewed(core: Core, made: WriteSet, lost: ConflictError) -> WriteSet:
     parts = [_in_newest_incarnation(core, part) for part in made.parts]
     if made.read_seq is not BLIND or all(a is b for a, b in zip(parts, made.parts, strict=True)):
         raise lost
-    return replace(made, parts=parts)
+    return msgspec.structs.replace(made, parts=parts)
 
 
 def _in_newest_incarnation(core: Core, part: Part) -> Part:
@@ -124,7 +125,7 @@ def _in_newest_incarnation(core: Core, part: Part) -> Part:
     newest = part.incarnation if table is None else catalogs.incarnation_of(table).id
     if newest == part.incarnation or not isinstance(part, RowPart | BatchPart):
         return part
-    return replace(part, incarnation=newest)
+    return msgspec.structs.replace(part, incarnation=newest)
 
 
 def _rebase(core: Core, made: WriteSet, moved: MovedError, plain: Sequence[PlainWrites]) -> None:

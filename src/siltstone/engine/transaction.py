@@ -21,6 +21,7 @@ from siltstone.engine.core import Core
 from siltstone.engine.filtering import Filter, TextFilter
 from siltstone.engine.keyed_writes import KeyedWrites
 from siltstone.engine.plain_writes import PlainWrites
+from siltstone.engine.read_union import KeyedReader
 from siltstone.engine.reader import PlainReader, Reader, plain_folder
 from siltstone.engine.shape import shape_of
 from siltstone.engine.submission import submit
@@ -205,7 +206,9 @@ class Transaction:
                 )
             incarnation = catalogs.incarnation_of(table)
             writes = self._keyed[table.id] = KeyedWrites(table.id, incarnation.id, shape)
-            self._readers.pop(table.id, None)
+            reader = self._readers.get(table.id)
+            if isinstance(reader, KeyedReader):
+                self._readers[table.id] = reader.remembering(writes.memtable)
         return writes
 
     def plain(self, table: Table) -> PlainWrites:
@@ -246,13 +249,16 @@ class Transaction:
 
     def _open(self, table: Table) -> Reader:
         own = self._keyed.get(table.id)
-        return self._core.readers.open(
+        reader = self._core.readers.open(
             self._view,
             table,
             self.read_seq,
             own=None if own is None else own.memtable,
             defined_at=self.read_seq + 1,
         )
+        if isinstance(reader, KeyedReader):
+            return reader.remembering(None if own is None else own.memtable)
+        return reader
 
     def note(
         self, table: Table, reader: Reader, keys: Sequence[Key], wanted: Filter | None

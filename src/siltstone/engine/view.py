@@ -85,8 +85,7 @@ class View:
         return replace(self, memo={}, **changes)  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class State:
+class State(msgspec.Struct, frozen=True, eq=False):
     """What readers take in one reference: a snapshot sees `view` up to `visible`."""
 
     view: View

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import pyarrow as pa
 
 from siltstone.engine.base import Base
@@ -23,11 +24,10 @@ from siltstone.storage.tables import PinnedTable
 
 BLIND = None
 _ROW_BYTES = 130
-_SIZED = (str, bytes, list, tuple, dict)
+_SIZED = frozenset((str, bytes, list, tuple, dict))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RowPart:
+class RowPart(msgspec.Struct, frozen=True, eq=False):
     """A few rows and deletes of one table, as tuples."""
 
     table: int
@@ -48,12 +48,15 @@ class RowPart:
     @property
     def nbytes(self) -> int:
         """About how many bytes the rows take: what bounds memtables, groups and frames."""
-        sizes = (len(v) for row in self.upserts for v in row if isinstance(v, _SIZED))
-        return _ROW_BYTES * self.rows + sum(sizes)
+        size = _ROW_BYTES * self.rows
+        for row in self.upserts:
+            for value in row:
+                if type(value) in _SIZED:
+                    size += len(value)  # type: ignore[arg-type]
+        return size
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BatchPart:
+class BatchPart(msgspec.Struct, frozen=True, eq=False):
     """Many rows (or deletes, by key columns) of one table, as Arrow; no key twice."""
 
     table: int
@@ -77,8 +80,7 @@ class BatchPart:
         return self.batch.nbytes + 33 * self.batch.num_rows
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AdvancePart:
+class AdvancePart(msgspec.Struct, frozen=True, eq=False):
     """A table moves to a staged version: a plain table, or the first load of a keyed one."""
 
     table: int
@@ -94,8 +96,7 @@ class AdvancePart:
         return Keys(is_all=self.base is not None)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AttachPart:
+class AttachPart(msgspec.Struct, frozen=True, eq=False):
     """Staged rows of one table that become a run at the commit's seq; `opened` is their dataset."""
 
     table: int
@@ -129,8 +130,7 @@ class Reads:
     checked: int = 0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class WriteSet:
+class WriteSet(msgspec.Struct, frozen=True, eq=False):
     """One transaction, ready to be admitted.
 
     `read_seq` is the seq it read at; `BLIND` means that it read nothing and conflicts with nobody.
@@ -148,8 +148,7 @@ class WriteSet:
     nbytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(msgspec.Struct, frozen=True):
     """What a commit returns: its seq, how many rows it wrote, and its transaction id."""
 
     seq: int
