@@ -39,6 +39,7 @@ _INDEX_ROW_BYTES = 16
 _FILTER_BITS = 22
 _SCANS_MAX = 4
 _MISSES_MIN = 64
+_SPARSE = 64
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 NOTHING = np.zeros(0, np.int64)
 
@@ -196,8 +197,7 @@ class Base:
             if len(chunk.seqs) and int(chunk.seqs[0]) <= seq < int(chunk.seqs[-1]):
                 count = int(np.searchsorted(chunk.seqs, seq, "right"))
                 found.append(self.positions([_prefix(chunk, count)])[0])
-        found = [positions for positions in found if len(positions)]
-        return np.unique(np.concatenate(found)) if found else NOTHING
+        return union(found, self.rows)
 
     def _cached_positions(self, chunks: Sequence[Chunk]) -> list[np.ndarray]:
         missing = [chunk for chunk in chunks if chunk not in self._shadowed]
@@ -328,6 +328,19 @@ def _by_owner(
     places = starts + np.arange(int(counts.sum())) if len(low) else NOTHING
     found_owner, found = owners[places], np.repeat(positions, counts)
     return [found[found_owner == index] for index in range(count)]
+
+
+def union(found: Sequence[np.ndarray], rows: int) -> np.ndarray:
+    """Return all positions, ascending, each once: by a bit per row where they are many."""
+    found = [positions for positions in found if len(positions)]
+    if not found:
+        return NOTHING
+    if sum(len(positions) for positions in found) < rows // _SPARSE:
+        return np.unique(np.concatenate(found))
+    bits = np.zeros(rows, bool)
+    for positions in found:
+        bits[positions] = True
+    return np.flatnonzero(bits)
 
 
 def keep_mask(shadowed: np.ndarray, rows: int) -> pa.BooleanArray:

@@ -111,13 +111,14 @@ class Contents:
 class Memtable:
     """Rows of one incarnation in seq order (see the module)."""
 
-    __slots__ = ("_lock", "_memo", "contents", "nbytes")
+    __slots__ = ("_frozen", "_lock", "_memo", "contents", "nbytes")
 
     def __init__(self, shape: Shape) -> None:
         self.contents = Contents(Tail(0, shape), (), ())
         self.nbytes = 0
         self._lock = threading.Lock()
         self._memo: tuple[tuple[int, int], Newest] | None = None
+        self._frozen: Newest | None = None
 
     # writes: one leader at a time
 
@@ -251,20 +252,36 @@ class Memtable:
     def newest(self, seq: int) -> Newest:
         """Return the newest version of each key with a seq <= `seq`."""
         contents = self.contents
-        chunks, runs = contents.chunks, contents.runs
+        chunks, codec = contents.chunks, contents.tail.shape.codec
         count = bisect_right(contents.tail.seqs, seq)
-        is_whole = not chunks or int(chunks[-1].seqs[-1]) <= seq
+        if chunks and int(chunks[-1].seqs[-1]) > seq:
+            return newest_of(codec, chunks, merge_runs(contents.runs), seq)
         stamp, memo = (len(chunks), count), self._memo
-        if is_whole and memo is not None and memo[0] == stamp:
+        if memo is not None and memo[0] == stamp:
             return memo[1]
+        newest = self._newest_frozen(contents)
         if count:
-            tail_chunk = contents.tail.chunk(count)
-            run = run_of(tail_chunk.codes, tail_chunk.start)
-            chunks, runs = (*chunks, tail_chunk), (*runs, run)
-        codec = contents.tail.shape.codec
-        newest = newest_of(codec, chunks, merge_runs(runs), None if is_whole else seq)
-        if is_whole:
-            self._memo = (stamp, newest)
+            tail = contents.tail.chunk(count)
+            runs = (Run(newest.codes, newest.ordinals), run_of(tail.codes, tail.start))
+            newest = newest_of(codec, (*chunks, tail), merge_runs(runs))
+        self._memo = (stamp, newest)
+        return newest
+
+    def _newest_frozen(self, contents: Contents) -> Newest:
+        """Return the newest versions of the chunks; what was found before is merged, not sorted."""
+        chunks, known = contents.chunks, self._frozen
+        if known is not None and len(known.chunks) == len(chunks):
+            return known
+        runs = contents.runs
+        if known is not None and len(known.chunks) < len(chunks):
+            added = chunks[len(known.chunks) :]
+            runs = (
+                Run(known.codes, known.ordinals),
+                *(run_of(chunk.codes, chunk.start) for chunk in added),
+            )
+        newest = newest_of(contents.tail.shape.codec, chunks, merge_runs(runs))
+        if len(newest.codes):
+            self._frozen = newest
         return newest
 
     def rows_at(

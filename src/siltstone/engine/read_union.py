@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from siltstone.engine.base import Base, batches_kept, batches_kept_by_position, keep_mask
+from siltstone.engine.base import Base, batches_kept, batches_kept_by_position, keep_mask, union
 from siltstone.engine.chunk import Chunk, Newest, batch_of, keys_at
 from siltstone.engine.filtering import Filter
 from siltstone.engine.memtable import Found
@@ -151,7 +151,7 @@ class KeyedReader:
                 self.base.shadowed(newest.chunks, EVERYTHING if newest.seq is None else newest.seq)
                 for _, newest in levels
             ]
-            shadowed = np.unique(np.concatenate(found))
+            shadowed = union(found, self.base.rows)
         overlay = Overlay(live, shadowed)
         if self.own is None:
             self._overlay = overlay
