@@ -95,8 +95,8 @@ MOUNTS = """\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
 30 22 0:26 / /mnt/nas rw - nfs4 server:/export rw
 31 22 0:27 / /mnt/with\\040space rw - fuse.sshfs host: rw
-32 22 0:28 / /work rw - tmpfs tmpfs rw
-33 22 0:29 / /work rw master:1 - cifs //host/share rw
+32 22 0:28 / /srv rw - tmpfs tmpfs rw
+33 22 0:29 / /srv rw master:1 - cifs //host/share rw
 """
 
 
@@ -107,7 +107,7 @@ MOUNTS = """\
         ("/mnt/nas/shop", "nfs4"),
         ("/mnt/nasty", "ext4"),
         ("/mnt/with space/shop", "fuse.sshfs"),
-        ("/work/shop", "cifs"),
+        ("/srv/shop", "cifs"),
     ],
 )
 def test_a_path_is_on_the_nearest_and_latest_mount(path, kind):
