@@ -1,7 +1,10 @@
 """Store: the public door. It wires the parts of one open store and holds no logic of its own.
 
-connect ─▶ own ─▶ claim an epoch ─▶ replay the log ─▶ open           (the owner)
-└▶ follow the chain and the log                              (read_only=True)
+    connect ─▶ own ─▶ claim an epoch ─▶ replay the log ─▶ open           (the owner)
+            └▶ follow the chain and the log                              (read_only=True)
+
+The file is long because door and wiring stand in it together; the wiring (from `_Owner` on) is what
+to split off first.
 """
 
 from __future__ import annotations

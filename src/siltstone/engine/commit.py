@@ -10,6 +10,8 @@ in the same queue and run between two groups, never between log and apply.
 
 Locks: `_queue_lock` for the queue and who leads; `_state_lock` to swap `state`, never held over
 I/O. `state` is read without a lock. Only the leader writes the log, memtables and catalog.
+
+The file is long because the whole path, callers' and leader's side, is read in one piece.
 """
 
 from __future__ import annotations
