@@ -17,7 +17,8 @@ import xxhash
 import siltstone as st
 from siltstone.options import Options
 from siltstone.storage.files import RealFiles
-from siltstone.store import Env, Store
+from siltstone.store import Store
+from siltstone.wiring import Env
 from tests.unchanged import connect, contents
 
 ROOT = Path(__file__).parents[1]
@@ -179,7 +180,8 @@ import os, signal
 from pathlib import Path
 from siltstone.options import Options
 from siltstone.storage.files import RealFiles
-from siltstone.store import Env, Store
+from siltstone.store import Store
+from siltstone.wiring import Env
 
 class Fatal:
     left = steps

@@ -1,19 +1,14 @@
-"""Store: the public door. It wires the parts of one open store and holds no logic of its own.
+"""Store: the public door. It holds no logic of its own; `wiring` makes the parts of an open store.
 
-    connect ─▶ own ─▶ claim an epoch ─▶ replay the log ─▶ open           (the owner)
-            └▶ follow the chain and the log                              (read_only=True)
-
-The file is long because door and wiring stand in it together; the wiring (from `_Owner` on) is what
-to split off first.
+connect ─▶ own ─▶ claim an epoch ─▶ replay the log ─▶ open           (the owner)
+└▶ follow the chain and the log                              (read_only=True)
 """
 
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -22,58 +17,28 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from siltstone.engine import catalog as catalogs
-from siltstone.engine.commit import Committer
-from siltstone.engine.core import Core, Ids
 from siltstone.engine.definitions import check_app
-from siltstone.engine.following import Follower
-from siltstone.engine.past import CommitHistory, LogEntry, PastRecords, log_entry, time_us_of
+from siltstone.engine.past import LogEntry, PastRecords, log_entry, time_us_of
 from siltstone.engine.reader import Readers
-from siltstone.engine.recent_writes import RECENT_BYTES_MAX, OpenTransactions, RecentWrites
-from siltstone.engine.replay import Replayer, view_of
 from siltstone.engine.transaction import Transaction, run
 from siltstone.engine.view import State
 from siltstone.engine.write_set import Receipt
-from siltstone.errors import CorruptionError, RequestError, SnapshotExpiredError
+from siltstone.errors import RequestError, SnapshotExpiredError
 from siltstone.formats.manifest import Record
 from siltstone.handles import Snapshot, Table
-from siltstone.maintenance.checkpoint import Checkpointer
 from siltstone.maintenance.merge import Deferred, Merged, Merger
-from siltstone.maintenance.merge_child import MergeChild
-from siltstone.maintenance.scheduler import Scheduler, Work, unmerged_index_bytes, wants_merge
-from siltstone.maintenance.status import Counts, Status, status_of
-from siltstone.maintenance.syncer import Syncer
-from siltstone.maintenance.vacuum import GRACE_S, OwnerLive, Vacuum, Vacuumed
+from siltstone.maintenance.status import Status, status_of
+from siltstone.maintenance.vacuum import GRACE_S, Vacuumed
 from siltstone.maintenance.verify import Verified, Verifier
 from siltstone.options import Options, resolve
 from siltstone.query.changes import changes
-from siltstone.storage import lance_io
-from siltstone.storage.files import Files, RealFiles
-from siltstone.storage.manifest_store import ManifestStore, initialise, random_token, system_time_us
-from siltstone.storage.ownership import Ownership, own
-from siltstone.storage.replay import recover
-from siltstone.storage.tables import Tables
-from siltstone.storage.wal import Wal
-from siltstone.units import Epoch, SegmentNumber, Seq
+from siltstone.storage.manifest_store import ManifestStore
+from siltstone.wiring import Env, Owner, Parts, follow_store, own_store, require_store
 
 if TYPE_CHECKING:
     from siltstone.query import sql as queries
 
 T = TypeVar("T")
-
-
-def _lance(root: Path, files: Files, verify: str) -> Tables:
-    return lance_io.LanceTables(root, files, verify=verify)
-
-
-@dataclass(frozen=True, slots=True)
-class Env:
-    """The seam to the outside: files, tables, the clock (microseconds), fresh names."""
-
-    files: Files = field(default_factory=RealFiles)
-    tables: Callable[[Path, Files, str], Tables] = _lance
-    now_us: Callable[[], int] = system_time_us
-    new_token: Callable[[], str] = random_token
-    warm_up: Callable[[], None] = lance_io.warm_up
 
 
 def connect(path: str | os.PathLike[str], *, read_only: bool = False, **options: object) -> Store:
@@ -109,17 +74,12 @@ def merge_beside(
         UnavailableError, CorruptionError: Nothing was changed.
     """
     root, env = _root_of(path), Env()
-    _require_store(root, env)
+    require_store(root, env)
     found = resolve(root, options)
     manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
     tables = env.tables(root, env.files, found.verify)
     readers = Readers(tables, PastRecords(manifests), index_bytes_max=found.memory_bytes_max // 4)
     return Merger(manifests, tables, readers).merge(table)
-
-
-def _require_store(root: Path, env: Env) -> None:
-    if not env.files.is_dir(root):
-        raise RequestError(f"{root} is not a store: there is no such directory")
 
 
 def _root_of(path: str | os.PathLike[str]) -> Path:
@@ -137,7 +97,7 @@ def _root_of(path: str | os.PathLike[str]) -> Path:
 class Store:
     """An open store: transactions, tables, snapshots, maintenance. Any thread."""
 
-    def __init__(self, root: Path, options: Options, parts: _Parts) -> None:
+    def __init__(self, root: Path, options: Options, parts: Parts) -> None:
         """Use `connect`."""
         self.path, self.options = root, options
         self._parts = parts
@@ -149,7 +109,7 @@ class Store:
         cls, root: Path, options: Options, *, read_only: bool = False, env: Env | None = None
     ) -> Store:
         """Open a store in an environment; tests bring simulated ones."""
-        wire = _follow if read_only else _own
+        wire = follow_store if read_only else own_store
         return cls(root, options, wire(root, options, env or Env()))
 
     def __repr__(self) -> str:
@@ -418,7 +378,7 @@ class Store:
             memory_bytes_max=self.options.memory_bytes_max,
         )
 
-    def _owner(self) -> _Owner:
+    def _owner(self) -> Owner:
         self._core.writer()
         assert self._parts.owner is not None
         return self._parts.owner
@@ -432,233 +392,6 @@ class Store:
         if self._core.refusal is None:
             self._core.refusal = f"the store {self.path} is closed"
             self._parts.close()
-
-
-@dataclass(slots=True)
-class _Owner:
-    """What only the owner has."""
-
-    ownership: Ownership
-    wal: Wal
-    committer: Committer
-    checkpointer: Checkpointer
-    merger: Merger
-    merge_child: MergeChild
-    scheduler: Scheduler
-    syncer: Syncer
-    vacuum: Vacuum
-
-    def close(self) -> None:
-        self.syncer.stop()
-        self.scheduler.stop()
-        self.merge_child.stop()
-        try:
-            if not self.committer.poisoned:
-                self.committer.run(self.wal.close)
-            else:
-                self.wal.close()
-        finally:
-            self.ownership.release()
-
-
-@dataclass(slots=True)
-class _Parts:
-    core: Core
-    commits: CommitHistory
-    manifests: ManifestStore
-    tables: Tables
-    files: Files
-    first_seq: int
-    owner: _Owner | None = None
-    start_syncing: Callable[[], None] = lambda: None
-
-    def counts(self) -> Counts:
-        """Return what `status` needs beside the state."""
-        if self.owner is None:
-            return Counts(self.core.state().visible, self.first_seq, is_read_only=True)
-        failure = self.owner.scheduler.last_failure
-        return Counts(
-            self.owner.committer.durable_seq,
-            self.first_seq,
-            self.core.transactions.count,
-            self.core.recent.nbytes,
-            None if failure is None else str(failure),
-        )
-
-    def close(self) -> None:
-        if self.owner is not None:
-            self.owner.close()
-
-
-def _own(root: Path, options: Options, env: Env) -> _Parts:
-    initialise(env.files, root, now_us=env.now_us, new_token=env.new_token)
-    ownership = own(env.files, root, force=options.force)
-    try:
-        return _recovered(root, options, env, ownership)
-    except BaseException:
-        ownership.release()
-        raise
-
-
-def _recovered(root: Path, options: Options, env: Env, ownership: Ownership) -> _Parts:
-    manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
-    record = manifests.claim_epoch(manifests.newest())
-    lease = manifests.lease(record.number)
-    tables = env.tables(root, env.files, options.verify)
-    if options.background:
-        # Not a daemon: an interpreter that ends in the middle of an import may crash.
-        threading.Thread(target=env.warm_up, name="siltstone-warm-up").start()
-    commits = CommitHistory(tables)
-    readers = Readers(tables, PastRecords(manifests), index_bytes_max=options.memory_bytes_max // 4)
-    recovery = recover(
-        env.files,
-        root / "wal",
-        store_id=bytes.fromhex(record.store_id),
-        floor=SegmentNumber(record.wal_floor),
-        epoch=Epoch(record.epoch),
-        quarantine=root / "quarantine",
-        segment_bytes=options.segment_bytes,
-        last_seq=Seq(record.last_seq),
-    )
-    if recovery.start_seq > record.flushed_seq:
-        raise CorruptionError(
-            root / "wal",
-            None,
-            f"it begins behind seq {recovery.start_seq}, record {record.number} ends at seq"
-            f" {record.flushed_seq}",
-        )
-    replayer = Replayer(view_of(record, lease, readers), readers)
-    for frame in recovery.frames:
-        replayer.apply(frame.first_seq, frame.payload)
-    state = State(replayer.finish(), replayer.last_seq)
-    return _wired(root, options, env, ownership, manifests, tables, readers, commits,
-                  recovery.wal, state, replayer)  # fmt: skip
-
-
-def _wired(
-    root: Path,
-    options: Options,
-    env: Env,
-    ownership: Ownership,
-    manifests: ManifestStore,
-    tables: Tables,
-    readers: Readers,
-    commits: CommitHistory,
-    wal: Wal,
-    state: State,
-    replayer: Replayer,
-) -> _Parts:
-    epoch = state.view.record.epoch
-    share = options.memory_bytes_max // 8
-    recent, transactions = RecentWrites(min(RECENT_BYTES_MAX, share)), OpenTransactions()
-    committer = Committer(
-        log=wal,
-        state=state,
-        epoch=epoch,
-        last_time_us=replayer.last_time_us,
-        clock=env.now_us,
-        recent=recent,
-        transactions=transactions,
-        on_growth=lambda size: scheduler.grown(size),  # noqa: PLW0108 - it is made later
-    )
-    committer.active_bytes = replayer.nbytes
-    checkpointer = Checkpointer(
-        committer=committer,
-        tables=tables,
-        manifests=manifests,
-        readers=readers,
-        log=wal,
-        epoch=epoch,
-        resident_bytes_max=options.memory_bytes_max // 8,
-    )
-    merger, child = Merger(manifests, tables, readers), MergeChild(root)
-    vacuum = Vacuum(
-        files=env.files,
-        root=root,
-        manifests=manifests,
-        tables=tables,
-        live=OwnerLive(committer, checkpointer),
-        now_us=env.now_us,
-        retention_s=options.retention_s,
-    )
-    scheduler = Scheduler(
-        committer,
-        Work(
-            checkpoint=checkpointer.checkpoint,
-            adopt_news=checkpointer.adopt_news,
-            prepare=wal.prepare,
-            climb=lambda: _climb(committer),
-            wants_merge=lambda: (
-                not child.is_running
-                and (
-                    wants_merge(committer.state.view)
-                    or unmerged_index_bytes(committer.state.view) > share
-                )
-            ),
-            merge=child.start,
-            vacuum=vacuum.run,
-            is_overdue=lambda: (
-                unmerged_index_bytes(committer.state.view) > options.memory_bytes_max // 6
-            ),
-            merge_here=lambda: (merger.merge(), checkpointer.adopt_news()),
-        ),
-        memtable_bytes_max=_memtable_bytes_max(options),
-        sealed_generations_max=options.sealed_generations_max,
-        room_timeout_s=options.room_timeout_s,
-        is_background=options.background,
-    )
-    core = Core(
-        tables=tables,
-        readers=readers,
-        state=committer.current,
-        find_token=lambda token: commits.find_token(committer.state, token),
-        committer=committer,
-        recent=recent,
-        transactions=transactions,
-        room=scheduler.room,
-        after_commit=scheduler.after_commit,
-        ids=Ids(state.view.catalog.next_id),
-    )
-    ownership.announce(epoch=epoch)
-    syncer = Syncer(committer, options.sync_interval_ms)
-    owner = _Owner(
-        ownership, wal, committer, checkpointer, merger, child, scheduler, syncer, vacuum
-    )
-    scheduler.start()
-    return _Parts(core, commits, manifests, tables, env.files, state.visible, owner, syncer.start)
-
-
-def _memtable_bytes_max(options: Options) -> int:
-    """Return when a checkpoint begins: all generations that may wait fit a third of the memory.
-
-    The rest: a quarter for the indexes and row caches of bases, a sixth for those of un-merged
-    history, an eighth each for flushed memtables that stay and for recent writes.
-    """
-    generations = options.sealed_generations_max + 1
-    share = options.memory_bytes_max // (3 * generations)
-    return min(options.memtable_bytes_max, share)
-
-
-def _climb(committer: Committer) -> bool:
-    climbed = [levels.active.climb() for levels in committer.state.view.levels.values()]
-    return any(climbed)
-
-
-def _follow(root: Path, options: Options, env: Env) -> _Parts:
-    _require_store(root, env)
-    manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
-    tables = env.tables(root, env.files, options.verify)
-    commits = CommitHistory(tables)
-    readers = Readers(tables, PastRecords(manifests), index_bytes_max=options.memory_bytes_max // 4)
-    follower = Follower(env.files, root, manifests, readers)
-    follower.state()
-    core = Core(
-        tables=tables,
-        readers=readers,
-        state=follower.state,
-        find_token=lambda token: commits.find_token(follower.state(), token),
-    )
-    return _Parts(core, commits, manifests, tables, env.files, follower.state().visible)
 
 
 def _kept(state: State, seq: int, *, is_tagged: bool) -> int:

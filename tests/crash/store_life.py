@@ -25,7 +25,8 @@ from siltstone.handles import Snapshot
 from siltstone.options import Options
 from siltstone.storage.fake_lance import FakeLance
 from siltstone.storage.simulated_files import Fault, SimFiles
-from siltstone.store import Env, Store
+from siltstone.store import Store
+from siltstone.wiring import Env
 
 ROOT = Path("/data/shop")
 OPTIONS = Options(background=False, segment_bytes=16_384, sync_interval_ms=3_600_000)

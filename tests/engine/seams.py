@@ -11,7 +11,8 @@ from siltstone.storage.fake_lance import FakeLance
 from siltstone.storage.files import File, RealFiles
 from siltstone.storage.manifest_store import system_time_us
 from siltstone.storage.tables import Tables
-from siltstone.store import Env, Store
+from siltstone.store import Store
+from siltstone.wiring import Env
 
 WAIT_S = 30
 

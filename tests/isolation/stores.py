@@ -7,7 +7,8 @@ from pathlib import Path
 from siltstone.options import Options
 from siltstone.storage.fake_lance import FakeLance
 from siltstone.storage.simulated_files import SimFiles
-from siltstone.store import Env, Store
+from siltstone.store import Store
+from siltstone.wiring import Env
 
 OPTIONS = Options(background=False, segment_bytes=65_536)
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from siltstone.options import Options
 from siltstone.storage.fake_lance import FakeLance
 from siltstone.storage.files import File, RealFile, RealFiles
-from siltstone.store import Env, Store
+from siltstone.store import Store
+from siltstone.wiring import Env
 
 DAY_US = 86_400_000_000
 

@@ -34,7 +34,8 @@ import siltstone as st
 from siltstone.options import Options
 from siltstone.storage.fake_lance import FakeLance
 from siltstone.storage.simulated_files import SimFiles
-from siltstone.store import Env, Store
+from siltstone.store import Store
+from siltstone.wiring import Env
 from tests.model import calls
 from tests.model.reference import (
     APPENDS,

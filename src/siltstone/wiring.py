@@ -1,0 +1,285 @@
+"""Wiring: which parts an open store is made of, and in which order they come up and go down.
+
+    own ─▶ claim an epoch ─▶ replay the log ─▶ scheduler starts      (the owner: `own_store`)
+    lease the newest record ─▶ copy the log up to MARK               (beside it: `follow_store`)
+
+Every part gets what it needs here; none looks for another by itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from siltstone.engine.commit import Committer
+from siltstone.engine.core import Core, Ids
+from siltstone.engine.following import Follower
+from siltstone.engine.past import CommitHistory, PastRecords
+from siltstone.engine.reader import Readers
+from siltstone.engine.recent_writes import RECENT_BYTES_MAX, OpenTransactions, RecentWrites
+from siltstone.engine.replay import Replayer, view_of
+from siltstone.engine.view import State
+from siltstone.errors import CorruptionError, RequestError
+from siltstone.maintenance.checkpoint import Checkpointer
+from siltstone.maintenance.merge import Merger
+from siltstone.maintenance.merge_child import MergeChild
+from siltstone.maintenance.scheduler import Scheduler, Work, unmerged_index_bytes, wants_merge
+from siltstone.maintenance.status import Counts
+from siltstone.maintenance.syncer import Syncer
+from siltstone.maintenance.vacuum import OwnerLive, Vacuum
+from siltstone.options import Options
+from siltstone.storage import lance_io
+from siltstone.storage.files import Files, RealFiles
+from siltstone.storage.manifest_store import ManifestStore, initialise, random_token, system_time_us
+from siltstone.storage.ownership import Ownership, own
+from siltstone.storage.replay import recover
+from siltstone.storage.tables import Tables
+from siltstone.storage.wal import Wal
+from siltstone.units import Epoch, SegmentNumber, Seq
+
+
+def _lance(root: Path, files: Files, verify: str) -> Tables:
+    return lance_io.LanceTables(root, files, verify=verify)
+
+
+@dataclass(frozen=True, slots=True)
+class Env:
+    """The seam to the outside: files, tables, the clock (microseconds), fresh names."""
+
+    files: Files = field(default_factory=RealFiles)
+    tables: Callable[[Path, Files, str], Tables] = _lance
+    now_us: Callable[[], int] = system_time_us
+    new_token: Callable[[], str] = random_token
+    warm_up: Callable[[], None] = lance_io.warm_up
+
+
+@dataclass(slots=True)
+class Owner:
+    """What only the owner has."""
+
+    ownership: Ownership
+    wal: Wal
+    committer: Committer
+    checkpointer: Checkpointer
+    merger: Merger
+    merge_child: MergeChild
+    scheduler: Scheduler
+    syncer: Syncer
+    vacuum: Vacuum
+
+    def close(self) -> None:
+        self.syncer.stop()
+        self.scheduler.stop()
+        self.merge_child.stop()
+        try:
+            if not self.committer.poisoned:
+                self.committer.run(self.wal.close)
+            else:
+                self.wal.close()
+        finally:
+            self.ownership.release()
+
+
+@dataclass(slots=True)
+class Parts:
+    core: Core
+    commits: CommitHistory
+    manifests: ManifestStore
+    tables: Tables
+    files: Files
+    first_seq: int
+    owner: Owner | None = None
+    start_syncing: Callable[[], None] = lambda: None
+
+    def counts(self) -> Counts:
+        """Return what `status` needs beside the state."""
+        if self.owner is None:
+            return Counts(self.core.state().visible, self.first_seq, is_read_only=True)
+        failure = self.owner.scheduler.last_failure
+        return Counts(
+            self.owner.committer.durable_seq,
+            self.first_seq,
+            self.core.transactions.count,
+            self.core.recent.nbytes,
+            None if failure is None else str(failure),
+        )
+
+    def close(self) -> None:
+        if self.owner is not None:
+            self.owner.close()
+
+
+def own_store(root: Path, options: Options, env: Env) -> Parts:
+    initialise(env.files, root, now_us=env.now_us, new_token=env.new_token)
+    ownership = own(env.files, root, force=options.force)
+    try:
+        return _recovered(root, options, env, ownership)
+    except BaseException:
+        ownership.release()
+        raise
+
+
+def _recovered(root: Path, options: Options, env: Env, ownership: Ownership) -> Parts:
+    manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
+    record = manifests.claim_epoch(manifests.newest())
+    lease = manifests.lease(record.number)
+    tables = env.tables(root, env.files, options.verify)
+    if options.background:
+        # Not a daemon: an interpreter that ends in the middle of an import may crash.
+        threading.Thread(target=env.warm_up, name="siltstone-warm-up").start()
+    commits = CommitHistory(tables)
+    readers = Readers(tables, PastRecords(manifests), index_bytes_max=options.memory_bytes_max // 4)
+    recovery = recover(
+        env.files,
+        root / "wal",
+        store_id=bytes.fromhex(record.store_id),
+        floor=SegmentNumber(record.wal_floor),
+        epoch=Epoch(record.epoch),
+        quarantine=root / "quarantine",
+        segment_bytes=options.segment_bytes,
+        last_seq=Seq(record.last_seq),
+    )
+    if recovery.start_seq > record.flushed_seq:
+        raise CorruptionError(
+            root / "wal",
+            None,
+            f"it begins behind seq {recovery.start_seq}, record {record.number} ends at seq"
+            f" {record.flushed_seq}",
+        )
+    replayer = Replayer(view_of(record, lease, readers), readers)
+    for frame in recovery.frames:
+        replayer.apply(frame.first_seq, frame.payload)
+    state = State(replayer.finish(), replayer.last_seq)
+    return _wired(root, options, env, ownership, manifests, tables, readers, commits,
+                  recovery.wal, state, replayer)  # fmt: skip
+
+
+def _wired(
+    root: Path,
+    options: Options,
+    env: Env,
+    ownership: Ownership,
+    manifests: ManifestStore,
+    tables: Tables,
+    readers: Readers,
+    commits: CommitHistory,
+    wal: Wal,
+    state: State,
+    replayer: Replayer,
+) -> Parts:
+    epoch = state.view.record.epoch
+    share = options.memory_bytes_max // 8
+    recent, transactions = RecentWrites(min(RECENT_BYTES_MAX, share)), OpenTransactions()
+    committer = Committer(
+        log=wal,
+        state=state,
+        epoch=epoch,
+        last_time_us=replayer.last_time_us,
+        clock=env.now_us,
+        recent=recent,
+        transactions=transactions,
+        on_growth=lambda size: scheduler.grown(size),  # noqa: PLW0108 - it is made later
+    )
+    committer.active_bytes = replayer.nbytes
+    checkpointer = Checkpointer(
+        committer=committer,
+        tables=tables,
+        manifests=manifests,
+        readers=readers,
+        log=wal,
+        epoch=epoch,
+        resident_bytes_max=options.memory_bytes_max // 8,
+    )
+    merger, child = Merger(manifests, tables, readers), MergeChild(root)
+    vacuum = Vacuum(
+        files=env.files,
+        root=root,
+        manifests=manifests,
+        tables=tables,
+        live=OwnerLive(committer, checkpointer),
+        now_us=env.now_us,
+        retention_s=options.retention_s,
+    )
+    scheduler = Scheduler(
+        committer,
+        Work(
+            checkpoint=checkpointer.checkpoint,
+            adopt_news=checkpointer.adopt_news,
+            prepare=wal.prepare,
+            climb=lambda: _climb(committer),
+            wants_merge=lambda: (
+                not child.is_running
+                and (
+                    wants_merge(committer.state.view)
+                    or unmerged_index_bytes(committer.state.view) > share
+                )
+            ),
+            merge=child.start,
+            vacuum=vacuum.run,
+            is_overdue=lambda: (
+                unmerged_index_bytes(committer.state.view) > options.memory_bytes_max // 6
+            ),
+            merge_here=lambda: (merger.merge(), checkpointer.adopt_news()),
+        ),
+        memtable_bytes_max=_memtable_bytes_max(options),
+        sealed_generations_max=options.sealed_generations_max,
+        room_timeout_s=options.room_timeout_s,
+        is_background=options.background,
+    )
+    core = Core(
+        tables=tables,
+        readers=readers,
+        state=committer.current,
+        find_token=lambda token: commits.find_token(committer.state, token),
+        committer=committer,
+        recent=recent,
+        transactions=transactions,
+        room=scheduler.room,
+        after_commit=scheduler.after_commit,
+        ids=Ids(state.view.catalog.next_id),
+    )
+    ownership.announce(epoch=epoch)
+    syncer = Syncer(committer, options.sync_interval_ms)
+    owner = Owner(ownership, wal, committer, checkpointer, merger, child, scheduler, syncer, vacuum)
+    scheduler.start()
+    return Parts(core, commits, manifests, tables, env.files, state.visible, owner, syncer.start)
+
+
+def _memtable_bytes_max(options: Options) -> int:
+    """Return when a checkpoint begins: all generations that may wait fit a third of the memory.
+
+    The rest: a quarter for the indexes and row caches of bases, a sixth for those of un-merged
+    history, an eighth each for flushed memtables that stay and for recent writes.
+    """
+    generations = options.sealed_generations_max + 1
+    share = options.memory_bytes_max // (3 * generations)
+    return min(options.memtable_bytes_max, share)
+
+
+def _climb(committer: Committer) -> bool:
+    climbed = [levels.active.climb() for levels in committer.state.view.levels.values()]
+    return any(climbed)
+
+
+def follow_store(root: Path, options: Options, env: Env) -> Parts:
+    require_store(root, env)
+    manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
+    tables = env.tables(root, env.files, options.verify)
+    commits = CommitHistory(tables)
+    readers = Readers(tables, PastRecords(manifests), index_bytes_max=options.memory_bytes_max // 4)
+    follower = Follower(env.files, root, manifests, readers)
+    follower.state()
+    core = Core(
+        tables=tables,
+        readers=readers,
+        state=follower.state,
+        find_token=lambda token: commits.find_token(follower.state(), token),
+    )
+    return Parts(core, commits, manifests, tables, env.files, follower.state().visible)
+
+
+def require_store(root: Path, env: Env) -> None:
+    if not env.files.is_dir(root):
+        raise RequestError(f"{root} is not a store: there is no such directory")
