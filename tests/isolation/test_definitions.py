@@ -85,6 +85,37 @@ def test_a_truncate_or_drop_conflicts_with_rows_committed_since_it_began(verb: s
     assert db["t"].count() == 3
 
 
+@pytest.mark.parametrize("table", ["t", "log"])
+@pytest.mark.parametrize("verb", ["truncate", "drop"])
+def test_a_truncate_or_drop_conflicts_with_a_truncate_since_it_began(verb: str, table: str) -> None:
+    db = plain(with_two_rows())
+    tx = db.transaction()
+    if verb == "drop":
+        tx.drop_table(table)
+    else:
+        tx[table].truncate()
+    receipt = db[table].truncate()
+    with pytest.raises(st.ConflictError) as caught:
+        tx.commit()
+    assert (caught.value.table, caught.value.written_seq) == (table, receipt.seq)
+    assert db.seq == receipt.seq
+
+
+def test_a_truncate_twice_in_one_transaction_conflicts_with_nobody() -> None:
+    db = with_two_rows()
+    with db.transaction() as tx:
+        tx["t"].truncate()
+        tx["t"].upsert({"id": 3, "v": 30})
+        tx["t"].truncate()
+    assert db["t"].count() == 0
+    db["t"].truncate()
+    with db.transaction() as tx:
+        tx.create_table("made", {"id": "int64"}, "id")
+        tx["made"].truncate()
+        tx.drop_table("made")
+    assert db.tables() == ["t"]
+
+
 def test_of_two_changes_of_columns_the_second_is_refused() -> None:
     db = with_two_rows()
     txs = [db.transaction(), db.transaction()]
