@@ -395,16 +395,16 @@ class StoreMachine(RuleBasedStateMachine):
         for number, keys in one.writes().items():
             theirs = since.get(number, set())
             table = self.history.worlds[one.read_seq].tables.get(number)
-            if any(effect.forgets for effect in one.effects if effect.table == number):
-                # Two truncates agree; rows that neither of them has seen may not be lost.
-                if table is not None and table.key and theirs - {EVERY}:
-                    return True
-                continue
             if table is not None and keys:
                 is_gone = number not in self.history.now.tables
                 now = None if is_gone else self.history.now.tables[number].incarnation
                 if is_gone or now != table.incarnation:
                     return True
+            if any(effect.forgets for effect in one.effects if effect.table == number):
+                # Rows that it has not seen may not be lost.
+                if table is not None and table.key and theirs - {EVERY}:
+                    return True
+                continue
             if keys & theirs - {APPENDS}:
                 return True
             if theirs and one.replaces(number):

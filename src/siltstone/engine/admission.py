@@ -73,6 +73,7 @@ def admit(write_set: WriteSet, seq: int, catalog: Catalog, recent: RecentWrites)
             catalog = catalogs.apply(catalog, part.entry, seq, 0)
     if write_set.read_seq is not None:
         _check_rows(write_set, write_set.read_seq, recent, catalog)
+        _check_anew(write_set, write_set.read_seq, before)
     if write_set.reads is not None:
         _check_reads(write_set, write_set.reads, recent, before)  # own changes are no conflict
     if write_set.token is not None:  # a later member of the group may carry the same
@@ -196,6 +197,17 @@ def _check_unwritten(table: Table, read_seq: int, recent: RecentWrites) -> None:
         seq = recent.written_since(step.id, read_seq)
         if seq:
             _conflict(table, read_seq, seq)
+
+
+def _check_anew(write_set: WriteSet, read_seq: int, before: Catalog) -> None:
+    """A truncate conflicts with every open writer, so with one who drops or truncates, too."""
+    for entry in write_set.changes:
+        if isinstance(entry, group.Drop | group.Truncate):
+            table = catalogs.by_id(before, entry.table)
+            if table is not None:  # else this transaction makes it
+                current = catalogs.incarnation_of(table)
+                if current.seq > read_seq:
+                    _conflict(table, read_seq, current.seq)
 
 
 def _alive_or_dropped(catalog: Catalog, table_id: int) -> Table:
