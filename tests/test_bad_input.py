@@ -341,9 +341,12 @@ def test_moments_tags_and_ids_that_are_none_are_refused(store: st.Store) -> None
         (store.untag, {"name": "nope"}),
         *((outcome, {"transaction_id": i}) for i in ("x", None, 7, "", "1-", "1-1-1", "²-1")),
         *((store.claim, {"app": app}) for app in ("", 7, None, "x" * 300)),
+        *((store.claim, {"app": "a", "holder": holder}) for holder in ("", 7, "x" * 65)),
         (store.changes, {"tables": ["nope"]}), (store.changes, {"tables": ["events"]}),
         (store.merge, {"table": "nope"}), (store.run, {"work": len, "attempts": 0}),
         *((store.transaction, {"token": t}) for t in ("z", ("a", -1), ("a", "b"), ("", 1), (1, 1))),
+        *((store.transaction, {"token": ("a", 1), "claim": c}) for c in ("x", -1, True)),
+        (store.transaction, {"claim": 1}),
         (store.transaction, {"isolation": "loose"}), (store.transaction, {"durability": "maybe"}),
     ]  # fmt: skip
     for use, given in bad:

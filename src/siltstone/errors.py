@@ -5,7 +5,7 @@ SiltstoneError
 │   ├── TableNotFoundError, TableExistsError, SchemaMismatchError, DuplicateKeyError
 │   └── SnapshotExpiredError, ReadOnlyError, ClosedError, UnsupportedFormatError
 ├── ConflictError             another commit won: run the transaction again
-├── FencedError               another process took the store over: stop this one
+├── FencedError               another process took the store, or the app, over: stop this one
 ├── OwnedError                another process owns the store: join it, or read only
 ├── InDoubtError              the commit may or may not be durable: reopen, ask `outcome`
 ├── PoisonedError             an earlier write failed half-way: reopen, recovery decides what holds
@@ -97,11 +97,15 @@ class ConflictError(SiltstoneError):
 
 
 class FencedError(SiltstoneError):
-    """A newer epoch owns the store; this process must stop writing."""
+    """A newer epoch owns the store, or a newer claim the token app; this process must stop."""
 
-    def __init__(self, ours: int, theirs: int) -> None:
-        self.ours, self.theirs = ours, theirs
-        super().__init__(f"our epoch {ours} ended: epoch {theirs} owns the store; reopen it")
+    def __init__(self, ours: int | str, theirs: int | str, *, app: str | None = None) -> None:
+        self.ours, self.theirs, self.app = ours, theirs, app
+        super().__init__(
+            f"our epoch {ours} ended: epoch {theirs} owns the store; reopen it"
+            if app is None
+            else f"our claim {ours} of app {app!r} ended: {theirs} claimed it; stop this process"
+        )
 
 
 class OwnedError(SiltstoneError):

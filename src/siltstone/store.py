@@ -17,7 +17,6 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from siltstone.engine import catalog as catalogs
-from siltstone.engine.definitions import check_app
 from siltstone.engine.past import LogEntry, PastRecords, log_entry, time_us_of
 from siltstone.engine.reader import Readers
 from siltstone.engine.transaction import Transaction, run
@@ -194,9 +193,12 @@ class Store:
         isolation: str = "snapshot",
         durability: str = "sync",
         token: tuple[str, int] | None = None,
+        claim: int | None = None,
     ) -> Transaction:
         """Begin a transaction over all tables; see `engine.transaction.Transaction`."""
-        tx = Transaction(self._core, isolation=isolation, durability=durability, token=token)
+        tx = Transaction(
+            self._core, isolation=isolation, durability=durability, token=token, claim=claim
+        )
         if durability == "async":
             self._parts.start_syncing()
         return tx
@@ -209,12 +211,19 @@ class Store:
         """
         return run(self.transaction, work, attempts)  # type: ignore[return-value]
 
-    def claim(self, app: str) -> int:
-        """Claim a token app: older users of it are fenced from now on; return the claim."""
-        check_app(app)
-        claim = catalogs.app_of(self._core.state().view.catalog, app).claim + 1
-        self._ddl(lambda tx: tx.claim(app, claim))
-        return claim
+    def claim(self, app: str, holder: str | None = None) -> int:
+        """Claim a token app: older users of it are fenced from now on; return the claim.
+
+        Args:
+            app: The app of tokens (app, batch).
+            holder: Who claims it, by a name of its own (a run's id): while it holds the app, it
+                gets the same claim again.
+
+        Raises:
+            FencedError: The holder had claimed it, and another one after that.
+        """
+        with self.transaction() as tx:
+            return tx.claim(app, holder)
 
     def outcome(self, transaction_id: str) -> str:
         """Return "committed", "not committed" or "in doubt" for a transaction's id.

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import msgspec
+
 from siltstone.formats import manifest
 from siltstone.formats.manifest import (
     App,
@@ -20,6 +22,7 @@ from siltstone.formats.manifest import (
 )
 
 GOLDEN = Path(__file__).with_name("manifest_format_1.json")
+GOLDEN_HOLDERS = Path(__file__).with_name("manifest_format_1_holders.json")
 
 PIN = Pin(7, "_siltstone/t/7.manifest", 1234, "0123456789abcdef", 10, "inventory/a.arrow")
 SCHEMA = Schema(2, (Column(1, "id", "int64", nullable=False), Column(2, "Größe", "string")), (1,))
@@ -57,3 +60,15 @@ def test_a_record_is_written_as_it_always_was():
 
 def test_a_record_that_was_ever_written_is_read():
     assert manifest.decode(GOLDEN.read_bytes(), "golden") == RECORD
+
+
+HELD = App("etl", 5, 7, 2, 100, "run 3", ("run 1", "run 2"))
+RECORD_HOLDERS = msgspec.structs.replace(RECORD, catalog=Catalog(apps=(HELD, App("new"))))
+
+
+def test_holders_are_written_as_they_always_were():
+    assert manifest.encode(RECORD_HOLDERS) == GOLDEN_HOLDERS.read_bytes()
+
+
+def test_holders_that_were_ever_written_are_read():
+    assert manifest.decode(GOLDEN_HOLDERS.read_bytes(), "golden") == RECORD_HOLDERS

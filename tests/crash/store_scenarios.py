@@ -240,6 +240,7 @@ SCENARIOS: dict[str, Scenario] = {
             CHECKPOINT,
             Step("repeat", _repeat_token, is_commit=False),
             step("claim", lambda db: db.claim("app")),
+            step("claim by name", lambda db: db.claim("app", "run 1")),
             transaction(lambda tx: tx["t"].upsert({"id": 3, "v": "c"}), token=("app", 3)),
             step("untag", lambda db: db.untag("audit")),
         ]

@@ -108,3 +108,86 @@ def test_inserts_under_an_applied_token_return_the_old_receipt_when_tried_again(
         seqs.append(tx.seq)
     assert seqs[0] == seqs[1]
     assert db["t"].count() == 3
+
+
+def applied_by(db: st.Store, holder: str, batch: int, key: int) -> st.Receipt:
+    tx = db.transaction(token=("app", batch), claim=db.claim("app", holder))
+    tx["t"].upsert({"id": key, "v": batch})
+    return tx.commit()
+
+
+def test_a_holder_keeps_its_claim_until_another_one_claims() -> None:
+    db = with_two_rows()
+    assert [db.claim("app", "a"), db.claim("app", "a")] == [1, 1]
+    seq = db.seq
+    db.claim("app", "a")
+    assert db.seq == seq
+    assert db.claim("app", "b") == 2
+    with pytest.raises(st.FencedError, match="our claim a of app 'app' ended: b claimed it"):
+        db.claim("app", "a")
+    assert db.claim("app", "b") == 2
+
+
+def test_a_claim_without_a_holder_ends_that_of_a_holder() -> None:
+    db = with_two_rows()
+    db.claim("app", "a")
+    assert db.claim("app") == 2
+    with pytest.raises(st.FencedError, match="2 claimed it"):
+        db.claim("app", "a")
+    assert db.claim("app", "b") == 3
+
+
+@pytest.mark.parametrize("way", ["log", "flushed"])
+def test_a_superseded_holder_is_fenced_after_a_kill_and_the_new_one_goes_on(way: str) -> None:
+    files = SimFiles()
+    db = with_two_rows(files)
+    first = applied_by(db, "a", 1, 100)
+    if way == "flushed":
+        db.checkpoint()
+    again = applied_by(db, "b", 1, 999)
+    assert (again.seq, again.rows) == (first.seq, first.rows)
+    for _ in range(2):
+        if way == "flushed":
+            db.checkpoint()
+        files = files.killed()
+        db = opened(files)
+        with pytest.raises(st.FencedError):
+            applied_by(db, "a", 2, 101)
+        with pytest.raises(st.FencedError):
+            applied_by(db, "a", 1, 101)
+    applied_by(db, "b", 2, 102)
+    assert [db["t"].get(key) is not None for key in (999, 101, 102)] == [False, False, True]
+
+
+def test_a_claim_that_another_one_followed_fences_a_transaction_that_begins_later() -> None:
+    db = with_two_rows()
+    claim = db.claim("app", "a")
+    db.claim("app", "b")
+    tx = db.transaction(token=("app", 1), claim=claim)
+    tx["t"].upsert({"id": 100, "v": 1})
+    with pytest.raises(st.FencedError):
+        tx.commit()
+    assert db["t"].get(100) is None
+
+
+def test_of_two_holders_that_claim_at_once_the_later_commit_is_fenced() -> None:
+    db = with_two_rows()
+    one, other = db.transaction(), db.transaction()
+    assert [one.claim("app", "a"), other.claim("app", "b")] == [1, 1]
+    one.commit()
+    with pytest.raises(st.FencedError):
+        other.commit()
+    assert db.claim("app", "a") == 1
+
+
+def test_a_bounded_number_of_past_holders_is_known_and_batches_still_rise() -> None:
+    db = with_two_rows()
+    for number in range(10):
+        applied_by(db, f"run {number}", number, 100 + number)
+    with pytest.raises(st.FencedError):
+        db.claim("app", "run 1")
+    again = applied_by(db, "run 0", 9, 999)  # long forgotten: a new run
+    assert again.seq < db.seq
+    assert db["t"].get(999) is None
+    with pytest.raises(st.FencedError):
+        db.claim("app", "run 9")

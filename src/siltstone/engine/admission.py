@@ -86,7 +86,7 @@ def _check_token(write_set: WriteSet, catalog: Catalog) -> None:
     assert token is not None
     app = catalogs.app_of(catalog, token.app)
     if write_set.claim is not None and write_set.claim != app.claim:
-        raise FencedError(write_set.claim, app.claim)
+        raise FencedError(write_set.claim, app.claim, app=app.name)
     if token.batch == app.batch:
         raise AlreadyAppliedError(app.seq, app.rows)
     if token.batch < app.batch:
@@ -146,7 +146,7 @@ def _check_change(entry: group.Entry, catalog: Catalog, read_seq: int | None) ->
     elif isinstance(entry, group.Tagged) and entry.seq is None:
         if catalogs.tag_of(catalog, entry.name) is None:
             raise RequestError(f"no tag {entry.name!r}")
-    elif isinstance(entry, group.Claim):
+    elif isinstance(entry, group.Claim | group.Hold):
         _check_claim(entry, catalog)
 
 
@@ -157,10 +157,10 @@ def _check_next_schema(entry: group.Alter, catalog: Catalog, read_seq: int | Non
         _conflict(table, read_seq, newest.seq)
 
 
-def _check_claim(entry: group.Claim, catalog: Catalog) -> None:
+def _check_claim(entry: group.Claim | group.Hold, catalog: Catalog) -> None:
     app = catalogs.app_of(catalog, entry.app)
     if entry.claim <= app.claim:
-        raise FencedError(entry.claim, app.claim)
+        raise FencedError(entry.claim, app.claim, app=app.name)
 
 
 def _check_free(name: str, catalog: Catalog) -> None:

@@ -9,7 +9,7 @@ the names and columns of its own time.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import TypeVar
 
@@ -32,6 +32,7 @@ from siltstone.units import require
 
 _T = TypeVar("_T", Named, Shaped, Incarnation, Version)
 _NEWEST = 1 << 62
+SUPERSEDED_MAX = 8
 
 
 def _at(steps: Sequence[_T], seq: int) -> _T | None:
@@ -51,6 +52,29 @@ def name_of(table: Table, seq: int = _NEWEST) -> str:
     """Return the table's name at `seq`."""
     step = _at(table.names, seq)
     return step.name if step else table.names[0].name
+
+
+def named_from(table: Table, seq: int) -> int:
+    """Return the seq at which the table took the name that it has at `seq`."""
+    name, took = name_of(table, seq), table.names[0].seq
+    before = ""
+    for at, step in _renames(table):
+        if at <= seq and step == name != before:
+            took = at
+        before = step
+    return took
+
+
+def named_until(table: Table, seq: int) -> int:
+    """Return the seq at which the table lost the name that it has at `seq`; it has lost it."""
+    name = name_of(table, seq)
+    ends = [at for at, step in _renames(table) if at > seq and step != name]
+    return min([*ends, *(() if table.dropped is None else (table.dropped,))])
+
+
+def _renames(table: Table) -> Iterable[tuple[int, str]]:
+    """Return the names that anybody could see: the last one of each seq."""
+    return {step.seq: step.name for step in table.names}.items()
 
 
 def schema_of(table: Table, seq: int = _NEWEST) -> Schema:
@@ -234,8 +258,18 @@ def _tag(catalog: Catalog, entry: group.Tagged, _seq: int, time_us: int) -> Cata
 
 
 def _claim(catalog: Catalog, entry: group.Claim, _seq: int, _time: int) -> Catalog:
-    old = app_of(catalog, entry.app)
-    return _with_app(catalog, msgspec.structs.replace(old, claim=entry.claim))
+    return _with_app(catalog, _claimed(app_of(catalog, entry.app), entry.claim, ""))
+
+
+def _hold(catalog: Catalog, entry: group.Hold, _seq: int, _time: int) -> Catalog:
+    return _with_app(catalog, _claimed(app_of(catalog, entry.app), entry.claim, entry.holder))
+
+
+def _claimed(old: App, claim: int, holder: str) -> App:
+    gone = (*old.superseded, old.holder) if old.holder else old.superseded
+    return msgspec.structs.replace(
+        old, claim=claim, holder=holder, superseded=gone[-SUPERSEDED_MAX:]
+    )
 
 
 _CHANGES: dict[type, Callable[[Catalog, object, int, int], Catalog]] = {
@@ -247,4 +281,5 @@ _CHANGES: dict[type, Callable[[Catalog, object, int, int], Catalog]] = {
     group.Advance: _advance,
     group.Tagged: _tag,
     group.Claim: _claim,
+    group.Hold: _hold,
 }  # type: ignore[dict-item]

@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 
 from siltstone.engine import catalog as catalogs
-from siltstone.errors import RequestError, SchemaMismatchError, TableExistsError
+from siltstone.errors import FencedError, RequestError, SchemaMismatchError, TableExistsError
 from siltstone.formats import group
 from siltstone.formats.manifest import Catalog, Column, Table
 from siltstone.formats.schema import (
@@ -23,6 +23,7 @@ from siltstone.formats.schema import (
 )
 
 APP_CHARACTERS_MAX = 256
+HOLDER_CHARACTERS_MAX = 64
 APPS_MAX = 10_000
 
 
@@ -102,6 +103,38 @@ def token_of(token: object) -> group.Token:
     if not isinstance(batch, int) or isinstance(batch, bool) or not 0 <= batch < 1 << 63:
         raise RequestError(f"the batch of a token is an integer from 0, not {batch!r}")
     return group.Token(app, batch)
+
+
+def claim(catalog: Catalog, app: str, holder: object) -> group.Claim | group.Hold | None:
+    """Return the entry that claims a token app; None: `holder` holds it.
+
+    One without a holder is always new. Of past holders the last `catalogs.SUPERSEDED_MAX` are
+    known; one that is older counts as new.
+
+    Raises:
+        FencedError: Another one claimed the app after this holder.
+        RequestError: No name for a holder.
+    """
+    found = catalogs.app_of(catalog, app)
+    if holder is None:
+        return group.Claim(app, found.claim + 1)
+    if not isinstance(holder, str) or not 0 < len(holder) <= HOLDER_CHARACTERS_MAX:
+        raise RequestError(
+            f"a holder is a string of 1 to {HOLDER_CHARACTERS_MAX} characters: {holder!r}"
+        )
+    if holder in found.superseded:
+        raise FencedError(holder, found.holder or found.claim, app=app)
+    return None if holder == found.holder else group.Hold(app, found.claim + 1, holder)
+
+
+def check_claim(claim: object, token: group.Token | None) -> None:
+    """Refuse a claim that is none, or that belongs to no token."""
+    if claim is None:
+        return
+    if not isinstance(claim, int) or isinstance(claim, bool) or claim < 0:
+        raise RequestError(f"a claim is what `claim(app)` returned, not {claim!r}")
+    if token is None:
+        raise RequestError("a claim belongs to the app of a token; the transaction has none")
 
 
 def check_app(app: object) -> str:

@@ -53,11 +53,15 @@ class Transaction:
         isolation: str = "snapshot",
         durability: str = "sync",
         token: tuple[str, int] | None = None,
+        claim: int | None = None,
     ) -> None:
         """Begin; `token` is (app, batch): the commit is applied once, however often it is tried.
 
+        `claim` is what claiming the app gave: the commit is fenced if another claim followed it.
+        By default only a claim after this moment fences it.
+
         Raises:
-            RequestError: An unknown isolation or durability, or a token that is none.
+            RequestError: An unknown isolation or durability, a token or a claim that is none.
         """
         core.writer()
         if isolation not in ISOLATIONS:
@@ -66,12 +70,15 @@ class Transaction:
             raise RequestError(f"durability is one of {DURABILITIES}, not {durability!r}")
         self._core, self._is_sync = core, durability == "sync"
         self._token = None if token is None else definitions.token_of(token)
+        definitions.check_claim(claim, self._token)
         self.phase = Phase.OPEN
         self._number, state = core.transactions.begin(core.writer().current)
         assert isinstance(state, State)
         self._view, self.read_seq = state.view, state.visible
         self._catalog: Catalog = state.view.catalog
-        self._claim = self._token and catalogs.app_of(self._catalog, self._token.app).claim
+        if claim is None and self._token is not None:
+            claim = catalogs.app_of(self._catalog, self._token.app).claim
+        self._claim = claim
         self._reads = Reads(checked=self.read_seq) if isolation == "serializable" else None
         self._changes: list[group.Entry] = []
         self._keyed: dict[int, KeyedWrites] = {}
@@ -311,9 +318,17 @@ class Transaction:
         """Name a seq, or (None) forget the name."""
         self._change(group.Tagged(name, seq))
 
-    def claim(self, app: str, claim: int) -> None:
-        """Claim a token app: users with an older claim are fenced from this commit on."""
-        self._change(group.Claim(app, claim))
+    def claim(self, app: str, holder: str | None = None) -> int:
+        """Claim a token app: users with an older claim are fenced from this commit on.
+
+        Raises:
+            FencedError: `holder` had claimed it, and another one after that.
+        """
+        definitions.check_app(app)
+        entry = definitions.claim(self._catalog, app, holder)
+        if entry is not None:
+            self._change(entry)
+        return catalogs.app_of(self._catalog, app).claim
 
     # the end
 

@@ -19,7 +19,8 @@ entry is a list that begins with its kind:
     7 alter     table id, schema, next column id
     8 truncate  table id, incarnation
     9 tag       name, seq | nil (nil removes it)
-    10 claim    app
+    10 claim    app, claim
+    11 hold     app, claim, holder                    a claim by a holder that has a name
 """
 
 from __future__ import annotations
@@ -108,8 +109,17 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, tag=10):
     claim: int
 
 
-Entry = Rows | Batch | Attach | Advance | Create | Drop | Rename | Alter | Truncate | Tagged | Claim
-DDL = (Create, Drop, Rename, Alter, Truncate, Tagged, Claim, Advance)
+class Hold(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    app: str
+    claim: int
+    holder: str
+
+
+Entry = (
+    Rows | Batch | Attach | Advance
+    | Create | Drop | Rename | Alter | Truncate | Tagged | Claim | Hold
+)  # fmt: skip
+DDL = (Create, Drop, Rename, Alter, Truncate, Tagged, Claim, Hold, Advance)
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True):

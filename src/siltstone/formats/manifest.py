@@ -106,14 +106,19 @@ class Tag(msgspec.Struct, frozen=True):
     time_us: int
 
 
-class App(msgspec.Struct, frozen=True):
-    """The highest batch that the token app `name` applied, and who claimed the app last."""
+class App(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The highest batch that the token app `name` applied, and who claimed the app last.
+
+    `holder` claimed it by name ("": nobody); `superseded` are the holders before it, oldest first.
+    """
 
     name: str
     batch: int = -1
     seq: int = 0
     claim: int = 0
     rows: int = 0
+    holder: str = ""
+    superseded: tuple[str, ...] = ()
 
 
 class Catalog(msgspec.Struct, frozen=True):
