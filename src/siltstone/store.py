@@ -280,7 +280,15 @@ class Store:
     def changes(
         self, since: int = 0, until: int | None = None, tables: Sequence[str] | None = None
     ) -> dict[str, pa.RecordBatchReader]:
-        """Return the row versions (since, until] per keyed table; ends at the durable seq."""
+        """Return the row versions (since, until] per keyed table; ends at the durable seq.
+
+        A feed is of a name: a copy of what was called so at `since` becomes a copy of what is
+        called so at `until`, also over truncates, drops and renames (see `query.changes`).
+
+        Raises:
+            SnapshotExpiredError: Versions above `since` (not 0) are not kept any more.
+            SchemaMismatchError: A name passed to a table with another key: begin again from 0.
+        """
         self._core.check()
         state = self._core.state()
         durable = min(self.durable_seq, state.visible)  # of the state that is read, not of a later

@@ -37,6 +37,9 @@ class Relation:
         values = tuple(row[name] for name in self.key)
         return values[0] if len(values) == 1 else values
 
+    def key_types(self) -> dict[str, str]:
+        return {name: self.columns[name].kind for name in self.key}
+
     def put(self, key: Key, row: Row) -> None:
         """Set one row; columns it lacks are null, columns it has must be there."""
         assert row.keys() <= self.columns.keys(), f"{row} was admitted into {self.columns}"
@@ -165,6 +168,45 @@ class History:
             if version.table == table.id
         )
 
+    def feed(self, name: str, since: int, until: int) -> list[tuple] | None:
+        """Return what `changes` tells of a name; None: its new table has another key."""
+        table = self.worlds[until].named(name)
+        assert table is not None
+        taken = self._first(until, lambda world: _is_called(world, table.id, name))
+        if since == 0 or taken <= since or _is_called(self.worlds[since], table.id, name):
+            return self.changes(table, since, until)
+        former = self.worlds[since].named(name)
+        gone: list[tuple] = []
+        if former is not None and former.key:
+            if former.key_types() != table.key_types():
+                return None
+            lost = next(
+                seq
+                for seq in range(since + 1, until + 1)
+                if not _is_called(self.worlds[seq], former.id, name)
+            )
+            gone = [(lost, *_told(table, _gone(former, row, lost))) for row in former.rows.values()]
+        if table.id not in self.worlds[taken - 1].tables:
+            return in_order([*gone, *self.changes(table, since, until)])
+        then = self.worlds[taken].tables[table.id]
+        whole = [(taken, *_told(table, _version(then, key, taken))) for key in then.rows]
+        return in_order([*gone, *whole, *self.changes(table, taken, until)])
+
+    def _first(self, seq: int, claim: Callable[[World], bool]) -> int:
+        """Return the first seq from which on `claim` holds up to `seq`."""
+        while seq and claim(self.worlds[seq - 1]):
+            seq -= 1
+        return seq
+
+
+def _is_called(world: World, table: int, name: str) -> bool:
+    found = world.tables.get(table)
+    return found is not None and found.name == name
+
+
+def _gone(former: Relation, row: Row, seq: int) -> Written:
+    return Written(seq, former.id, {name: row[name] for name in former.key}, None)
+
 
 def _version(table: Relation, key: Key, seq: int) -> Written:
     row = table.rows.get(key)
@@ -177,5 +219,6 @@ def _told(table: Relation, version: Written) -> tuple:
         values = tuple(version.values.get(column.id) for column in table.columns.values())
         return ("upsert", *values)
     parts = version.key if len(table.key) > 1 else (version.key,)
-    key = dict(zip(table.key, parts, strict=True))
+    is_named = isinstance(version.key, Mapping)  # of another table, its key in another order
+    key = version.key if is_named else dict(zip(table.key, parts, strict=True))
     return ("delete", *(key.get(name) for name in table.columns))

@@ -32,7 +32,6 @@ from siltstone.units import require
 
 _T = TypeVar("_T", Named, Shaped, Incarnation, Version)
 _NEWEST = 1 << 62
-SUPERSEDED_MAX = 8
 
 
 def _at(steps: Sequence[_T], seq: int) -> _T | None:
@@ -258,18 +257,8 @@ def _tag(catalog: Catalog, entry: group.Tagged, _seq: int, time_us: int) -> Cata
 
 
 def _claim(catalog: Catalog, entry: group.Claim, _seq: int, _time: int) -> Catalog:
-    return _with_app(catalog, _claimed(app_of(catalog, entry.app), entry.claim, ""))
-
-
-def _hold(catalog: Catalog, entry: group.Hold, _seq: int, _time: int) -> Catalog:
-    return _with_app(catalog, _claimed(app_of(catalog, entry.app), entry.claim, entry.holder))
-
-
-def _claimed(old: App, claim: int, holder: str) -> App:
-    gone = (*old.superseded, old.holder) if old.holder else old.superseded
-    return msgspec.structs.replace(
-        old, claim=claim, holder=holder, superseded=gone[-SUPERSEDED_MAX:]
-    )
+    old = app_of(catalog, entry.app)
+    return _with_app(catalog, msgspec.structs.replace(old, claim=entry.claim))
 
 
 _CHANGES: dict[type, Callable[[Catalog, object, int, int], Catalog]] = {
@@ -281,5 +270,4 @@ _CHANGES: dict[type, Callable[[Catalog, object, int, int], Catalog]] = {
     group.Advance: _advance,
     group.Tagged: _tag,
     group.Claim: _claim,
-    group.Hold: _hold,
 }  # type: ignore[dict-item]

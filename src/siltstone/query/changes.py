@@ -4,11 +4,18 @@ From un-flushed memtables and from history, which keeps every version; a bulk lo
 straight to base is read from the base version of its seq. Asked from seq 0 when history does not
 reach that far back, the feed begins with the state at the oldest kept seq: rows with `_op`
 "snapshot".
+
+A feed is of a name: whoever applies it to a copy of what was called so at `since` has a copy of
+what is called so at `until`. Where the name passed from one table to another (a drop and a
+creation, or renames), a delete for each key of the former one comes at the seq at which that lost
+the name, and a table that had lived under another name comes whole at the seq at which it took
+this one. A truncate comes as deletes, too. A name that nothing has at `until` has no feed.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -20,7 +27,12 @@ from siltstone.engine.core import Core
 from siltstone.engine.reader import Reader, plain_folder
 from siltstone.engine.shape import Shape, shape_of
 from siltstone.engine.view import Levels, State
-from siltstone.errors import RequestError, SnapshotExpiredError
+from siltstone.errors import (
+    RequestError,
+    SchemaMismatchError,
+    SnapshotExpiredError,
+    TableNotFoundError,
+)
 from siltstone.formats.group import DELETE
 from siltstone.formats.manifest import Incarnation, Table, Version
 
@@ -41,6 +53,7 @@ def changes(
 
     Raises:
         SnapshotExpiredError: Versions above `since` (not 0) are not kept any more.
+        SchemaMismatchError: The name passed to a table with another key: begin again from seq 0.
         TableNotFoundError, RequestError: No such table at `until`; a plain table; a bad range.
     """
     if not 0 <= since <= until:
@@ -60,17 +73,82 @@ def _table_changes(
     if shape.keys is None:
         raise RequestError(f"{name!r} is a plain table: it has versions, not changes")
     fields = pa.schema([pa.field("_seq", pa.int64()), pa.field("_op", pa.string()), *shape.arrow])
+    taken = catalogs.named_from(table, until)
+    gone: Iterator[pa.RecordBatch] = iter(())
+    if 0 < since < taken:
+        _require_kept(state, since)
+    if 0 < since < taken and not _had_name(table, since, name):
+        gone = _gone(core, state, since, name, shape)
+        if table.created < taken:
+            whole = _whole(core, state, table, taken, shape, "upsert")
+            rest = _versions(core, state, table, taken, until, shape)
+            return _reader(fields, gone, whole, rest)
+    return _reader(fields, gone, _versions(core, state, table, since, until, shape))
+
+
+def _reader(fields: pa.Schema, *parts: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
+    batches = (pa.RecordBatch.from_arrays(b.columns, schema=fields) for p in parts for b in p)
+    return pa.RecordBatchReader.from_batches(fields, batches)
+
+
+def _versions(
+    core: Core, state: State, table: Table, since: int, until: int, shape: Shape
+) -> Iterator[pa.RecordBatch]:
+    """Return the versions of one table, first a snapshot if `since` is 0 and older ones are gone."""
     spans = _spans(state, table, since, until)
     kept_from = state.view.levels[spans[0][0].id].storage.history_from
     if 0 < since < kept_from:
         raise SnapshotExpiredError(f"changes since seq {since}", kept_from, state.visible)
     first: Iterator[pa.RecordBatch] = iter(())
     if since < kept_from:
-        reader = core.readers.open(state.view, table, kept_from, defined_at=kept_from)
-        rows = _aligned(reader, shape, shape.arrow.names)
-        first = _marked(rows, kept_from, fields, "snapshot")
+        first = _whole(core, state, table, kept_from, shape, "snapshot")
     rest = _of_spans(core, state, table, spans, shape, max(since, kept_from), until)
-    return pa.RecordBatchReader.from_batches(fields, _chained(first, rest, fields))
+    return itertools.chain(first, rest)
+
+
+def _whole(
+    core: Core, state: State, table: Table, seq: int, shape: Shape, op: str
+) -> Iterator[pa.RecordBatch]:
+    """Return the rows that live at `seq`, as if they all had come then."""
+    reader = core.readers.open(state.view, table, seq)
+    return _marked(_aligned(reader, shape, shape.arrow.names), seq, shape, op)
+
+
+def _require_kept(state: State, since: int) -> None:
+    """Refuse to guess which table had a name at a seq of which the names are not kept."""
+    oldest = state.view.record.oldest_seq
+    if since < oldest:
+        raise SnapshotExpiredError(f"changes since seq {since}", oldest, state.visible)
+
+
+def _had_name(table: Table, since: int, name: str) -> bool:
+    return catalogs.is_alive(table, since) and catalogs.name_of(table, since) == name
+
+
+def _gone(
+    core: Core, state: State, since: int, name: str, shape: Shape
+) -> Iterator[pa.RecordBatch]:
+    """Return a delete for each key, living at `since`, of the table that had the name then."""
+    try:
+        former = catalogs.find(state.view.catalog, name, since)
+    except TableNotFoundError:
+        return iter(())
+    was = shape_of(catalogs.schema_of(former, since))
+    if was.keys is None:
+        return iter(())  # a plain table has no feed, so nobody has a copy by it
+    lost = catalogs.named_until(former, since)
+    if _key_types(was) != _key_types(shape):
+        raise SchemaMismatchError(
+            f"changes of {name!r} since seq {since}: at seq {lost} the table lost its name, and the"
+            f" one that has it now has the key {_key_types(shape)}, not {_key_types(was)}; empty"
+            " the copy and read the changes since seq 0"
+        )
+    reader = core.readers.open(state.view, former, since)
+    return _marked(_aligned(reader, shape, shape.codec.names, by_name=True), lost, shape, "delete")
+
+
+def _key_types(shape: Shape) -> dict[str, pa.DataType]:
+    return {name: shape.arrow.field(name).type for name in shape.codec.names}
 
 
 def _spans(state: State, table: Table, since: int, until: int) -> list[tuple[Incarnation, int]]:
@@ -109,39 +187,36 @@ def _truncated(
 ) -> Iterator[pa.RecordBatch]:
     """Yield a truncate as what it does to who follows: a delete of every key that lived before."""
     reader = core.readers.open(state.view, table, seq - 1)
-    fields = pa.schema([pa.field("_seq", pa.int64()), pa.field("_op", pa.string()), *shape.arrow])
-    yield from _marked(_aligned(reader, shape, shape.codec.names), seq, fields, "delete")
+    yield from _marked(_aligned(reader, shape, shape.codec.names), seq, shape, "delete")
 
 
-def _aligned(reader: Reader, shape: Shape, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield a reader's rows as `shape` shows them; columns that are not in `names` are null."""
+def _aligned(
+    reader: Reader, shape: Shape, names: Sequence[str], *, by_name: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """Yield a reader's rows as `shape` shows them; columns that are not in `names` are null.
+
+    `by_name`: the reader's table is another one, whose column ids say nothing here.
+    """
     shown = set(names)
     for batch in reader.scan():
-        arrays = shape.align(batch, reader.shape, shape.arrow.names)
-        yield pa.RecordBatch.from_arrays(
-            [
-                array if name in shown else pa.nulls(batch.num_rows, array.type)
-                for name, array in zip(shape.arrow.names, arrays, strict=True)
-            ],
-            schema=shape.arrow,
-        )
-
-
-def _chained(
-    first: Iterator[pa.RecordBatch], rest: Iterator[pa.RecordBatch], fields: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    yield from first
-    for batch in rest:
-        yield pa.RecordBatch.from_arrays(batch.columns, schema=fields)
+        rows = batch.num_rows
+        arrays = [
+            (batch.column(name) if by_name else shape.align(batch, reader.shape, [name])[0])
+            if name in shown
+            else pa.nulls(rows, shape.arrow.field(name).type)
+            for name in shape.arrow.names
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=shape.arrow)
 
 
 def _marked(
-    batches: Iterator[pa.RecordBatch], seq: int, fields: pa.Schema, op: str
+    batches: Iterator[pa.RecordBatch], seq: int, shape: Shape, op: str
 ) -> Iterator[pa.RecordBatch]:
+    names = ["_seq", "_op", *shape.arrow.names]
     for batch in batches:
         rows = batch.num_rows
         seqs, ops = pa.array(np.full(rows, seq, np.int64)), pa.repeat(pa.scalar(op), rows)
-        yield pa.RecordBatch.from_arrays([seqs, ops, *batch.columns], schema=fields)
+        yield pa.RecordBatch.from_arrays([seqs, ops, *batch.columns], names=names)
 
 
 def _batches(
@@ -167,7 +242,6 @@ def _batches(
 
 def _loaded(core: Core, table: Table, load: Version, shape: Shape) -> Iterator[pa.RecordBatch]:
     written = shape_of(catalogs.schema_of(table, load.seq))
-    fields = pa.schema([pa.field("_seq", pa.int64()), pa.field("_op", pa.string()), *shape.arrow])
     opened = core.tables.open(plain_folder(load.pin), load.pin)
     aligned = (
         pa.RecordBatch.from_arrays(
@@ -175,7 +249,7 @@ def _loaded(core: Core, table: Table, load: Version, shape: Shape) -> Iterator[p
         )
         for batch in opened.scan()
     )
-    yield from _marked(aligned, load.seq, fields, "upsert")
+    yield from _marked(aligned, load.seq, shape, "upsert")
 
 
 def _of_chunk(chunk: Chunk, shape: Shape, since: int, until: int) -> Iterator[pa.RecordBatch]:
