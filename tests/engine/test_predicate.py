@@ -351,3 +351,21 @@ def test_times_keep_their_nanoseconds():
         assert Predicate.parse(text, schema).mask(rows).to_pylist() == [False, True]
     in_list = Predicate.parse("ts IN ('2262-01-01 00:00:00.000000001')", schema)
     assert in_list.mask(rows).to_pylist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("%\\\\", [0, 1]),
+        ("\\\\%", [0, 3]),
+        ("%\\\\%", [0, 1, 2, 3]),
+        ("%b\\\\c", [2]),
+        ("_\\\\%c", [2]),
+    ],
+)
+def test_a_backslash_in_a_pattern_is_found_wherever_it_stands(
+    pattern: str, found: list[int]
+) -> None:
+    rows = pa.table({"s": ["\\", "a\\", "b\\c", "\\\nc", "x"]})
+    mask = Predicate.parse(f"s LIKE '{pattern}'", rows.schema).mask(rows)
+    assert [n for n, hit in enumerate(mask.to_pylist()) if hit] == found
