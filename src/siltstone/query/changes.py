@@ -94,7 +94,7 @@ def _reader(fields: pa.Schema, *parts: Iterator[pa.RecordBatch]) -> pa.RecordBat
 def _versions(
     core: Core, state: State, table: Table, since: int, until: int, shape: Shape
 ) -> Iterator[pa.RecordBatch]:
-    """Return the versions of one table, first a snapshot if `since` is 0 and older ones are gone."""
+    """Return the versions of one table; from seq 0, first a snapshot where older ones are gone."""
     spans = _spans(state, table, since, until)
     kept_from = state.view.levels[spans[0][0].id].storage.history_from
     if 0 < since < kept_from:
