@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from siltstone.maintenance.status import Status
     from siltstone.maintenance.vacuum import Vacuumed
     from siltstone.maintenance.verify import Verified
+    from siltstone.query.scan_task import ScanTask
     from siltstone.store import Store, connect
 
 # Lance and Arrow take 0.7 s to import; the command line answers --help without them.
@@ -40,6 +41,7 @@ _LATE = {
     "Deferred": "siltstone.maintenance.merge",
     "Merged": "siltstone.maintenance.merge",
     "Receipt": "siltstone.engine.write_set",
+    "ScanTask": "siltstone.query.scan_task",
     "Snapshot": "siltstone.handles",
     "SnapshotTable": "siltstone.handles",
     "Status": "siltstone.maintenance.status",
@@ -82,6 +84,7 @@ __all__ = [
     "ReadOnlyError",
     "Receipt",
     "RequestError",
+    "ScanTask",
     "SchemaMismatchError",
     "SiltstoneError",
     "Snapshot",

@@ -6,11 +6,12 @@ seq over all tables. Both carry ids, not names: a rename does not disturb them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from siltstone.engine import catalog as catalogs
 from siltstone.engine.core import Core
@@ -28,6 +29,8 @@ from siltstone.errors import ClosedError, RequestError, TableNotFoundError
 from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.manifest import Table as Definition
 from siltstone.maintenance.load import load
+from siltstone.query.scan_plan import ROWS_MAX, Site, plan
+from siltstone.query.scan_task import ScanTask
 
 if TYPE_CHECKING:
     from siltstone.query import sql as queries
@@ -114,6 +117,42 @@ class Snapshot:
             TableNotFoundError: There was none.
         """
         return SnapshotTable(self, catalogs.find(self._open().view.catalog, name, self.seq))
+
+    def scan_tasks(
+        self,
+        table: str,
+        columns: Sequence[str] | None = None,
+        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
+        *,
+        rows_max: int = ROWS_MAX,
+    ) -> list[ScanTask]:
+        """Cut a scan into tasks that other processes may read; see `query.scan_task`.
+
+        A task needs neither this snapshot nor this process, only the store's path: the retention
+        keeps what it reads. Read late, it gives all its rows or raises `SnapshotExpiredError`.
+
+        Args:
+            table: Its name at this seq.
+            columns: As of `scan`.
+            filter: As of `scan`.
+            rows_max: About how many stored rows one task reads; parts of files are never cut.
+                Rows that are in the log alone travel in the tasks, at most 8 MiB in each.
+
+        Raises:
+            TableNotFoundError, RequestError: No such table or column, a bad filter or `rows_max`.
+        """
+        view = self._open().view
+        definition = catalogs.find(view.catalog, table, self.seq)
+        return plan(
+            self.reader(definition),
+            view.record,
+            site=Site(str(self._core.root), self._core.verify),
+            table=table,
+            seq=self.seq,
+            columns=columns,
+            filter=filter,
+            rows_max=rows_max,
+        )
 
     def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
         """Run a query over this snapshot; see `query.sql.run`."""

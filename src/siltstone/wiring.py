@@ -233,6 +233,8 @@ def _wired(
         readers=readers,
         state=committer.current,
         find_token=lambda token: commits.find_token(committer.state, token),
+        root=root,
+        verify=options.verify,
         committer=committer,
         recent=recent,
         transactions=transactions,
@@ -276,6 +278,8 @@ def follow_store(root: Path, options: Options, env: Env) -> Parts:
         readers=readers,
         state=follower.state,
         find_token=lambda token: commits.find_token(follower.state(), token),
+        root=root,
+        verify=options.verify,
     )
     return Parts(core, commits, manifests, tables, env.files, follower.state().visible)
 

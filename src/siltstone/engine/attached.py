@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.formats.manifest import Pin
 from siltstone.formats.schema import OP_COLUMN, SEQ_COLUMN
 from siltstone.storage.tables import POSITION, PinnedTable
 
@@ -28,6 +29,11 @@ class Attached:
         }
 
     @property
+    def pin(self) -> Pin:
+        """The version that holds the rows."""
+        return self._table.pin
+
+    @property
     def schema(self) -> pa.Schema:
         """The stored columns and the two constant ones."""
         constants = [pa.field(name, value.type) for name, value in self._constants.items()]
@@ -37,6 +43,11 @@ class Attached:
     def rows(self) -> int:
         """How many rows there are."""
         return self._table.rows
+
+    @property
+    def spans(self) -> Sequence[tuple[int, int]]:
+        """See `tables.PinnedTable.spans`."""
+        return self._table.spans
 
     def count(self) -> int:
         """Return how many rows there are."""
@@ -50,12 +61,15 @@ class Attached:
         seqs: tuple[int, int] | None = None,
         positions: bool = False,
         limit: int | None = None,
+        within: tuple[int, int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """See `tables.PinnedTable.scan`; `seqs` skips nothing: all rows have the one seq."""
         del seqs
         names = list(self.schema.names if columns is None else columns)
         stored = [name for name in names if name not in self._constants]
-        batches = self._table.scan(stored, prefilter=prefilter, positions=positions, limit=limit)
+        batches = self._table.scan(
+            stored, prefilter=prefilter, positions=positions, limit=limit, within=within
+        )
         for batch in batches:
             yield self._with_constants(batch, [*names, POSITION] if positions else names)
 

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from siltstone.engine.commit import Committer
 from siltstone.engine.commit_log import Commit
@@ -64,13 +65,15 @@ class Core:
 
     `committer` is None in a read-only process; `state` gives what a new snapshot sees, `commits`
     finds commits that are in the log of commits (flushed or not), `room` waits while there is
-    too much that is not flushed.
+    too much that is not flushed; `root` and `verify` are what another process opens the files by.
     """
 
     tables: Tables
     readers: Readers
     state: Callable[[], State]
     find_token: Callable[[Token], Commit | None]
+    root: Path
+    verify: str = "first_use"
     committer: Committer | None = None
     recent: RecentWrites = field(default_factory=RecentWrites)
     transactions: OpenTransactions = field(default_factory=OpenTransactions)

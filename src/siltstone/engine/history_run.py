@@ -64,7 +64,8 @@ class HistoryRun:
         self._rows: int | None = None
 
     @property
-    def _table(self) -> PinnedTable:
+    def table(self) -> PinnedTable:
+        """The pinned dataset."""
         return self._opened()
 
     @property
@@ -137,7 +138,7 @@ class HistoryRun:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the run, in order, with `_seq` behind the columns."""
         wanted = [*columns, SEQ_COLUMN]
-        for batch in self._table.scan(wanted, seqs=(self.low, self.high), positions=with_positions):
+        for batch in self.table.scan(wanted, seqs=(self.low, self.high), positions=with_positions):
             seqs = batch.column(SEQ_COLUMN).to_numpy()
             inside = (seqs > self.low) & (seqs <= self.high)
             if inside.all():
@@ -157,7 +158,7 @@ class HistoryRun:
         if chunk.ops[offset] == DELETE:
             return Found(None, self._shape, written)
         names = [history_name(c.id) for c in self._columns(self._shape)]
-        row = self._table.take(positions[offset : offset + 1], names).to_pylist()[0]
+        row = self.table.take(positions[offset : offset + 1], names).to_pylist()[0]
         columns = self._shape.schema.columns
         return Found({c.name: row.get(history_name(c.id)) for c in columns}, self._shape, written)
 
@@ -170,6 +171,10 @@ class HistoryRun:
             self._newest = newest_of(self._shape.codec, (chunk,), run)
         return self._newest
 
+    def positions_of(self, ordinals: np.ndarray) -> np.ndarray:
+        """Return the positions, in the pin, of the rows at `ordinals`."""
+        return self._loaded()[2][ordinals]
+
     def rows_at(
         self, newest: Newest, ordinals: np.ndarray, shape: Shape, columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
@@ -179,14 +184,14 @@ class HistoryRun:
             return
         chunk, _, positions = self._loaded()
         ids = {c.name: c.id for c in shape.schema.columns}
-        has = set(self._table.schema.names)
+        has = set(self.table.schema.names)
         names = [history_name(ids[name]) for name in columns]
         stored = [name for name in names if name in has]
         if len(ordinals) <= max(_TAKE_ROWS_MAX, _TAKE_SHARE_MAX * len(chunk.codes)):
             if not stored:
                 yield self._project(len(ordinals), None, names, shape, columns)
                 return
-            taken = self._table.take(positions[ordinals], stored)
+            taken = self.table.take(positions[ordinals], stored)
             for batch in taken.combine_chunks().to_batches():
                 yield self._project(batch.num_rows, batch, names, shape, columns)
             return
@@ -218,7 +223,7 @@ class HistoryRun:
         return batch_of(arrays, fields, rows)
 
     def _columns(self, shape: Shape) -> list:
-        has = set(self._table.schema.names)
+        has = set(self.table.schema.names)
         return [c for c in shape.schema.columns if history_name(c.id) in has]
 
     def chunks_upto(self, seq: int) -> Iterator[Chunk]:

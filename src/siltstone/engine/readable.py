@@ -90,7 +90,7 @@ class Readable:
         """
         reader = self._reader()
         arrow = reader.shape.arrow
-        shown = _known(arrow, columns)
+        shown = known_columns(arrow, columns)
         if limit is not None and (type(limit) is not int or limit < 0):
             raise RequestError(f"limit is an integer from 0, not {limit!r}")
         wanted = filter_of(filter, arrow)
@@ -147,7 +147,12 @@ def _keyed(reader: Reader) -> KeyedReader:
     return reader
 
 
-def _known(arrow: pa.Schema, columns: object) -> list[str] | None:
+def known_columns(arrow: pa.Schema, columns: object) -> list[str] | None:
+    """Return the columns that a caller names, None for all.
+
+    Raises:
+        RequestError: They are no list of different names, or one is unknown.
+    """
     if columns is None:
         return None
     if isinstance(columns, str) or not isinstance(columns, Iterable):

@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,13 +69,23 @@ class FakePinned:
     """See `tables.PinnedTable`. A string prefilter is not applied: a superset is allowed."""
 
     def __init__(
-        self, manifest: _Manifest, read: Callable[[str], pa.Table], known: dict[str, InventoryFile]
+        self,
+        pin: Pin,
+        manifest: _Manifest,
+        read: Callable[[str], pa.Table],
+        known: dict[str, InventoryFile],
     ) -> None:
+        self.pin = pin
         self.manifest, self.schema, self.rows = manifest, manifest.schema, sum(manifest.rows)
         self._read, self._known = read, known
 
     def count(self) -> int:
         return self.rows
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        ends = list(accumulate(self.manifest.rows))
+        return list(zip([0, *ends[:-1]], ends, strict=True)) if ends else []
 
     def scan(
         self,
@@ -84,8 +95,11 @@ class FakePinned:
         seqs: tuple[int, int] | None = None,
         positions: bool = False,
         limit: int | None = None,
+        within: tuple[int, int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         table = self._with_positions
+        if within is not None:
+            table = table.slice(within[0], within[1] - within[0])
         if seqs is not None:
             table = pa.concat_tables([table.slice(0, 0), *self._within(*seqs)])
         if prefilter is not None and not isinstance(prefilter, str):
@@ -258,7 +272,7 @@ class FakeLance:
             self._inventories.verify([known[path]])
             return pa.ipc.open_stream(self._bytes(path)).read_all()
 
-        return FakePinned(manifest, read, known)
+        return FakePinned(pin, manifest, read, known)
 
     def promote(self, folder: str, pins: Sequence[Pin], newest: Pin) -> None:
         where = self._root / folder

@@ -84,6 +84,11 @@ class LancePinned:
     def count(self) -> int:
         return self.rows
 
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """See `tables.PinnedTable.spans`."""
+        return [(part.start, part.start + part.rows) for part in self.parts]
+
     def scan(
         self,
         columns: Sequence[str] | None = None,
@@ -92,10 +97,14 @@ class LancePinned:
         seqs: tuple[int, int] | None = None,
         positions: bool = False,
         limit: int | None = None,
+        within: tuple[int, int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """See `tables.PinnedTable.scan`; wrong columns are refused here, not at the first batch."""
         self._know(columns)
         wanted = range(len(self.parts)) if seqs is None else self._within(*seqs)
+        if within is not None:
+            spans = self.spans
+            wanted = [i for i in wanted if within[0] <= spans[i][0] and spans[i][1] <= within[1]]
         self._check(wanted)
         is_whole = prefilter is None and len(wanted) == len(self.parts)
         addresses = positions and not is_whole

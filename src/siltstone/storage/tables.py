@@ -52,10 +52,21 @@ class PinnedTable(Protocol):
     """One version of one dataset. Threads may share it; positions are 0, 1, ... in row order."""
 
     @property
+    def pin(self) -> Pin: ...
+
+    @property
     def schema(self) -> pa.Schema: ...
 
     @property
     def rows(self) -> int: ...
+
+    @property
+    def spans(self) -> Sequence[tuple[int, int]]:
+        """The positions [first, end) that each part of the version holds, in row order.
+
+        A part is what `scan` can read without the others: a fragment.
+        """
+        ...
 
     def scan(
         self,
@@ -65,6 +76,7 @@ class PinnedTable(Protocol):
         seqs: tuple[int, int] | None = None,
         positions: bool = False,
         limit: int | None = None,
+        within: tuple[int, int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield rows in row order; close or drop the iterator at any time.
 
@@ -74,6 +86,8 @@ class PinnedTable(Protocol):
             seqs: `(lo, hi)`: rows with a `_seq` outside (lo, hi] may be left out, in whole files.
             positions: Add int64 `_position`: the row's position in the whole pin.
             limit: At most so many rows.
+            within: Only the parts whose `spans` lie in [first, end); positions stay those of the
+                whole pin. Not together with `seqs`.
 
         Raises:
             CorruptionError: The bytes of a file are not what was written.
