@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from siltstone.errors import ConflictError, TableExistsError, UnavailableError
 from siltstone.storage.simulated_files import Fault, Kind, SimFiles
 from siltstone.store import Store
@@ -107,3 +109,52 @@ def test_a_refused_write_of_the_log_leaves_no_conflict_behind() -> None:
     assert db["wide"].get(1) == {"id": 1, "text": "small"}
     db.close()
     assert opened(files)["wide"].count() == 1
+
+
+def dropping(db: Store):
+    tx = db.transaction()
+    tx.drop_table("t")
+    return tx
+
+
+def creating(db: Store):
+    tx = db.transaction()
+    tx.create_table("new", {"id": "int64"}, "id")
+    return tx
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (lambda db: writing(db, 11), lambda db: writing(db, 12)),
+        (dropping, lambda db: writing(db, 12)),
+        (creating, creating),
+        (dropping, dropping),
+    ],
+    ids=["one key", "a dropped table", "one name", "two drops"],
+)
+def test_who_lost_to_a_member_that_found_no_space_hears_of_the_space(first, second) -> None:
+    files = SimFiles()
+    db = with_two_rows(files)
+    one, two = first(db), second(db)
+    one.create_table("wide", {"id": "int64", "text": "string"}, "id")
+    one["wide"].upsert({"id": 1, "text": "x" * 70_000})
+    files.faults = [Fault(files.operations + 1, Kind.ENOSPC, is_sticky=True)]
+    results = in_one_group(db, [one.commit, two.commit])
+    files.faults = []
+    assert [type(result) for result in results] == [UnavailableError, UnavailableError]
+    assert (db.tables(), db["t"].get(1)) == (["t"], {"id": 1, "v": 10})
+    again = second(db).commit()
+    assert again.seq == db.seq == db.durable_seq
+
+
+def test_who_lost_to_an_earlier_commit_hears_of_that_though_there_is_no_space() -> None:
+    files = SimFiles()
+    db = with_two_rows(files)
+    late, wide = writing(db, 11), db.transaction()
+    wide.create_table("wide", {"id": "int64", "text": "string"}, "id")
+    wide["wide"].upsert({"id": 1, "text": "x" * 70_000})
+    db["t"].update(1, v=12)
+    files.faults = [Fault(files.operations + 1, Kind.ENOSPC, is_sticky=True)]
+    results = in_one_group(db, [wide.commit, late.commit])
+    assert [type(result) for result in results] == [UnavailableError, ConflictError]
