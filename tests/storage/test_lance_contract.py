@@ -22,7 +22,7 @@ from siltstone.formats.manifest import Pin
 from siltstone.storage.fake_lance import FakeLance
 from siltstone.storage.files import RealFiles
 from siltstone.storage.lance_io import LanceTables
-from siltstone.storage.tables import POSITION, Tables, join
+from siltstone.storage.tables import POSITION, InputsMovedError, Tables, join
 
 FOLDER = "tables/orders-7/base"
 SCHEMA = pa.schema(
@@ -185,7 +185,7 @@ def test_a_rewrite_drops_positions_and_appends_in_one_version(tables: Tables) ->
     done = tables.rewrite(FOLDER, pin, drop=np.array([9, 1]), batches=[batch([50])], seqs=(7, 7))
     assert done.version > pin.version
     assert done.rows == 11
-    assert ids(tables, done) == [4, 5, 6, 7, 0, 2, 3, 8, 10, 11, 50]
+    assert ids(tables, done) == [0, 2, 3, 8, 10, 11, 50, 4, 5, 6, 7]  # by the lowest seqs
     assert ids(tables, pin) == list(range(12))
     assert ids(tables, done, seqs=(6, 9)) == [0, 2, 3, 8, 10, 11, 50]
     assert ids(tables, done, seqs=(7, 9)) == []
@@ -200,7 +200,7 @@ def test_a_rewrite_may_drop_everything(tables: Tables) -> None:
 def test_a_rewrite_folds_small_files_without_a_drop(tables: Tables) -> None:
     pin = tables.append(FOLDER, three_files(tables), [batch(list(range(100, 110)))], seqs=(8, 8))
     done = tables.rewrite(FOLDER, pin, drop=np.array([], int), batches=[], compact_below=5)
-    assert ids(tables, done) == [*range(100, 110), *range(12)]
+    assert ids(tables, done) == [*range(12), *range(100, 110)]
     assert ids(tables, done, seqs=(6, 9)) == list(range(100, 110))
     assert (
         tables.rewrite(FOLDER, done, drop=np.array([], int), batches=[], compact_below=11) == done
@@ -216,6 +216,68 @@ def test_deleted_rows_do_not_come_back_with_a_later_rewrite(tables: Tables) -> N
     pin = tables.rewrite(FOLDER, three_files(tables), drop=np.array([3, 4, 5]), batches=[])
     done = tables.rewrite(FOLDER, pin, drop=np.array([], int), batches=[], compact_below=100)
     assert sorted(ids(tables, done)) == [0, 1, 2, 6, 7, 8, 9, 10, 11]
+
+
+def test_compacted_parts_have_the_same_rows_in_fewer_files(tables: Tables) -> None:
+    pin = three_files(tables)
+    compacted = tables.compact(FOLDER, pin, (0, 8))
+    after = tables.swap(FOLDER, pin, [pickle.loads(pickle.dumps(compacted))])
+    assert tables.open(FOLDER, after).spans == [(0, 8), (8, 12)]
+    assert ids(tables, after) == ids(tables, pin) == list(range(12))
+    assert rows(tables, after) == rows(tables, pin)
+    assert ids(tables, after, seqs=(4, 6)) == [8, 9, 10, 11]
+    assert ids(tables, after, seqs=(3, 4)) == list(range(8))
+    wanted = np.array([11, 0, 8, 7])
+    assert tables.open(FOLDER, after).take(wanted, ["id"])["id"].to_pylist() == [11, 0, 8, 7]
+    tables.check(FOLDER, after)
+
+
+def test_a_compaction_goes_on_a_pin_that_rows_were_appended_to(tables: Tables) -> None:
+    pin = three_files(tables)
+    compacted = tables.compact(FOLDER, pin, (0, 8))
+    later = tables.append(FOLDER, pin, [batch([20, 21])], seqs=(7, 8))
+    after = tables.swap(FOLDER, later, [compacted])
+    assert ids(tables, after) == [*range(12), 20, 21]
+    positions = [
+        position
+        for each in tables.open(FOLDER, after).scan(
+            ["id"], prefilter=pc.field("id") >= 0, positions=True
+        )
+        for position in each[POSITION].to_pylist()
+    ]
+    assert positions == list(range(14))
+    assert tables.open(FOLDER, after).take(np.arange(14), ["id"])["id"].to_pylist() == [
+        *range(12),
+        20,
+        21,
+    ]
+    again = tables.swap(FOLDER, after, [tables.compact(FOLDER, after, (0, 14))])
+    assert ids(tables, again) == [*range(12), 20, 21]
+
+
+def test_a_compaction_of_rows_that_were_deleted_since_does_not_bring_them_back(
+    tables: Tables,
+) -> None:
+    pin = three_files(tables)
+    compacted = tables.compact(FOLDER, pin, (0, 8))
+    later = tables.rewrite(FOLDER, pin, drop=np.array([1]), batches=())
+    with pytest.raises(InputsMovedError):
+        tables.swap(FOLDER, later, [compacted])
+    assert ids(tables, later) == [0, *range(2, 12)]
+
+
+def test_a_compaction_is_refused_where_it_was_swapped_in_already(tables: Tables) -> None:
+    pin = three_files(tables)
+    compacted = tables.compact(FOLDER, pin, (4, 12))
+    after = tables.swap(FOLDER, pin, [compacted])
+    with pytest.raises(InputsMovedError):
+        tables.swap(FOLDER, after, [compacted])
+
+
+def test_trimmed_parts_keep_the_order_of_their_seqs(tables: Tables) -> None:
+    pin = three_files(tables)
+    trimmed = tables.rewrite(FOLDER, pin, drop=np.array([0]), batches=())
+    assert ids(tables, trimmed) == list(range(1, 12))
 
 
 def test_an_alter_renames_then_drops_then_adds(tables: Tables) -> None:

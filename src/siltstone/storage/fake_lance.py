@@ -29,7 +29,13 @@ from siltstone.formats.manifest import Pin
 from siltstone.storage import promotion, staging
 from siltstone.storage.inventories import Inventories, check, describe
 from siltstone.storage.lance_errors import translated
-from siltstone.storage.tables import POSITION, PRIVATE_DIRECTORY, Staged
+from siltstone.storage.tables import (
+    POSITION,
+    PRIVATE_DIRECTORY,
+    Compacted,
+    InputsMovedError,
+    Staged,
+)
 from siltstone.units import require
 
 if TYPE_CHECKING:
@@ -75,8 +81,11 @@ class FakePinned:
         read: Callable[[str], pa.Table],
         known: dict[str, InventoryFile],
     ) -> None:
-        self.pin = pin
-        self.manifest, self.schema, self.rows = manifest, manifest.schema, sum(manifest.rows)
+        order = staging.in_seq_order([[known[path]] for path in manifest.paths])
+        paths = tuple(manifest.paths[index] for index in order)
+        rows = tuple(manifest.rows[index] for index in order)
+        self.pin, self.manifest = pin, replace(manifest, paths=paths, rows=rows)
+        self.schema, self.rows = manifest.schema, sum(rows)
         self._read, self._known = read, known
 
     def count(self) -> int:
@@ -232,6 +241,41 @@ class FakeLance:
         paths, rows = (tuple(values[i] for i in stay) for values in (old.paths, old.rows))
         new = _extended(replace(old, paths=paths, rows=rows), staged)
         return self._commit(folder, pin, new, staged.files)
+
+    def compact(self, folder: str, pin: Pin, within: tuple[int, int]) -> Compacted:
+        table = self.open(folder, pin)
+        old = table.manifest
+        chosen = [
+            index
+            for index, (first, end) in enumerate(table.spans)
+            if within[0] <= first and end <= within[1]
+        ]
+        require(len(chosen) > 1, f"{within} of {pin.path} holds no two parts to make one of")
+        known = self._inventories.live(pin.inventory, old.paths)
+        span = staging.span([known[old.paths[i]] for i in chosen], None, has_more=False)
+        rows = table.part(chosen[0]).slice(0, 0)
+        rows = pa.concat_tables([rows, *(table.part(index) for index in chosen)])
+        rows = rows.drop_columns(POSITION).combine_chunks()
+        staged = self._write(folder, old.schema, rows.to_batches(), span)
+        inputs = tuple(json.dumps([old.paths[index], old.rows[index]]) for index in chosen)
+        return Compacted(rows.num_rows, inputs, staged.fragments, staged.files)
+
+    def swap(self, folder: str, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
+        if not compacted:
+            return pin
+        old = self._manifest(pin)
+        parts = [json.dumps(part) for part in zip(old.paths, old.rows, strict=True)]
+        for item in compacted:
+            if not set(item.inputs) <= set(parts):
+                raise InputsMovedError
+            at = parts.index(item.inputs[0])
+            parts = [part for part in parts if part not in item.inputs]
+            parts[at:at] = item.fragments
+        pairs = [json.loads(part) for part in parts]
+        new = replace(
+            old, paths=tuple(path for path, _ in pairs), rows=tuple(rows for _, rows in pairs)
+        )
+        return self._commit(folder, pin, new, [file for item in compacted for file in item.files])
 
     def alter(
         self,

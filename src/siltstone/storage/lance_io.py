@@ -34,12 +34,12 @@ import pyarrow as pa
 from siltstone.errors import CorruptionError, RequestError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
-from siltstone.storage import promotion, staging
+from siltstone.storage import lance_compaction, promotion, staging
 from siltstone.storage.inventories import Inventories, describe
 from siltstone.storage.inventories import check as check_file
 from siltstone.storage.lance_errors import translated
 from siltstone.storage.lance_pinned import LancePinned
-from siltstone.storage.tables import PRIVATE_DIRECTORY, Staged
+from siltstone.storage.tables import PRIVATE_DIRECTORY, Compacted, Staged
 from siltstone.units import require
 
 if TYPE_CHECKING:
@@ -190,6 +190,35 @@ class LanceTables:
             operations.append(_lance().LanceOperation.Append(_fragments(staged)))
         left = pin.rows - sum(table.parts[index].rows for index in touched)
         return self._commit(folder, pin, operations, staged.files, rows=left + staged.rows)
+
+    def compact(self, folder: str, pin: Pin, within: tuple[int, int]) -> Compacted:
+        """See `tables.Tables.compact`. Inputs are verified."""
+        table = self._table(folder, pin)
+        parts = table.parts_within(within)
+        require(len(parts) > 1, f"{within} of {pin.path} holds no two parts to make one of")
+        inputs = [table.inventory()[path] for part in parts for path in part.paths]
+        fragments = [table.fragment_of(part) for part in parts]
+        with translated(self._root / folder, is_reading=False):
+            old, new = lance_compaction.compact(table.dataset, fragments)
+            names = [f"{folder}/{_DATA}/{file['path']}" for f in new for file in f["files"]]
+            files = self._inventories.seal(names, staging.span(inputs, None, has_more=False))
+            self._files.sync_dir(self._root / folder / _DATA)
+        rows = sum(fragment["physical_rows"] for fragment in new)
+        require(rows == within[1] - within[0], f"{rows} rows came of {within} of {pin.path}")
+        return Compacted(
+            rows,
+            tuple(lance_compaction.canonical(fragment) for fragment in old),
+            tuple(json.dumps(fragment) for fragment in new),
+            tuple(files),
+        )
+
+    def swap(self, folder: str, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
+        """See `tables.Tables.swap`."""
+        if not compacted:
+            return pin
+        operation = lance_compaction.rewrite(self._handle(folder, pin), compacted)
+        files = [file for item in compacted for file in item.files]
+        return self._commit(folder, pin, [operation], files, rows=pin.rows)
 
     def alter(
         self,

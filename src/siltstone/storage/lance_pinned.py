@@ -3,6 +3,9 @@
     position of a row     = rows of the fragments before its own + its offset in that fragment
     Lance's row address   = fragment id << 32 | offset
 
+Fragments stand in the order of their seqs where all of their files say them, so that rows of
+history are in seq order whatever was compacted; otherwise in the order of their ids, as in Lance.
+
 So positions and addresses are one addition apart, because no fragment has a deletion file: we
 never write one (scans over them are slow), and a pin that names one is refused.
 No lock: nothing changes after construction but memos, and those only from absent to present.
@@ -11,8 +14,9 @@ No lock: nothing changes after construction but memos, and those only from absen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +25,7 @@ import pyarrow as pa
 
 from siltstone.errors import CorruptionError, RequestError, SchemaMismatchError
 from siltstone.formats.inventory import InventoryFile
+from siltstone.storage import staging
 from siltstone.storage.lance_errors import translated
 from siltstone.storage.tables import POSITION
 
@@ -39,12 +44,17 @@ _POSITION_FIELD = pa.field(POSITION, pa.int64(), nullable=False)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A fragment: `start` is the position of its first row, `paths` its data files."""
+    """A fragment: `start` is the position of its first row, `paths` its data files.
+
+    `index` is its place, and `lance_start` the offset of its first row, in Lance's own order.
+    """
 
     number: int
     start: int
     rows: int
     paths: tuple[str, ...]
+    index: int
+    lance_start: int
 
 
 class LancePinned:
@@ -70,8 +80,8 @@ class LancePinned:
         self.schema: pa.Schema = dataset.schema
         self._folder, self._where = folder, root / folder
         self._live, self._verify = live, verify
-        self.fragments: list[Any] = dataset.get_fragments()
-        self.parts = self._parts()
+        self.parts, self.fragments = self._ordered(dataset.get_fragments())
+        self._is_reordered = any(part.start != part.lance_start for part in self.parts)
         self.rows = pin.rows
         if sum(part.rows for part in self.parts) != pin.rows:
             raise CorruptionError(
@@ -119,7 +129,7 @@ class LancePinned:
             options["filter"] = prefilter
         if limit is not None:
             options["limit"] = limit
-        if len(wanted) < len(self.parts):
+        if len(wanted) < len(self.parts) or self._is_reordered:
             options["fragments"] = [self.fragments[index] for index in wanted]
         with translated(self._where, is_reading=True):
             scanner = self.dataset.scanner(**options)
@@ -143,15 +153,32 @@ class LancePinned:
             return pa.schema([self.schema.field(name) for name in names]).empty_table()
         self._check(self.fragments_of(wanted))
         # Lance is asked in ascending order, each row once: it reads every page once.
-        unique, back = np.unique(wanted, return_inverse=True)
+        unique, back = np.unique(self._lance_offsets(wanted), return_inverse=True)
         with translated(self._where, is_reading=True):
             table = self.dataset.take(unique, columns=names)
-        ascending = len(unique) == len(wanted) and bool((unique == wanted).all())
+        ascending = len(unique) == len(wanted) and bool((back[1:] > back[:-1]).all())
         return table if ascending else table.take(pa.array(back))
 
     def fragments_of(self, positions: np.ndarray) -> np.ndarray:
         """Return the indexes, into `parts`, of the fragments that hold these rows; ascending."""
         return np.unique(np.searchsorted(self._starts, positions, side="right") - 1)
+
+    def _lance_offsets(self, positions: np.ndarray) -> np.ndarray:
+        """Return where Lance counts the rows at `positions`."""
+        if not self._is_reordered:
+            return positions
+        index = np.searchsorted(self._starts, positions, side="right") - 1
+        shift = np.array([part.lance_start - part.start for part in self.parts], dtype=np.int64)
+        return positions + shift[index]
+
+    def parts_within(self, within: tuple[int, int]) -> list[Part]:
+        """Return the parts whose rows all lie in [first, end)."""
+        first, end = within
+        return [p for p in self.parts if first <= p.start and p.start + p.rows <= end]
+
+    def fragment_of(self, part: Part) -> Any:
+        """Return Lance's handle of a part."""
+        return self.fragments[self.parts.index(part)]
 
     def touched(self, dropped: np.ndarray, compact_below: int, *, has_more: bool) -> list[int]:
         """Return the indexes of the fragments to write anew: those losing a row, and small ones.
@@ -211,18 +238,26 @@ class LancePinned:
         order = np.argsort(numbers)
         return numbers[order], self._starts[order]
 
-    def _parts(self) -> tuple[Part, ...]:
-        parts, start = [], 0
-        for fragment in self.fragments:
+    def _ordered(self, fragments: Sequence[Any]) -> tuple[tuple[Part, ...], list[Any]]:
+        parts: list[Part] = []
+        start = 0
+        for index, fragment in enumerate(fragments):
             metadata = fragment.metadata
             if metadata.deletion_file is not None or metadata.overlays:
                 raise CorruptionError(
                     self._where, None, f"fragment {metadata.id} has deletions: not written by us"
                 )
             paths = tuple(f"{self._folder}/data/{file.path}" for file in metadata.files)
-            parts.append(Part(metadata.id, start, metadata.physical_rows, paths))
-            start += metadata.physical_rows
-        return tuple(parts)
+            rows = metadata.physical_rows
+            parts.append(Part(metadata.id, start, rows, paths, index, start))
+            start += rows
+        if len(parts) > 1:
+            files = self._live(path for part in parts for path in part.paths)
+            order = staging.in_seq_order([[files[path] for path in p.paths] for p in parts])
+            parts = [parts[index] for index in order]
+        starts = accumulate((part.rows for part in parts), initial=0)
+        placed = tuple(replace(p, start=at) for p, at in zip(parts, starts, strict=False))
+        return placed, [fragments[part.index] for part in placed]
 
     def _know(self, columns: Sequence[str] | None) -> None:
         unknown = sorted(set(columns or ()) - set(self.schema.names))

@@ -167,3 +167,15 @@ def span(
     if not known or len(known) < len(ranges):
         return None
     return min(low for low, _ in known), max(high for _, high in known)
+
+
+def in_seq_order(files: Sequence[Sequence[InventoryFile]]) -> list[int]:
+    """Return the indexes of the parts, whose `files` are given, in the order of their rows.
+
+    By the lowest seq where every file says its seqs, equal ones as they stand; else as they stand.
+    """
+    lows = [min((f.min_seq for f in part if f.min_seq is not None), default=None) for part in files]
+    known = [low for low in lows if low is not None]
+    if len(known) < len(files) or any(f.seqs is None for part in files for f in part):
+        return list(range(len(files)))
+    return sorted(range(len(files)), key=known.__getitem__)

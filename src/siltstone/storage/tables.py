@@ -38,6 +38,23 @@ class Staged:
     columns: tuple[tuple[str, int, str], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """The rows of some parts of a pin in fewer files, durable; no pin names them yet. Pickles.
+
+    `swap` puts it on any pin that has the inputs as they were. `inputs` and `fragments` are opaque.
+    """
+
+    rows: int
+    inputs: tuple[str, ...]
+    fragments: tuple[str, ...]
+    files: tuple[InventoryFile, ...]
+
+
+class InputsMovedError(Exception):
+    """What was compacted is not in the pin of today, or has other rows: plan again."""
+
+
 def join(parts: Sequence[Staged]) -> Staged:
     """Return several stagings as one; their rows follow each other in the order of `parts`."""
     return Staged(
@@ -162,7 +179,24 @@ class Tables(Protocol):
         """Drop the rows at the positions `drop` and append `batches`, in one step.
 
         Only files that hold a dropped row, or fewer than `compact_below` rows, are written anew;
-        their other rows move, in order, behind the files that stay and before the new rows.
+        their other rows move, in order, behind the files that stay and before the new rows;
+        where every file says its seqs, files stand in the order of the lowest.
+        """
+        ...
+
+    def compact(self, folder: str, pin: Pin, within: tuple[int, int]) -> Compacted:
+        """Write the rows of the parts in [first, end) anew, in order, as few files.
+
+        Raises:
+            CorruptionError: The bytes of an input are not what was written.
+        """
+        ...
+
+    def swap(self, folder: str, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
+        """Put `compacted` in the place of its inputs; the rows stay the same.
+
+        Raises:
+            InputsMovedError: `pin` lacks an input, or has it otherwise; nothing was done.
         """
         ...
 
