@@ -1,0 +1,130 @@
+"""Data: the eight tables of TPC-H, made by `tpchgen-cli` as Parquet, and what is known of them.
+
+Money is decimal(15, 2), as in the specification. A price is worked out in whole cents, cut off
+after the discount and once more after the tax, as TPC's own generator does: so `o_totalprice` is
+exactly the sum over its lineitems, and not only within a cent.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from siltstone.errors import UnavailableError
+
+# in the order in which a foreign key finds what it refers to
+KEYS: dict[str, tuple[str, ...]] = {
+    "region": ("r_regionkey",),
+    "nation": ("n_nationkey",),
+    "supplier": ("s_suppkey",),
+    "customer": ("c_custkey",),
+    "part": ("p_partkey",),
+    "partsupp": ("ps_partkey", "ps_suppkey"),
+    "orders": ("o_orderkey",),
+    "lineitem": ("l_orderkey", "l_linenumber"),
+}
+MONEY = pa.decimal128(15, 2)
+SUPPLIERS_OF_A_PART = 4
+SCALE_MIN, SCALE_MAX = 0.001, 10.0
+
+Cents = npt.NDArray[np.int64]
+
+
+def generate(folder: Path, scale: float) -> dict[str, Path]:
+    """Make the tables at a scale factor, in a new directory; return the file of each.
+
+    Raises:
+        UnavailableError: The generator is not installed, or it failed.
+    """
+    folder.mkdir(parents=True)
+    command = [generator(), "parquet", "-s", f"{scale:g}", "-o", str(folder), "--no-progress"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        last = done.stderr.strip().splitlines()[-1:]
+        raise UnavailableError(f"tpchgen-cli ended with {done.returncode}: {' '.join(last)}")
+    return {name: folder / f"{name}.parquet" for name in KEYS}
+
+
+def generator(places: str | None = None) -> str:
+    """Return where the generator is: beside this Python, or on the PATH.
+
+    Raises:
+        UnavailableError: It is in none of these places.
+    """
+    beside = [sysconfig.get_path("scripts"), os.environ.get("PATH", "")]
+    found = shutil.which("tpchgen-cli", path=os.pathsep.join(beside) if places is None else places)
+    if found is None:
+        raise UnavailableError("the demo needs tpchgen-cli: pip install 'siltstone[demo]'")
+    return found
+
+
+def schema(file: Path) -> pa.Schema:
+    """Return the columns of a generated table, with the types that a store has for them."""
+    return pa.schema([(field.name, _plain(field.type)) for field in pq.read_schema(file)])
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if pa.types.is_string_view(kind) else kind
+
+
+def money(cents: Cents) -> pa.Array:
+    """Return whole cents as decimals."""
+    words = np.stack([cents, cents >> 63], axis=1)  # 128 bits: the low word and its sign
+    return pa.Array.from_buffers(MONEY, len(cents), [None, pa.py_buffer(words.tobytes())])
+
+
+def in_cents(column: pa.ChunkedArray) -> Cents:
+    """Return decimals of two places as whole cents."""
+    whole = pc.multiply(column, pa.scalar(Decimal(100))).cast(pa.int64())
+    return whole.to_numpy()
+
+
+def with_discount_and_tax(price: Cents, discount: Cents, tax: Cents) -> Cents:
+    """Return prices with their discount and tax, in hundredths both, as the generator rounds."""
+    return price * (100 - discount) // 100 * (100 + tax) // 100
+
+
+@dataclass(frozen=True)
+class Base:
+    """What the refresh functions need to know of the generated tables, and what never changes.
+
+    At scale 1 it holds about 30 MB.
+    """
+
+    scale: float
+    prices: Cents  # of part 1, 2, ...
+    suppliers: npt.NDArray[np.int64]  # of part 1, 2, ...: four each
+    customers: int
+    order_keys: npt.NDArray[np.int64]  # ascending
+    line_counts: npt.NDArray[np.int64]  # of these orders
+    balance: Decimal  # of all customers
+
+    @classmethod
+    def read(cls, files: Mapping[str, Path], scale: float) -> Base:
+        """Read it from the files that `generate` made."""
+        prices = pq.read_table(files["part"], columns=["p_retailprice"])["p_retailprice"]
+        suppliers = pq.read_table(files["partsupp"], columns=["ps_suppkey"])["ps_suppkey"]
+        lines = pq.read_table(files["lineitem"], columns=["l_orderkey"])["l_orderkey"]
+        order_keys, line_counts = np.unique(lines.to_numpy(), return_counts=True)
+        balances = pq.read_table(files["customer"], columns=["c_acctbal"])["c_acctbal"]
+        return cls(
+            scale=scale,
+            prices=in_cents(prices),
+            suppliers=suppliers.to_numpy().reshape(-1, SUPPLIERS_OF_A_PART),
+            customers=len(balances),
+            order_keys=order_keys,
+            line_counts=line_counts,
+            balance=pc.sum(balances).as_py(),
+        )
