@@ -267,8 +267,7 @@ class Committer:
             )
         except (UnavailableError, RequestError) as error:  # refused: not a byte was written
             self._recent.take_back(first)
-            for waiter in _hanging_on(taken, admitted):
-                waiter.error = error
+            self._refuse(taken, admitted, error)
             return
         except (OSError, PoisonedError) as error:
             self._poison(_hanging_on(taken, admitted), error)
@@ -296,6 +295,23 @@ class Committer:
                 self._recent.remember(part.incarnation, seq, part.keys())
             admitted.append(waiter)
         return admitted
+
+    def _refuse(
+        self, taken: Sequence[_Waiter], admitted: Sequence[_Waiter], error: Exception
+    ) -> None:
+        """Refuse the admitted, and who was refused only because of them: they never committed."""
+        catalog = self.state.view.catalog
+        for waiter in taken:
+            write_set = waiter.write_set
+            assert write_set is not None
+            try:
+                if waiter not in admitted:
+                    admission.admit(write_set, self._last_seq + 1, catalog, self._recent)
+                    self._refuse_late_load(write_set)
+            except Exception as own:  # noqa: BLE001 - as in `_admit`
+                waiter.error = own
+            else:
+                waiter.error = error
 
     def _refuse_late_load(self, write_set: WriteSet) -> None:
         """A load straight to base is right only where no row version is, nor one of this group."""
