@@ -72,3 +72,15 @@ def test_holders_are_written_as_they_always_were():
 
 def test_holders_that_were_ever_written_are_read():
     assert manifest.decode(GOLDEN_HOLDERS.read_bytes(), "golden") == RECORD_HOLDERS
+
+
+GOLDEN_TAGS = Path(__file__).with_name("manifest_format_1_tags.json")
+RECORD_TAGS = msgspec.structs.replace(RECORD, catalog=Catalog(tags=(Tag("stream", 8, 99, 60),)))
+
+
+def test_tags_for_a_time_are_written_as_they_always_were():
+    assert manifest.encode(RECORD_TAGS) == GOLDEN_TAGS.read_bytes()
+
+
+def test_tags_for_a_time_that_were_ever_written_are_read():
+    assert manifest.decode(GOLDEN_TAGS.read_bytes(), "golden") == RECORD_TAGS

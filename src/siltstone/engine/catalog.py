@@ -32,6 +32,7 @@ from siltstone.units import require
 
 _T = TypeVar("_T", Named, Shaped, Incarnation, Version)
 _NEWEST = 1 << 62
+SUPERSEDED_MAX = 8
 
 
 def _at(steps: Sequence[_T], seq: int) -> _T | None:
@@ -170,6 +171,11 @@ def tag_of(catalog: Catalog, name: str) -> Tag | None:
     return next((tag for tag in catalog.tags if tag.name == name), None)
 
 
+def has_lapsed(tag: Tag, now_us: int) -> bool:
+    """Say whether the tag was to last for a time that is over."""
+    return bool(tag.lasts_s) and tag.time_us + tag.lasts_s * 1_000_000 <= now_us
+
+
 def apply(catalog: Catalog, entry: group.Entry, seq: int, time_us: int) -> Catalog:
     """Return the catalog after `entry` of the commit `seq`."""
     change = _CHANGES.get(type(entry))
@@ -251,14 +257,32 @@ def _advance(catalog: Catalog, entry: group.Advance, seq: int, _time: int) -> Ca
 
 
 def _tag(catalog: Catalog, entry: group.Tagged, _seq: int, time_us: int) -> Catalog:
-    others = tuple(tag for tag in catalog.tags if tag.name != entry.name)
     added = () if entry.seq is None else (Tag(entry.name, entry.seq, time_us),)
+    return _with_tag(catalog, entry.name, added)
+
+
+def _keep(catalog: Catalog, entry: group.Keep, _seq: int, time_us: int) -> Catalog:
+    return _with_tag(catalog, entry.name, (Tag(entry.name, entry.seq, time_us, entry.lasts_s),))
+
+
+def _with_tag(catalog: Catalog, name: str, added: tuple[Tag, ...]) -> Catalog:
+    others = tuple(tag for tag in catalog.tags if tag.name != name)
     return msgspec.structs.replace(catalog, tags=(*others, *added))
 
 
 def _claim(catalog: Catalog, entry: group.Claim, _seq: int, _time: int) -> Catalog:
-    old = app_of(catalog, entry.app)
-    return _with_app(catalog, msgspec.structs.replace(old, claim=entry.claim))
+    return _with_app(catalog, _claimed(app_of(catalog, entry.app), entry.claim, ""))
+
+
+def _hold(catalog: Catalog, entry: group.Hold, _seq: int, _time: int) -> Catalog:
+    return _with_app(catalog, _claimed(app_of(catalog, entry.app), entry.claim, entry.holder))
+
+
+def _claimed(old: App, claim: int, holder: str) -> App:
+    gone = (*old.superseded, old.holder) if old.holder else old.superseded
+    return msgspec.structs.replace(
+        old, claim=claim, holder=holder, superseded=gone[-SUPERSEDED_MAX:]
+    )
 
 
 _CHANGES: dict[type, Callable[[Catalog, object, int, int], Catalog]] = {
@@ -270,4 +294,6 @@ _CHANGES: dict[type, Callable[[Catalog, object, int, int], Catalog]] = {
     group.Advance: _advance,
     group.Tagged: _tag,
     group.Claim: _claim,
+    group.Hold: _hold,
+    group.Keep: _keep,
 }  # type: ignore[dict-item]

@@ -314,9 +314,10 @@ class Transaction:
         self._keyed.pop(table.id, None)
         self._plain.pop(table.id, None)
 
-    def tag(self, name: str, seq: int | None) -> None:
-        """Name a seq, or (None) forget the name."""
-        self._change(group.Tagged(name, seq))
+    def tag(self, name: str, seq: int | None, lasts_s: int = 0) -> None:
+        """Name a seq, for so many seconds (0: for ever), or (None) forget the name."""
+        is_for_ever = seq is None or not lasts_s
+        self._change(group.Tagged(name, seq) if is_for_ever else group.Keep(name, seq, lasts_s))
 
     def claim(self, app: str, holder: str | None = None) -> int:
         """Claim a token app: users with an older claim are fenced from this commit on.

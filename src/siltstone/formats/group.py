@@ -21,6 +21,7 @@ entry is a list that begins with its kind:
     9 tag       name, seq | nil (nil removes it)
     10 claim    app, claim
     11 hold     app, claim, holder                    a claim by a holder that has a name
+    12 keep     name, seq, seconds                    a tag for so long, unless it is set again
 """
 
 from __future__ import annotations
@@ -115,11 +116,17 @@ class Hold(msgspec.Struct, frozen=True, array_like=True, tag=11):
     holder: str
 
 
+class Keep(msgspec.Struct, frozen=True, array_like=True, tag=12):
+    name: str
+    seq: int
+    lasts_s: int
+
+
 Entry = (
     Rows | Batch | Attach | Advance
-    | Create | Drop | Rename | Alter | Truncate | Tagged | Claim | Hold
+    | Create | Drop | Rename | Alter | Truncate | Tagged | Claim | Hold | Keep
 )  # fmt: skip
-DDL = (Create, Drop, Rename, Alter, Truncate, Tagged, Claim, Hold, Advance)
+DDL = (Create, Drop, Rename, Alter, Truncate, Tagged, Claim, Hold, Keep, Advance)
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True):

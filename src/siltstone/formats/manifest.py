@@ -100,10 +100,13 @@ class Table(msgspec.Struct, frozen=True):
     next_column: int = 1
 
 
-class Tag(msgspec.Struct, frozen=True):
+class Tag(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A name of a seq, set at `time_us`; it lasts for so many seconds from then, 0: for ever."""
+
     name: str
     seq: int
     time_us: int
+    lasts_s: int = 0
 
 
 class App(msgspec.Struct, frozen=True, omit_defaults=True):
