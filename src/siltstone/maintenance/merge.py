@@ -100,7 +100,7 @@ class Merger:
     ) -> Merged | Deferred:
         planned: list[_Planned] = []
         names: list[str] = []
-        for table, storage in _candidates(record, name):
+        for table, storage in candidates(record, name):
             if on_table is not None:
                 on_table(catalogs.name_of(table))
             found = self._plan(record, table, storage)
@@ -177,7 +177,7 @@ class Merger:
             self._tables.promote(folder, pins, pins[-1])
 
 
-def _candidates(record: Record, name: str | None) -> Iterator[tuple[Table, KeyedStorage]]:
+def candidates(record: Record, name: str | None) -> Iterator[tuple[Table, KeyedStorage]]:
     """Yield the living keyed tables with their current storage; dropped ones have nothing to do."""
     wanted = None if name is None else catalogs.find(record.catalog, name).id
     stored = {storage.incarnation: storage for storage in record.keyed}

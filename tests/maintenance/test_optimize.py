@@ -1,0 +1,227 @@
+"""An optimize changes no answer and fails for nobody, whoever flushes or merges meanwhile."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+import siltstone as st
+from siltstone.engine.past import PastRecords
+from siltstone.engine.reader import Readers
+from siltstone.maintenance.merge import Deferred, Merger
+from siltstone.maintenance.optimize import CompactTask, Optimized, Optimizer, groups
+from siltstone.storage.manifest_store import ManifestStore
+from siltstone.storage.tables import Tables
+from tests.engine.seams import HookedTables, fake_env, open_store
+
+SCHEMA = {"id": "int64", "v": "int64"}
+
+
+def optimizer_of(root: Path, tables: Tables) -> Optimizer:
+    """Return an optimizer as another process would have one."""
+    manifests = ManifestStore(fake_env().files, root)
+    merger = Merger(manifests, tables, Readers(tables, PastRecords(manifests), index_bytes_max=0))
+    return Optimizer(manifests, tables, merger.promote)
+
+
+def rows(table) -> dict[int, int]:
+    return {row["id"]: row["v"] for row in table.to_arrow().to_pylist()}
+
+
+def history_parts(db) -> int:
+    (storage,) = db._core.state().view.record.keyed
+    return len(db._parts.tables.open(f"{storage.folder}/.history", storage.history).spans)
+
+
+@pytest.fixture
+def made(tmp_path: Path):
+    """Six small files of history, three of them un-merged."""
+    hooked: list[HookedTables] = []
+    with open_store(tmp_path / "db", fake_env(hooked=hooked)) as db:
+        table = db.create_table("t", SCHEMA, primary_key="id")
+        for turn in range(6):
+            table.upsert([{"id": n, "v": turn} for n in range(turn, 10)])
+            db.checkpoint()
+            if turn == 2:
+                db.merge()
+        yield db, table, hooked[0]
+
+
+def test_small_files_of_history_become_one_and_every_answer_stays(made) -> None:
+    db, table, tables = made
+    before = {seq: rows(db.snapshot(seq=seq)["t"]) for seq in range(1, db.seq + 1) if seq > 1}
+    found = optimizer_of(db.path, tables).optimize()
+    assert isinstance(found, Optimized)
+    assert found.tables == ("t",)
+    assert found.files_before == 6
+    assert found.files_after == 1
+    db._parts.owner.checkpointer.renew()
+    assert history_parts(db) == 1
+    assert {seq: rows(db.snapshot(seq=seq)["t"]) for seq in before} == before
+    assert rows(table) == before[db.seq]
+    with st.Store.open(db.path, db.options, read_only=True, env=fake_env()) as other:
+        assert {seq: rows(other.snapshot(seq=seq)["t"]) for seq in before} == before
+
+
+def test_a_second_optimize_finds_nothing_to_do(made) -> None:
+    db, _, tables = made
+    optimizer = optimizer_of(db.path, tables)
+    optimizer.optimize()
+    records = ManifestStore(fake_env().files, db.path).newest().number
+    assert optimizer.optimize() == Optimized((), 0, 0, 0)
+    assert ManifestStore(fake_env().files, db.path).newest().number == records
+
+
+def test_an_optimize_survives_a_checkpoint_a_merge_and_a_delete_behind_its_plan(made) -> None:
+    db, table, tables = made
+
+    def write() -> None:
+        del tables.hooks["compact"]
+        table.upsert({"id": 3, "v": 33})
+        table.delete([1, 2])
+        db.checkpoint()
+        db.merge()
+
+    expected = {**rows(table), 3: 33}
+    del expected[1], expected[2]
+    tables.hooks["compact"] = lambda *_: write()
+    found = optimizer_of(db.path, tables).optimize()
+    assert not isinstance(found, Deferred)
+    assert rows(table) == expected
+    table.upsert({"id": 4, "v": 44})
+    db.checkpoint()
+    db.merge()
+    assert rows(table) == {**expected, 4: 44}
+    with st.Store.open(db.path, db.options, read_only=True, env=fake_env()) as other:
+        assert rows(other["t"]) == {**expected, 4: 44}
+
+
+def test_a_checkpoint_that_loses_to_an_optimize_puts_its_rows_on_top(made) -> None:
+    db, table, tables = made
+    table.upsert({"id": 3, "v": 33})
+    expected = rows(table)
+
+    def optimize(*_: object) -> None:
+        del tables.hooks["stage"]
+        assert optimizer_of(db.path, tables).optimize().files_after == 1
+
+    tables.hooks["stage"] = optimize
+    db.checkpoint()
+    assert rows(table) == expected
+    db.merge()
+    assert rows(table) == expected
+
+
+def test_a_merge_that_loses_to_an_optimize_of_base_plans_again(made) -> None:
+    db, table, tables = made
+    expected = rows(table)
+    table.upsert({"id": 100, "v": 1})
+    db.checkpoint()
+
+    def optimize(*_: object) -> None:
+        del tables.hooks["rewrite"]
+        optimizer_of(db.path, tables).optimize()
+
+    tables.hooks["rewrite"] = optimize
+    assert not isinstance(db.merge(), Deferred)
+    assert rows(table) == {**expected, 100: 1}
+
+
+def test_two_optimizers_of_one_plan_do_the_work_once(made) -> None:
+    db, table, tables = made
+    expected = rows(table)
+    outcomes = []
+
+    def overtake(*_: object) -> None:
+        del tables.hooks["swap"]
+        outcomes.append(optimizer_of(db.path, tables).optimize())
+
+    tables.hooks["swap"] = overtake
+    outcomes.append(optimizer_of(db.path, tables).optimize())
+    assert sorted(outcome.files_before for outcome in outcomes) == [0, 6]
+    db._parts.owner.checkpointer.renew()
+    assert history_parts(db) == 1
+    assert rows(table) == expected
+
+
+def test_an_optimize_of_a_table_that_is_dropped_meanwhile_is_done(made) -> None:
+    db, _, tables = made
+
+    def drop(*_: object) -> None:
+        del tables.hooks["compact"]
+        db.drop_table("t")
+        db.checkpoint()
+
+    tables.hooks["compact"] = drop
+    assert not isinstance(optimizer_of(db.path, tables).optimize(), Deferred)
+    assert db.tables() == []
+
+
+def test_an_optimize_that_always_loses_is_deferred(made) -> None:
+    db, table, tables = made
+
+    def move(folder: str, pin, *_: object) -> None:
+        if not folder.endswith("/.history"):
+            return
+        hook = tables.hooks.pop("compact")
+        optimizer_of(db.path, tables).optimize()
+        for turn in range(2):
+            table.upsert({"id": 1, "v": turn})
+            db.checkpoint()
+        tables.hooks["compact"] = hook
+
+    tables.hooks["compact"] = move
+    found = optimizer_of(db.path, tables).optimize(attempts=2)
+    assert isinstance(found, Deferred)
+    assert found.attempts == 2
+
+
+def test_tasks_pickle_and_run_by_the_path_alone(tmp_path: Path) -> None:
+    with st.connect(tmp_path / "db", background=False, segment_bytes=65_536) as db:
+        table = db.create_table("t", SCHEMA, primary_key="id")
+        for turn in range(4):
+            table.upsert([{"id": n, "v": turn} for n in range(5)])
+            db.checkpoint()
+        seen: list[CompactTask] = []
+
+        def elsewhere(tasks):
+            seen.extend(pickle.loads(pickle.dumps(tasks)))
+            return [task.run(str(db.path)) for task in seen]
+
+        parts = db._parts
+        optimizer = Optimizer(parts.manifests, parts.tables, parts.owner.merger.promote)
+        assert optimizer.optimize(execute=elsewhere).files_after == 1
+        assert [task.rows for task in seen] == [20]
+        db.merge()
+        assert rows(table) == dict.fromkeys(range(5), 3)
+        assert db.verify(deep=True).is_sound
+
+
+def test_a_target_below_two_rows_is_refused(made) -> None:
+    db, _, tables = made
+    with pytest.raises(st.RequestError, match="target_rows"):
+        optimizer_of(db.path, tables).optimize(target_rows=1)
+
+
+@given(some.lists(some.integers(1, 40), max_size=30), some.integers(2, 50))
+@settings(max_examples=200)
+def test_groups_are_adjacent_small_parts_and_nothing_small_is_left_beside_another(
+    sizes: list[int], target: int
+) -> None:
+    spans, start = [], 0
+    for size in sizes:
+        spans.append((start, start + size))
+        start += size
+    found = list(groups(spans, target))
+    chosen = [span for group in found for span in group]
+    assert chosen == [span for span in spans if span in chosen]
+    for group in found:
+        assert len(group) > 1
+        assert all(a[1] == b[0] for a, b in pairwise(group))
+        assert all(2 * (end - first) < target for first, end in group)
+        assert group[-1][0] - group[0][0] < target
