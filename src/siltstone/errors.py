@@ -116,18 +116,19 @@ class OwnedError(SiltstoneError):
     ) -> None:
         self.path, self.pid, self.host, self.endpoint = Path(path), pid, host, endpoint
         super().__init__(
-            f"{path} is owned by process {pid} on {host}; open it with read_only=True,"
-            " or close it there first"
+            f"{path} is owned by process {pid} on {host}; open it with read_only=True, or join it"
+            f" with join=True{'' if endpoint else ' (first call serve_local() there)'}, or close it"
+            " there first"
         )
 
 
 class InDoubtError(SiltstoneError):
-    """The write of this commit failed: it may or may not survive. Reopen and ask `outcome`."""
+    """This commit may or may not be durable: its write failed, or its answer was lost."""
 
-    def __init__(self, transaction_id: str) -> None:
+    def __init__(self, transaction_id: str, reason: str = "the log write failed") -> None:
         self.transaction_id = transaction_id
         super().__init__(
-            f"transaction {transaction_id} is in doubt: the log write failed; reopen the store"
+            f"transaction {transaction_id} is in doubt: {reason}; reopen the store"
             f" and ask outcome({transaction_id!r})"
         )
 

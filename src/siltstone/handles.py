@@ -193,6 +193,11 @@ class Table(Readable):
         return state, found
 
     @property
+    def id(self) -> int:
+        """Its id in this store: stays when it is renamed, and is never given again."""
+        return self._id
+
+    @property
     def name(self) -> str:
         """What the table is called now."""
         return catalogs.name_of(self._look()[1])

@@ -1,17 +1,20 @@
 """Store: the public door. It holds no logic of its own; `wiring` makes the parts of an open store.
 
 connect ─▶ own ─▶ claim an epoch ─▶ replay the log ─▶ open           (the owner)
-└▶ follow the chain and the log                              (read_only=True)
+├▶ follow the chain and the log                              (read_only=True)
+└▶ ask the owner, through its socket                         (join=True; `joined`)
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, Self, TypeVar, overload
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -22,7 +25,7 @@ from siltstone.engine.reader import Readers
 from siltstone.engine.transaction import Transaction, run
 from siltstone.engine.view import State
 from siltstone.engine.write_set import Receipt
-from siltstone.errors import RequestError, SnapshotExpiredError
+from siltstone.errors import OwnedError, RequestError, SnapshotExpiredError, UnavailableError
 from siltstone.formats.manifest import Record
 from siltstone.handles import Snapshot, Table
 from siltstone.maintenance.merge import Deferred, Merged, Merger
@@ -35,17 +38,34 @@ from siltstone.storage.manifest_store import ManifestStore
 from siltstone.wiring import Env, Owner, Parts, follow_store, own_store, require_store
 
 if TYPE_CHECKING:
+    from siltstone.joined.store import JoinedStore
     from siltstone.query import sql as queries
 
 T = TypeVar("T")
 
 
-def connect(path: str | os.PathLike[str], *, read_only: bool = False, **options: object) -> Store:
+@overload
+def connect(
+    path: str | os.PathLike[str],
+    *,
+    read_only: bool = False,
+    join: Literal[False] = False,
+    **options: object,
+) -> Store: ...
+@overload
+def connect(
+    path: str | os.PathLike[str], *, read_only: bool = False, join: bool, **options: object
+) -> Store | JoinedStore: ...
+def connect(
+    path: str | os.PathLike[str], *, read_only: bool = False, join: bool = False, **options: object
+) -> Store | JoinedStore:
     """Open the store at `path`, or create it; a context manager.
 
     Args:
         path: A directory, or a `file://` URL.
         read_only: Beside an owner, in any number of processes; makes no write call at all.
+        join: If another process owns the store and serves it (`serve_local`), work through that
+            owner; if none owns it, own it and serve others.
         options: `memory_bytes_max` (memtables, indexes and caches), `memtable_bytes_max` (a
             checkpoint begins there), `sealed_generations_max`, `segment_bytes` (of the log),
             `sync_interval_ms` (async commits), `retention` ("7d"), `verify` ("first_use" |
@@ -60,7 +80,29 @@ def connect(path: str | os.PathLike[str], *, read_only: bool = False, **options:
     """
     root = _root_of(path)
     found = resolve(root, options)
-    return Store.open(root, found, read_only=read_only)
+    if not join:
+        return Store.open(root, found, read_only=read_only)
+    if read_only:
+        raise RequestError("read_only and join exclude each other: a reader needs no owner")
+    return _join(root, found)
+
+
+def _join(root: Path, options: Options) -> Store | JoinedStore:
+    """Own the store, or join its owner; one that is about to own or to serve it is waited for."""
+    from siltstone.joined.joining import Joining  # noqa: PLC0415 - an owner needs none of it
+
+    joining = Joining(root)
+    while True:
+        try:
+            db = Store.open(root, options)
+        except OwnedError as owned:
+            joined = joining.join(owned)
+            if joined is not None:
+                return joined
+        else:
+            with contextlib.suppress(UnavailableError):  # without the extra it owns, and is alone
+                db.serve_local()
+            return db
 
 
 def merge_beside(
@@ -101,6 +143,7 @@ class Store:
         self.path, self.options = root, options
         self._parts = parts
         self._core = parts.core
+        self._serving = threading.Lock()
         _open_stores.add(self)
 
     @classmethod
@@ -339,6 +382,33 @@ class Store:
         self._core.check()
         committer = self._core.committer
         return self._core.state().visible if committer is None else committer.durable_seq
+
+    def serve_local(self, *, idle_s: float = 60.0) -> Path:
+        """Let other processes of this user join (`connect(path, join=True)`); return the socket.
+
+        A second call changes nothing. It ends with the store.
+
+        Args:
+            idle_s: A transaction of a joined process that it leaves alone for longer is rolled
+                back; a second call does not change it.
+
+        Raises:
+            ReadOnlyError: This handle does not own the store.
+            UnavailableError: The extra `server` is not installed, or no socket can be made.
+        """
+        self._owner()
+        with self._serving:
+            if self._parts.endpoint is None:
+                try:
+                    # By name: the server is above this module, and an extra.
+                    module = importlib.import_module("siltstone.server.endpoint")
+                except ImportError as error:
+                    raise UnavailableError(
+                        "serve_local() needs FastAPI: pip install 'siltstone[server]'"
+                    ) from error
+                self._parts.endpoint = module.Endpoint(self, self._parts, idle_s=idle_s)
+            assert self._parts.endpoint is not None
+            return self._parts.endpoint.address
 
     # maintenance
 

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from siltstone.engine.commit import Committer
 from siltstone.engine.core import Core, Ids
@@ -82,6 +83,16 @@ class Owner:
             self.ownership.release()
 
 
+class Endpoint(Protocol):
+    """Where other processes join an open store; `server.endpoint` is one, when it is installed."""
+
+    address: Path
+
+    def close(self) -> None:
+        """Stop answering; roll back what is open in joined processes."""
+        ...
+
+
 @dataclass(slots=True)
 class Parts:
     core: Core
@@ -92,6 +103,7 @@ class Parts:
     first_seq: int
     owner: Owner | None = None
     start_syncing: Callable[[], None] = lambda: None
+    endpoint: Endpoint | None = None
 
     def counts(self) -> Counts:
         """Return what `status` needs beside the state."""
@@ -107,8 +119,12 @@ class Parts:
         )
 
     def close(self) -> None:
-        if self.owner is not None:
-            self.owner.close()
+        try:
+            if self.endpoint is not None:
+                self.endpoint.close()
+        finally:
+            if self.owner is not None:
+                self.owner.close()
 
 
 def own_store(root: Path, options: Options, env: Env) -> Parts:

@@ -42,6 +42,11 @@ class TransactionTable(Readable):
         return f"<table {self.name!r} in {self._tx!r}>"
 
     @property
+    def id(self) -> int:
+        """Its id in this store: stays when it is renamed, and is never given again."""
+        return self._id
+
+    @property
     def name(self) -> str:
         """The table's name, own renames included."""
         return catalogs.name_of(self._table())

@@ -1,0 +1,1 @@
+"""Joined: a store that another process owns, with the same faces, through the owner's socket."""

@@ -1,0 +1,387 @@
+"""Link: the connections of one process to the owner of a store.
+
+    take ─▶ ask ─▶ give back        an idle connection is used again, if its other end lives
+    take ─▶ keep                    a transaction or snapshot lives with its connection
+
+A read whose connection broke is asked once more on a new one. What writes never is: its answer is
+lost, so it is in doubt, under the id that was known before it was asked for. Lock: one, for the
+list of idle connections.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import select
+import socket
+import threading
+import weakref
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from siltstone.errors import (
+    ClosedError,
+    InDoubtError,
+    RequestError,
+    SiltstoneError,
+    UnavailableError,
+)
+from siltstone.joined import protocol
+from siltstone.joined.values import decode, encode, raised, stream_bytes
+
+IDLE_MAX = 8
+HELLO_TIMEOUT_S = 10.0
+_BROKEN = (OSError, http.client.HTTPException)
+
+
+class Connection(http.client.HTTPConnection):
+    """One connection over a Unix socket; `reserved` is the id of its next statement."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__("localhost", timeout=HELLO_TIMEOUT_S)
+        self._address = address
+        self.reserved = ""
+
+    def connect(self) -> None:
+        """Connect to the socket."""
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        made.settimeout(HELLO_TIMEOUT_S)
+        try:
+            made.connect(self._address)
+        except OSError:
+            made.close()
+            raise
+        self.sock = made
+        self.auto_open = 0  # a lost connection is never made anew unseen: its session is gone
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the other end closed it, or sent what nobody asked for."""
+        if self.sock is None:
+            return True
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN | select.POLLHUP | select.POLLERR)
+        return bool(poll.poll(0))
+
+
+class Link:
+    """See the module. Any thread."""
+
+    def __init__(self, address: str, root: Path) -> None:
+        """Connect, and see that it is the owner of the store at `root` who answers.
+
+        Raises:
+            UnavailableError: Nobody answers at `address`, or somebody else's owner.
+        """
+        self.address, self.root = address, root
+        self._lock = threading.Lock()
+        self._idle: list[Connection] = []
+        self._all: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self.refusal: str | None = None
+        self.hello: dict[str, Any] = {}
+        self.give(self.connect())
+        status = root.stat()
+        if self.hello["identity"] != [status.st_dev, status.st_ino]:
+            self.close()
+            raise UnavailableError(f"{address} serves {self.hello['path']}, not {root}")
+        weakref.finalize(self, _close_all, self._idle)
+        _links.add(self)
+
+    def connect(self) -> Connection:
+        """Return a new connection.
+
+        Raises:
+            UnavailableError: Nobody answers.
+            RequestError: The owner speaks another version, or does not serve this user.
+        """
+        self.check()
+        made = Connection(self.address)
+        self._all.add(made)
+        try:
+            made.connect()
+            made.request("GET", "/v1/hello")
+            hello = _value(_checked(made, made.getresponse()))
+        except _BROKEN as error:
+            made.close()
+            raise UnavailableError(
+                f"the owner of {self.root} does not answer at {self.address}: {error}"
+            ) from error
+        except SiltstoneError:
+            made.close()
+            raise
+        if hello["version"] != protocol.VERSION:
+            made.close()
+            raise RequestError(
+                f"the owner speaks version {hello['version']} of the protocol, this siltstone"
+                f" {protocol.VERSION}; use one siltstone on both sides"
+            )
+        assert isinstance(made.sock, socket.socket)
+        made.sock.settimeout(None)  # a commit or a scan takes as long as it takes
+        self.hello = hello
+        return made
+
+    def check(self) -> None:
+        """Refuse a link that is closed or was inherited by a fork."""
+        if self.refusal is not None:
+            raise ClosedError(self.refusal)
+
+    def take(self) -> Connection:
+        """Return a connection that nobody else uses."""
+        self.check()
+        while True:
+            with self._lock:
+                found = self._idle.pop() if self._idle else None
+            if found is None:
+                return self.connect()
+            if not found.is_broken:
+                return found
+            found.close()
+
+    def give(self, connection: Connection) -> None:
+        """Give a connection back, with no answer of it unread."""
+        with self._lock:
+            if self.refusal is None and len(self._idle) < IDLE_MAX:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        """Close all connections; what lives with them ends."""
+        connections = list(self._all)
+        self.refuse(f"the store {self.root} is closed")
+        for connection in connections:
+            connection.close()
+
+    def refuse(self, why: str) -> None:
+        """Refuse every later call."""
+        with self._lock:
+            self.refusal = self.refusal or why
+            self._idle.clear()
+
+    # asking
+
+    def read(self, path: str, *arguments: object, **headers: str) -> Any:
+        """Ask for something that may be asked for twice."""
+        return self._read(path, arguments, {}, headers)
+
+    def ask(self, path: str, *arguments: object, **named: object) -> Any:
+        """Ask for something that may be done twice, with named arguments."""
+        return self._read(path, arguments, named, {})
+
+    def _read(
+        self,
+        path: str,
+        arguments: tuple[object, ...],
+        named: dict[str, object],
+        headers: dict[str, str],
+    ) -> Any:
+        body, kind = self._body(arguments, named)
+        for is_last in (False, True):
+            connection = self.take()
+            try:
+                return self._answer(connection, path, body, kind, headers)
+            except _BROKEN as error:
+                connection.close()
+                if is_last:
+                    raise self._gone(error) from error
+        raise AssertionError
+
+    def write(self, path: str, arguments: tuple[object, ...], named: dict[str, object]) -> Any:
+        """Ask for a statement, which is a transaction of its own.
+
+        Raises:
+            InDoubtError: The answer was lost.
+        """
+        body, kind = self._body(arguments, named)
+        connection = self.take()
+        headers = {protocol.ID_HEADER: connection.reserved}
+        return self.commit(connection, connection.reserved, path, body, kind, headers, self.give)
+
+    def commit(
+        self,
+        connection: Connection,
+        transaction_id: str,
+        path: str,
+        body: bytes = b"",
+        kind: str = protocol.VALUES_TYPE,
+        headers: dict[str, str] | None = None,
+        after: Callable[[Connection], None] = lambda _: None,
+    ) -> Any:
+        """Ask for what commits under `transaction_id`.
+
+        Raises:
+            InDoubtError: The answer was lost.
+        """
+        self.check()
+        try:
+            response = self._ask(connection, path, body, kind, headers or {})
+            value = _value(_checked(connection, response))
+        except _BROKEN as error:
+            connection.close()
+            raise InDoubtError(
+                transaction_id, f"the owner's answer was lost ({_words(error)})"
+            ) from error
+        except SiltstoneError:
+            after(connection)
+            raise
+        except BaseException:
+            connection.close()  # interrupted: the answer would come to the next who asks
+            raise
+        after(connection)
+        return value
+
+    def within(
+        self,
+        connection: Connection,
+        path: str,
+        arguments: tuple[object, ...] = (),
+        named: dict[str, object] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Any:
+        """Ask on the connection that a transaction lives with: without it, it is over."""
+        self.check()
+        body, kind = self._body(arguments, named or {})
+        try:
+            return _value(
+                _checked(connection, self._ask(connection, path, body, kind, headers or {}))
+            )
+        except _BROKEN as error:
+            connection.close()
+            raise self._gone(error) from error
+        except SiltstoneError:
+            raise
+        except BaseException:
+            connection.close()
+            raise
+
+    def _answer(
+        self, connection: Connection, path: str, body: bytes, kind: str, headers: dict[str, str]
+    ) -> Any:
+        """Return a value, or a reader that gives the connection back when it is read to its end."""
+        try:
+            response = _checked(connection, self._ask(connection, path, body, kind, headers))
+            if response.headers.get_content_type() == protocol.ARROW_TYPE:
+                return Rows(self, connection, response).reader()
+            value = _value(response)
+        except SiltstoneError:
+            self.give(connection)
+            raise
+        except BaseException:
+            connection.close()
+            raise
+        self.give(connection)
+        return value
+
+    def _ask(
+        self, connection: Connection, path: str, body: bytes, kind: str, headers: dict[str, str]
+    ) -> http.client.HTTPResponse:
+        connection.request("POST", f"/v1/{path}", body, {"content-type": kind, **headers})
+        return connection.getresponse()
+
+    def _body(self, arguments: tuple[object, ...], named: dict[str, object]) -> tuple[bytes, str]:
+        if len(arguments) == 1 and not named and isinstance(arguments[0], pa.RecordBatchReader):
+            body, kind = stream_bytes(arguments[0]), protocol.ARROW_TYPE
+        else:
+            body, kind = encode([list(arguments), named]), protocol.VALUES_TYPE
+        most = self.hello["body_bytes_max"]
+        if len(body) > most:
+            raise RequestError(
+                f"a request carries at most {most} bytes, this one has {len(body)}; send the rows"
+                " in several calls of one transaction"
+            )
+        return body, kind
+
+    def _gone(self, error: BaseException) -> UnavailableError:
+        return UnavailableError(
+            f"the owner of {self.root} is gone ({_words(error)}); nothing was changed by this"
+            " call: connect again"
+        )
+
+
+class Rows:
+    """The rows of one answer, as they arrive."""
+
+    def __init__(
+        self, link: Link, connection: Connection, response: http.client.HTTPResponse
+    ) -> None:
+        self._link, self._connection, self._response = link, connection, response
+        self._stream = pa.ipc.open_stream(pa.PythonFile(response, "r"))
+
+    def reader(self) -> pa.RecordBatchReader:
+        """Return them as a stream; one that is left before its end closes its connection."""
+        batches = self._batches()
+        schema = self._stream.schema
+        weakref.finalize(batches, _leave, self._connection, self._response)
+        return pa.RecordBatchReader.from_batches(schema, batches)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        try:
+            while True:
+                batch, metadata = self._stream.read_next_batch_with_custom_metadata()
+                found = dict(metadata or {})
+                if protocol.ERROR_KEY in found or protocol.END_KEY in found:
+                    break
+                yield batch
+            self._response.read()
+        except (*_BROKEN, StopIteration, pa.ArrowException) as error:
+            raise UnavailableError(
+                f"the owner of {self._link.root} is gone in the middle of a scan: {_words(error)}"
+            ) from error
+        self._link.give(self._connection)
+        if protocol.ERROR_KEY in found:
+            raise raised(decode(found[protocol.ERROR_KEY]))
+
+
+def _close_all(connections: list[Connection]) -> None:
+    for connection in connections:
+        connection.close()
+
+
+def _leave(connection: Connection, response: http.client.HTTPResponse) -> None:
+    if not response.isclosed():
+        connection.close()
+
+
+def _checked(
+    connection: Connection, response: http.client.HTTPResponse
+) -> http.client.HTTPResponse:
+    """Return a response that holds an answer; raise the error that another one holds."""
+    connection.reserved = response.headers.get(protocol.ID_HEADER, "")
+    if response.status == 200:
+        return response
+    body = response.read()
+    try:
+        raise raised(decode(b64decode(json.loads(body)["fields"])))
+    except (ValueError, KeyError, TypeError):
+        text = f"the owner answered {response.status}: {body[:200]!r}"
+        raise SiltstoneError(text) from None
+
+
+def _value(response: http.client.HTTPResponse) -> Any:
+    return decode(response.read())
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+_links: weakref.WeakSet[Link] = weakref.WeakSet()
+
+
+def _refuse_in_child() -> None:
+    """Two processes on one connection would read each other's answers."""
+    for link in list(_links):
+        link.refusal = f"{link.root} was joined before a fork; join it again in this process"
+        for connection in list(link._all):  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+            with contextlib.suppress(OSError):
+                if connection.sock is not None:
+                    os.close(connection.sock.detach())
+
+
+os.register_at_fork(after_in_child=_refuse_in_child)

@@ -1,0 +1,29 @@
+"""Protocol: the words that both ends of a socket use.
+
+    POST /v1/<verb>                          of the store: [positional arguments, named arguments]
+    POST /v1/table/<id>/<verb>               of a table, now; or with one of the two headers
+         x-siltstone-txn: <transaction id>       as the transaction sees it
+         x-siltstone-snapshot: <id>              at the snapshot's seq; <id> is the name
+    POST /v1/transaction/begin               ─▶ {id, seq};  POST /v1/transaction/<id>/<verb>
+    POST /v1/snapshot/open                   ─▶ {id, seq};  POST /v1/snapshot/<id>/<verb>
+    GET  /v1/hello                           ─▶ who answers, and what it takes
+
+A body is a message (`values`), or rows as one Arrow IPC stream: then they are the one argument.
+Each answer carries `x-siltstone-id`: the id under which the connection's next statement commits.
+"""
+
+from __future__ import annotations
+
+VERSION = 1
+ARROW_TYPE = "application/vnd.apache.arrow.stream"
+VALUES_TYPE = "application/vnd.msgpack"
+ERROR_KEY = b"siltstone.error"
+END_KEY = b"siltstone.end"
+
+ID_HEADER = "x-siltstone-id"
+TRANSACTION_HEADER = "x-siltstone-txn"
+SNAPSHOT_HEADER = "x-siltstone-snapshot"
+SEQ_HEADER = "x-siltstone-seq"
+
+BODY_BYTES_MAX = 256 << 20
+"""The most that one request may carry; more goes in several calls of one transaction."""

@@ -1,0 +1,217 @@
+"""Store: a store that another process owns, joined through the owner's socket.
+
+It answers like `Store`, with the same errors. What it reads is durable; what it writes is committed
+by the owner. The owner may go away: then calls raise UnavailableError (commits that were on their
+way InDoubtError), and who connects with `join=True` next may become the owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+import pyarrow as pa
+
+from siltstone.engine.past import LogEntry
+from siltstone.engine.transaction import run
+from siltstone.engine.write_set import Receipt
+from siltstone.errors import RequestError
+from siltstone.formats.manifest import Record
+from siltstone.joined.link import Link
+from siltstone.joined.snapshot import JoinedSnapshot
+from siltstone.joined.tables import JoinedTable
+from siltstone.joined.transaction import JoinedTransaction
+from siltstone.maintenance.merge import Deferred, Merged
+from siltstone.maintenance.status import Status
+from siltstone.maintenance.vacuum import GRACE_S, Vacuumed
+from siltstone.maintenance.verify import Verified
+from siltstone.query.sql import Parameters, Result
+
+T = TypeVar("T")
+
+
+class JoinedStore:
+    """See the module. Any thread; a context manager."""
+
+    def __init__(self, root: Path, address: str) -> None:
+        """Use `connect(path, join=True)`."""
+        self.path = root
+        self.link = Link(address, root)
+
+    def __repr__(self) -> str:
+        if self.link.refusal is not None:
+            return f"<JoinedStore {self.path}, closed>"
+        owner = self.link.hello["pid"]
+        return f"<JoinedStore {self.path}, owned by process {owner}, {len(self.tables())} tables>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether this handle only reads: never."""
+        return False
+
+    def _read(self, verb: str, *arguments: object) -> Any:
+        return self.link.read(verb, *arguments)
+
+    def _write(self, verb: str, *arguments: object) -> Any:
+        return self.link.write(verb, arguments, {})
+
+    # tables
+
+    def tables(self) -> list[str]:
+        """Return the names of all tables, sorted."""
+        return self._read("tables")
+
+    def __getitem__(self, name: str) -> JoinedTable:
+        """Return the table called `name`.
+
+        Raises:
+            TableNotFoundError: There is none.
+        """
+        return JoinedTable(self, self._read("id_of", name))
+
+    def create_table(
+        self, name: str, schema: object, primary_key: str | Sequence[str] = ()
+    ) -> JoinedTable:
+        """Create a table; without `primary_key` a plain one."""
+        return JoinedTable(self, self._write("create_table", name, schema, primary_key))
+
+    def drop_table(self, name: str) -> Receipt:
+        """Drop a table; older snapshots still see it."""
+        return self._write("drop_table", name)
+
+    def rename_table(self, name: str, new_name: str) -> Receipt:
+        """Rename a table; handles of it go on."""
+        return self._write("rename_table", name, new_name)
+
+    # transactions
+
+    def transaction(
+        self,
+        *,
+        isolation: str = "snapshot",
+        durability: str = "sync",
+        token: tuple[str, int] | None = None,
+        **options: object,
+    ) -> JoinedTransaction:
+        """Begin a transaction over all tables, at the owner."""
+        named = {"isolation": isolation, "durability": durability, "token": token, **options}
+        return JoinedTransaction(self.link, named)
+
+    def run(self, work: Callable[[JoinedTransaction], T], attempts: int = 10) -> T:
+        """Run `work(tx)` in a transaction and commit; again after a ConflictError."""
+        return cast("T", run(cast("Any", self.transaction), cast("Any", work), attempts))
+
+    def claim(self, app: str, **options: object) -> int:
+        """Claim a token app: older users of it are fenced from now on; return the claim."""
+        return self.link.write("claim", (app,), dict(options))
+
+    def outcome(self, transaction_id: str) -> str:
+        """Return "committed", "not committed" or "in doubt" for a transaction's id.
+
+        "not committed" is a promise: a transaction of a joined process that is still open ends,
+        and a commit of it that is still on its way is refused.
+        """
+        return self._read("outcome", transaction_id)
+
+    # snapshots and queries
+
+    def snapshot(
+        self, *, seq: int | None = None, at: object = None, tag: str | None = None
+    ) -> JoinedSnapshot:
+        """Return all tables at one seq: at `seq`, at a moment, at a tag, or now."""
+        return JoinedSnapshot(self.link, {"seq": seq, "at": at, "tag": tag})
+
+    def sql(self, statement: str, parameters: Parameters = None) -> Result:
+        """Run a query over one fresh snapshot, at the owner."""
+        return Result(self._read("sql", statement, parameters).read_all())
+
+    def changes(
+        self, since: int = 0, until: int | None = None, tables: Sequence[str] | None = None
+    ) -> dict[str, pa.RecordBatchReader]:
+        """Return the row versions (since, until] per keyed table; ends at the durable seq.
+
+        The rows of a table are asked for when its reader is first read.
+        """
+        found = self._read("changes", since, until, tables)
+        return {
+            name: pa.RecordBatchReader.from_batches(
+                schema, self._changes_of(name, since, found["until"])
+            )
+            for name, schema in found["schemas"].items()
+        }
+
+    def _changes_of(self, name: str, since: int, until: int) -> Iterator[pa.RecordBatch]:
+        yield from self._read("changes_of", name, since, until)
+
+    def log(self, limit: int = 20) -> list[LogEntry]:
+        """Return the newest commits, newest first, at most `limit`."""
+        return self._read("log", limit)
+
+    def tag(self, name: str, seq: int | None = None) -> Receipt:
+        """Name a seq (default: the newest durable one); its past is kept until `untag`."""
+        return self._write("tag", name, seq)
+
+    def tags(self) -> dict[str, int]:
+        """Return the tags and their seqs."""
+        return self._read("tags")
+
+    def untag(self, name: str) -> Receipt:
+        """Forget a tag."""
+        return self._write("untag", name)
+
+    @property
+    def seq(self) -> int:
+        """The seq that a new snapshot sees."""
+        return self._read("seq")
+
+    @property
+    def durable_seq(self) -> int:
+        """The last seq that survives a power loss."""
+        return self._read("durable_seq")
+
+    # maintenance, at the owner
+
+    def checkpoint(self) -> Record:
+        """Flush everything committed so far into Lance; blocks nobody."""
+        return self._read("checkpoint")
+
+    def merge(self, table: str | None = None) -> Merged | Deferred:
+        """Fold what is flushed into the base of one table, or of all."""
+        return self._read("merge", table)
+
+    def vacuum(self, dry_run: bool = True, *, grace_s: float = GRACE_S) -> Vacuumed:
+        """Delete what no kept record, tag or reader needs; by default only say what would go."""
+        return self.link.ask("vacuum", dry_run, grace_s=grace_s)
+
+    def verify(
+        self, *, deep: bool = False, on_progress: Callable[[str], None] | None = None
+    ) -> Verified:
+        """Read what the store is made of and name what is damaged; changes nothing.
+
+        Raises:
+            RequestError: `on_progress` is given: open the store with read_only=True to hear it.
+        """
+        if on_progress is not None:
+            raise RequestError("progress is heard in the owner, or with read_only=True")
+        return self.link.ask("verify", deep=deep)
+
+    def status(self) -> Status:
+        """Return what the store holds and owes now: seqs, log, memory, tables, the last failure."""
+        return self._read("status")
+
+    def close(self) -> None:
+        """Leave; a second time does nothing. Open transactions are rolled back."""
+        self.link.close()

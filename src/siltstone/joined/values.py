@@ -1,0 +1,369 @@
+"""Values: Python values, Arrow data and errors as they travel between a store and who joined it.
+
+    body    msgpack; what msgpack has no word for is an extension: code, then its msgpack payload
+    rows    an Arrow IPC stream, as a body of its own or inside of one (code 10)
+    error   [class name, message, attributes]
+
+What arrives has the type that was sent: a tuple stays one, an int of any size stays whole,
+decimals, dates and numpy scalars are what they were. Nothing that is executed travels: no pickle.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib
+import zoneinfo
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from siltstone import errors
+from siltstone.engine.past import LogEntry
+from siltstone.engine.write_set import Receipt
+from siltstone.errors import RequestError, SiltstoneError
+from siltstone.formats.manifest import Record
+from siltstone.maintenance.merge import Deferred, Merged
+from siltstone.maintenance.status import Memory, Status, TableStatus
+from siltstone.maintenance.vacuum import Removed, Vacuumed
+from siltstone.maintenance.verify import Finding, Verified
+
+_CLASSES: dict[str, type] = {
+    found.__name__: found
+    for found in (
+        *(Deferred, Finding, LogEntry, Memory, Merged, Receipt, Record, Removed),
+        *(Status, TableStatus, Vacuumed, Verified),
+    )
+}
+_ERRORS: dict[str, type[SiltstoneError]] = {
+    name: found
+    for name, found in vars(errors).items()
+    if isinstance(found, type) and issubclass(found, SiltstoneError)
+}
+_INT64 = range(-(1 << 63), 1 << 63)
+_UTC = "UTC"
+
+Fields = dict[str, object]
+
+
+def encode(value: object) -> bytes:
+    """Return a value as the body of a message.
+
+    Raises:
+        RequestError: It holds something that does not travel.
+    """
+    try:
+        return msgspec.msgpack.encode(_out(value))
+    except RequestError:
+        raise
+    except (TypeError, ValueError, OverflowError, RecursionError, pa.ArrowException) as error:
+        raise RequestError(f"{value!r:.80} cannot be sent to the owner: {error}") from error
+
+
+def decode(body: bytes | bytearray | memoryview) -> Any:
+    """Return the value of a body.
+
+    Raises:
+        RequestError: The bytes are no message.
+    """
+    try:
+        return msgspec.msgpack.decode(body, ext_hook=_of_extension)
+    except RequestError:
+        raise
+    except Exception as error:  # any decoder may refuse any bytes in its own way
+        raise RequestError(f"not a message of siltstone: {error}") from error
+
+
+def error_fields(error: SiltstoneError) -> Fields:
+    """Return what an error is, by class, message and attributes; `raised` is the inverse."""
+    known: Fields = {}
+    for name, value in vars(error).items():
+        try:
+            encode(value)
+        except RequestError:
+            value = repr(value)  # noqa: PLW2901 - a person still reads what it was
+        known[name] = value
+    return {"class": type(error).__name__, "message": str(error), "fields": known}
+
+
+def raised(found: object) -> SiltstoneError:
+    """Return the error that `error_fields` described; of an unknown class a SiltstoneError."""
+    if not isinstance(found, dict):
+        return SiltstoneError(f"the owner failed with {found!r:.200}")
+    known = cast("Fields", found)
+    kind = _ERRORS.get(str(known.get("class")), SiltstoneError)
+    error = kind.__new__(kind)
+    error.args = (str(known.get("message")),)
+    attributes = known.get("fields")
+    if isinstance(attributes, dict):
+        vars(error).update(cast("Fields", attributes))
+    return error
+
+
+# Arrow
+
+
+def stream_bytes(batches: pa.RecordBatchReader) -> bytes:
+    """Return a stream of batches as one Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches.schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()
+
+
+def stream_of_bytes(body: bytes) -> pa.RecordBatchReader:
+    """Return the batches of an Arrow IPC stream.
+
+    Raises:
+        RequestError: The bytes are none.
+    """
+    try:
+        table = pa.ipc.open_stream(body).read_all()
+        table.validate()
+    except (pa.ArrowException, OSError) as error:
+        raise RequestError(f"not an Arrow stream: {error}") from error
+    return table.to_reader()
+
+
+# to extensions
+
+
+def _ext(code: int, payload: object) -> msgspec.msgpack.Ext:
+    return msgspec.msgpack.Ext(code, msgspec.msgpack.encode(payload))
+
+
+def _out(value: object) -> object:
+    made = _OUT.get(type(value))
+    if made is not None:
+        return made(value)
+    for kinds, make in _OUT_OF_KINDS:
+        if isinstance(value, kinds):
+            return make(value)
+    if type(value).__name__ in _CLASSES and _CLASSES[type(value).__name__] is type(value):
+        return _out_struct(value)
+    if hasattr(value, "__arrow_c_stream__"):
+        return _ext(10, stream_bytes(pa.RecordBatchReader.from_stream(cast("Any", value))))
+    if hasattr(value, "__arrow_c_array__"):
+        return _out_batch(pa.record_batch(cast("Any", value)))
+    raise RequestError(f"{value!r:.80} ({type(value).__name__}) cannot be sent to the owner")
+
+
+def _same(value: object) -> object:
+    return value
+
+
+def _out_int(value: object) -> object:
+    number = int(cast("int", value))
+    return number if number in _INT64 else _ext(1, str(number))
+
+
+def _out_dict(value: object) -> object:
+    pairs = cast("Mapping[object, object]", value)
+    if all(type(key) is str for key in pairs):
+        return {key: _out(part) for key, part in pairs.items()}
+    return _ext(3, [[_out(key), _out(part)] for key, part in pairs.items()])
+
+
+def _out_datetime(value: object) -> object:
+    moment = cast("dt.datetime", value)
+    if hasattr(moment, "to_datetime64"):  # of pandas: it has nanoseconds
+        zone = None if moment.tzinfo is None else str(moment.tzinfo)
+        return _ext(13, [moment.value, cast("Any", moment).unit, zone])  # type: ignore[attr-defined]
+    naive = moment.replace(tzinfo=None).isoformat()
+    key = getattr(moment.tzinfo, "key", None)
+    if moment.tzinfo is None or isinstance(key, str):
+        return _ext(4, [naive, key, None, moment.fold])
+    offset = moment.utcoffset()
+    seconds = None if offset is None else offset.total_seconds()
+    return _ext(4, [naive, None, seconds, 0])
+
+
+def _out_timedelta(value: object) -> object:
+    span = cast("dt.timedelta", value)
+    return _ext(7, [span.days, span.seconds, span.microseconds])
+
+
+def _out_numpy(value: object) -> object:
+    scalar = cast("np.generic", value)
+    return _ext(11, [scalar.dtype.str, scalar.tobytes()])
+
+
+def _out_array(value: object) -> object:
+    array = cast("np.ndarray", value)
+    if array.dtype.hasobject or array.ndim != 1:
+        return _out(array.tolist())
+    return _ext(12, [array.dtype.str, array.tobytes()])
+
+
+def _out_batch(batch: pa.RecordBatch) -> object:
+    return _ext(10, stream_bytes(pa.RecordBatchReader.from_batches(batch.schema, [batch])))
+
+
+def _out_scalar(value: object) -> object:
+    scalar = cast("pa.Scalar", value)
+    array = pa.array([scalar.as_py()], scalar.type)
+    batch = pa.RecordBatch.from_arrays([array], names=["value"])
+    return _ext(14, stream_bytes(pa.RecordBatchReader.from_batches(batch.schema, [batch])))
+
+
+def _out_schema(value: object) -> object:
+    return _ext(15, cast("pa.Schema", value).serialize().to_pybytes())
+
+
+def _out_type(value: object) -> object:
+    schema = pa.schema([pa.field("value", cast("pa.DataType", value))])
+    return _ext(16, schema.serialize().to_pybytes())
+
+
+def _out_field(value: object) -> object:
+    return _ext(17, pa.schema([cast("pa.Field", value)]).serialize().to_pybytes())
+
+
+def _out_expression(value: object) -> object:
+    # What pickle would call: Arrow's own serialisation of an expression, which is data.
+    _, (buffer,) = cast("tuple[object, tuple[pa.Buffer]]", cast("Any", value).__reduce__())
+    return _ext(18, buffer.to_pybytes())
+
+
+def _out_struct(value: object) -> object:
+    name = type(value).__name__
+    if is_dataclass(value):
+        parts = {f.name: _out(getattr(value, f.name)) for f in fields(value)}
+        return _ext(19, [name, parts])
+    return _ext(20, [name, msgspec.msgpack.encode(value)])
+
+
+_OUT: dict[type, Callable[[object], object]] = {
+    type(None): _same,
+    bool: _same,
+    int: _out_int,
+    float: _same,
+    str: _same,
+    bytes: _same,
+    list: lambda value: [_out(part) for part in cast("list[object]", value)],
+    tuple: lambda value: _ext(2, [_out(part) for part in cast("tuple[object, ...]", value)]),
+    dict: _out_dict,
+    Decimal: lambda value: _ext(8, str(value)),
+    dt.date: lambda value: _ext(5, cast("dt.date", value).isoformat()),
+    dt.time: lambda value: _ext(6, cast("dt.time", value).isoformat()),
+    dt.timedelta: _out_timedelta,
+    dt.datetime: _out_datetime,
+    pa.Schema: _out_schema,
+    pa.Field: _out_field,
+}
+_OUT_OF_KINDS: tuple[tuple[Any, Callable[[object], object]], ...] = (
+    (np.generic, _out_numpy),
+    (np.ndarray, _out_array),
+    (dt.datetime, _out_datetime),
+    (Path, lambda value: _ext(9, str(value))),
+    (pa.Scalar, _out_scalar),
+    (pa.DataType, _out_type),
+    (pc.Expression, _out_expression),
+    (pa.RecordBatch, lambda value: _out_batch(cast("pa.RecordBatch", value))),
+    (pa.RecordBatchReader, lambda v: _ext(10, stream_bytes(cast("pa.RecordBatchReader", v)))),
+    (bool, bool),
+    (int, _out_int),
+    (float, lambda value: float(cast("float", value))),
+    (str, str),
+    ((bytearray, memoryview), lambda value: bytes(cast("bytes", value))),
+    ((set, frozenset, range), lambda v: [_out(part) for part in cast("set[object]", v)]),
+    (Decimal, lambda value: _ext(8, str(value))),
+    (tuple, lambda value: _ext(2, [_out(part) for part in cast("tuple[object, ...]", value)])),
+    (list, lambda value: [_out(part) for part in cast("list[object]", value)]),
+    (Mapping, _out_dict),
+)
+
+
+# from extensions
+
+
+def _of_extension(code: int, data: memoryview) -> object:
+    make = _IN.get(code)
+    if make is None:
+        raise RequestError(f"no extension {code} is known; is the other side a newer siltstone?")
+    return make(msgspec.msgpack.decode(data, ext_hook=_of_extension))
+
+
+def _in_datetime(payload: Any) -> dt.datetime:
+    text, key, seconds, fold = payload
+    moment = dt.datetime.fromisoformat(text)
+    if key is not None:
+        zone: dt.tzinfo = zoneinfo.ZoneInfo(key)
+        return moment.replace(tzinfo=zone, fold=fold)
+    if seconds is None:
+        return moment
+    return moment.replace(tzinfo=dt.timezone(dt.timedelta(seconds=seconds)) if seconds else dt.UTC)
+
+
+def _in_numpy(payload: Any) -> object:
+    kind, data = payload
+    return np.frombuffer(data, np.dtype(kind))[0]
+
+
+def _in_array(payload: Any) -> np.ndarray:
+    kind, data = payload
+    return np.frombuffer(data, np.dtype(kind))
+
+
+def _in_pandas(payload: Any) -> object:
+    number, unit, zone = payload
+    moment = np.datetime64(number, unit)
+    try:
+        pd = cast("Any", importlib.import_module("pandas"))  # late: a second
+    except ImportError:
+        return moment
+    made = pd.Timestamp(moment)
+    return made if zone is None else made.tz_localize(_UTC).tz_convert(zone)
+
+
+def _in_scalar(payload: Any) -> object:
+    return stream_of_bytes(payload).read_all().column(0)[0]
+
+
+def _schema_of(payload: Any) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(payload))
+
+
+def _in_expression(payload: Any) -> pc.Expression:
+    return cast("Any", pc.Expression)._deserialize(pa.py_buffer(payload))  # noqa: SLF001
+
+
+def _in_dataclass(payload: Any) -> object:
+    name, parts = payload
+    return _CLASSES[name](**parts)
+
+
+def _in_struct(payload: Any) -> object:
+    name, data = payload
+    return msgspec.msgpack.decode(data, type=_CLASSES[name])
+
+
+_IN: dict[int, Callable[[Any], object]] = {
+    1: int,
+    2: tuple,
+    3: dict,
+    4: _in_datetime,
+    5: dt.date.fromisoformat,
+    6: dt.time.fromisoformat,
+    7: lambda payload: dt.timedelta(*payload),
+    8: Decimal,
+    9: Path,
+    10: lambda payload: stream_of_bytes(payload).read_all(),
+    11: _in_numpy,
+    12: _in_array,
+    13: _in_pandas,
+    14: _in_scalar,
+    15: _schema_of,
+    16: lambda payload: _schema_of(payload).field(0).type,
+    17: lambda payload: _schema_of(payload).field(0),
+    18: _in_expression,
+    19: _in_dataclass,
+    20: _in_struct,
+}

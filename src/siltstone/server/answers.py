@@ -1,0 +1,154 @@
+"""Answers: what a call returned, as the body of a response.
+
+A stream of rows is an Arrow IPC stream, sent batch by batch as the client reads. Its last batch is
+empty, and its metadata says that it is the last, or which error ended the stream: one that was cut
+off is never taken for whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+from base64 import b64encode
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any, cast
+
+import pyarrow as pa
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from siltstone import errors
+from siltstone.errors import SiltstoneError, UnavailableError
+from siltstone.joined.protocol import ARROW_TYPE, END_KEY, ERROR_KEY, VALUES_TYPE
+from siltstone.joined.values import encode, error_fields
+
+_log = logging.getLogger("siltstone.server")
+
+_STATUS: tuple[tuple[type[SiltstoneError], int], ...] = (
+    (errors.TableNotFoundError, 404),
+    (errors.TableExistsError, 409),
+    (errors.DuplicateKeyError, 409),
+    (errors.SnapshotExpiredError, 410),
+    (errors.ClosedError, 410),
+    (errors.ReadOnlyError, 403),
+    (errors.RequestError, 400),
+    (errors.ConflictError, 409),
+    (errors.FencedError, 409),
+    (errors.BusyError, 503),
+    (errors.UnavailableError, 503),
+)
+
+
+def status_of(error: SiltstoneError) -> int:
+    """Return the HTTP status of an error; 500 if it is not the caller's."""
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+
+
+def as_error(error: Exception) -> SiltstoneError:
+    """Return an error that may travel; one that nobody foresaw is logged here, where it arose."""
+    if isinstance(error, SiltstoneError):
+        return error
+    _log.exception("a request failed", exc_info=error)
+    return SiltstoneError(f"the owner failed: {type(error).__name__}: {error}")
+
+
+def refusal(error: SiltstoneError, headers: dict[str, str]) -> Response:
+    """Return the response to a call that raised: for people, and for `values.raised`."""
+    status = status_of(error)
+    body = {
+        "error": str(error),
+        "code": status,
+        "type": type(error).__name__,
+        "fields": b64encode(encode(error_fields(error))).decode(),
+    }
+    return Response(json.dumps(body), status, headers, "application/json")
+
+
+def answer(value: object, headers: dict[str, str]) -> Response:
+    """Return the response that holds one value."""
+    return Response(encode(value), 200, headers, VALUES_TYPE)
+
+
+class _Pieces:
+    """A file that gives back what was written to it."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._written: list[bytes] = []
+
+    def write(self, data: object) -> int:
+        self._written.append(memoryview(data).tobytes())  # type: ignore[arg-type]
+        return len(self._written[-1])
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def take(self) -> bytes:
+        taken = b"".join(self._written)
+        self._written.clear()
+        return taken
+
+
+class Stream(Response):
+    """Rows as they are read: one batch is read, sent, and only then the next one is read."""
+
+    media_type = ARROW_TYPE
+
+    def __init__(
+        self,
+        batches: pa.RecordBatchReader,
+        headers: dict[str, str],
+        *,
+        executor: Executor,
+        is_over: Callable[[], bool],
+        lock: threading.Lock | None,
+    ) -> None:
+        super().__init__(None, 200, headers)
+        del self.headers["content-length"]  # nobody knows it yet
+        self._batches, self._executor, self._is_over = batches, executor, is_over
+        self._lock = lock or threading.Lock()
+        self._pieces = _Pieces()
+        self._writer = pa.ipc.new_stream(
+            pa.PythonFile(cast("Any", self._pieces), "w"), batches.schema
+        )
+        self._is_ended = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        """Send the rows until they end, or nobody reads them any more."""
+        loop = asyncio.get_running_loop()
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        try:
+            while not self._is_ended:
+                piece = await loop.run_in_executor(self._executor, self._next)
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self._executor.submit(self._close)
+
+    def _next(self) -> bytes:
+        with self._lock:
+            try:
+                if self._is_over():
+                    raise UnavailableError("the owner closes the store, or the connection ended")
+                self._writer.write_batch(self._batches.read_next_batch())
+            except StopIteration:
+                self._end({END_KEY: b""})
+            except Exception as error:  # noqa: BLE001 - whatever it is, the client hears of it
+                self._end({ERROR_KEY: encode(error_fields(as_error(error)))})
+            return self._pieces.take()
+
+    def _end(self, metadata: dict[bytes, bytes]) -> None:
+        self._is_ended = True
+        schema = self._batches.schema
+        empty = [pa.array([], field.type) for field in schema]
+        last = pa.RecordBatch.from_arrays(empty, schema=schema)
+        self._writer.write_batch(last, custom_metadata=metadata)
+        self._writer.close()
+
+    def _close(self) -> None:
+        with self._lock:
+            self._batches.close()

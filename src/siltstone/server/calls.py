@@ -1,0 +1,241 @@
+"""Calls: what a joined process may ask for, by name, and how it is done here.
+
+Each verb is a method of the face that it is asked of (store, table, transaction, snapshot), with
+its arguments: the same code checks them as in this process, and raises the same errors. A verb that
+is not listed does not exist.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pyarrow as pa
+
+from siltstone.engine.transaction_table import TransactionTable
+from siltstone.errors import RequestError
+from siltstone.handles import Snapshot, Table
+from siltstone.query.sql import Result
+from siltstone.server.served import Served
+from siltstone.server.sessions import Session, Sessions
+
+STORE_READS = frozenset(("tables", "tags", "log", "status", "seq", "durable_seq", "sql", "id_of"))
+STORE_STATEMENTS = frozenset(
+    ("create_table", "drop_table", "rename_table", "tag", "untag", "claim")
+)
+STORE_WORKS = frozenset(("checkpoint", "merge", "vacuum", "verify"))
+TABLE_READS = frozenset(("name", "schema", "primary_key", "get", "get_many", "scan", "count"))
+TABLE_WRITES = frozenset(
+    (
+        *("upsert", "insert", "update", "delete", "append", "overwrite"),
+        *("delete_where", "truncate", "add_column", "drop_column", "rename_column"),
+    )
+)
+TRANSACTION_VERBS = frozenset(
+    ("tables", "create_table", "drop_table", "rename_table", "tag", "claim", "id_of")
+)
+SNAPSHOT_VERBS = frozenset(("tables", "sql", "id_of"))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request: who asks, for what, with which arguments."""
+
+    session: Session
+    verb: str
+    arguments: list[Any]
+    named: dict[str, Any]
+    transaction: str | None = None
+    snapshot: str | None = None
+    statement: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a call returned; rows that are read later are read under `lock`."""
+
+    value: object
+    lock: threading.Lock | None = None
+
+
+class Calls:
+    """The calls of one endpoint. Any thread."""
+
+    def __init__(self, served: Served, sessions: Sessions) -> None:
+        self._served, self._sessions = served, sessions
+
+    # the store
+
+    def of_store(self, call: Call) -> Outcome:
+        """Answer a call to the store."""
+        if call.verb == "outcome":
+            return Outcome(self._outcome(*_bound(self._outcome, call).args))
+        if call.verb in STORE_STATEMENTS:
+            with self._sessions.statement(call.session, call.statement) as transaction_id:
+                return Outcome(_plain(_asked(self._served.numbered(transaction_id), call)))
+        if call.verb in STORE_WORKS:
+            return Outcome(_asked(self._served.db, call))
+        if call.verb in {"changes", "changes_of"}:
+            found = self._changes if call.verb == "changes" else self._changes_of
+            bound = _bound(found, call)
+            return Outcome(found(*bound.args, **bound.kwargs))
+        _require(call.verb, STORE_READS, "store")
+        if call.verb == "id_of":
+            return Outcome(self._served.db[_name(call)].id)
+        found = _asked(self._served.db, call)
+        self._served.settle()
+        return Outcome(found)
+
+    def _outcome(self, transaction_id: str) -> str:
+        if not self._sessions.spend(transaction_id):
+            return "in doubt"
+        return self._served.db.outcome(transaction_id)
+
+    def _changes(
+        self, since: int = 0, until: int | None = None, tables: list[str] | None = None
+    ) -> dict[str, object]:
+        """Return where the feed ends and what it shows; `changes_of` gives the rows of each."""
+        db = self._served.db
+        end = db.durable_seq if until is None else until
+        readers = db.changes(since, end, tables)
+        return {"until": end, "schemas": {name: r.schema for name, r in readers.items()}}
+
+    def _changes_of(self, table: str, since: int, until: int) -> pa.RecordBatchReader:
+        return self._served.db.changes(since, until, [table])[table]
+
+    # tables
+
+    def of_table(self, table: str, call: Call) -> Outcome:
+        """Answer a call to a table: of a transaction, of a snapshot, or as it is now."""
+        _require(call.verb, TABLE_READS | TABLE_WRITES, "table")
+        if call.transaction is not None:
+            return self._in_transaction(call.transaction, _number(table), call)
+        if call.snapshot is not None:
+            _require(call.verb, TABLE_READS, "table of a snapshot")
+            with self._sessions.using(call.snapshot) as held:
+                return Outcome(_read(held.snapshot[table], call))
+        if call.verb in TABLE_READS:
+            handle = self._served.table(_number(table), self._served.reserve())
+            found = _read(handle, call)
+            self._served.settle()
+            return Outcome(found)
+        with self._sessions.statement(call.session, call.statement) as transaction_id:
+            return Outcome(_asked(self._served.table(_number(table), transaction_id), call))
+
+    def _in_transaction(self, key: str, table: int, call: Call) -> Outcome:
+        with self._sessions.using(key) as held:
+            handle = TransactionTable(held.transaction, table)
+            if call.verb in TABLE_WRITES:
+                return Outcome(_asked(handle, call))
+            return Outcome(_read(handle, call), held.lock)
+
+    # transactions
+
+    def begin(self, call: Call) -> Outcome:
+        """Begin a transaction that lives with its connection."""
+        transaction_id = self._served.reserve()
+        tx = self._served.transaction(transaction_id, call.named)
+        try:
+            self._served.settle()
+            self._sessions.hold(call.session, transaction_id, tx)
+        except BaseException:
+            tx.rollback()
+            raise
+        return Outcome({"id": transaction_id, "seq": tx.read_seq})
+
+    def of_transaction(self, key: str, call: Call) -> Outcome:
+        """Answer a call to a transaction."""
+        if call.verb in {"commit", "rollback"}:
+            with self._sessions.ending(key) as held:
+                tx = held.transaction
+                return Outcome(tx.commit() if call.verb == "commit" else tx.rollback())
+        _require(call.verb, TRANSACTION_VERBS, "transaction")
+        with self._sessions.using(key) as held:
+            tx = held.transaction
+            if call.verb == "id_of":
+                return Outcome(tx[_name(call)].id)
+            return Outcome(_plain(_asked(tx, call)))
+
+    # snapshots
+
+    def open(self, call: Call) -> Outcome:
+        """Open a snapshot that lives with its connection."""
+        snapshot: Snapshot = _asked(self._served.db, call)
+        key = f"s{self._served.reserve()}"
+        try:
+            self._served.settle()
+            self._sessions.hold(call.session, key, snapshot)
+        except BaseException:
+            snapshot.close()
+            raise
+        return Outcome({"id": key, "seq": snapshot.seq})
+
+    def of_snapshot(self, key: str, call: Call) -> Outcome:
+        """Answer a call to a snapshot."""
+        if call.verb == "close":
+            with self._sessions.ending(key) as held:
+                return Outcome(held.snapshot.close())
+        _require(call.verb, SNAPSHOT_VERBS, "snapshot")
+        with self._sessions.using(key) as held:
+            if call.verb == "id_of":
+                return Outcome(held.snapshot[_name(call)].name)
+            return Outcome(_asked(held.snapshot, call))
+
+
+def _require(verb: str, known: frozenset[str], of: str) -> None:
+    if verb not in known:
+        raise RequestError(f"a {of} has no {verb!r}; it has {sorted(known)}")
+
+
+def _name(call: Call) -> str:
+    def id_of(name: str) -> str:
+        return name
+
+    return id_of(*_bound(id_of, call).args)
+
+
+def _number(table: str) -> int:
+    if not (table.isascii() and table.isdecimal()):
+        raise RequestError(f"a table is asked for by its id, not {table!r}")
+    return int(table)
+
+
+def _bound(method: Callable[..., object], call: Call) -> inspect.BoundArguments:
+    try:
+        return inspect.signature(method).bind(*call.arguments, **call.named)
+    except TypeError as error:
+        raise RequestError(f"{call.verb}: {error}") from None
+
+
+def _asked(face: object, call: Call) -> Any:
+    """Ask a face for what the call names: a method with arguments, or a property."""
+    if isinstance(getattr(type(face), call.verb, None), property):
+        return getattr(face, call.verb)
+    method = getattr(face, call.verb)
+    bound = _bound(method, call)
+    return method(*bound.args, **bound.kwargs)
+
+
+def _read(face: object, call: Call) -> object:
+    if call.verb != "get":
+        return _asked(face, call)
+    # As rows of one batch: its values arrive with the column's types, whatever they are.
+    _bound(cast("Any", face).get, call)
+    return cast("Any", face).get_many([*call.arguments, *call.named.values()])
+
+
+def _plain(value: object) -> object:
+    """Return handles as their ids."""
+    return value.id if isinstance(value, Table | TransactionTable) else value
+
+
+def rows_of(value: object) -> pa.RecordBatchReader | None:
+    """Return what a call returned as rows, None if it is something else."""
+    if isinstance(value, pa.RecordBatchReader):
+        return value
+    if isinstance(value, Result):
+        return value.arrow().to_reader()
+    return value.to_reader() if isinstance(value, pa.Table) else None

@@ -1,0 +1,245 @@
+"""Endpoint: the socket on which the owner of a store answers other processes of the same user.
+
+    bind in a private directory ─▶ mode 0600 ─▶ listen ─▶ serve in a thread ─▶ name it in LOCK
+    close: take it out of LOCK ─▶ stop ─▶ roll back what is open ─▶ remove the socket
+
+The name of the socket follows from the store's directory, so the socket of an owner that was killed
+is replaced by the next one, who holds the flock. Whoever connects must be the same user
+(SO_PEERCRED), whatever the modes say. Lock: none; one thread opens, one closes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import socket
+import stat
+import struct
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, cast
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from siltstone.errors import RequestError, UnavailableError
+from siltstone.joined import protocol
+from siltstone.server.app import Desk, app_of, hello_of
+from siltstone.server.calls import Calls
+from siltstone.server.served import Served
+from siltstone.server.sessions import IDLE_S, Session, Sessions
+from siltstone.store import Store
+from siltstone.wiring import Parts
+
+THREADS_MAX = 32
+START_TIMEOUT_S = 30.0
+_ADDRESS_BYTES_MAX = 107  # sun_path, with its closing zero
+_FOREVER_S = 10 * 365 * 86_400
+_CREDENTIALS = struct.Struct("3i")
+
+
+class Endpoint:
+    """See the module."""
+
+    def __init__(
+        self,
+        db: Store,
+        parts: Parts,
+        *,
+        sessions: Sessions | None = None,
+        idle_s: float = IDLE_S,
+        user: int | None = None,
+        body_bytes_max: int = protocol.BODY_BYTES_MAX,
+    ) -> None:
+        """Listen and serve; `address` answers from now on.
+
+        Raises:
+            UnavailableError: No directory for the socket, or the socket cannot be made.
+        """
+        assert parts.owner is not None
+        self._parts, self._owner = parts, parts.owner
+        served = Served(db, parts)
+        self.sessions = sessions or Sessions(served.reserve, idle_s=idle_s)
+        self._executor = ThreadPoolExecutor(THREADS_MAX, "siltstone-server")
+        identity = parts.files.identity(db.path)
+        epoch = parts.core.state().view.record.epoch
+        self._desk = Desk(
+            Calls(served, self.sessions),
+            lambda: hello_of(str(db.path), epoch, identity, body_bytes_max),
+            self._executor,
+            body_bytes_max=body_bytes_max,
+        )
+        self.address = address_of(identity)
+        self._socket = _listening(self.address)
+        user = os.geteuid() if user is None else user
+        self._server = _Server(
+            uvicorn.Config(
+                app_of(self._desk),
+                http=_connections(self.sessions, self._executor.submit, user),
+                loop="asyncio",
+                lifespan="off",
+                ws="none",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                date_header=False,
+                timeout_keep_alive=_FOREVER_S,
+                timeout_graceful_shutdown=5,
+            ),
+            sweep=self._sweep,
+            every_s=max(0.05, min(idle_s / 4, 5.0)),
+        )
+        self._thread = threading.Thread(target=self._run, name="siltstone-endpoint", daemon=True)
+        self._thread.start()
+        if not self._server.is_ready.wait(START_TIMEOUT_S):
+            self.close()
+            raise UnavailableError(f"{self.address} did not begin to answer")
+        _endpoints.add(self)
+        self._owner.ownership.announce(epoch=epoch, endpoint=str(self.address))
+
+    def _run(self) -> None:
+        self._server.run(sockets=[self._socket])
+
+    async def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._executor, self.sessions.sweep)
+
+    def close(self) -> None:
+        """Stop answering; roll back what is open on connections. A second time does nothing."""
+        self._desk.is_closing = True
+        self._server.should_exit = True
+        self._thread.join()
+        self.sessions.close_all()
+        self._executor.shutdown()
+        self._socket.close()
+        with contextlib.suppress(OSError):
+            self.address.unlink()
+
+    def abandon(self) -> None:
+        """In the child of a fork: close the copied sockets, or clients would wait on them."""
+        with contextlib.suppress(OSError):
+            os.close(self._socket.detach())
+        for connection in self._server.server_state.connections:
+            with contextlib.suppress(OSError):
+                os.close(connection.transport.get_extra_info("socket").fileno())
+
+
+class _Server(uvicorn.Server):
+    """Tells when it is ready, and sweeps now and then."""
+
+    def __init__(self, config: uvicorn.Config, *, sweep: Callable[[], Any], every_s: float) -> None:
+        super().__init__(config)
+        self.is_ready = threading.Event()
+        self._sweep, self._every_s = sweep, every_s
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._sweeping = asyncio.get_running_loop().create_task(self._sweep_for_ever())
+        self.is_ready.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._sweeping.cancel()
+        await super().shutdown(sockets)
+
+    async def _sweep_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._every_s)
+            await self._sweep()
+
+
+def _connections(
+    sessions: Sessions, submit: Callable[..., object], user: int
+) -> type[asyncio.Protocol]:
+    class Connection(H11Protocol):
+        """One connection: a session from its first byte to its end."""
+
+        session: Session
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self.session = sessions.open()
+            peer = _peer(transport.get_extra_info("socket"))
+            if peer not in {user, 0}:
+                self.session.refusal = RequestError(
+                    f"the store is served to user {user}, not to user {peer}"
+                )
+            self.app_state = {**self.app_state, "session": self.session}
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self.session.is_closed = True
+            # In a thread: what was open may be in use, and the loop waits for nobody.
+            with contextlib.suppress(RuntimeError):  # shut down: `close_all` does it
+                submit(sessions.close, self.session)
+
+    return Connection
+
+
+def _peer(connection: socket.socket) -> int:
+    """Return the user at the other end, as the kernel noted it at `connect`."""
+    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return cast("int", _CREDENTIALS.unpack(data)[1])
+
+
+def address_of(identity: tuple[int, int]) -> Path:
+    """Return where the socket of a store lies: a private directory, a name from its identity.
+
+    Raises:
+        UnavailableError: There is no such directory that is short enough and ours alone.
+    """
+    name = hashlib.sha256(repr(identity).encode()).hexdigest()[:16] + ".sock"
+    refusals: list[str] = []
+    for folder in _folders():
+        address = folder / name
+        if len(os.fsencode(address)) > _ADDRESS_BYTES_MAX:
+            refusals.append(f"{address} is longer than {_ADDRESS_BYTES_MAX} bytes")
+            continue
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            found = folder.lstat()
+        except OSError as error:
+            refusals.append(f"{folder}: {error}")
+            continue
+        is_private = found.st_uid == os.geteuid() and not found.st_mode & 0o077
+        if stat.S_ISDIR(found.st_mode) and is_private:
+            return address
+        refusals.append(f"{folder} is not a directory of ours alone (mode 0700)")
+    raise UnavailableError(f"no place for the socket: {'; '.join(refusals)}")
+
+
+def _folders() -> list[Path]:
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    temporary = [Path(tempfile.gettempdir()), Path("/tmp")]  # noqa: S108 - ours alone, checked
+    folders = [folder / f"siltstone-{os.geteuid()}" for folder in temporary]
+    return [Path(runtime) / "siltstone", *folders] if runtime else folders
+
+
+def _listening(address: Path) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            address.unlink()  # of an owner that was killed: we hold the flock
+        made.bind(str(address))
+        address.chmod(0o600)
+        made.listen(128)
+    except OSError as error:
+        made.close()
+        raise UnavailableError(f"cannot listen on {address}: {error}") from error
+    return made
+
+
+_endpoints: weakref.WeakSet[Endpoint] = weakref.WeakSet()
+
+
+def _abandon_in_child() -> None:
+    for endpoint in list(_endpoints):
+        endpoint.abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_in_child)

@@ -1,0 +1,246 @@
+"""Sessions: the connections of an endpoint, and what is open on each of them.
+
+    transaction   begun ──commit, rollback──▶ gone
+                    └──its connection ends, or it is idle for too long──▶ rolled back, gone
+    snapshot      open ──close, its connection ends──▶ gone
+
+A transaction id is *reserved* (given to a connection, or to a transaction), then *running* (its
+commit was asked for), then spent. Asking for the outcome of a reserved id spends it: "not
+committed" is a promise, also when the commit request is still on its way.
+Lock: one, for the tables alone; each held thing has its own, held while a call uses it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from siltstone.engine.transaction import Transaction
+from siltstone.errors import BusyError, ClosedError, RequestError, SiltstoneError
+from siltstone.handles import Snapshot
+
+HELD_MAX = 1024
+CONNECTIONS_MAX = 512
+IDLE_S = 60.0
+
+
+@dataclass(eq=False, slots=True)
+class Session:
+    """One connection: the id that its next statement commits under, and what lives with it."""
+
+    reserved: str
+    refusal: SiltstoneError | None = None
+    is_closed: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Held:
+    """An open transaction or snapshot of one connection."""
+
+    thing: Transaction | Snapshot
+    home: Session
+    used_us: int
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def transaction(self) -> Transaction:
+        """The transaction that this is.
+
+        Raises:
+            RequestError: It is a snapshot.
+        """
+        if not isinstance(self.thing, Transaction):
+            raise RequestError("this is a snapshot, not a transaction")
+        return self.thing
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The snapshot that this is.
+
+        Raises:
+            RequestError: It is a transaction.
+        """
+        if not isinstance(self.thing, Snapshot):
+            raise RequestError("this is a transaction, not a snapshot")
+        return self.thing
+
+    def end(self) -> None:
+        """Roll the transaction back, or let go of the snapshot's files."""
+        with self.lock:
+            if isinstance(self.thing, Transaction):
+                self.thing.rollback()
+            else:
+                self.thing.close()
+
+
+def monotonic_us() -> int:
+    """Return microseconds of a clock that nobody sets."""
+    return time.monotonic_ns() // 1000
+
+
+class Sessions:
+    """See the module."""
+
+    def __init__(
+        self,
+        reserve: Callable[[], str],
+        *,
+        idle_s: float = IDLE_S,
+        now_us: Callable[[], int] = monotonic_us,
+        held_max: int = HELD_MAX,
+        connections_max: int = CONNECTIONS_MAX,
+    ) -> None:
+        self._reserve, self._now_us = reserve, now_us
+        self._idle_s, self._held_max, self._connections_max = idle_s, held_max, connections_max
+        self._lock = threading.Lock()
+        self._sessions: set[Session] = set()
+        self._held: dict[str, Held] = {}
+        self._running: set[str] = set()
+
+    # connections
+
+    def open(self) -> Session:
+        """Hear of a connection; above the bound every request on it is refused."""
+        session = Session(self._reserve())
+        with self._lock:
+            if len(self._sessions) >= self._connections_max:
+                session.refusal = BusyError(
+                    f"{self._connections_max} connections are open; close some, try again later"
+                )
+            self._sessions.add(session)
+        return session
+
+    def close(self, session: Session) -> None:
+        """End a connection with all that was open on it. May wait for a call that runs."""
+        session.is_closed = True
+        with self._lock:
+            self._sessions.discard(session)
+            ended = [key for key, held in self._held.items() if held.home is session]
+            things = [self._held.pop(key) for key in ended]
+        for held in things:
+            held.end()
+
+    def close_all(self) -> None:
+        """End everything."""
+        with self._lock:
+            sessions = list(self._sessions)
+        for session in sessions:
+            self.close(session)
+
+    @property
+    def count(self) -> int:
+        """How many transactions and snapshots are open."""
+        return len(self._held)
+
+    # ids
+
+    @contextmanager
+    def statement(self, session: Session, transaction_id: str | None) -> Generator[str]:
+        """Run one statement under the connection's id.
+
+        Raises:
+            ClosedError: The id that the client names is not this connection's any more.
+        """
+        with self._lock:
+            if transaction_id is not None and transaction_id != session.reserved:
+                raise ClosedError(f"transaction {transaction_id} is spent; nothing was changed")
+            running, session.reserved = session.reserved, self._reserve()
+            self._running.add(running)
+        try:
+            yield running
+        finally:
+            with self._lock:
+                self._running.discard(running)
+
+    def spend(self, transaction_id: str) -> bool:
+        """Spend an id so that nothing commits under it any more; False if it is being committed."""
+        with self._lock:
+            if transaction_id in self._running:
+                return False
+            for session in self._sessions:
+                if session.reserved == transaction_id:
+                    session.reserved = self._reserve()
+            held = self._held.pop(transaction_id, None)
+        if held is not None:
+            held.end()
+        return True
+
+    # transactions and snapshots
+
+    def hold(self, session: Session, key: str, thing: Transaction | Snapshot) -> None:
+        """Keep `thing` open as `key` for as long as its connection lives.
+
+        Raises:
+            BusyError: Too many are open; `thing` is not kept.
+        """
+        self.sweep()
+        with self._lock:
+            if len(self._held) >= self._held_max:
+                raise BusyError(
+                    f"{self._held_max} transactions and snapshots are open in joined processes;"
+                    " end some, or try again later"
+                )
+            if not session.is_closed:
+                self._held[key] = Held(thing, session, self._now_us())
+                return
+        raise ClosedError("the connection ended")
+
+    @contextmanager
+    def using(self, key: str) -> Generator[Held]:
+        """Use what is open as `key`, alone.
+
+        Raises:
+            ClosedError: It ended: by itself, with its connection, or idle for too long.
+        """
+        self.sweep()
+        held = self._held.get(key)
+        if held is None:
+            raise self._gone(key)
+        with held.lock:
+            if self._held.get(key) is not held:
+                raise self._gone(key)
+            try:
+                yield held
+            finally:
+                held.used_us = self._now_us()
+
+    @contextmanager
+    def ending(self, key: str) -> Generator[Held]:
+        """Use what is open as `key` a last time; while it runs its outcome is in doubt."""
+        with self._lock:
+            held = self._held.pop(key, None)
+            if held is None:
+                raise self._gone(key)
+            self._running.add(key)
+        try:
+            with held.lock:
+                yield held
+        finally:
+            with self._lock:
+                self._running.discard(key)
+
+    def _gone(self, key: str) -> SiltstoneError:
+        if not key:
+            return RequestError("no transaction or snapshot is named")
+        return ClosedError(
+            f"{key} is not open: it ended, its connection did, or it was idle for more than"
+            f" {self._idle_s:g} s; nothing of it was committed"
+        )
+
+    def sweep(self) -> None:
+        """Roll back the transactions that nobody used for `idle_s`; one in use is not idle."""
+        oldest = self._now_us() - int(self._idle_s * 1e6)
+        with self._lock:
+            idle = [
+                key
+                for key, held in self._held.items()
+                if held.used_us < oldest
+                and isinstance(held.thing, Transaction)
+                and not held.lock.locked()
+            ]
+            things = [self._held.pop(key) for key in idle]
+        for held in things:
+            held.end()
