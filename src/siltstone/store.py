@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
