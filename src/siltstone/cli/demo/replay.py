@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,14 +9,13 @@ from dataclasses import dataclass, field
 
 from siltstone.cli.demo import model
 from siltstone.cli.demo.checks import Findings, scattered, violations
+from siltstone.cli.demo.crew import Crew
 from siltstone.cli.demo.data import Flight
 from siltstone.cli.demo.watching import Watcher
 from siltstone.store import Store
 
 CHECKPOINT_EVERY_S = 1.0
 READER_PAUSE_S = 0.1
-CHILD_POLL_S = 0.05
-JOIN_TIMEOUT_S = 60
 
 
 class Shared:
@@ -56,44 +53,21 @@ class Replay:
 
     def __init__(self, store: Store, flights: Shared, findings: Findings) -> None:
         self._store, self._flights, self._findings = store, flights, findings
-        self._stop = threading.Event()
+        self._crew = Crew(findings)
+        self._stop = self._crew.stop
         self._first_seq = store.seq
         self.done = Replayed()
 
     def run(self, seconds: float, threads: int, on_tick: Callable[[float, int], None]) -> Replayed:
         """Replay for `seconds`, or to the year's end; `on_tick` hears the seconds and landings."""
         parts = [self._now, self._past, self._checkpoint, self._merge, *[self._land] * threads]
-        workers = [
-            threading.Thread(target=self._guarded, args=(part,), daemon=True) for part in parts
-        ]
-        began = time.perf_counter()
         with Watcher(self._store.path, self._first_seq, self._findings):
-            for worker in workers:
-                worker.start()
-            while (passed := time.perf_counter() - began) < seconds and not self._stop.is_set():
-                on_tick(passed, len(self.done.latencies_s))
-                self._stop.wait(0.1)
-            self._stop.set()
-            self.done.seconds = time.perf_counter() - began
-            self._join(workers)
+            self.done.seconds = self._crew.run(
+                parts, seconds, lambda passed: on_tick(passed, len(self.done.latencies_s))
+            )
         self._settle()
         self.done.last_id = self._flights.taken
         return self.done
-
-    def _join(self, workers: list[threading.Thread]) -> None:
-        deadline = time.monotonic() + JOIN_TIMEOUT_S
-        for worker in workers:
-            worker.join(max(0.0, deadline - time.monotonic()))
-            if worker.is_alive():
-                self._findings.fail(f"a thread did not end in {JOIN_TIMEOUT_S} s")
-
-    def _guarded(self, part: Callable[[], None]) -> None:
-        """Run a part; whatever breaks it off is a finding, and the end of the replay."""
-        try:
-            part()
-        except Exception as error:  # noqa: BLE001 - it is shown, and the demo fails
-            self._findings.fail(f"{part.__name__}: {type(error).__name__}: {error}")
-            self._stop.set()
 
     def _land(self) -> None:
         attempts, latencies = [0], self.done.latencies_s
@@ -124,28 +98,7 @@ class Replay:
             self.done.seqs.append(self._store.seq)
 
     def _merge(self) -> None:
-        """Merge in one child process after the other, as the owner's own scheduler does."""
-        command = [sys.executable, "-m", "siltstone", "merge", "--quiet"]
-        while not self._stop.is_set():
-            with subprocess.Popen(
-                ["nice", "-n", "19", *command, "--db", str(self._store.path)],
-                stdin=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-            ) as child:
-                while child.poll() is None and not self._stop.wait(CHILD_POLL_S):
-                    pass
-                self._end(child)
-
-    def _end(self, child: subprocess.Popen[bytes]) -> None:
-        """Count a merge that ended; kill one that did not: what it has not published is inert."""
-        code = child.poll()
-        if code is None:
-            child.kill()
-            return
-        if code != 0:
-            text = child.stderr.read().decode(errors="replace") if child.stderr else ""
-            self._findings.fail(f"a merge ended with {code}: {' '.join(text.splitlines()[-1:])}")
-        self.done.merges += 1
+        self.done.merges += self._crew.merge(self._store.path)
 
     def _settle(self) -> None:
         """Checkpoint and merge what the replay left, and look once more."""

@@ -51,14 +51,14 @@ def print_answers(store: Store, past: Sequence[int], form: Form) -> None:
     with store.snapshot() as now:
         for title, statement in ANSWERS.items():
             answer = now.sql(statement)
-            _titled(title, answer.columns, answer.fetchall(), form)
+            print_titled(title, answer.columns, answer.fetchall(), form)
     lines: list[tuple[object, ...]] = []
     columns: list[str] = []
     for seq in [*past, store.seq]:
         with store.snapshot(seq=seq) as then:
             columns, line = _state(then)
             lines.append((seq, *line))
-    _titled("The past beside the present", ["seq", *columns], lines, form)
+    print_titled("The past beside the present", ["seq", *columns], lines, form)
 
 
 def _state(snapshot: Snapshot) -> tuple[list[str], tuple[object, ...]]:
@@ -68,13 +68,13 @@ def _state(snapshot: Snapshot) -> tuple[list[str], tuple[object, ...]]:
 
 def print_summary(ran: Ran, form: Form) -> None:
     """Print rates, latencies and checks."""
-    _titled("Summary", ["fact", "value"], list(summary(ran).items()), form)
+    print_titled("Summary", ["fact", "value"], list(summary(ran).items()), form)
 
 
 def summary(ran: Ran) -> dict[str, object]:
     """Return the facts of a run."""
     done = ran.replayed
-    p50, p99 = _percentiles_ms(done.latencies_s)
+    p50, p99 = percentiles_ms(done.latencies_s)
     commits = len(done.latencies_s)
     facts: dict[str, object] = {f"rows of {name}": rows for name, rows in ran.loaded.items()}
     facts |= {
@@ -97,16 +97,18 @@ def summary(ran: Ran) -> dict[str, object]:
     }
 
 
-def _percentiles_ms(latencies_s: Sequence[float]) -> tuple[float, float]:
+def percentiles_ms(latencies_s: Sequence[float]) -> tuple[float, float]:
+    """Return the median and the 99th percentile; zeros if there was nothing to measure."""
     if not latencies_s:
         return 0.0, 0.0
     p50, p99 = np.percentile(np.array(latencies_s) * 1e3, [50, 99])
     return round(float(p50), 2), round(float(p99), 2)
 
 
-def _titled(
+def print_titled(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], form: Form
 ) -> None:
+    """Print a table with its title; in NDJSON the title is the field `part` of each row."""
     if form is Form.TABLE:
         emit(columns, rows, form, title)
     elif form is Form.TSV:

@@ -1,0 +1,88 @@
+"""Crew: the threads of a demo, and the merges beside them, all until they are told to stop."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from siltstone.cli.demo.checks import Findings
+
+JOIN_TIMEOUT_S = 60.0
+TICK_S = 0.1
+CHILD_POLL_S = 0.05
+
+
+class Crew:
+    """Runs parts in a thread each; whatever breaks one off is a finding, and the end of all."""
+
+    def __init__(self, findings: Findings, join_timeout_s: float = JOIN_TIMEOUT_S) -> None:
+        self._findings, self._join_timeout_s = findings, join_timeout_s
+        self.stop = threading.Event()
+
+    def run(
+        self, parts: Sequence[Callable[[], None]], seconds: float, on_tick: Callable[[float], None]
+    ) -> float:
+        """Run the parts for `seconds`; `on_tick` hears how many have passed. Return how many did.
+
+        A part looks at `stop` now and then and returns when it is set.
+        """
+        workers = [
+            threading.Thread(target=self._guarded, args=(one,), daemon=True) for one in parts
+        ]
+        began = time.perf_counter()
+        for worker in workers:
+            worker.start()
+        while (passed := time.perf_counter() - began) < seconds and not self.stop.is_set():
+            on_tick(passed)
+            self.stop.wait(TICK_S)
+        self.stop.set()
+        passed = time.perf_counter() - began
+        self._join(workers)
+        return passed
+
+    def _join(self, workers: list[threading.Thread]) -> None:
+        deadline = time.monotonic() + self._join_timeout_s
+        for worker in workers:
+            worker.join(max(0.0, deadline - time.monotonic()))
+            if worker.is_alive():
+                self._findings.fail(f"a thread did not end in {self._join_timeout_s} s")
+
+    def _guarded(self, part: Callable[[], None]) -> None:
+        try:
+            part()
+        except Exception as error:  # noqa: BLE001 - it is shown, and the demo fails
+            self._findings.fail(f"{part.__name__}: {type(error).__name__}: {error}")
+            self.stop.set()
+
+    def merge(self, store: Path) -> int:
+        """Merge in one child process after the other, as the owner's own scheduler does.
+
+        Returns how many ended; one that is told to stop is killed: what it has not published is
+        inert.
+        """
+        command = [sys.executable, "-m", "siltstone", "merge", "--quiet"]
+        ended = 0
+        while not self.stop.is_set():
+            with subprocess.Popen(
+                ["nice", "-n", "19", *command, "--db", str(store)],
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            ) as child:
+                while child.poll() is None and not self.stop.wait(CHILD_POLL_S):
+                    pass
+                ended += self._end(child)
+        return ended
+
+    def _end(self, child: subprocess.Popen[bytes]) -> bool:
+        code = child.poll()
+        if code is None:
+            child.kill()
+            return False
+        if code != 0:
+            text = child.stderr.read().decode(errors="replace") if child.stderr else ""
+            self._findings.fail(f"a merge ended with {code}: {' '.join(text.splitlines()[-1:])}")
+        return True
