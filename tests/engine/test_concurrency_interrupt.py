@@ -1,4 +1,4 @@
-"""Ctrl-C ends the thread it hits, at any moment, and never hangs, poisons or loses the others."""
+"""Ctrl-C, or any signal whose handler raises, never hangs, poisons or loses a commit of others."""
 
 from __future__ import annotations
 
@@ -17,11 +17,30 @@ SCHEMA = {"id": "int64", "v": "int64"}
 WRITERS = 3
 
 
-class Interrupter:
-    """Raises SIGINT at the nth line that the main thread runs in the committer."""
+class StopError(Exception):
+    """What a handler of one's own raises."""
 
-    def __init__(self, nth: int) -> None:
+
+@pytest.fixture
+def raising():
+    """Have three signals beside SIGINT raise; the handlers that were there come back."""
+
+    def handler(number: int, _frame: object) -> None:
+        raise StopError(number)
+
+    numbers = (signal.SIGUSR1, signal.SIGALRM, signal.SIGRTMIN)
+    old = {number: signal.signal(number, handler) for number in numbers}
+    yield handler
+    for number, before in old.items():
+        signal.signal(number, before)
+
+
+class Interrupter:
+    """Raises signals at the nth line that the main thread runs in the committer."""
+
+    def __init__(self, nth: int, *signals: int, where: str = "engine/commit.py") -> None:
         self._left = nth
+        self._signals, self._where = signals or (signal.SIGINT,), where
 
     @property
     def has_fired(self) -> bool:
@@ -35,13 +54,14 @@ class Interrupter:
         sys.settrace(None)
 
     def _call(self, frame, _event, _arg):
-        return self._line if frame.f_code.co_filename.endswith("engine/commit.py") else None
+        return self._line if frame.f_code.co_filename.endswith(self._where) else None
 
     def _line(self, _frame, event, _arg):
         if event == "line":
             self._left -= 1
             if self._left == 0:
-                signal.raise_signal(signal.SIGINT)
+                for number in self._signals:
+                    signal.raise_signal(number)
         return self._line
 
 
@@ -158,3 +178,84 @@ def test_a_handler_of_ones_own_is_called_once_and_stays(tmp_path: Path) -> None:
     finally:
         signal.signal(signal.SIGINT, old)
     assert heard == [signal.SIGINT]
+
+
+@pytest.mark.parametrize("where", ["engine/commit.py", "engine/interrupts.py"])
+@pytest.mark.parametrize(
+    "signals",
+    [
+        (signal.SIGUSR1,),
+        (signal.SIGALRM,),
+        (signal.SIGRTMIN,),
+        (signal.SIGUSR1, signal.SIGALRM, signal.SIGINT),
+    ],
+    ids=["SIGUSR1", "SIGALRM", "SIGRTMIN", "three at once"],
+)
+def test_a_handler_that_raises_at_any_line_of_a_commit_leaves_a_store_that_goes_on(
+    tmp_path: Path, raising: object, signals: tuple[int, ...], where: str
+) -> None:
+    interrupted = signal.getsignal(signal.SIGINT)
+    with open_store(tmp_path / "db", fake_env()) as db:
+        table = db.create_table("t", SCHEMA, primary_key="id")
+        nth = 0
+        while True:
+            nth += 1
+            with Interrupter(nth, *signals, where=where) as interrupter:
+                try:
+                    table.upsert({"id": nth, "v": nth})
+                except (KeyboardInterrupt, StopError):
+                    assert interrupter.has_fired
+            for number in (signal.SIGUSR1, signal.SIGALRM, signal.SIGRTMIN):
+                assert signal.getsignal(number) is raising, f"at line {nth}"
+            assert signal.getsignal(signal.SIGINT) is interrupted, f"at line {nth}"
+            threads = Threads()
+            threads.start(table.upsert, {"id": -nth, "v": nth})
+            threads.join()
+            assert table.get(-nth) == {"id": -nth, "v": nth}, f"at line {nth}"
+            if not interrupter.has_fired:
+                break
+        assert nth > 8, "too few lines were interrupted for the claim"
+        assert db.durable_seq == db.seq
+
+
+def test_each_of_two_handlers_is_called_though_the_first_raises(
+    tmp_path: Path, raising: object
+) -> None:
+    heard: list[int] = []
+    old = signal.signal(signal.SIGUSR2, lambda number, _: heard.append(number))
+    try:
+        with open_store(tmp_path / "db", fake_env()) as db:
+            table = db.create_table("t", SCHEMA, primary_key="id")
+            signals = (signal.SIGUSR1, signal.SIGUSR2)
+            with Interrupter(20, *signals), pytest.raises(StopError):
+                table.upsert({"id": 1, "v": 1})
+            assert table.get(1) == {"id": 1, "v": 1}
+    finally:
+        signal.signal(signal.SIGUSR2, old)
+    assert heard == [signal.SIGUSR2]
+
+
+def test_a_handler_that_raises_in_the_leader_is_heard_when_its_followers_are_through(
+    tmp_path: Path, raising: object
+) -> None:
+    """The main thread leads while others follow; the signal comes while it syncs."""
+    gate = GatedFiles()
+    with open_store(tmp_path / "db", fake_env(gate)) as db:
+        table = db.create_table("t", SCHEMA, primary_key="id")
+        threads, other = Threads(), Threads()
+
+        def interrupt_the_leader() -> None:
+            gate.wait()
+            for number in range(1, WRITERS + 1):
+                threads.start(table.upsert, {"id": number, "v": number})
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+            gate.release()
+
+        gate.hold()
+        other.start(interrupt_the_leader)
+        with pytest.raises(StopError):
+            table.upsert({"id": 0, "v": 0})
+        other.join()
+        threads.join()
+        assert table.count() == WRITERS + 1
+        assert db.durable_seq == db.seq
