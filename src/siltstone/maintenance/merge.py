@@ -21,13 +21,15 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine import catalog as catalogs
+from siltstone.engine.history_run import HistoryRun
 from siltstone.engine.read_union import KeyedReader, Overlay
 from siltstone.engine.reader import Readers
 from siltstone.engine.shape import Shape, shape_of
 from siltstone.errors import SiltstoneError
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, Table
+from siltstone.maintenance.merge_task import Execute, live_rows, survivors
 from siltstone.storage.manifest_store import ManifestStore
-from siltstone.storage.tables import Tables
+from siltstone.storage.tables import Tables, join
 
 ATTEMPTS = 8
 _log = logging.getLogger(__name__)
@@ -78,8 +80,13 @@ class Merger:
         *,
         attempts: int = ATTEMPTS,
         on_table: Callable[[str], None] | None = None,
+        execute: Execute | None = None,
     ) -> Merged | Deferred:
         """Merge one table, or all of them at one seq.
+
+        Args:
+            execute: Runs tasks that write the rows, and gives their results in the same order; by
+                default one writer here does it all.
 
         Raises:
             TableNotFoundError: There is no table of that name in the newest record.
@@ -88,7 +95,7 @@ class Merger:
         for _ in range(attempts):
             record, lease = self._manifests.lease_newest()
             try:
-                return self._merge(record, table, on_table)
+                return self._merge(record, table, on_table, execute)
             except _LostError:
                 continue
             finally:
@@ -96,14 +103,18 @@ class Merger:
         return Deferred("other merges won each race", attempts)
 
     def _merge(
-        self, record: Record, name: str | None, on_table: Callable[[str], None] | None
+        self,
+        record: Record,
+        name: str | None,
+        on_table: Callable[[str], None] | None,
+        execute: Execute | None,
     ) -> Merged | Deferred:
         planned: list[_Planned] = []
         names: list[str] = []
         for table, storage in candidates(record, name):
             if on_table is not None:
                 on_table(catalogs.name_of(table))
-            found = self._plan(record, table, storage)
+            found = self._plan(record, table, storage, execute)
             if found is not None:
                 planned.append(found)
                 if found.base != found.storage.base:
@@ -115,7 +126,9 @@ class Merger:
         self._promote_late(published)
         return Merged(record.flushed_seq, tuple(names), sum(item.rows for item in planned))
 
-    def _plan(self, record: Record, table: Table, storage: KeyedStorage) -> _Planned | None:
+    def _plan(
+        self, record: Record, table: Table, storage: KeyedStorage, execute: Execute | None
+    ) -> _Planned | None:
         upto = record.flushed_seq
         shape = shape_of(catalogs.schema_of(table))
         if storage.merged_seq >= upto and storage.base_schema in (0, shape.id):
@@ -126,17 +139,40 @@ class Merger:
         overlay = reader.overlay()
         pin = self._base(table, storage, shape, overlay)
         if pin is not None and (overlay.rows or len(overlay.shadowed)):
-            pin = self._tables.rewrite(
-                f"{storage.folder}/base",
-                pin,
-                drop=np.sort(overlay.shadowed),
-                batches=_in_large_batches(_live_rows(overlay, shape)),
-                compact_below=COMPACT_BELOW_ROWS,
-            )
+            folder, drop = f"{storage.folder}/base", np.sort(overlay.shadowed)
+            if execute is not None:
+                pin = self._shared_out(folder, pin, shape, overlay, drop, execute)
+            else:
+                pin = self._tables.rewrite(
+                    folder,
+                    pin,
+                    drop=drop,
+                    batches=_in_large_batches(_live_rows(overlay, shape)),
+                    compact_below=COMPACT_BELOW_ROWS,
+                )
         changed = msgspec.structs.replace(
             storage, base=pin, base_schema=0 if pin is None else shape.id, merged_seq=upto
         )
         return _Planned(storage.incarnation, storage.base, changed, overlay.rows)
+
+    def _shared_out(
+        self,
+        folder: str,
+        pin: Pin,
+        shape: Shape,
+        overlay: Overlay,
+        drop: np.ndarray,
+        execute: Execute,
+    ) -> Pin:
+        """Have the rows written by tasks; the pin that they make is that of a rewrite."""
+        gone = self._tables.touched(
+            folder, pin, drop, compact_below=COMPACT_BELOW_ROWS, has_more=overlay.rows > 0
+        )
+        tasks = [*survivors(folder, pin, shape, gone, drop)]
+        for source, _, ordinals in overlay.live:
+            assert isinstance(source, HistoryRun)  # a merge reads what is flushed
+            tasks += live_rows(folder, pin, shape, source, ordinals)
+        return self._tables.replace(folder, pin, gone, join([*execute(tasks)]))
 
     def _base(
         self, table: Table, storage: KeyedStorage, shape: Shape, overlay: Overlay

@@ -242,6 +242,33 @@ class FakeLance:
         new = _extended(replace(old, paths=paths, rows=rows), staged)
         return self._commit(folder, pin, new, staged.files)
 
+    def touched(
+        self, folder: str, pin: Pin, drop: np.ndarray, *, compact_below: int, has_more: bool
+    ) -> list[tuple[int, int]]:
+        spans = self.open(folder, pin).spans
+        losing = [bool(((drop >= first) & (drop < end)).any()) for first, end in spans]
+        touched = [
+            span
+            for span, lost in zip(spans, losing, strict=True)
+            if lost or span[1] - span[0] < compact_below
+        ]
+        return touched if any(losing) or has_more or len(touched) > 1 else []
+
+    def replace(
+        self, folder: str, pin: Pin, gone: Sequence[tuple[int, int]], staged: Staged
+    ) -> Pin:
+        table = self.open(folder, pin)
+        old, spans = table.manifest, set(gone)
+        require(spans <= set(table.spans), f"{sorted(spans)} are not all parts of {pin.path}")
+        if not spans and not staged.rows:
+            return pin
+        staging.refuse_unfit(staged.columns, old.columns)
+        stay = [index for index, span in enumerate(table.spans) if span not in spans]
+        paths = tuple(old.paths[index] for index in stay)
+        rows = tuple(old.rows[index] for index in stay)
+        new = _extended(replace(old, paths=paths, rows=rows), staged)
+        return self._commit(folder, pin, new, staged.files)
+
     def compact(self, folder: str, pin: Pin, within: tuple[int, int]) -> Compacted:
         table = self.open(folder, pin)
         old = table.manifest

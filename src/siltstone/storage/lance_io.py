@@ -38,7 +38,7 @@ from siltstone.storage import lance_compaction, promotion, staging
 from siltstone.storage.inventories import Inventories, describe
 from siltstone.storage.inventories import check as check_file
 from siltstone.storage.lance_errors import translated
-from siltstone.storage.lance_pinned import LancePinned
+from siltstone.storage.lance_pinned import LancePinned, Part
 from siltstone.storage.tables import PRIVATE_DIRECTORY, Compacted, Staged
 from siltstone.units import require
 
@@ -180,16 +180,42 @@ class LanceTables:
             return pin
         added = found[1] if found is not None else iter(())
         staged = self._rewritten(folder, table, touched, dropped, added, seqs)
+        return self._replaced(folder, table, [table.parts[index] for index in touched], staged)
+
+    def touched(
+        self, folder: str, pin: Pin, drop: np.ndarray, *, compact_below: int, has_more: bool
+    ) -> list[tuple[int, int]]:
+        """See `tables.Tables.touched`."""
+        table = self._table(folder, pin)
+        return [table.spans[i] for i in table.touched(drop, compact_below, has_more=has_more)]
+
+    def replace(
+        self, folder: str, pin: Pin, gone: Sequence[tuple[int, int]], staged: Staged
+    ) -> Pin:
+        """See `tables.Tables.replace`."""
+        table = self._table(folder, pin)
+        spans = set(gone)
+        parts = [part for part in table.parts if (part.start, part.start + part.rows) in spans]
+        require(len(parts) == len(spans), f"{sorted(spans)} are not all parts of {pin.path}")
+        if not parts and not staged.rows:
+            return pin
+        known = staging.columns_of(table.dataset.lance_schema, table.schema)
+        staging.refuse_unfit(staged.columns, known)
+        return self._replaced(folder, table, parts, staged)
+
+    def _replaced(
+        self, folder: str, table: LancePinned, parts: Sequence[Part], staged: Staged
+    ) -> Pin:
         # Not one Update: to derive row versions for 10 M rows takes it 2 s, these two 4 ms. The
         # version between them is nobody's: one transaction, one pin.
         operations: list[Any] = []
-        if touched:
-            gone = [table.parts[index].number for index in touched]
+        if parts:
+            gone = [part.number for part in parts]
             operations.append(_lance().LanceOperation.Delete([], gone, "rewritten"))
         if staged.rows:
             operations.append(_lance().LanceOperation.Append(_fragments(staged)))
-        left = pin.rows - sum(table.parts[index].rows for index in touched)
-        return self._commit(folder, pin, operations, staged.files, rows=left + staged.rows)
+        left = table.rows - sum(part.rows for part in parts)
+        return self._commit(folder, table.pin, operations, staged.files, rows=left + staged.rows)
 
     def compact(self, folder: str, pin: Pin, within: tuple[int, int]) -> Compacted:
         """See `tables.Tables.compact`. Inputs are verified."""

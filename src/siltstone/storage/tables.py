@@ -184,6 +184,22 @@ class Tables(Protocol):
         """
         ...
 
+    def touched(
+        self, folder: str, pin: Pin, drop: np.ndarray, *, compact_below: int, has_more: bool
+    ) -> list[tuple[int, int]]:
+        """Return the spans of the parts that `rewrite` would write anew; `has_more`: rows come."""
+        ...
+
+    def replace(
+        self, folder: str, pin: Pin, gone: Sequence[tuple[int, int]], staged: Staged
+    ) -> Pin:
+        """Put `staged` in the place of the parts with the spans `gone`.
+
+        With what is left of those parts among what was staged upon this pin, it is a `rewrite`
+        whose writing was shared out.
+        """
+        ...
+
     def compact(self, folder: str, pin: Pin, within: tuple[int, int]) -> Compacted:
         """Write the rows of the parts in [first, end) anew, in order, as few files.
 
