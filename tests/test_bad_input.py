@@ -338,6 +338,7 @@ def test_moments_tags_and_ids_that_are_none_are_refused(store: st.Store) -> None
         *((snapshot, {"at": at}) for at in ("x", 7, "2020-13-01", dt.date(2020, 1, 1))),
         (snapshot, {"tag": "nope"}), (snapshot, {"tag": 7}), (snapshot, {"seq": 1, "tag": "x"}),
         *((store.tag, {"name": name}) for name in ("", 7, None, "x" * 300)),
+        *((store.tag, {"name": "a", "lasts": lasts}) for lasts in (0, -1, "soon", True, 1 << 50)),
         (store.untag, {"name": "nope"}),
         *((outcome, {"transaction_id": i}) for i in ("x", None, 7, "", "1-", "1-1-1", "²-1")),
         *((store.claim, {"app": app}) for app in ("", 7, None, "x" * 300)),

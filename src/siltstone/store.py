@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import math
 import os
 import threading
 import weakref
@@ -33,8 +34,8 @@ from siltstone.maintenance.merge import Deferred, Merged, Merger
 from siltstone.maintenance.status import Status, status_of
 from siltstone.maintenance.vacuum import GRACE_S, Vacuumed
 from siltstone.maintenance.verify import Verified, Verifier
-from siltstone.options import Options, resolve
-from siltstone.query.changes import changes
+from siltstone.options import Options, resolve, seconds_of
+from siltstone.query.changes import changes, kept_from
 from siltstone.storage.manifest_store import ManifestStore
 from siltstone.wiring import Env, Owner, Parts, follow_store, own_store, require_store
 
@@ -353,14 +354,30 @@ class Store:
         state = self._core.state()
         return [log_entry(state, commit) for commit in self._parts.commits.newest(state, limit)]
 
-    def tag(self, name: str, seq: int | None = None) -> Receipt:
-        """Name a seq (default: the newest durable one); its past is kept until `untag`."""
+    def tag(self, name: str, seq: int | None = None, *, lasts: object = None) -> Receipt:
+        """Name a seq (default: the newest durable one); its past is kept until `untag`.
+
+        Args:
+            name: 1 to 128 characters; a tag of that name moves.
+            seq: One that can be read.
+            lasts: A duration ("7d"): the tag keeps all changes since the seq, too, and is forgotten
+                by the first vacuum after it was not set again for so long.
+
+        Raises:
+            SnapshotExpiredError, RequestError: No such seq any more; no name or no duration.
+        """
         self._core.check()
         if not isinstance(name, str) or not 0 < len(name) <= 128:
             raise RequestError(f"a tag is a string of 1 to 128 characters, not {name!r}")
+        lasts_s = 0 if lasts is None else math.ceil(seconds_of(lasts))
+        if lasts is not None and not 0 < lasts_s < 1 << 40:
+            raise RequestError(f"a tag lasts for some seconds, not for {lasts!r}")
         wanted = self.durable_seq if seq is None else seq
+        state = self._core.state()
+        if lasts_s and wanted < kept_from(state):
+            raise SnapshotExpiredError(f"seq {wanted} on", kept_from(state), state.visible)
         with self.snapshot(seq=wanted):  # no vacuum takes it before the tag is there
-            return self._ddl(lambda tx: tx.tag(name, wanted))
+            return self._ddl(lambda tx: tx.tag(name, wanted, lasts_s))
 
     def tags(self) -> dict[str, int]:
         """Return the tags and their seqs."""

@@ -9,7 +9,7 @@ Every part gets what it needs here; none looks for another by itself.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -21,6 +21,7 @@ from siltstone.engine.past import CommitHistory, PastRecords
 from siltstone.engine.reader import Readers
 from siltstone.engine.recent_writes import RECENT_BYTES_MAX, OpenTransactions, RecentWrites
 from siltstone.engine.replay import Replayer, view_of
+from siltstone.engine.transaction import Transaction
 from siltstone.engine.view import State
 from siltstone.errors import CorruptionError, RequestError
 from siltstone.maintenance.checkpoint import Checkpointer
@@ -214,7 +215,7 @@ def _wired(
         root=root,
         manifests=manifests,
         tables=tables,
-        live=OwnerLive(committer, checkpointer),
+        live=OwnerLive(committer, checkpointer, lambda names: _untag(core, names)),
         now_us=env.now_us,
         retention_s=options.retention_s,
     )
@@ -274,6 +275,12 @@ def _memtable_bytes_max(options: Options) -> int:
     generations = options.sealed_generations_max + 1
     share = options.memory_bytes_max // (3 * generations)
     return min(options.memtable_bytes_max, share)
+
+
+def _untag(core: Core, names: Sequence[str]) -> None:
+    with Transaction(core) as tx:
+        for name in names:
+            tx.tag(name, None)
 
 
 def _climb(committer: Committer) -> bool:

@@ -242,6 +242,7 @@ SCENARIOS: dict[str, Scenario] = {
             step("claim", lambda db: db.claim("app")),
             step("claim by name", lambda db: db.claim("app", "run 1")),
             transaction(lambda tx: tx["t"].upsert({"id": 3, "v": "c"}), token=("app", 3)),
+            step("tag for a time", lambda db: db.tag("stream", lasts="7d")),
             step("untag", lambda db: db.untag("audit")),
         ]
     ),

@@ -15,6 +15,7 @@ KEYED = {"id": "int64", "v": "int64"}
 STEPS = (
     *("upsert", "delete", "append", "overwrite", "truncate", "rename", "alter", "drop"),
     *("checkpoint", "merge", "vacuum", "day", "tag", "untag", "hold", "release", "reopen"),
+    *("follow", "follow_on"),
 )
 
 
@@ -27,6 +28,7 @@ class World:
         self.tags: dict[str, int] = {}
         self.held: list[st.Snapshot] = []
         self.times: dict[int, int] = {}
+        self.followed: int | None = None
         self.open()
 
     def open(self) -> None:
@@ -102,6 +104,28 @@ class World:
         if self.tags:
             self.db.untag(self.tags.popitem()[0])
 
+    def follow(self) -> None:
+        """Follow the changes of `t` from the newest seq on."""
+        self.followed = self.db.seq
+        self.db.tag("follow", self.followed, lasts="400d")
+
+    def follow_on(self) -> None:
+        """Take over some of the changes that came since, as whoever follows does."""
+        if self.followed is None:
+            return
+        seqs = sorted(seq for seq in self.answers if seq >= self.followed)
+        until = seqs[self.count % len(seqs)]
+        self.check_changes(self.followed, until)
+        self.followed = until
+        self.db.tag("follow", self.followed, lasts="400d")
+
+    def check_changes(self, since: int, until: int) -> None:
+        copy = {row[0] for row in self.answers[since]["t"][1]}
+        fed = self.db.changes(since, until, ["t"])["t"].read_all()
+        for row in fed.select(["_op", "id"]).to_pylist():
+            (copy.discard if row["_op"] == "delete" else copy.add)(row["id"])
+        assert copy == {row[0] for row in self.answers[until]["t"][1]}
+
     def hold(self) -> None:
         kept = [seq for seq in self.answers if seq >= self.oldest]
         self.held.append(self.db.snapshot(seq=kept[self.count % len(kept)]))
@@ -125,6 +149,8 @@ class World:
         for seq in sorted(wanted):
             with self.db.snapshot(seq=seq) as past:
                 assert answer(past) == self.answers[seq], seq
+        if self.followed is not None:
+            self.check_changes(self.followed, self.db.seq)
         young = [s for s, at in self.times.items() if at >= self.clock() - 86_400_000_000]
         assert self.oldest <= min(young)
         assert self.db.verify(deep=True).findings == ()

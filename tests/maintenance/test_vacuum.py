@@ -129,6 +129,68 @@ def test_an_untagged_past_is_vacuumed(db):
     assert private(data_paths(db.path)) == reachable(db)
 
 
+def test_a_tag_for_a_time_keeps_its_seq_as_long_as_it_is_set_again(db, clock):
+    tagged = db.seq
+    answer = rows(db["t"])
+    for _ in range(3):
+        db.tag("stream", tagged, lasts="2d")
+        clock.move(days=1.5)
+        generation(db, 3)
+        db.vacuum(dry_run=False, grace_s=0)
+        with db.snapshot(tag="stream") as past:
+            assert rows(past["t"]) == answer
+    assert db.tags() == {"stream": tagged}
+
+
+def test_a_tag_for_a_time_is_forgotten_by_a_vacuum_after_it(db, clock):
+    tagged = db.seq
+    db.tag("stream", lasts="2d")
+    db.tag("audit")
+    generation(db, 3)
+    clock.move(days=2)
+    assert db.vacuum(grace_s=0).files
+    assert set(db.tags()) == {"stream", "audit"}  # a dry run changes nothing
+    db.untag("audit")
+    db.vacuum(dry_run=False, grace_s=0)
+    assert db.tags() == {}
+    with pytest.raises(st.SnapshotExpiredError):
+        db.snapshot(seq=tagged)
+
+
+def test_the_changes_since_a_tag_are_kept_however_often_it_is_truncated_and_merged(db):
+    since, copy = db.seq, dict(rows(db["t"]))
+    db.tag("stream", lasts="2d")
+    for step in range(3, 9):
+        generation(db, step)
+        db["t"].delete([step % 5])
+        if step % 3 == 0:
+            db["t"].truncate()
+        generation(db, step)
+        db.vacuum(dry_run=False, grace_s=0)
+    for row in db.changes(since=since, tables=["t"])["t"].read_all().to_pylist():
+        if row["_op"] == "delete":
+            copy.pop(row["id"], None)
+        else:
+            copy[row["id"]] = row["v"]
+    assert sorted(copy.items()) == rows(db["t"])
+
+
+def test_changes_since_a_seq_that_a_tag_keeps_without_all_later_versions_are_refused(db):
+    tagged = db.seq
+    db.tag("audit")
+    for step in range(3, 5):
+        db["t"].truncate()
+        generation(db, step)
+        db.vacuum(dry_run=False, grace_s=0)
+    with pytest.raises(st.SnapshotExpiredError) as caught:
+        db.changes(since=tagged, tables=["t"])
+    assert caught.value.oldest_seq == db.seq
+    found = db.changes(tables=["t"])["t"].read_all().to_pylist()
+    assert {(row["_op"], row["id"], row["v"]) for row in found} == {
+        ("snapshot", *row) for row in rows(db["t"])
+    }
+
+
 def test_a_snapshot_reads_the_same_however_much_is_vacuumed_around_it(db):
     now, past = db.snapshot(), db.snapshot(seq=db.seq - 2)
     answers = [rows(s[name]) for s in (now, past) for name in ("t", "p")]

@@ -3,6 +3,8 @@
     FLOOR     the newest record older than the retention: every seq from its flushed_seq (`bound`)
               on stays readable, by the records from it on and by history above their bases
     island    a record below FLOOR that serves a tagged seq, or that somebody leases
+    followed  the lowest seq that a tag for a time names: all changes since are kept for who reads
+              them from there, as if the retention were as long
     needs     what of the catalog and of each history the kept records, tags and leases ask for
 
 A step of the catalog (a name, a schema, an incarnation, a version) is needed while some needed seq
@@ -95,6 +97,8 @@ def needs_of(
         tags: All tags.
         newest: The record to trim.
     """
+    followed = min((tag.seq for tag in tags if tag.lasts_s), default=FOREVER)
+    bound = min(bound, followed)
     below = tuple(sorted({tag.seq for tag in tags if tag.seq < bound}))
     records = [*kept, *(record for record, _ in islands)]
     schemas = {
@@ -106,7 +110,7 @@ def needs_of(
     begun = _begun(newest.catalog)
     history = {
         storage.incarnation: min(
-            _asked(storage.incarnation, begun.get(storage.incarnation, 0), kept, islands),
+            _asked(storage.incarnation, begun.get(storage.incarnation, 0), kept, islands, followed),
             default=storage.merged_seq,
         )
         for storage in newest.keyed
@@ -119,14 +123,20 @@ def _asked(
     begun: int,
     kept: Sequence[Record],
     islands: Sequence[tuple[Record, int]],
+    followed: int,
 ) -> Iterator[int]:
-    """Yield the merged_seq from which each record reads on; one before the table reads it all."""
+    """Yield the merged_seq from which each record reads on; one before the table reads it all.
+
+    Who follows from `followed` on reads all of a table that begins later.
+    """
     for record in kept:
         found = _merged(record, incarnation)
         if found is not None:
             yield found
         elif record.flushed_seq < begun:
             yield 0
+    if followed < begun:
+        yield 0
     for record, seq in islands:
         if begun <= seq:
             yield _merged(record, incarnation) or 0

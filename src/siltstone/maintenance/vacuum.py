@@ -23,6 +23,7 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
+from siltstone.engine import catalog as catalogs
 from siltstone.engine.commit import Committer
 from siltstone.errors import UnavailableError
 from siltstone.formats.manifest import Catalog, KeyedStorage, Pin, Record, Tag
@@ -59,6 +60,10 @@ class Live(Protocol):
         """Take over the newest record, and let go of older ones."""
         ...
 
+    def untag(self, names: Sequence[str]) -> object:
+        """Forget tags, by a commit."""
+        ...
+
     def is_unflushed(self, transaction: str) -> bool:
         """Say whether a transaction is committed but not in a record yet."""
         ...
@@ -67,14 +72,22 @@ class Live(Protocol):
 class OwnerLive:
     """`Live` in the owner's process."""
 
-    def __init__(self, committer: Committer, checkpointer: Checkpointer) -> None:
-        self._committer, self._checkpointer = committer, checkpointer
+    def __init__(
+        self,
+        committer: Committer,
+        checkpointer: Checkpointer,
+        untag: Callable[[Sequence[str]], object],
+    ) -> None:
+        self._committer, self._checkpointer, self._untag = committer, checkpointer, untag
 
     def catalog(self) -> Catalog:
         return self._committer.state.view.catalog
 
     def renew(self) -> object:
         return self._checkpointer.renew()
+
+    def untag(self, names: Sequence[str]) -> object:
+        return self._untag(names)
 
     def is_unflushed(self, transaction: str) -> bool:
         epoch, _, number = transaction.partition("-")
@@ -162,6 +175,7 @@ class Vacuum:
             return self._preview(grace_s) if dry_run else self._run(grace_s)
 
     def _run(self, grace_s: float) -> Vacuumed:
+        self._forget_lapsed_tags()
         newest, floor = self._raise_floor()
         self._live.renew()
         census = self._census(floor, newest.oldest_seq)
@@ -175,6 +189,13 @@ class Vacuum:
         self._manifests.sync()
         garbage = self._sweep(dead, grace_s)
         return Vacuumed(False, floor, newest.oldest_seq, garbage, _spared(census))
+
+    def _forget_lapsed_tags(self) -> None:
+        """A tag is part of the catalog: it goes by a commit, and only then does its past."""
+        now_us = self._now_us()
+        lapsed = [t.name for t in self._live.catalog().tags if catalogs.has_lapsed(t, now_us)]
+        if lapsed:
+            self._live.untag(lapsed)
 
     # the floor
 
@@ -221,7 +242,8 @@ class Vacuum:
         for number in self._manifests.numbers(below_floor=True):
             with contextlib.suppress(FileNotFoundError):  # another vacuum
                 records.append(self._manifests.read(number))
-        tags = self._live.catalog().tags
+        now_us = self._now_us()
+        tags = tuple(t for t in self._live.catalog().tags if not catalogs.has_lapsed(t, now_us))
         islands = [
             (found, tag.seq)
             for tag in tags
@@ -268,7 +290,7 @@ class Vacuum:
         )
         found = retention.trimmed(record, needs)
         keyed = tuple(self._without_old_rows(storage) for storage in found.keyed)
-        lowest = min([bound, *needs.tags])
+        lowest = min([needs.bound, *needs.tags])
         commits = record.commits and self._without(_COMMITS, record.commits, "seq", lowest - 1)
         if found is record and keyed == record.keyed and commits == record.commits:
             return record

@@ -46,6 +46,12 @@ def _op_names() -> pa.StringArray:
     return pa.array(["upsert", "delete"])
 
 
+def kept_from(state: State) -> int:
+    """Return the lowest seq since which all changes are kept, whatever tables were renamed."""
+    followed = (tag.seq for tag in state.view.catalog.tags if tag.lasts_s)
+    return min(state.view.record.oldest_seq, *followed, FOREVER)
+
+
 def changes(
     core: Core, state: State, since: int, until: int, tables: Sequence[str] | None
 ) -> dict[str, pa.RecordBatchReader]:
@@ -75,8 +81,8 @@ def _table_changes(
     fields = pa.schema([pa.field("_seq", pa.int64()), pa.field("_op", pa.string()), *shape.arrow])
     taken = catalogs.named_from(table, until)
     gone: Iterator[pa.RecordBatch] = iter(())
-    if 0 < since < taken:
-        _require_kept(state, since)
+    if 0 < since < taken and since < kept_from(state):
+        raise SnapshotExpiredError(f"changes since seq {since}", kept_from(state), state.visible)
     if 0 < since < taken and not _had_name(table, since, name):
         gone = _gone(core, state, since, name, shape)
         if table.created < taken:
@@ -95,14 +101,13 @@ def _versions(
     core: Core, state: State, table: Table, since: int, until: int, shape: Shape
 ) -> Iterator[pa.RecordBatch]:
     """Return the versions of one table; from seq 0, first a snapshot where older ones are gone."""
-    spans = _spans(state, table, since, until)
-    kept_from = state.view.levels[spans[0][0].id].storage.history_from
-    if 0 < since < kept_from:
-        raise SnapshotExpiredError(f"changes since seq {since}", kept_from, state.visible)
+    spans, whole_from = _kept_spans(state, _spans(state, table, since, until), since)
+    if whole_from > until:
+        raise SnapshotExpiredError(f"changes until seq {until}", whole_from, state.visible)
     first: Iterator[pa.RecordBatch] = iter(())
-    if since < kept_from:
-        first = _whole(core, state, table, kept_from, shape, "snapshot")
-    rest = _of_spans(core, state, table, spans, shape, max(since, kept_from), until)
+    if whole_from:
+        first = _whole(core, state, table, whole_from, shape, "snapshot")
+    rest = _of_spans(core, state, table, spans, shape, max(since, whole_from), until)
     return itertools.chain(first, rest)
 
 
@@ -112,13 +117,6 @@ def _whole(
     """Return the rows that live at `seq`, as if they all had come then."""
     reader = core.readers.open(state.view, table, seq)
     return _marked(_aligned(reader, shape, shape.arrow.names), seq, shape, op)
-
-
-def _require_kept(state: State, since: int) -> None:
-    """Refuse to guess which table had a name at a seq of which the names are not kept."""
-    oldest = state.view.record.oldest_seq
-    if since < oldest:
-        raise SnapshotExpiredError(f"changes since seq {since}", oldest, state.visible)
 
 
 def _had_name(table: Table, since: int, name: str) -> bool:
@@ -165,6 +163,24 @@ def _spans(state: State, table: Table, since: int, until: int) -> list[tuple[Inc
     return spans
 
 
+def _kept_spans(
+    state: State, spans: list[tuple[Incarnation, int]], since: int
+) -> tuple[list[tuple[Incarnation, int]], int]:
+    """Return the spans that have all their versions, and the seq from which the first has them.
+
+    Raises:
+        SnapshotExpiredError: From `since` (not 0) on some are missing.
+    """
+    for index in range(len(spans) - 1, -1, -1):
+        step = spans[index][0]
+        trimmed = state.view.levels[step.id].storage.history_from
+        if max(since, step.seq - 1) < trimmed:
+            if since:
+                raise SnapshotExpiredError(f"changes since seq {since}", trimmed, state.visible)
+            return spans[index:], trimmed
+    return spans, 0
+
+
 def _of_spans(
     core: Core,
     state: State,
@@ -176,8 +192,9 @@ def _of_spans(
 ) -> Iterator[pa.RecordBatch]:
     for step, end in spans:
         levels = state.view.levels[step.id]
-        low, high = max(since, levels.storage.history_from), min(until, end - 1)
-        yield from _batches(core, state, levels, table, step.versions, shape, low, high)
+        yield from _batches(
+            core, state, levels, table, step.versions, shape, since, min(until, end - 1)
+        )
         if end <= until:
             yield from _truncated(core, state, table, shape, end)
 
