@@ -2,7 +2,6 @@
 
     key index    codes in ascending order and their positions: made at the first point read, if it
                  fits `index_bytes_max`; else a point read is a filtered scan
-    positions    which rows of base the keys of a chunk shadow: found once per (pin, chunk)
     row cache    rows read by key, as dicts, at most `CACHED_ROWS_MAX`
     resident     all columns as Arrow, after `_MISSES_MIN` misses of the cache, if they fit the same
                  bound: a row then costs 3 us, taken from Lance 500
@@ -18,7 +17,6 @@ from __future__ import annotations
 import functools
 import operator
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import cast
 
@@ -26,7 +24,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.engine.chunk import Chunk
+from siltstone.engine.bits import Bits
+from siltstone.engine.chunk import NOTHING, Run
 from siltstone.engine.shape import Shape
 from siltstone.formats.keys import Codes, Key, KeyCodec
 from siltstone.formats.rows import from_storage_values, value_getter
@@ -39,9 +38,7 @@ _INDEX_ROW_BYTES = 16
 _FILTER_BITS = 22
 _SCANS_MAX = 4
 _MISSES_MIN = 64
-_SPARSE = 64
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-NOTHING = np.zeros(0, np.int64)
 
 
 class Base:
@@ -65,9 +62,8 @@ class Base:
         self.shape, self.rows = shape, rows
         self._index_bytes_max, self._taken = index_bytes_max, taken
         self._lock = threading.Lock()
-        self._index: tuple[Codes, np.ndarray] | None = None
+        self._index: Run | None = None
         self._scans = 0
-        self._shadowed: weakref.WeakKeyDictionary[Chunk, np.ndarray] = weakref.WeakKeyDictionary()
         self._cache: dict[Key, dict[str, object] | None] = {}
         self._row_bytes = max(_ROW_BYTES_FLOOR, 120 * len(shape.names))
         cache_bytes_max = min(_CACHE_BYTES_MAX, index_bytes_max // 4)
@@ -83,10 +79,9 @@ class Base:
 
     @property
     def nbytes(self) -> int:
-        """About how many bytes the key index, the cached positions and rows hold."""
-        index = 0 if self._index is None else self._index[0].nbytes + self._index[1].nbytes
-        index += self._cached_bytes + (0 if self._resident is None else self._resident.nbytes)
-        return index + sum(array.nbytes for array in list(self._shadowed.values()))
+        """About how many bytes the key index, the resident and the cached rows hold."""
+        index = 0 if self._index is None else self._index.nbytes
+        return index + self._cached_bytes + (0 if self._resident is None else self._resident.nbytes)
 
     # point reads
 
@@ -113,7 +108,7 @@ class Base:
         index = self._key_index()
         if index is None:
             return self._find_by_scan(key)
-        codes, positions = index
+        codes, positions = index.codes, index.ordinals
         code = codec.code(key)
         low = int(codes.searchsorted(code))
         resident = self._rows_in_memory()
@@ -163,7 +158,7 @@ class Base:
             batches.append(batch)
         return _Resident(pa.Table.from_batches(batches).combine_chunks()) if batches else None
 
-    def _key_index(self) -> tuple[Codes, np.ndarray] | None:
+    def _key_index(self) -> Run | None:
         if self._index is None and self._fits_index():
             with self._lock:
                 if self._index is None:
@@ -174,13 +169,13 @@ class Base:
         wanted = self.rows * _INDEX_ROW_BYTES
         return wanted <= self._index_bytes_max and wanted + self._taken() <= self._index_bytes_max
 
-    def _make_index(self) -> tuple[Codes, np.ndarray]:
+    def _make_index(self) -> Run:
         parts = [codes for _, codes in self._scan_codes()]
         codes = np.concatenate(parts) if parts else NOTHING
         if len(codes) > 1 and (codes[1:] >= codes[:-1]).all():
-            return codes, np.arange(len(codes), dtype=np.int64)
+            return Run(codes, np.arange(len(codes), dtype=np.int64))
         order = np.argsort(codes)
-        return codes[order], order
+        return Run(codes[order], order)
 
     def _scan_codes(self) -> Iterator[tuple[pa.RecordBatch, Codes]]:
         codec = self.shape.codec
@@ -189,57 +184,28 @@ class Base:
 
     # shadows
 
-    def shadowed(self, chunks: Sequence[Chunk], seq: int) -> np.ndarray:
-        """Return the positions, ascending, whose keys the chunks write at a seq <= `seq`."""
-        whole = [chunk for chunk in chunks if len(chunk.seqs) and int(chunk.seqs[-1]) <= seq]
-        found = self._cached_positions(whole)
-        for chunk in chunks:
-            if len(chunk.seqs) and int(chunk.seqs[0]) <= seq < int(chunk.seqs[-1]):
-                count = int(np.searchsorted(chunk.seqs, seq, "right"))
-                found.append(self.positions([_prefix(chunk, count)])[0])
-        return union(found, self.rows)
+    def positions(self, codes: Codes, keys: Callable[[np.ndarray], list[Key]]) -> np.ndarray:
+        """Return the positions, in no order, of the rows that have one of some keys.
 
-    def _cached_positions(self, chunks: Sequence[Chunk]) -> list[np.ndarray]:
-        missing = [chunk for chunk in chunks if chunk not in self._shadowed]
-        if missing:
-            with self._lock:
-                missing = [chunk for chunk in missing if chunk not in self._shadowed]
-                for chunk, positions in zip(missing, self.positions(missing), strict=True):
-                    self._shadowed[chunk] = positions
-        return [self._shadowed[chunk] for chunk in chunks]
-
-    def positions(self, chunks: Sequence[Chunk]) -> list[np.ndarray]:
-        """Return for each chunk the positions in base of its keys, in no order."""
-        if not chunks:
-            return []
-        if not self.rows:
-            return [NOTHING for _ in chunks]
-        codes = np.concatenate([chunk.codes for chunk in chunks])
-        owners = np.repeat(np.arange(len(chunks)), [len(chunk.codes) for chunk in chunks])
-        order = np.argsort(codes, kind="stable")
-        codes, owners = codes[order], owners[order]
+        Args:
+            codes: Of the keys, ascending.
+            keys: The keys at some indices of `codes`; asked only where hashed codes are equal.
+        """
+        if not self.rows or not len(codes):
+            return NOTHING
         self._scans += 1
-        if self._index is None and self._scans > _SCANS_MAX and self._fits_index():
-            self._index = self._make_index()
-        if self._index is not None:
-            needles, positions = self._by_index(codes)
-        else:
-            needles, positions = self._by_scan(codes)
-        found = _by_owner(codes, owners, needles, positions, len(chunks))
-        return found if self.shape.codec.exact else self._verified(chunks, found)
+        index = self._key_index() if self._scans > _SCANS_MAX else self._index
+        needles, found = (index or self._by_scan(codes)).find(codes)
+        if self.shape.codec.exact or not len(found):
+            return found
+        every, back = np.unique(found, return_inverse=True)
+        codec = self.shape.codec
+        stored = codec.keys(self.table.take(every, list(codec.names)))
+        pairs = zip(back.tolist(), keys(needles), strict=True)
+        return found[np.array([stored[place] == key for place, key in pairs], bool)]
 
-    def _by_index(self, wanted: Codes) -> tuple[Codes, np.ndarray]:
-        codes, positions = self._index  # type: ignore[misc]
-        unique = np.unique(wanted)
-        low = codes.searchsorted(unique, "left")
-        high = codes.searchsorted(unique, "right")
-        counts = high - low
-        starts = np.repeat(low - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
-        places = starts + np.arange(int(counts.sum()))
-        return np.repeat(unique, counts), positions[places]
-
-    def _by_scan(self, wanted: Codes) -> tuple[Codes, np.ndarray]:
-        """Scan the keys of base once.
+    def _by_scan(self, wanted: Codes) -> Run:
+        """Return the index of those rows of base whose codes are wanted; scans its keys once.
 
         A table of hashed bits keeps nearly all rows out of the exact search: that costs 110 ns a
         row for unsorted keys, the bits 5 ns.
@@ -256,22 +222,9 @@ class Base:
                 codes_found.append(some[hit])
                 positions_found.append(candidates[hit] + start)
             start += batch.num_rows
-        return np.concatenate(codes_found), np.concatenate(positions_found)
-
-    def _verified(self, chunks: Sequence[Chunk], found: list[np.ndarray]) -> list[np.ndarray]:
-        """Keep the positions whose keys the chunk really has: a hashed code is only a filter."""
-        every = np.unique(np.concatenate(found))
-        if not len(every):
-            return found
-        codec = self.shape.codec
-        taken = codec.keys(self.table.take(every, list(codec.names)))
-        key_at = dict(zip(every.tolist(), taken, strict=True))
-        kept: list[np.ndarray] = []
-        for chunk, positions in zip(chunks, found, strict=True):
-            own = set(chunk.keys(np.arange(len(chunk.codes)))) if len(positions) else set()
-            real = (key_at[position] in own for position in positions.tolist())
-            kept.append(positions[np.fromiter(real, bool, len(positions))])
-        return kept
+        codes, positions = np.concatenate(codes_found), np.concatenate(positions_found)
+        order = np.argsort(codes)
+        return Run(codes[order], positions[order])
 
 
 def _variable_bytes(row: dict[str, object] | None) -> int:
@@ -299,79 +252,30 @@ class _Resident:
         return codec.keys(self._table.slice(position, 1))[0]
 
 
-def _prefix(chunk: Chunk, count: int) -> Chunk:
-    return Chunk(
-        chunk.start,
-        chunk.batch.slice(0, count),
-        chunk.shape,
-        chunk.codes[:count],
-        chunk.seqs[:count],
-        chunk.ops[:count],
-    )
-
-
 def _slots(codes: Codes) -> np.ndarray:
     return (codes.view(np.uint64) * _MIX) >> np.uint64(64 - _FILTER_BITS)
 
 
-def _by_owner(
-    codes: Codes, owners: np.ndarray, needles: Codes, positions: np.ndarray, count: int
-) -> list[np.ndarray]:
-    """Share out hits (code, position) among the chunks that hold the code; `codes` ascends."""
-    low = codes.searchsorted(needles, "left")
-    counts = codes.searchsorted(needles, "right") - low
-    starts = (
-        np.repeat(low - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
-        if len(low)
-        else NOTHING
-    )
-    places = starts + np.arange(int(counts.sum())) if len(low) else NOTHING
-    found_owner, found = owners[places], np.repeat(positions, counts)
-    return [found[found_owner == index] for index in range(count)]
-
-
-def union(found: Sequence[np.ndarray], rows: int) -> np.ndarray:
-    """Return all positions, ascending, each once: by a bit per row where they are many."""
-    found = [positions for positions in found if len(positions)]
-    if not found:
-        return NOTHING
-    if sum(len(positions) for positions in found) < rows // _SPARSE:
-        return np.unique(np.concatenate(found))
-    bits = np.zeros(rows, bool)
-    for positions in found:
-        bits[positions] = True
-    return np.flatnonzero(bits)
-
-
-def keep_mask(shadowed: np.ndarray, rows: int) -> pa.BooleanArray:
-    """Return for each of `rows` whether it is not shadowed, as Arrow bits to slice per batch."""
-    bits = np.ones(rows, bool)
-    bits[shadowed] = False
-    return pa.array(bits)
-
-
 def batches_kept(
-    batches: Iterable[pa.RecordBatch], shadowed: np.ndarray, mask: pa.BooleanArray
+    batches: Iterable[pa.RecordBatch], kept: pa.BooleanArray
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches, which come in row order and whole, without the shadowed rows.
-
-    `mask` is `keep_mask(shadowed, rows)`.
-    """
+    """Yield the rows that `kept` has, a bit for each, of batches in row order and whole."""
     start = 0
     for batch in batches:
-        end = start + batch.num_rows
-        low, high = shadowed.searchsorted((start, end))
-        yield batch if low == high else batch.filter(mask.slice(start, batch.num_rows))
-        start = end
+        if start + batch.num_rows > len(kept):  # rows beyond those asked for
+            batch = batch.slice(0, len(kept) - start)  # noqa: PLW2901
+        mask = kept.slice(start, batch.num_rows)
+        start += batch.num_rows
+        count = mask.true_count
+        if count:
+            yield batch if count == batch.num_rows else batch.filter(mask)
 
 
 def batches_kept_by_position(
-    batches: Iterable[pa.RecordBatch], shadowed: np.ndarray
+    batches: Iterable[pa.RecordBatch], kept: Bits
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches, which carry their rows' positions, without the shadowed rows."""
+    """Yield the rows that `kept` has of batches that carry their rows' positions."""
     for batch in batches:
-        positions = batch.column(POSITION).to_numpy()
-        place = np.minimum(shadowed.searchsorted(positions), max(len(shadowed) - 1, 0))
-        hit = shadowed[place] == positions if len(shadowed) else np.zeros(len(positions), bool)
-        kept = batch.drop_columns([POSITION])
-        yield kept.filter(pa.array(~hit)) if hit.any() else kept
+        has = kept.has(batch.column(POSITION).to_numpy())
+        rest = batch.drop_columns([POSITION])
+        yield rest if has.all() else rest.filter(pa.array(has))

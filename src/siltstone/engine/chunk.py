@@ -1,8 +1,9 @@
 """Chunk and run: row versions as Arrow, and the sorted codes that find them.
 
     chunk    consecutive row versions in seq order: a batch, and per row its code, seq and op
+    part     the first rows of one origin (a memtable, a load of history), as chunks
     run      codes in ascending order, each with its row's ordinal; equal codes in ordinal order
-    newest   of some chunks the newest version of each key up to a seq, in code order
+    newest   of some chunks the newest version of each key, in code order
 
 All are immutable. Ordinals number the rows of one source (a memtable, the un-merged history) from
 0 in seq order; a later row of the same seq and key wins.
@@ -11,8 +12,8 @@ All are immutable. Ordinals number the rows of one source (a memtable, the un-me
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import numpy as np
@@ -24,9 +25,14 @@ from siltstone.formats.keys import Codes, Key, KeyCodec, newest_rows
 from siltstone.formats.rows import value_getter
 
 LADDER_WIDTH = 4
+_JOINED_MIN = 8
+_JOINED_ROWS_MAX = 65_536
+_JOINED_BYTES_MAX = 8 << 20
+_BATCH_ROWS_MIN = 32_768
+_BATCH_BYTES_MIN = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
     """Consecutive rows as Arrow. Deletes have nulls in (or lack) all columns but the key's."""
 
@@ -42,6 +48,27 @@ class Chunk:
     def end(self) -> int:
         """One above the ordinal of the last row."""
         return self.start + len(self.codes)
+
+    def of_keys(self) -> Chunk:
+        """Return the same rows with the key columns only."""
+        return replace(self, batch=self.batch.select(list(self.shape.codec.names)), getters={})
+
+    def moved(self, start: int) -> Chunk:
+        """Return the same rows with ordinals from `start` on."""
+        return self if start == self.start else replace(self, start=start)
+
+    def cut(self, low: int, high: int) -> Chunk:
+        """Return the rows at the offsets [low, high)."""
+        if low == 0 and high == len(self.codes):
+            return self
+        return Chunk(
+            self.start + low,
+            self.batch.slice(low, high - low),
+            self.shape,
+            self.codes[low:high],
+            self.seqs[low:high],
+            self.ops[low:high],
+        )
 
     def key_at(self, offset: int) -> Key:
         """Return the key of one row."""
@@ -70,22 +97,94 @@ class Run:
     codes: Codes
     ordinals: np.ndarray
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return self.codes.nbytes + self.ordinals.nbytes
+
+    def find(self, codes: Codes) -> tuple[np.ndarray, np.ndarray]:
+        """Return each pair of an index into `codes`, which ascend, and an ordinal of that code."""
+        at = self.codes.searchsorted(codes)
+        needles = np.flatnonzero(at < len(self.codes))
+        at = at[needles]
+        found: list[tuple[np.ndarray, np.ndarray]] = []
+        while len(needles):
+            same = self.codes[at] == codes[needles]
+            needles, at = needles[same], at[same]
+            found.append((needles, self.ordinals[at]))
+            at = at + 1  # hashed codes: another key may have the same one
+            inside = at < len(self.codes)
+            needles, at = needles[inside], at[inside]
+        if not found:
+            return NOTHING, NOTHING
+        return found[0] if len(found) == 1 else _joined(found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """The first `rows` rows of one origin, in `chunks` from ordinal 0 on.
+
+    Equal origins have equal rows at equal ordinals, wherever they lie by now: `origin` is what
+    stays the same when a memtable becomes history. Of history the chunks have the key columns only.
+    """
+
+    origin: object
+    chunks: tuple[Chunk, ...]
+    rows: int
+
+    def upto(self, seq: int) -> Part:
+        """Return the rows with a seq <= `seq`."""
+        if not self.chunks or int(self.chunks[-1].seqs[-1]) <= seq:
+            return self
+        last = bisect_right(self.chunks, seq, key=lambda chunk: int(chunk.seqs[0])) - 1
+        if last < 0:
+            return Part(self.origin, (), 0)
+        chunk = self.chunks[last]
+        chunk = chunk.cut(0, int(chunk.seqs.searchsorted(seq, "right")))
+        return Part(self.origin, (*self.chunks[:last], chunk), chunk.end)
+
+    def behind(self, ordinal: int) -> Sequence[Chunk]:
+        """Return the rows from `ordinal` on."""
+        if ordinal >= self.rows:
+            return ()
+        first = bisect_right(self.chunks, ordinal, key=lambda chunk: chunk.start) - 1
+        chunk = self.chunks[first]
+        return (chunk.cut(ordinal - chunk.start, len(chunk.codes)), *self.chunks[first + 1 :])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Indexed:
+    """A part with the key columns only, and the runs that find its rows."""
+
+    part: Part
+    runs: tuple[Run, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        chunks = sum(
+            chunk.batch.nbytes + chunk.codes.nbytes + chunk.seqs.nbytes + chunk.ops.nbytes
+            for chunk in self.part.chunks
+        )
+        return chunks + sum(run.nbytes for run in self.runs)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Newest:
-    """The newest version of each key of one source up to a seq, in code order.
-
-    `chunks` are what the ordinals point into (of un-merged history: its keys only).
-    """
+    """The newest version of each key of one source, in code order, and what ordinals point into."""
 
     codes: Codes
     ordinals: np.ndarray
     is_live: np.ndarray
     chunks: tuple[Chunk, ...]
-    seq: int | None
 
 
-EMPTY_RUN = Run(np.zeros(0, np.int64), np.zeros(0, np.int64))
+NOTHING = np.zeros(0, np.int64)
+EMPTY_RUN = Run(NOTHING, NOTHING)
+
+
+def _joined(found: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    return np.concatenate([pair[0] for pair in found]), np.concatenate([pair[1] for pair in found])
 
 
 def run_of(codes: Codes, start: int) -> Run:
@@ -111,13 +210,52 @@ def merge_runs(runs: Sequence[Run]) -> Run:
     return Run(codes[order], np.concatenate([run.ordinals for run in runs])[order])
 
 
-def rung(runs: Sequence[Run]) -> tuple[int, int] | None:
-    """Return the slice of the newest `LADDER_WIDTH` runs of like size; None when there is none."""
-    for last in range(len(runs), LADDER_WIDTH - 1, -1):
-        sizes = [len(run.codes) for run in runs[last - LADDER_WIDTH : last]]
-        if max(sizes) <= LADDER_WIDTH * max(1, min(sizes)):
-            return last - LADDER_WIDTH, last
+def rung(runs: Sequence[Run | Chunk], width: int = LADDER_WIDTH) -> tuple[int, int] | None:
+    """Return the slice of the newest `width` runs of like size; None when there is none."""
+    for last in range(len(runs), width - 1, -1):
+        sizes = [len(run.codes) for run in runs[last - width : last]]
+        if max(sizes) <= width * max(1, min(sizes)):
+            return last - width, last
     return None
+
+
+def small_rung(chunks: Sequence[Chunk]) -> tuple[int, int] | None:
+    """Return the slice of the newest chunks that are worth being one; None when there is none."""
+    last = len(chunks)
+    while last >= _JOINED_MIN:
+        first, rows, size = last, 0, 0
+        while first and _joins(chunks[first - 1], chunks[last - 1]):
+            chunk = chunks[first - 1]
+            rows, size = rows + len(chunk.codes), size + chunk.batch.nbytes
+            if rows > _JOINED_ROWS_MAX or size > _JOINED_BYTES_MAX:
+                break
+            first -= 1
+        if last - first >= _JOINED_MIN:
+            return first, last
+        last = min(first, last - 1)
+    return None
+
+
+def _joins(chunk: Chunk, other: Chunk) -> bool:
+    """Say whether two chunks have the same columns; a delete's may have the key's only."""
+    return chunk.shape.id == other.shape.id and chunk.batch.schema.equals(other.batch.schema)
+
+
+def join_chunks(chunks: Sequence[Chunk]) -> Chunk:
+    """Return adjacent chunks as one, whose memory is its own."""
+    return Chunk(
+        chunks[0].start,
+        pa.concat_batches([chunk.batch for chunk in chunks]),  # pyright: ignore[reportAttributeAccessIssue]
+        chunks[0].shape,
+        codes_of(chunks),
+        np.concatenate([chunk.seqs for chunk in chunks]),
+        np.concatenate([chunk.ops for chunk in chunks]),
+    )
+
+
+def codes_of(chunks: Sequence[Chunk]) -> Codes:
+    """Return the codes of the rows of some chunks."""
+    return np.concatenate([chunk.codes for chunk in chunks]) if chunks else NOTHING
 
 
 def locate(chunks: Sequence[Chunk], ordinal: int) -> tuple[Chunk, int]:
@@ -140,18 +278,15 @@ def keys_at(chunks: Sequence[Chunk], ordinals: np.ndarray) -> list[Key]:
     return keys.tolist()
 
 
-def newest_of(codec: KeyCodec, chunks: Sequence[Chunk], run: Run, seq: int | None = None) -> Newest:
-    """Return the newest version of each key in `run` with a seq <= `seq` (None: all of them)."""
+def newest_of(codec: KeyCodec, chunks: Sequence[Chunk], run: Run) -> Newest:
+    """Return the newest version of each key in `run`."""
     codes, ordinals = run.codes, run.ordinals
     if not len(codes):
-        return Newest(codes, ordinals, np.zeros(0, bool), (), seq)
-    if seq is not None:
-        kept = np.concatenate([chunk.seqs for chunk in chunks])[ordinals] <= seq
-        codes, ordinals = codes[kept], ordinals[kept]
+        return Newest(codes, ordinals, np.zeros(0, bool), ())
     chosen = newest_rows(codec, codes, lambda at: keys_at(chunks, ordinals[at]))
     codes, ordinals = codes[chosen], ordinals[chosen]
     ops = np.concatenate([chunk.ops for chunk in chunks])
-    return Newest(codes, ordinals, ops[ordinals] == UPSERT, tuple(chunks), seq)
+    return Newest(codes, ordinals, ops[ordinals] == UPSERT, tuple(chunks))
 
 
 def find_version(
@@ -177,19 +312,54 @@ def rows_at(
     chunks: Sequence[Chunk], ordinals: np.ndarray, shape: Shape, columns: Sequence[str]
 ) -> list[pa.RecordBatch]:
     """Return the rows at `ordinals` (ascending) as batches with `columns` of `shape`."""
+    if not len(ordinals):
+        return []
+    kept = np.zeros(chunks[-1].end, bool)
+    kept[ordinals] = True
+    return list(rows_kept(chunks, pa.array(kept), shape, columns))
+
+
+def rows_kept(
+    chunks: Sequence[Chunk], kept: pa.BooleanArray, shape: Shape, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield with `columns` of `shape` the rows that `kept` has, a bit for each of the chunks' rows.
+
+    Small chunks come together in one batch: each costs its reader 10 us.
+    """
     fields = shape.fields(columns)
-    batches = []
+    pieces: list[list[pa.Array]] = []
+    masks: list[pa.Array] = []
+    rows = 0
     for chunk in chunks:
-        low, high = np.searchsorted(ordinals, (chunk.start, chunk.end))
-        if low == high:
+        mask = kept.slice(chunk.start, len(chunk.codes))
+        count = mask.true_count
+        if not count:
             continue
-        arrays = shape.align(chunk.batch, chunk.shape, columns)
-        count = chunk.batch.num_rows
-        if high - low < count:
-            wanted = pa.array(ordinals[low:high] - chunk.start, pa.int64())
-            arrays = [array.take(wanted) for array in arrays]
-        batches.append(batch_of(arrays, fields, int(high - low)))
-    return batches
+        pieces.append(shape.align(chunk.batch, chunk.shape, columns))
+        masks.append(mask)
+        rows += count
+        if rows >= _BATCH_ROWS_MIN or chunk.batch.nbytes > _BATCH_BYTES_MIN:
+            yield _filtered(pieces, masks, fields, rows)
+            pieces, masks, rows = [], [], 0
+    if rows:
+        yield _filtered(pieces, masks, fields, rows)
+
+
+def _filtered(
+    pieces: list[list[pa.Array]], masks: list[pa.Array], fields: pa.Schema, rows: int
+) -> pa.RecordBatch:
+    if len(pieces) == 1:
+        arrays = pieces[0]
+        if rows < len(masks[0]):
+            arrays = [array.filter(masks[0]) for array in arrays]
+        return batch_of(arrays, fields, rows)
+    mask = pa.chunked_array(masks)
+    is_whole = rows == len(mask)
+    arrays = []
+    for index, column in enumerate(fields):
+        whole = pa.chunked_array([piece[index] for piece in pieces], column.type)
+        arrays.append((whole if is_whole else whole.filter(mask)).combine_chunks())
+    return batch_of(arrays, fields, rows)
 
 
 def batch_of(arrays: list[pa.Array], fields: pa.Schema, rows: int) -> pa.RecordBatch:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from _thread import LockType, allocate_lock
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -462,7 +463,7 @@ def _sealed(view: View, generation: Generation) -> View:
 def _seal_levels(old: Levels) -> Levels:
     fresh = Memtable(old.active.contents.tail.shape)
     sealed = (*old.sealed, old.active) if old.active.rows else old.sealed
-    return Levels(old.storage, old.flushed, sealed, fresh, old.base)
+    return replace(old, sealed=sealed, active=fresh, pending=0)
 
 
 def _changes_view(write_set: WriteSet | None) -> bool:

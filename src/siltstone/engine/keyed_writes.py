@@ -13,7 +13,6 @@ import pyarrow as pa
 from siltstone.engine.chunk import Chunk, rows_at
 from siltstone.engine.input import Given
 from siltstone.engine.memtable import Memtable
-from siltstone.engine.read_union import EVERYTHING
 from siltstone.engine.replay import key_fields
 from siltstone.engine.shape import Shape
 from siltstone.engine.write_set import AdvancePart, AttachPart, BatchPart, Part, RowPart
@@ -71,7 +70,7 @@ class KeyedWrites:
         return [RowPart(self.table, self.incarnation, shape, upserts, keys, deletes)]
 
     def _many(self, shape: Shape) -> list[Part]:
-        newest = self.memtable.newest(EVERYTHING)
+        newest = self.memtable.newest()
         parts: list[Part] = []
         for op, chosen in ((UPSERT, newest.is_live), (DELETE, ~newest.is_live)):
             ordinals = np.sort(newest.ordinals[chosen])

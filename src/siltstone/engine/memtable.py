@@ -12,7 +12,7 @@
 Rows are numbered by *ordinal*, in seq order, and are never changed or removed: what a snapshot at S
 must not see has a seq above S. So a snapshot is one number. Readers take `contents` once and hold
 no lock; a freeze between two reads of its parts would lose rows. One leader at a time appends; the
-lock is held only to swap `contents`, which a ladder merge of runs does from another thread.
+lock is held only to swap `contents`, which another thread does that merges runs or joins chunks.
 """
 
 from __future__ import annotations
@@ -28,20 +28,24 @@ import pyarrow as pa
 
 from siltstone.engine.chunk import (
     Chunk,
+    Indexed,
     Newest,
+    Part,
     Run,
     find_version,
+    join_chunks,
     merge_runs,
     newest_of,
     rows_at,
+    rows_kept,
     run_of,
     rung,
+    small_rung,
 )
 from siltstone.engine.shape import Shape
 from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.keys import Codes, Key
 from siltstone.formats.rows import Row
-from siltstone.units import require
 
 TAIL_ROWS_MAX = 4096
 _TAIL_ROW_BYTES = 130
@@ -111,14 +115,14 @@ class Contents:
 class Memtable:
     """Rows of one incarnation in seq order (see the module)."""
 
-    __slots__ = ("_frozen", "_lock", "_memo", "contents", "nbytes")
+    __slots__ = ("_lock", "_tail_chunk", "contents", "nbytes", "origin")
 
     def __init__(self, shape: Shape) -> None:
         self.contents = Contents(Tail(0, shape), (), ())
         self.nbytes = 0
         self._lock = threading.Lock()
-        self._memo: tuple[tuple[int, int], Newest] | None = None
-        self._frozen: Newest | None = None
+        self._tail_chunk: tuple[Tail, Chunk] | None = None
+        self.origin = object()  # names these rows, also when they are history: see `chunk.Part`
 
     # writes: one leader at a time
 
@@ -186,10 +190,19 @@ class Memtable:
             self.contents = Contents(Tail(now.tail.start, shape), now.chunks, now.runs)
 
     def climb(self) -> bool:
-        """Merge the newest runs of like size, if there are four; say whether it did.
+        """Merge the newest runs of like size and join small chunks; say whether there were any.
 
-        One thread at a time, any thread: the leader only adds runs behind the merged ones.
+        Any thread: the leader only adds behind what is merged.
         """
+        return self._merge_runs() | self._join_chunks()
+
+    def settle(self) -> None:
+        """Freeze what is sealed, and make it few chunks and runs: nobody appends any more."""
+        self.freeze()
+        while self.climb():
+            pass
+
+    def _merge_runs(self) -> bool:
         runs = self.contents.runs
         window = rung(runs)
         if window is None:
@@ -198,9 +211,25 @@ class Memtable:
         merged = merge_runs(runs[first:last])
         with self._lock:
             now = self.contents
-            require(now.runs[first] is runs[first], "two threads climb one memtable")
+            if now.runs[first:last] != runs[first:last]:  # another thread was faster
+                return False
             rest = (*now.runs[:first], merged, *now.runs[last:])
             self.contents = Contents(now.tail, now.chunks, rest)
+        return True
+
+    def _join_chunks(self) -> bool:
+        chunks = self.contents.chunks
+        window = small_rung(chunks)
+        if window is None:
+            return False
+        first, last = window
+        joined = join_chunks(chunks[first:last])
+        with self._lock:
+            now = self.contents
+            if now.chunks[first:last] != chunks[first:last]:
+                return False
+            rest = (*now.chunks[:first], joined, *now.chunks[last:])
+            self.contents = Contents(now.tail, rest, now.runs)
         return True
 
     # reads: any thread, no lock
@@ -249,46 +278,55 @@ class Memtable:
         row = None if is_delete else chunk.row_at(offset)
         return Found(row, chunk.shape, int(chunk.seqs[offset]))
 
-    def newest(self, seq: int) -> Newest:
-        """Return the newest version of each key with a seq <= `seq`."""
+    def parts(self, seq: int) -> tuple[Part, ...]:
+        """Return the rows with a seq <= `seq`, as one part."""
         contents = self.contents
-        chunks, codec = contents.chunks, contents.tail.shape.codec
         count = bisect_right(contents.tail.seqs, seq)
-        if chunks and int(chunks[-1].seqs[-1]) > seq:
-            return newest_of(codec, chunks, merge_runs(contents.runs), seq)
-        stamp, memo = (len(chunks), count), self._memo
-        if memo is not None and memo[0] == stamp:
-            return memo[1]
-        newest = self._newest_frozen(contents)
+        chunks = contents.chunks
+        if count:
+            tail = self._chunk_of(contents.tail, count)
+            return (Part(self.origin, (*chunks, tail), tail.end),)
+        return (Part(self.origin, chunks, contents.tail.start).upto(seq),)
+
+    def _chunk_of(self, tail: Tail, count: int) -> Chunk:
+        """Return the first rows of the tail; the last answer is remembered."""
+        known = self._tail_chunk
+        if known is not None and known[0] is tail and len(known[1].codes) == count:
+            return known[1]
+        chunk = tail.chunk(count)
+        self._tail_chunk = (tail, chunk)
+        return chunk
+
+    @property
+    def indexed(self) -> tuple[Indexed, ...]:
+        """The keys of all rows with what finds them; nothing unless it is sealed and frozen."""
+        contents = self.contents
+        if contents.tail.rows or not contents.chunks:
+            return ()
+        chunks = tuple(chunk.of_keys() for chunk in contents.chunks)
+        return (Indexed(Part(self.origin, chunks, contents.tail.start), contents.runs),)
+
+    def newest(self) -> Newest:
+        """Return the newest version of each key."""
+        contents = self.contents
+        codec, count = contents.tail.shape.codec, len(contents.tail.rows)
+        chunks, runs = contents.chunks, contents.runs
         if count:
             tail = contents.tail.chunk(count)
-            runs = (Run(newest.codes, newest.ordinals), run_of(tail.codes, tail.start))
-            newest = newest_of(codec, (*chunks, tail), merge_runs(runs))
-        self._memo = (stamp, newest)
-        return newest
+            chunks, runs = (*chunks, tail), (*runs, run_of(tail.codes, tail.start))
+        return newest_of(codec, chunks, merge_runs(runs))
 
-    def _newest_frozen(self, contents: Contents) -> Newest:
-        """Return the newest versions of the chunks; what was found before is merged, not sorted."""
-        chunks, known = contents.chunks, self._frozen
-        if known is not None and len(known.chunks) == len(chunks):
-            return known
-        runs = contents.runs
-        if known is not None and len(known.chunks) < len(chunks):
-            added = chunks[len(known.chunks) :]
-            runs = (
-                Run(known.codes, known.ordinals),
-                *(run_of(chunk.codes, chunk.start) for chunk in added),
-            )
-        newest = newest_of(contents.tail.shape.codec, chunks, merge_runs(runs))
-        if len(newest.codes):
-            self._frozen = newest
-        return newest
+    def rows_kept(
+        self, parts: Sequence[Part], kept: pa.BooleanArray, shape: Shape, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield those rows of what `parts` gave that `kept` has, a bit for each, in seq order."""
+        yield from rows_kept(parts[0].chunks, kept, shape, columns)
 
     def rows_at(
-        self, newest: Newest, ordinals: np.ndarray, shape: Shape, columns: Sequence[str]
+        self, parts: Sequence[Part], ordinals: np.ndarray, shape: Shape, columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows at `ordinals` (ascending) of what `newest` gave, in seq order."""
-        yield from rows_at(newest.chunks, ordinals, shape, columns)
+        """Yield the rows at `ordinals` (ascending) of what `parts` gave, in seq order."""
+        yield from rows_at(parts[0].chunks, ordinals, shape, columns)
 
     def chunks_upto(self, seq: int) -> tuple[Chunk, ...]:
         """Return every row version with a seq <= `seq` as chunks in seq order.

@@ -10,16 +10,17 @@ columns reach Lance, but Arrow decides: every row is filtered again, in every le
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from siltstone.engine.base import Base, batches_kept, batches_kept_by_position, keep_mask, union
-from siltstone.engine.chunk import Chunk, Newest, batch_of, keys_at
+from siltstone.engine.base import Base, batches_kept, batches_kept_by_position
+from siltstone.engine.chunk import Chunk, Part, batch_of
 from siltstone.engine.filtering import Filter
+from siltstone.engine.liveness import Kept, Liveness
 from siltstone.engine.memtable import Found
 from siltstone.engine.shape import Shape
 from siltstone.formats.keys import Key
@@ -40,39 +41,65 @@ class Source(Protocol):
 
     def find(self, key: Key, seq: int) -> Found | None: ...
 
-    def newest(self, seq: int) -> Newest: ...
+    def parts(self, seq: int) -> tuple[Part, ...]: ...
+
+    def rows_kept(
+        self, parts: Sequence[Part], kept: pa.BooleanArray, shape: Shape, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]: ...
 
     def rows_at(
-        self, newest: Newest, ordinals: np.ndarray, shape: Shape, columns: Sequence[str]
+        self, parts: Sequence[Part], ordinals: np.ndarray, shape: Shape, columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]: ...
 
     def chunks_upto(self, seq: int) -> Iterable[Chunk]: ...
 
 
+class Lives(NamedTuple):
+    """A source with the rows of it that are read, and for each of these whether it lives."""
+
+    source: Source
+    parts: tuple[Part, ...]
+    kept: pa.BooleanArray
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Overlay:
-    """What a read lays over base: live rows per source, and the base rows they shadow."""
+    """What a read lays over base: live rows per source, and the base rows they leave to see."""
 
-    live: tuple[tuple[Source, Newest, np.ndarray], ...]
-    shadowed: np.ndarray
-    masks: list[pa.BooleanArray] = field(default_factory=list)
-
-    def mask(self, rows: int) -> pa.BooleanArray:
-        """Return for each of the `rows` of base whether it is not shadowed; made once."""
-        if not self.masks:
-            self.masks.append(keep_mask(self.shadowed, rows))
-        return self.masks[0]
+    levels: tuple[Lives, ...]
+    liveness: Liveness
+    rows: int
+    visible: pa.BooleanArray
 
     @property
-    def rows(self) -> int:
-        """How many live rows the sources give."""
-        return sum(len(ordinals) for _, _, ordinals in self.live)
+    def live(self) -> Iterator[tuple[Source, tuple[Part, ...], np.ndarray]]:
+        """The sources with live rows, oldest first, and the ordinals of those."""
+        for level in self.levels:
+            ordinals = np.flatnonzero(level.kept.to_numpy(zero_copy_only=False))
+            if len(ordinals):
+                yield level.source, level.parts, ordinals
+
+    @property
+    def shadowed(self) -> np.ndarray:
+        """The positions of the rows of base that are not seen, ascending."""
+        return np.flatnonzero(~self.liveness.visible.bools())
 
 
 class KeyedReader:
     """Reads of one keyed table at one seq, as `shape` shows it. Immutable but for a memo."""
 
-    __slots__ = ("_overlay", "base", "lease", "own", "rows", "seq", "shape", "sources")
+    __slots__ = (
+        "_bytes_left",
+        "_kept",
+        "_overlay",
+        "base",
+        "lease",
+        "own",
+        "rows",
+        "seq",
+        "shape",
+        "sources",
+    )
 
     def __init__(
         self,
@@ -82,14 +109,18 @@ class KeyedReader:
         seq: int,
         own: Source | None = None,
         lease: object = None,
+        kept: Kept | None = None,
+        bytes_left: Callable[[], int] = lambda: 0,
     ) -> None:
         """Read `sources` (oldest first) up to `seq` over `base`; `own` is read whole, on top.
 
         `lease` keeps the files of all that is read for as long as this, or a scan of it, lives.
+        `kept` has what readers before found out, and takes what this one does if `bytes_left`.
         """
         self.shape, self.base, self.seq, self.own = shape, base, seq, own
         self.lease = lease
         self.sources = tuple(sources)
+        self._kept, self._bytes_left = kept or Kept(), bytes_left
         self._overlay: Overlay | None = None
         self.rows: dict[Key, Row | None] | None = None
 
@@ -98,7 +129,16 @@ class KeyedReader:
 
         What a transaction read before it writes it is asked for twice, and never changes.
         """
-        reader = KeyedReader(self.shape, self.sources, self.base, self.seq, own, self.lease)
+        reader = KeyedReader(
+            self.shape,
+            self.sources,
+            self.base,
+            self.seq,
+            own,
+            self.lease,
+            self._kept,
+            self._bytes_left,
+        )
         if self.shape.rows.is_packable:  # nested values are shared by copies of a row
             reader.rows = {} if self.rows is None else self.rows
         return reader
@@ -130,29 +170,22 @@ class KeyedReader:
     def _shown(self, found: Found) -> Row | None:
         return None if found.row is None else self.shape.align_row(found.row, found.shape)
 
-    def _levels(self) -> list[tuple[Source, int]]:
-        own = [] if self.own is None else [(self.own, EVERYTHING)]
-        return [*((source, self.seq) for source in self.sources), *own]
-
     def overlay(self) -> Overlay:
         """Return what lies over base; kept, unless own writes may still come."""
         if self._overlay is not None:
             return self._overlay
-        levels = [(source, source.newest(seq)) for source, seq in self._levels()]
-        levels = [(source, newest) for source, newest in levels if len(newest.codes)]
-        live = tuple(
-            (source, newest, ordinals)
-            for source, newest, ordinals in _unshadowed(levels, self.shape)
-            if len(ordinals)
+        found = [(source, source.parts(self.seq)) for source in self.sources]
+        liveness = self._kept.at(
+            self.seq,
+            self.shape.codec,
+            self.base,
+            _with_rows(found),
+            bytes_left=self._bytes_left,
         )
-        shadowed = np.zeros(0, np.int64)
-        if self.base is not None and levels:
-            found = [
-                self.base.shadowed(newest.chunks, EVERYTHING if newest.seq is None else newest.seq)
-                for _, newest in levels
-            ]
-            shadowed = union(found, self.base.rows)
-        overlay = Overlay(live, shadowed)
+        if self.own is not None:
+            found.append((self.own, self.own.parts(EVERYTHING)))
+            liveness = liveness.at(EVERYTHING, self.shape.codec, _with_rows(found))
+        overlay = _overlay(found, liveness)
         if self.own is None:
             self._overlay = overlay
         return overlay
@@ -160,8 +193,7 @@ class KeyedReader:
     def count(self) -> int:
         """Return how many rows there are."""
         overlay = self.overlay()
-        base = 0 if self.base is None else self.base.rows
-        return base - len(overlay.shadowed) + overlay.rows
+        return overlay.visible.true_count + overlay.rows
 
     def scan(
         self, columns: Sequence[str] | None = None, wanted: Filter | None = None
@@ -180,8 +212,8 @@ class KeyedReader:
     ) -> Iterator[pa.RecordBatch]:
         if self.base is not None and self.base.rows:
             yield from self._scan_base(self.base, overlay, read, wanted)
-        for source, newest, ordinals in overlay.live:
-            yield from source.rows_at(newest, ordinals, self.shape, read)
+        for source, parts, kept in overlay.levels:
+            yield from source.rows_kept(parts, kept, self.shape, read)
 
     def _scan_base(
         self, base: Base, overlay: Overlay, read: list[str], wanted: Filter | None
@@ -189,17 +221,17 @@ class KeyedReader:
         ids = {column.name: column.id for column in self.shape.schema.columns}
         stored = {n: base.shape.names[ids[n]] for n in read if ids[n] in base.shape.names}
         prefilter = wanted.prefilter(stored) if wanted else None
-        shadowed = overlay.shadowed
+        is_shadowed = overlay.visible.true_count < base.rows
         batches = base.table.scan(
             list(stored.values()),
             prefilter=prefilter,
-            positions=prefilter is not None and len(shadowed) > 0,
+            positions=prefilter is not None and is_shadowed,
         )
-        if len(shadowed):
+        if is_shadowed:
             if prefilter is None:
-                batches = batches_kept(batches, shadowed, overlay.mask(base.rows))
+                batches = batches_kept(batches, overlay.visible)
             else:
-                batches = batches_kept_by_position(batches, shadowed)
+                batches = batches_kept_by_position(batches, overlay.liveness.visible)
         fields = self.shape.fields(read)
         for batch in batches:
             if batch.schema.equals(fields):
@@ -209,16 +241,19 @@ class KeyedReader:
 
     def first_existing(self, chunk: Chunk) -> Key | None:
         """Return a key of `chunk` that lives already, None if none does."""
-        overlay = self.overlay()
-        for _, newest, ordinals in overlay.live:
-            codes = newest.codes[np.isin(newest.ordinals, ordinals)]
-            for hit in np.flatnonzero(np.isin(chunk.codes, codes)).tolist():
-                key = chunk.key_at(hit)
+        liveness = self.overlay().liveness
+        order = np.argsort(chunk.codes)
+        codes = chunk.codes[order]
+        for run in liveness.runs:
+            needles, places = run.find(codes)
+            for needle in needles[liveness.live.has(places)].tolist():
+                key = chunk.key_at(int(order[needle]))
                 if self.shape.codec.exact or self.get(key) is not None:
                     return key
         if self.base is None or not self.base.rows:
             return None
-        positions = np.setdiff1d(self.base.positions([chunk])[0], overlay.shadowed)
+        positions = self.base.positions(codes, lambda at: chunk.keys(order[at]))
+        positions = positions[liveness.visible.has(positions)]
         if not len(positions):
             return None
         names = list(self.base.shape.codec.names)
@@ -230,31 +265,21 @@ class KeyedReader:
         return pa.Table.from_pylist(rows, schema=self.shape.arrow)
 
 
-def _unshadowed(
-    levels: Sequence[tuple[Source, Newest]], shape: Shape
-) -> list[tuple[Source, Newest, np.ndarray]]:
-    """Return for each level, oldest first, the ordinals of live rows that no later one hides."""
-    found: list[tuple[Source, Newest, np.ndarray]] = []
-    seen: list[Newest] = []
-    for source, newest in reversed(levels):
-        hidden = np.zeros(len(newest.codes), bool)
-        for later in seen:
-            hidden |= _hidden(newest, later, is_exact=shape.codec.exact)
-        ordinals = np.sort(newest.ordinals[newest.is_live & ~hidden])
-        found.append((source, newest, ordinals))
-        seen.append(newest)
-    return found[::-1]
+_Level = tuple[Source, tuple[Part, ...]]
 
 
-def _hidden(newest: Newest, later: Newest, *, is_exact: bool) -> np.ndarray:
-    """Say for each key of `newest` whether `later` has it too; equal hashed codes are verified."""
-    place = np.minimum(later.codes.searchsorted(newest.codes), len(later.codes) - 1)
-    hit = later.codes[place] == newest.codes
-    if is_exact or not hit.any():
-        return hit
-    keys = keys_at(newest.chunks, newest.ordinals[hit])
-    others = keys_at(later.chunks, later.ordinals[place[hit]])
-    if keys != others:  # two keys share a code: ask for each among all keys of the later level
-        every = set(keys_at(later.chunks, later.ordinals))
-        hit[hit] = [key in every for key in keys]
-    return hit
+def _with_rows(found: Sequence[_Level]) -> list[Part]:
+    return [part for _, parts in found for part in parts if part.rows]
+
+
+def _overlay(found: Sequence[_Level], liveness: Liveness) -> Overlay:
+    live = liveness.live.mask()
+    levels: list[Lives] = []
+    start = 0
+    for source, parts in found:
+        rows = sum(part.rows for part in parts)
+        kept = live.slice(start, rows)
+        start += rows
+        if kept.true_count:
+            levels.append(Lives(source, parts, kept))
+    return Overlay(tuple(levels), liveness, liveness.live.count, liveness.visible.mask())

@@ -18,9 +18,10 @@ import pyarrow as pa
 
 from siltstone.engine import catalog as catalogs
 from siltstone.engine.base import Base
-from siltstone.engine.chunk import batch_of
+from siltstone.engine.chunk import Indexed, batch_of
 from siltstone.engine.filtering import Filter
 from siltstone.engine.history_run import HistoryRun
+from siltstone.engine.liveness import Kept
 from siltstone.engine.read_union import KeyedReader, Source
 from siltstone.engine.shape import Shape, shape_of, whole_shape
 from siltstone.engine.view import View
@@ -90,6 +91,7 @@ class Readers:
         self._tables, self._records = tables, records
         self._index_bytes_max = index_bytes_max
         self._bases: weakref.WeakSet[Base] = weakref.WeakSet()
+        self._kept: weakref.WeakSet[Kept] = weakref.WeakSet()
 
     def open(
         self,
@@ -127,7 +129,17 @@ class Readers:
         if levels is None:
             raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, seq)
         if seq >= levels.storage.merged_seq:
-            reader = KeyedReader(shape, levels.sources, levels.base, seq, own, view.lease)
+            self._kept.add(levels.kept)
+            reader = KeyedReader(
+                shape,
+                levels.sources,
+                levels.base,
+                seq,
+                own,
+                view.lease,
+                levels.kept,
+                self._bytes_left,
+            )
         else:
             reader = self._past(view, table, levels.storage, shape, seq)
         if own is None:
@@ -175,15 +187,25 @@ class Readers:
             shape,
             rows=pin.rows,
             index_bytes_max=self._index_bytes_max,
-            taken=lambda: sum(each.nbytes for each in list(self._bases)),
+            taken=self._taken,
         )
         self._bases.add(base)
         return base
 
     def history(
-        self, table: Table, storage: KeyedStorage, low: int, high: int, lease: object
+        self,
+        table: Table,
+        storage: KeyedStorage,
+        low: int,
+        high: int,
+        lease: object,
+        *,
+        known: Sequence[Indexed] = (),
     ) -> HistoryRun | None:
-        """Return the part (low, high] of the history that `storage` pins; None: there is none."""
+        """Return the part (low, high] of the history that `storage` pins; None: there is none.
+
+        `known` is the index of its rows, if it is in memory.
+        """
         if storage.history is None or low >= high:
             return None
         folder, pin = f"{storage.folder}/.history", storage.history
@@ -193,7 +215,15 @@ class Readers:
             low,
             high,
             lease=lease,
+            known=known,
         )
+
+    def _taken(self) -> int:
+        """Return the bytes that all bases, and what is kept about what lies over them, hold."""
+        return sum(each.nbytes for each in [*self._bases, *self._kept])
+
+    def _bytes_left(self) -> int:
+        return self._index_bytes_max - self._taken()
 
     def _past(
         self, view: View, table: Table, storage: KeyedStorage, shape: Shape, seq: int

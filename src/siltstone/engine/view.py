@@ -20,6 +20,7 @@ from siltstone.engine.attached import Attached
 from siltstone.engine.base import Base
 from siltstone.engine.commit_log import CommitLog
 from siltstone.engine.history_run import HistoryRun
+from siltstone.engine.liveness import Kept
 from siltstone.engine.memtable import Memtable
 from siltstone.engine.read_union import Source
 from siltstone.engine.shape import Shape, shape_of
@@ -33,6 +34,7 @@ class Levels:
     """One incarnation of a keyed table: each row version is in exactly one level.
 
     The last `pending` of `sealed` belong to the active generation: what an attach pushed there.
+    `kept` goes with the base from view to view: what readers found out, for the next one.
     """
 
     storage: KeyedStorage
@@ -41,6 +43,7 @@ class Levels:
     active: Memtable
     base: Base | None
     pending: int = 0
+    kept: Kept = field(default_factory=Kept)
 
     @property
     def unsealed(self) -> tuple[Source, ...]:

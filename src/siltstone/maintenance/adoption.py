@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from siltstone.engine import catalog as catalogs
-from siltstone.engine.history_run import HistoryRun
+from siltstone.engine.history_run import HistoryRun, known_of
+from siltstone.engine.liveness import Kept
 from siltstone.engine.memtable import Memtable
 from siltstone.engine.read_union import Source
 from siltstone.engine.reader import Readers
@@ -80,7 +81,8 @@ def renewed(view: View, flushed: Mapping[int, tuple[Source, ...]]) -> View:
 def _reopened(view: View, levels: Levels, run: HistoryRun, readers: Readers) -> HistoryRun:
     table = catalogs.owner_of(view.catalog, levels.storage.incarnation)
     low = max(run.low, levels.storage.merged_seq)
-    found = readers.history(table, levels.storage, low, run.high, view.lease)
+    known = known_of((run,), low)
+    found = readers.history(table, levels.storage, low, run.high, view.lease, known=known)
     require(found is not None, f"the record has no history for a run up to seq {run.high}")
     return found  # type: ignore[return-value]
 
@@ -104,10 +106,13 @@ def _levels(
     if any(isinstance(source, HistoryRun) for source in moved):
         # Attached rows: their own files are named by nobody once they are in history.
         table = catalogs.owner_of(view.catalog, storage.incarnation)
-        run = readers.history(table, storage, storage.merged_seq, record.flushed_seq, lease)
+        low = storage.merged_seq
+        known = known_of(kept, low)
+        run = readers.history(table, storage, low, record.flushed_seq, lease, known=known)
         kept = () if run is None else (run,)
     rest = tuple(source for source in old.sealed if all(source is not m for m in moved))
-    return Levels(storage, kept, rest, old.active, base, old.pending)
+    found = old.kept if base is old.base else Kept()
+    return Levels(storage, kept, rest, old.active, base, old.pending, found)
 
 
 def replace_base(storage: KeyedStorage, ours: KeyedStorage) -> KeyedStorage:
@@ -143,9 +148,9 @@ def _spilled(
             break
         found = levels[number]
         table = catalogs.owner_of(view.catalog, number)
-        run = readers.history(
-            table, found.storage, found.storage.merged_seq, record.flushed_seq, lease
-        )
+        low = found.storage.merged_seq
+        known = known_of(found.flushed, low)
+        run = readers.history(table, found.storage, low, record.flushed_seq, lease, known=known)
         if run is not None:
             levels[number] = replace(found, flushed=(run,))
             total -= resident[number]

@@ -173,7 +173,7 @@ class Checkpointer:
             pin = self._widened(folder, pin, storage, shape)
         for source in sources:
             if isinstance(source, Memtable):
-                source.freeze()  # sealed: nobody appends any more
+                source.settle()
         seqs = (sources[0].first_seq, sources[-1].last_seq)
         staged = self._tables.stage(folder, pin, _history_batches(sources, shape), seqs=seqs)
         return _Flushed(incarnation, folder, shape, pin, staged)

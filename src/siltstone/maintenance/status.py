@@ -34,6 +34,7 @@ class Memory:
     resident: int
     history_indexes: int
     base_indexes: int
+    overlays: int
     recent_writes: int
     bytes_max: int
 
@@ -163,6 +164,7 @@ def memory_of(view: View, recent_bytes: int, bytes_max: int) -> Memory:
         resident=sum(source.nbytes for source in flushed if isinstance(source, Memtable)),
         history_indexes=sum(run.nbytes for run in runs),
         base_indexes=sum(found.base.nbytes for found in levels if found.base is not None),
+        overlays=sum(found.kept.nbytes for found in levels),
         recent_writes=recent_bytes,
         bytes_max=bytes_max,
     )
