@@ -111,6 +111,11 @@ class Kept:
         self._kept: tuple[Liveness, ...] = ()
 
     @property
+    def newest(self) -> Liveness | None:
+        """The one at the highest seq, None if none is kept."""
+        return self._kept[0] if self._kept else None
+
+    @property
     def nbytes(self) -> int:
         """Bytes in memory; what they share is counted once."""
         kept = self._kept

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.engine.chunk import Newest
+from siltstone.engine.chunk import Part
 from siltstone.engine.filtering import Filter, filter_of
 from siltstone.engine.history_run import HistoryRun
 from siltstone.engine.read_union import KeyedReader, Source
@@ -115,11 +115,11 @@ class _Planner:
                 is_named=isinstance(reader.lease, tuple) or base.table.pin.path in pins,
             )
         in_hand: list[pa.RecordBatch] = []
-        for source, newest, ordinals in overlay.live:
+        for source, parts, ordinals in overlay.live:
             if isinstance(source, HistoryRun):
                 yield from self._only(source, ordinals, ids, reader.lease)
             else:
-                in_hand += self._in_memory(source, newest, ordinals, reader)
+                in_hand += self._in_memory(source, parts, ordinals, reader)
         yield from self._in_hand(in_hand)
 
     def _all_but(
@@ -187,9 +187,9 @@ class _Planner:
     # rows in hand
 
     def _in_memory(
-        self, source: Source, newest: Newest, ordinals: np.ndarray, reader: KeyedReader
+        self, source: Source, parts: Sequence[Part], ordinals: np.ndarray, reader: KeyedReader
     ) -> Iterator[pa.RecordBatch]:
-        for batch in source.rows_at(newest, ordinals, reader.shape, self.fields.names):
+        for batch in source.rows_at(parts, ordinals, reader.shape, self.fields.names):
             kept = batch if self.wanted is None else self.wanted.keep(batch)
             if kept.num_rows:
                 yield kept.select(list(self.shown))
