@@ -182,7 +182,8 @@ def test_writers_are_refused_while_the_flush_is_blocked_and_go_on_afterwards(
         assert table.count() == acknowledged > 0
         assert table.get(0) == {"id": 0, "v": 0}
         go.set()
-        until(lambda: db._core.committer.active_bytes < 20_000)
+        committer = db._core.committer
+        until(lambda: committer.active_bytes < 20_000 and not committer.state.view.sealed)
         table.upsert({"id": -1, "v": -1})
         assert table.count() == acknowledged + 1
     with open_store(tmp_path / "db", fake_env()) as again:
