@@ -26,10 +26,12 @@ from siltstone.errors import (
 )
 
 if TYPE_CHECKING:
+    from siltstone.engine.stage_task import Staged, StageTask
     from siltstone.engine.transaction import Transaction
     from siltstone.engine.write_set import Receipt
     from siltstone.handles import Snapshot, SnapshotTable, Table
     from siltstone.maintenance.merge import Deferred, Merged
+    from siltstone.maintenance.optimize import Optimized
     from siltstone.maintenance.status import Status
     from siltstone.maintenance.vacuum import Vacuumed
     from siltstone.maintenance.verify import Verified
@@ -40,8 +42,11 @@ if TYPE_CHECKING:
 _LATE = {
     "Deferred": "siltstone.maintenance.merge",
     "Merged": "siltstone.maintenance.merge",
+    "Optimized": "siltstone.maintenance.optimize",
     "Receipt": "siltstone.engine.write_set",
     "ScanTask": "siltstone.query.scan_task",
+    "StageTask": "siltstone.engine.stage_task",
+    "Staged": "siltstone.engine.stage_task",
     "Snapshot": "siltstone.handles",
     "SnapshotTable": "siltstone.handles",
     "Status": "siltstone.maintenance.status",
@@ -79,6 +84,7 @@ __all__ = [
     "InDoubtError",
     "InvariantError",
     "Merged",
+    "Optimized",
     "OwnedError",
     "PoisonedError",
     "ReadOnlyError",
@@ -90,6 +96,8 @@ __all__ = [
     "Snapshot",
     "SnapshotExpiredError",
     "SnapshotTable",
+    "StageTask",
+    "Staged",
     "Status",
     "Store",
     "Table",

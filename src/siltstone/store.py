@@ -1,8 +1,10 @@
 """Store: the public door. It holds no logic of its own; `wiring` makes the parts of an open store.
 
-connect ─▶ own ─▶ claim an epoch ─▶ replay the log ─▶ open           (the owner)
-├▶ follow the chain and the log                              (read_only=True)
-└▶ ask the owner, through its socket                         (join=True; `joined`)
+    connect ─▶ own ─▶ claim an epoch ─▶ replay the log ─▶ open           (the owner)
+            ├▶ follow the chain and the log                              (read_only=True)
+            └▶ ask the owner, through its socket                         (join=True; `joined`)
+
+Names of maintenance that end in `_beside` need no open store: any process may call them.
 """
 
 from __future__ import annotations
@@ -30,14 +32,25 @@ from siltstone.engine.write_set import Receipt
 from siltstone.errors import OwnedError, RequestError, SnapshotExpiredError, UnavailableError
 from siltstone.formats.manifest import Record
 from siltstone.handles import Snapshot, Table
-from siltstone.maintenance.merge import Deferred, Merged, Merger
+from siltstone.maintenance import merge_task
+from siltstone.maintenance.merge import Deferred, Merged
+from siltstone.maintenance.optimize import TARGET_ROWS, Execute, Optimized
 from siltstone.maintenance.status import Status, status_of
 from siltstone.maintenance.vacuum import GRACE_S, Vacuumed
 from siltstone.maintenance.verify import Verified, Verifier
 from siltstone.options import Options, resolve, seconds_of
 from siltstone.query.changes import changes, kept_from
 from siltstone.storage.manifest_store import ManifestStore
-from siltstone.wiring import Env, Owner, Parts, follow_store, own_store, require_store
+from siltstone.wiring import (
+    Env,
+    Maintainers,
+    Owner,
+    Parts,
+    follow_store,
+    maintainers,
+    own_store,
+    require_store,
+)
 
 if TYPE_CHECKING:
     from siltstone.joined.store import JoinedStore
@@ -108,21 +121,61 @@ def _join(root: Path, options: Options) -> Store | JoinedStore:
 
 
 def merge_beside(
-    path: str | os.PathLike[str], table: str | None = None, **options: object
+    path: str | os.PathLike[str],
+    table: str | None = None,
+    *,
+    execute: merge_task.Execute | None = None,
+    **options: object,
 ) -> Merged | Deferred:
     """Merge what is flushed from any process, beside a live owner or without one; owns nothing.
 
     Raises:
         RequestError, TableNotFoundError: No store, or no such table in its newest record.
+    Args:
+        path: As for `connect`; the store exists.
+        table: One table; by default all, at one seq.
+        execute: Runs the `MergeTask`s that write the rows, wherever, and gives their results in
+            the same order; by default one writer here does it all.
+        options: As for `connect`.
+
         UnavailableError, CorruptionError: Nothing was changed.
     """
     root, env = _root_of(path), Env()
     require_store(root, env)
+    return _beside(path, options).merger.merge(table, execute=execute)
+
+
+def optimize_beside(
+    path: str | os.PathLike[str],
+    table: str | None = None,
+    *,
+    target_rows: int = TARGET_ROWS,
+    execute: Execute | None = None,
+    **options: object,
+) -> Optimized | Deferred:
+    """Make few large files of many small ones, from any process, as `merge_beside`.
+
+    Args:
+        path: As for `connect`; the store exists.
+        table: One table; by default all, in one publish.
+        target_rows: How many rows a file should have.
+        execute: Runs the `CompactTask`s, wherever, and gives their results in the same order.
+        options: As for `connect`.
+
+    Raises:
+        RequestError, TableNotFoundError: No store, or no such table in its newest record.
+        UnavailableError, CorruptionError: Nothing was changed.
+    """
+    parts = _beside(path, options)
+    return parts.optimizer.optimize(table, target_rows=target_rows, execute=execute)
+
+
+def _beside(path: str | os.PathLike[str], options: dict[str, object]) -> Maintainers:
     found = resolve(root, options)
     manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
     tables = env.tables(root, env.files, found.verify)
     readers = Readers(tables, PastRecords(manifests), index_bytes_max=found.memory_bytes_max // 4)
-    return Merger(manifests, tables, readers).merge(table)
+    return maintainers(manifests, tables, readers)
 
 
 def _root_of(path: str | os.PathLike[str]) -> Path:
@@ -460,6 +513,19 @@ class Store:
             deep: Every byte and every row, not only what names them.
             on_progress: Hears the name of each thing before it is read.
         """
+    def optimize(
+        self, table: str | None = None, *, target_rows: int = TARGET_ROWS
+    ) -> Optimized | Deferred:
+        """Make few large files of many small ones in one table, or in all; no answer changes.
+
+        Args:
+            target_rows: How many rows a file should have.
+        """
+        owner = self._owner()
+        result = owner.optimizer.optimize(table, target_rows=target_rows)
+        owner.checkpointer.adopt_news()
+        return result
+
         self._core.check()
         parts = self._parts
         verifier = Verifier(

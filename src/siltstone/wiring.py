@@ -28,6 +28,7 @@ from siltstone.maintenance.checkpoint import Checkpointer
 from siltstone.maintenance.merge import Merger
 from siltstone.maintenance.merge_child import MergeChild
 from siltstone.maintenance.scheduler import Scheduler, Work, unmerged_index_bytes, wants_merge
+from siltstone.maintenance.optimize import Optimizer
 from siltstone.maintenance.status import Counts
 from siltstone.maintenance.syncer import Syncer
 from siltstone.maintenance.vacuum import OwnerLive, Vacuum
@@ -67,6 +68,7 @@ class Owner:
     checkpointer: Checkpointer
     merger: Merger
     merge_child: MergeChild
+    optimizer: Optimizer
     scheduler: Scheduler
     syncer: Syncer
     vacuum: Vacuum
@@ -124,6 +126,9 @@ class Parts:
             if self.endpoint is not None:
                 self.endpoint.close()
         finally:
+        """End what the handle has; again, what a first time did not end."""
+        if self.owner is None or not self.owner.ownership.is_held:
+            return  # the store, and the socket's name, may be another's by now
             if self.owner is not None:
                 self.owner.close()
 
@@ -209,7 +214,8 @@ def _wired(
         epoch=epoch,
         resident_bytes_max=options.memory_bytes_max // 8,
     )
-    merger, child = Merger(manifests, tables, readers), MergeChild(root)
+    work, child = maintainers(manifests, tables, readers), MergeChild(root)
+    merger = work.merger
     vacuum = Vacuum(
         files=env.files,
         root=root,
@@ -253,6 +259,8 @@ def _wired(
         root=root,
         verify=options.verify,
         committer=committer,
+        files=env.files,
+        new_token=env.new_token,
         recent=recent,
         transactions=transactions,
         room=scheduler.room,
@@ -261,7 +269,18 @@ def _wired(
     )
     ownership.announce(epoch=epoch)
     syncer = Syncer(committer, options.sync_interval_ms)
-    owner = Owner(ownership, wal, committer, checkpointer, merger, child, scheduler, syncer, vacuum)
+    owner = Owner(
+        ownership,
+        wal,
+        committer,
+        checkpointer,
+        merger,
+        work.optimizer,
+        child,
+        scheduler,
+        syncer,
+        vacuum,
+    )
     scheduler.start()
     return Parts(core, commits, manifests, tables, env.files, state.visible, owner, syncer.start)
 
@@ -304,9 +323,25 @@ def follow_store(root: Path, options: Options, env: Env) -> Parts:
         root=root,
         verify=options.verify,
     )
+        files=env.files,
+        new_token=env.new_token,
     return Parts(core, commits, manifests, tables, env.files, follower.state().visible)
 
 
 def require_store(root: Path, env: Env) -> None:
     if not env.files.is_dir(root):
         raise RequestError(f"{root} is not a store: there is no such directory")
+@dataclass(frozen=True, slots=True)
+class Maintainers:
+    """What any process may do to a store, whoever owns it."""
+
+    merger: Merger
+    optimizer: Optimizer
+
+
+def maintainers(manifests: ManifestStore, tables: Tables, readers: Readers) -> Maintainers:
+    """Return the maintainers of a store; they hold no lock and no state."""
+    merger = Merger(manifests, tables, readers)
+    return Maintainers(merger, Optimizer(manifests, tables, merger.promote_late))
+
+

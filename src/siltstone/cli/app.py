@@ -37,6 +37,7 @@ for command in (
     queries.log,
     maintain.checkpoint,
     maintain.merge,
+    maintain.optimize,
     maintain.vacuum,
     maintain.verify,
     maintain.status,

@@ -1,4 +1,4 @@
-"""Maintenance commands: checkpoint, merge, vacuum, verify, status."""
+"""Maintenance commands: checkpoint, merge, optimize, vacuum, verify, status."""
 
 from __future__ import annotations
 
@@ -45,6 +45,29 @@ def merge(
         note(f"put off: {done.reason} ({done.attempts} attempts); nothing is wrong, try again")
         return
     emit_record({"seq": done.seq, "tables": ",".join(done.tables), "rows": done.rows}, form)
+
+
+def optimize(
+    db: Db,
+    table: Annotated[str | None, typer.Argument(metavar="[TABLE]", show_default=False)] = None,
+    target_rows: Annotated[int, typer.Option(help="How many rows a file should have.")] = 1 << 20,
+    json: Json = False,
+    ndjson: Ndjson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make few large files of many small ones; beside a live owner or without one."""
+    from siltstone.store import Deferred, optimize_beside
+
+    form = form_of(json=json, ndjson=ndjson)
+    require_store(db)
+    done = optimize_beside(db, table, target_rows=target_rows)
+    if quiet:
+        return
+    if isinstance(done, Deferred):
+        note(f"put off: {done.reason} ({done.attempts} attempts); nothing is wrong, try again")
+        return
+    facts = {"tables": ",".join(done.tables), "files_before": done.files_before}
+    emit_record({**facts, "files_after": done.files_after, "rows": done.rows}, form)
 
 
 def vacuum(

@@ -120,10 +120,10 @@ class Merger:
                 if found.base != found.storage.base:
                     names.append(catalogs.name_of(table))
         if not planned:
-            self._promote_late(record)
+            self.promote_late(record)
             return Merged(record.flushed_seq, (), 0)
         published = self._manifests.publish(lambda now: _changed(now, planned), base=record)
-        self._promote_late(published)
+        self.promote_late(published)
         return Merged(record.flushed_seq, tuple(names), sum(item.rows for item in planned))
 
     def _plan(
@@ -199,7 +199,7 @@ class Merger:
             pin = self._tables.alter(folder, pin, rename=back, drop=[], add=added)
         return pin
 
-    def _promote_late(self, record: Record) -> None:
+    def promote_late(self, record: Record) -> None:
         """Promote; what fails is left for the next merge: no reader of ours looks there."""
         try:
             self.promote(record)
