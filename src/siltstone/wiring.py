@@ -27,8 +27,8 @@ from siltstone.errors import CorruptionError, RequestError
 from siltstone.maintenance.checkpoint import Checkpointer
 from siltstone.maintenance.merge import Merger
 from siltstone.maintenance.merge_child import MergeChild
-from siltstone.maintenance.scheduler import Scheduler, Work, unmerged_index_bytes, wants_merge
 from siltstone.maintenance.optimize import Optimizer
+from siltstone.maintenance.scheduler import Scheduler, Work, unmerged_index_bytes, wants_merge
 from siltstone.maintenance.status import Counts
 from siltstone.maintenance.syncer import Syncer
 from siltstone.maintenance.vacuum import OwnerLive, Vacuum
@@ -67,8 +67,8 @@ class Owner:
     committer: Committer
     checkpointer: Checkpointer
     merger: Merger
-    merge_child: MergeChild
     optimizer: Optimizer
+    merge_child: MergeChild
     scheduler: Scheduler
     syncer: Syncer
     vacuum: Vacuum
@@ -126,9 +126,6 @@ class Parts:
             if self.endpoint is not None:
                 self.endpoint.close()
         finally:
-        """End what the handle has; again, what a first time did not end."""
-        if self.owner is None or not self.owner.ownership.is_held:
-            return  # the store, and the socket's name, may be another's by now
             if self.owner is not None:
                 self.owner.close()
 
@@ -259,8 +256,6 @@ def _wired(
         root=root,
         verify=options.verify,
         committer=committer,
-        files=env.files,
-        new_token=env.new_token,
         recent=recent,
         transactions=transactions,
         room=scheduler.room,
@@ -323,14 +318,9 @@ def follow_store(root: Path, options: Options, env: Env) -> Parts:
         root=root,
         verify=options.verify,
     )
-        files=env.files,
-        new_token=env.new_token,
     return Parts(core, commits, manifests, tables, env.files, follower.state().visible)
 
 
-def require_store(root: Path, env: Env) -> None:
-    if not env.files.is_dir(root):
-        raise RequestError(f"{root} is not a store: there is no such directory")
 @dataclass(frozen=True, slots=True)
 class Maintainers:
     """What any process may do to a store, whoever owns it."""
@@ -345,3 +335,6 @@ def maintainers(manifests: ManifestStore, tables: Tables, readers: Readers) -> M
     return Maintainers(merger, Optimizer(manifests, tables, merger.promote_late))
 
 
+def require_store(root: Path, env: Env) -> None:
+    if not env.files.is_dir(root):
+        raise RequestError(f"{root} is not a store: there is no such directory")
