@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from pathlib import Path
-from typing import Self
 
 import pytest
 
 import siltstone as st
-from tests.engine.seams import GatedFiles, Threads, fake_env, open_store, until
+from tests.engine.seams import GatedFiles, Interrupter, Threads, fake_env, open_store, until
 
 SCHEMA = {"id": "int64", "v": "int64"}
 WRITERS = 3
@@ -33,36 +31,6 @@ def raising():
     yield handler
     for number, before in old.items():
         signal.signal(number, before)
-
-
-class Interrupter:
-    """Raises signals at the nth line that the main thread runs in the committer."""
-
-    def __init__(self, nth: int, *signals: int, where: str = "engine/commit.py") -> None:
-        self._left = nth
-        self._signals, self._where = signals or (signal.SIGINT,), where
-
-    @property
-    def has_fired(self) -> bool:
-        return self._left <= 0
-
-    def __enter__(self) -> Self:
-        sys.settrace(self._call)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(None)
-
-    def _call(self, frame, _event, _arg):
-        return self._line if frame.f_code.co_filename.endswith(self._where) else None
-
-    def _line(self, _frame, event, _arg):
-        if event == "line":
-            self._left -= 1
-            if self._left == 0:
-                for number in self._signals:
-                    signal.raise_signal(number)
-        return self._line
 
 
 def test_ctrl_c_at_any_line_of_a_commit_leaves_a_store_that_goes_on(tmp_path: Path) -> None:

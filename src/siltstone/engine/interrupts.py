@@ -7,8 +7,8 @@ that nobody leads. So the signal is noted, and its handler called when the commi
 
 Every signal that has a handler written in Python is deferred, whichever it is; others cannot raise.
 A mask (`pthread_sigmask`) would not do: another thread takes the signal then, and Python calls the
-handler in the main thread all the same. To ask for all handlers costs a microsecond, and each commit
-asks: who installs one tells nobody. All of it costs a commit 3 us.
+handler in the main thread all the same. To ask for all handlers costs a microsecond: each commit
+asks, for who installs one tells nobody. All of it costs a commit 3 us.
 """
 
 from __future__ import annotations

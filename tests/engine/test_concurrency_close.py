@@ -1,0 +1,103 @@
+"""Whatever interrupts `close`, the store is given up, whole, and the next owner finds all of it."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+import siltstone as st
+from tests.engine.seams import Interrupter, fake_env, open_store
+
+SCHEMA = {"id": "int64", "v": "int64"}
+WHERE = ("siltstone/wiring.py", "ownership.py", "scheduler.py", "syncer.py", "storage/wal.py")
+
+
+def filled(root: Path, *, background: bool = False) -> st.Store:
+    db = open_store(root, fake_env(), background=background, sync_interval_ms=3_600_000)
+    if "t" not in db.tables():
+        db.create_table("t", SCHEMA, primary_key="id")
+    with db.transaction(durability="async") as tx:
+        tx["t"].upsert({"id": db.seq, "v": 0})
+    return db
+
+
+@pytest.mark.parametrize("background", [False, True])
+@pytest.mark.parametrize("where", [WHERE, ("siltstone/store.py",)], ids=["parts", "door"])
+def test_ctrl_c_at_any_line_of_close_gives_the_store_up_with_all_commits(
+    tmp_path: Path, where: tuple[str, ...], background: bool
+) -> None:
+    nth = 1 - (step := 4 if background else 1)
+    while True:
+        nth += step
+        db = filled(tmp_path / "db", background=background)
+        rows = db["t"].count()
+        with Interrupter(nth, where=where) as interrupter:
+            try:
+                db.close()
+            except KeyboardInterrupt:
+                assert interrupter.has_fired
+        if nth > 1 or where is WHERE:  # at its first line `close` has not begun
+            assert not db._parts.owner.ownership.is_held, f"at line {nth}"
+        db.close()  # a second time, also for who was stopped there
+        with pytest.raises(st.RequestError):
+            db.tables()
+        with open_store(tmp_path / "db", fake_env()) as again:
+            assert again["t"].count() == rows
+        if not interrupter.has_fired:
+            break
+    assert nth > (4 if "store.py" in where[0] else 20)
+
+
+@pytest.mark.parametrize("part", ["syncer", "scheduler", "merge_child", "wal"])
+def test_a_part_that_fails_to_end_keeps_no_store_owned(tmp_path: Path, part: str) -> None:
+    db = filled(tmp_path / "db")
+    owner = db._parts.owner
+
+    class Failing:
+        """Ends as it should, and then says that it did not."""
+
+        def __init__(self, whole: object) -> None:
+            self._whole = whole
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._whole, name)
+
+        def stop(self) -> None:
+            self._whole.stop()
+            raise KeyboardInterrupt
+
+        def close(self) -> None:
+            self._whole.close()
+            raise KeyboardInterrupt
+
+    setattr(owner, part, Failing(getattr(owner, part)))
+    with pytest.raises((KeyboardInterrupt, st.PoisonedError)):
+        db.close()
+    with open_store(tmp_path / "db", fake_env()) as again:
+        assert again["t"].count() == 1
+
+
+def test_a_handler_that_raises_while_close_waits_for_the_log_is_heard_at_its_end(
+    tmp_path: Path,
+) -> None:
+    class StopError(Exception):
+        pass
+
+    def handler(_number: int, _frame: object) -> None:
+        raise StopError
+
+    db = filled(tmp_path / "db")
+    old = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with (
+            Interrupter(3, signal.SIGUSR1, where="storage/wal.py") as interrupter,
+            pytest.raises(StopError),
+        ):
+            db.close()
+        assert interrupter.has_fired
+    finally:
+        signal.signal(signal.SIGUSR1, old)
+    with open_store(tmp_path / "db", fake_env()) as again:
+        assert again["t"].count() == 1
