@@ -24,6 +24,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from siltstone.engine import catalog as catalogs
+from siltstone.engine import interrupts
 from siltstone.engine.past import LogEntry, PastRecords, log_entry, time_us_of
 from siltstone.engine.reader import Readers
 from siltstone.engine.transaction import Transaction, run
@@ -559,9 +560,20 @@ class Store:
         self._core.refusal = why
 
     def close(self) -> None:
-        """Sync and close; a second time does nothing. Snapshots and handles of it end."""
-        if self._core.refusal is None:
-            self._core.refusal = f"the store {self.path} is closed"
+        """Sync and close; a second time does nothing. Snapshots and handles of it end.
+
+        Ctrl-C, or another signal whose handler raises, is heard when the store is given up.
+        """
+        try:
+            with interrupts.Deferred():
+                self._close()
+        finally:
+            self._close()  # a signal came before it could wait
+
+    def _close(self) -> None:
+        closed = f"the store {self.path} is closed"
+        if self._core.refusal in {None, closed}:  # not in a forked child: nothing there is its own
+            self._core.refusal = closed
             self._parts.close()
 
 

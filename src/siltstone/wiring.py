@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -74,16 +75,19 @@ class Owner:
     vacuum: Vacuum
 
     def close(self) -> None:
-        self.syncer.stop()
-        self.scheduler.stop()
-        self.merge_child.stop()
-        try:
-            if not self.committer.poisoned:
-                self.committer.run(self.wal.close)
-            else:
-                self.wal.close()
-        finally:
-            self.ownership.release()
+        """End all parts, in this order; whatever one of them raises, the others end, too."""
+        with ExitStack() as last_first:
+            last_first.callback(self.ownership.release)
+            last_first.callback(self._close_log)
+            last_first.callback(self.merge_child.stop)
+            last_first.callback(self.scheduler.stop)
+            last_first.callback(self.syncer.stop)
+
+    def _close_log(self) -> None:
+        if not self.committer.poisoned:
+            self.committer.run(self.wal.close)
+        else:
+            self.wal.close()
 
 
 class Endpoint(Protocol):
@@ -122,12 +126,14 @@ class Parts:
         )
 
     def close(self) -> None:
+        """End what the handle has; again, what a first time did not end."""
+        if self.owner is None or not self.owner.ownership.is_held:
+            return  # the store, and the socket's name, may be another's by now
         try:
             if self.endpoint is not None:
                 self.endpoint.close()
         finally:
-            if self.owner is not None:
-                self.owner.close()
+            self.owner.close()
 
 
 def own_store(root: Path, options: Options, env: Env) -> Parts:
