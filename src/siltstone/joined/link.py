@@ -33,10 +33,11 @@ from siltstone.errors import (
     UnavailableError,
 )
 from siltstone.joined import protocol
-from siltstone.joined.values import decode, encode, raised, stream_bytes
+from siltstone.joined.values import decode, encode, raised, stream_bytes, too_large
 
 IDLE_MAX = 8
 HELLO_TIMEOUT_S = 10.0
+ONE_PIECE_BYTES_MAX = 64 << 10
 _BROKEN = (OSError, http.client.HTTPException)
 
 
@@ -47,6 +48,7 @@ class Connection(http.client.HTTPConnection):
         super().__init__("localhost", timeout=HELLO_TIMEOUT_S)
         self._address = address
         self.reserved = ""
+        self._held: list[bytes] | None = None
 
     def connect(self) -> None:
         """Connect to the socket."""
@@ -59,6 +61,25 @@ class Connection(http.client.HTTPConnection):
             raise
         self.sock = made
         self.auto_open = 0  # a lost connection is never made anew unseen: its session is gone
+
+    def ask(self, path: str, body: bytes, headers: dict[str, str]) -> http.client.HTTPResponse:
+        """Send a request in one piece, if it is small: the other end wakes up once for it."""
+        self._held = [] if len(body) <= ONE_PIECE_BYTES_MAX else None
+        try:
+            self.request("POST", path, body, headers)
+            whole = b"".join(self._held or ())
+        finally:
+            self._held = None
+        if whole:
+            self.send(whole)
+        return self.getresponse()
+
+    def send(self, data: Any) -> None:
+        """Send, or hold what is to go in one piece."""
+        if self._held is None:
+            super().send(data)
+        else:
+            self._held.append(data)
 
     @property
     def is_broken(self) -> bool:
@@ -217,8 +238,12 @@ class Link:
 
         Raises:
             InDoubtError: The answer was lost.
+        UnavailableError: The owner went away before it was asked; nothing was committed.
         """
         self.check()
+        if connection.is_broken:  # before anything was sent: there is nothing to be in doubt about
+            connection.close()
+            raise self._gone(ConnectionError("the connection ended"))
         try:
             response = self._ask(connection, path, body, kind, headers or {})
             value = _value(_checked(connection, response))
@@ -281,21 +306,20 @@ class Link:
     def _ask(
         self, connection: Connection, path: str, body: bytes, kind: str, headers: dict[str, str]
     ) -> http.client.HTTPResponse:
-        connection.request("POST", f"/v1/{path}", body, {"content-type": kind, **headers})
-        return connection.getresponse()
+        return connection.ask(f"/v1/{path}", body, {"content-type": kind, **headers})
 
     def _body(self, arguments: tuple[object, ...], named: dict[str, object]) -> tuple[bytes, str]:
         if len(arguments) == 1 and not named and isinstance(arguments[0], pa.RecordBatchReader):
-            body, kind = stream_bytes(arguments[0]), protocol.ARROW_TYPE
+            body, kind = stream_bytes(arguments[0], self._bytes_max), protocol.ARROW_TYPE
         else:
             body, kind = encode([list(arguments), named]), protocol.VALUES_TYPE
-        most = self.hello["body_bytes_max"]
-        if len(body) > most:
-            raise RequestError(
-                f"a request carries at most {most} bytes, this one has {len(body)}; send the rows"
-                " in several calls of one transaction"
-            )
+        if len(body) > self._bytes_max:
+            raise too_large(self._bytes_max)
         return body, kind
+
+    @property
+    def _bytes_max(self) -> int:
+        return self.hello["body_bytes_max"]
 
     def _gone(self, error: BaseException) -> UnavailableError:
         return UnavailableError(

@@ -24,6 +24,7 @@ from siltstone.joined.snapshot import JoinedSnapshot
 from siltstone.joined.tables import JoinedTable
 from siltstone.joined.transaction import JoinedTransaction
 from siltstone.maintenance.merge import Deferred, Merged
+from siltstone.maintenance.optimize import TARGET_ROWS, Optimized
 from siltstone.maintenance.status import Status
 from siltstone.maintenance.vacuum import GRACE_S, Vacuumed
 from siltstone.maintenance.verify import Verified
@@ -104,19 +105,20 @@ class JoinedStore:
         isolation: str = "snapshot",
         durability: str = "sync",
         token: tuple[str, int] | None = None,
-        **options: object,
+        claim: int | None = None,
     ) -> JoinedTransaction:
         """Begin a transaction over all tables, at the owner."""
-        named = {"isolation": isolation, "durability": durability, "token": token, **options}
+        named: dict[str, object] = {"isolation": isolation, "durability": durability}
+        named |= {"token": token, "claim": claim}
         return JoinedTransaction(self.link, named)
 
     def run(self, work: Callable[[JoinedTransaction], T], attempts: int = 10) -> T:
         """Run `work(tx)` in a transaction and commit; again after a ConflictError."""
         return cast("T", run(cast("Any", self.transaction), cast("Any", work), attempts))
 
-    def claim(self, app: str, **options: object) -> int:
+    def claim(self, app: str, holder: str | None = None) -> int:
         """Claim a token app: older users of it are fenced from now on; return the claim."""
-        return self.link.write("claim", (app,), dict(options))
+        return self._write("claim", app, holder)
 
     def outcome(self, transaction_id: str) -> str:
         """Return "committed", "not committed" or "in doubt" for a transaction's id.
@@ -160,9 +162,15 @@ class JoinedStore:
         """Return the newest commits, newest first, at most `limit`."""
         return self._read("log", limit)
 
-    def tag(self, name: str, seq: int | None = None) -> Receipt:
-        """Name a seq (default: the newest durable one); its past is kept until `untag`."""
-        return self._write("tag", name, seq)
+    def tag(self, name: str, seq: int | None = None, *, lasts: object = None) -> Receipt:
+        """Name a seq (default: the newest durable one); its past is kept until `untag`.
+
+        Args:
+            name: 1 to 128 characters; a tag of that name moves.
+            seq: One that can be read.
+            lasts: A duration ("7d") after which the tag is forgotten, unless it is set again.
+        """
+        return self.link.write("tag", (name, seq), {} if lasts is None else {"lasts": lasts})
 
     def tags(self) -> dict[str, int]:
         """Return the tags and their seqs."""
@@ -191,6 +199,12 @@ class JoinedStore:
     def merge(self, table: str | None = None) -> Merged | Deferred:
         """Fold what is flushed into the base of one table, or of all."""
         return self._read("merge", table)
+
+    def optimize(
+        self, table: str | None = None, *, target_rows: int = TARGET_ROWS
+    ) -> Optimized | Deferred:
+        """Make few large files of many small ones in one table, or in all; no answer changes."""
+        return self.link.ask("optimize", table, target_rows=target_rows)
 
     def vacuum(self, dry_run: bool = True, *, grace_s: float = GRACE_S) -> Vacuumed:
         """Delete what no kept record, tag or reader needs; by default only say what would go."""

@@ -120,6 +120,14 @@ class JoinedTransaction:
         self._ids.clear()
         self._own("rename_table", name, new_name)
 
+    def tag(self, name: str, seq: int | None, lasts_s: int = 0) -> None:
+        """Name a seq, or (None) forget the name."""
+        self._own("tag", name, seq, *([lasts_s] if lasts_s else []))
+
+    def claim(self, app: str, holder: str | None = None) -> int:
+        """Claim a token app: users with an older claim are fenced from this commit on."""
+        return self._own("claim", app, holder)
+
     # the end
 
     def commit(self) -> Receipt:

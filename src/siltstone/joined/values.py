@@ -29,7 +29,9 @@ from siltstone.engine.past import LogEntry
 from siltstone.engine.write_set import Receipt
 from siltstone.errors import RequestError, SiltstoneError
 from siltstone.formats.manifest import Record
+from siltstone.joined.protocol import BODY_BYTES_MAX
 from siltstone.maintenance.merge import Deferred, Merged
+from siltstone.maintenance.optimize import Optimized
 from siltstone.maintenance.status import Memory, Status, TableStatus
 from siltstone.maintenance.vacuum import Removed, Vacuumed
 from siltstone.maintenance.verify import Finding, Verified
@@ -37,7 +39,7 @@ from siltstone.maintenance.verify import Finding, Verified
 _CLASSES: dict[str, type] = {
     found.__name__: found
     for found in (
-        *(Deferred, Finding, LogEntry, Memory, Merged, Receipt, Record, Removed),
+        *(Deferred, Finding, LogEntry, Memory, Merged, Optimized, Receipt, Record, Removed),
         *(Status, TableStatus, Vacuumed, Verified),
     )
 }
@@ -109,13 +111,30 @@ def raised(found: object) -> SiltstoneError:
 # Arrow
 
 
-def stream_bytes(batches: pa.RecordBatchReader) -> bytes:
-    """Return a stream of batches as one Arrow IPC stream."""
+def stream_bytes(batches: pa.RecordBatchReader, bytes_max: int = BODY_BYTES_MAX) -> bytes:
+    """Return a stream of batches as one Arrow IPC stream.
+
+    Raises:
+        RequestError: They are more than `bytes_max`, or cannot be read.
+    """
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batches.schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
+    try:
+        with pa.ipc.new_stream(sink, batches.schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+                if sink.tell() > bytes_max:
+                    raise too_large(bytes_max)
+    except pa.ArrowException as error:
+        raise RequestError(f"the rows cannot be read: {error}") from error
     return sink.getvalue().to_pybytes()
+
+
+def too_large(bytes_max: int) -> RequestError:
+    """Return the refusal of a request that carries too much."""
+    return RequestError(
+        f"a request carries at most {bytes_max} bytes; send the rows in several calls of one"
+        " transaction"
+    )
 
 
 def stream_of_bytes(body: bytes) -> pa.RecordBatchReader:

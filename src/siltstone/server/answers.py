@@ -55,9 +55,9 @@ def as_error(error: Exception) -> SiltstoneError:
     return SiltstoneError(f"the owner failed: {type(error).__name__}: {error}")
 
 
-def refusal(error: SiltstoneError, headers: dict[str, str]) -> Response:
+def refusal(error: SiltstoneError, headers: dict[str, str], status: int | None = None) -> Response:
     """Return the response to a call that raised: for people, and for `values.raised`."""
-    status = status_of(error)
+    status = status or status_of(error)
     body = {
         "error": str(error),
         "code": status,
@@ -70,6 +70,27 @@ def refusal(error: SiltstoneError, headers: dict[str, str]) -> Response:
 def answer(value: object, headers: dict[str, str]) -> Response:
     """Return the response that holds one value."""
     return Response(encode(value), 200, headers, VALUES_TYPE)
+
+
+def rows(table: pa.Table) -> Response:
+    """Return the response that holds a few rows, in one piece; as a `Stream` would."""
+    pieces = _Pieces()
+    writer = _writer_of(pieces, table.schema)
+    for batch in table.to_batches():
+        writer.write_batch(batch)
+    _end(writer, table.schema, {END_KEY: b""})
+    return Response(pieces.take(), 200, None, ARROW_TYPE)
+
+
+def _writer_of(pieces: _Pieces, schema: pa.Schema) -> Any:
+    return pa.ipc.new_stream(pa.PythonFile(cast("Any", pieces), "w"), schema)
+
+
+def _end(writer: Any, schema: pa.Schema, metadata: dict[bytes, bytes]) -> None:
+    empty = [pa.array([], field.type) for field in schema]
+    last = pa.RecordBatch.from_arrays(empty, schema=schema)
+    writer.write_batch(last, custom_metadata=metadata)
+    writer.close()
 
 
 class _Pieces:
@@ -112,9 +133,7 @@ class Stream(Response):
         self._batches, self._executor, self._is_over = batches, executor, is_over
         self._lock = lock or threading.Lock()
         self._pieces = _Pieces()
-        self._writer = pa.ipc.new_stream(
-            pa.PythonFile(cast("Any", self._pieces), "w"), batches.schema
-        )
+        self._writer = _writer_of(self._pieces, batches.schema)
         self._is_ended = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
@@ -127,7 +146,10 @@ class Stream(Response):
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            self._executor.submit(self._close)
+            try:
+                self._executor.submit(self._close)
+            except RuntimeError:  # the process ends without `close`
+                self._close()
 
     def _next(self) -> bytes:
         with self._lock:
@@ -143,11 +165,7 @@ class Stream(Response):
 
     def _end(self, metadata: dict[bytes, bytes]) -> None:
         self._is_ended = True
-        schema = self._batches.schema
-        empty = [pa.array([], field.type) for field in schema]
-        last = pa.RecordBatch.from_arrays(empty, schema=schema)
-        self._writer.write_batch(last, custom_metadata=metadata)
-        self._writer.close()
+        _end(self._writer, self._batches.schema, metadata)
 
     def _close(self) -> None:
         with self._lock:

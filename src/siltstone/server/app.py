@@ -14,17 +14,20 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastapi import FastAPI, Request
+import pyarrow as pa
+from fastapi import APIRouter, FastAPI, Request
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from siltstone.errors import BusyError, RequestError
 from siltstone.joined import protocol
-from siltstone.joined.values import decode, stream_of_bytes
+from siltstone.joined.values import decode, stream_of_bytes, too_large
 from siltstone.server import answers
 from siltstone.server.calls import Call, Calls, Outcome, rows_of
 from siltstone.server.sessions import Session
 
 REQUESTS_MAX = 256
+ONE_PIECE_BYTES_MAX = 1 << 20
 
 Hello = dict[str, object]
 Work = Callable[[Call], Outcome]
@@ -73,19 +76,13 @@ class Desk:
 
     async def _body(self, request: Request) -> bytes:
         if int(request.headers.get("content-length") or 0) > self.body_bytes_max:
-            raise self._too_large()
+            raise too_large(self.body_bytes_max)
         body = bytearray()
         async for piece in request.stream():
             body += piece
             if len(body) > self.body_bytes_max:
-                raise self._too_large()
+                raise too_large(self.body_bytes_max)
         return bytes(body)
-
-    def _too_large(self) -> RequestError:
-        return RequestError(
-            f"a request carries at most {self.body_bytes_max} bytes; send the rows in several calls"
-            " of one transaction"
-        )
 
     def _run(
         self,
@@ -112,9 +109,12 @@ class Desk:
             return answers.refusal(answers.as_error(error), {})
 
     def _answer(self, outcome: Outcome, session: Session) -> Response:
-        batches = rows_of(outcome.value)
-        if batches is None:
+        found = rows_of(outcome.value)
+        if found is None:
             return answers.answer(outcome.value, {})
+        if isinstance(found, pa.Table) and found.nbytes <= ONE_PIECE_BYTES_MAX:
+            return answers.rows(found)
+        batches = found.to_reader() if isinstance(found, pa.Table) else found
         return answers.Stream(
             batches,
             {},
@@ -143,38 +143,62 @@ def _arguments(body: bytes, kind: str) -> tuple[list[Any], dict[str, Any]]:
 def app_of(desk: Desk) -> FastAPI:
     """Return the app whose requests come in at `desk`."""
     app = FastAPI(title="siltstone", docs_url=None, redoc_url=None)
-    calls = desk.calls
 
-    @app.get("/v1/hello")
-    async def hello(request: Request) -> Response:
-        return await desk.serve(request, "hello", lambda _: Outcome(desk.hello()))
+    @app.exception_handler(HTTPException)
+    async def unknown(_: Request, error: HTTPException) -> Response:
+        refused = RequestError(f"{error.detail}: the routes are those of /openapi.json")
+        return answers.refusal(refused, {}, error.status_code)
 
-    @app.post("/v1/transaction/begin")
+    assert unknown is not None
+    for router in (_transactions(desk), _snapshots(desk), _store(desk)):
+        app.include_router(router, prefix="/v1")
+    return app
+
+
+def _transactions(desk: Desk) -> APIRouter:
+    routes, calls = APIRouter(prefix="/transaction"), desk.calls
+
     async def begin(request: Request) -> Response:
         return await desk.serve(request, "transaction", calls.begin)
 
-    @app.post("/v1/transaction/{key}/{verb}")
-    async def of_transaction(request: Request, key: str, verb: str) -> Response:
+    async def ask(request: Request, key: str, verb: str) -> Response:
         return await desk.serve(request, verb, lambda call: calls.of_transaction(key, call))
 
-    @app.post("/v1/snapshot/open")
-    async def open_snapshot(request: Request) -> Response:
+    routes.add_api_route("/begin", begin, methods=["POST"])
+    routes.add_api_route("/{key}/{verb}", ask, methods=["POST"])
+    return routes
+
+
+def _snapshots(desk: Desk) -> APIRouter:
+    routes, calls = APIRouter(prefix="/snapshot"), desk.calls
+
+    async def begin(request: Request) -> Response:
         return await desk.serve(request, "snapshot", calls.open)
 
-    @app.post("/v1/snapshot/{key}/{verb}")
-    async def of_snapshot(request: Request, key: str, verb: str) -> Response:
+    async def ask(request: Request, key: str, verb: str) -> Response:
         return await desk.serve(request, verb, lambda call: calls.of_snapshot(key, call))
 
-    @app.post("/v1/table/{table}/{verb}")
+    routes.add_api_route("/open", begin, methods=["POST"])
+    routes.add_api_route("/{key}/{verb}", ask, methods=["POST"])
+    return routes
+
+
+def _store(desk: Desk) -> APIRouter:
+    routes, calls = APIRouter(), desk.calls
+
+    async def hello(request: Request) -> Response:
+        return await desk.serve(request, "hello", lambda _: Outcome(desk.hello()))
+
     async def of_table(request: Request, table: str, verb: str) -> Response:
         return await desk.serve(request, verb, lambda call: calls.of_table(table, call))
 
-    @app.post("/v1/{verb}")
     async def of_store(request: Request, verb: str) -> Response:
         return await desk.serve(request, verb, calls.of_store)
 
-    _ = (hello, begin, of_transaction, open_snapshot, of_snapshot, of_table, of_store)
-    return app
+    routes.add_api_route("/hello", hello, methods=["GET"])
+    routes.add_api_route("/table/{table}/{verb}", of_table, methods=["POST"])
+    routes.add_api_route("/{verb}", of_store, methods=["POST"])
+    return routes
 
 
 def hello_of(store_path: str, epoch: int, identity: tuple[int, int], body_bytes_max: int) -> Hello:

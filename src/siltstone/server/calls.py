@@ -26,7 +26,7 @@ STORE_READS = frozenset(("tables", "tags", "log", "status", "seq", "durable_seq"
 STORE_STATEMENTS = frozenset(
     ("create_table", "drop_table", "rename_table", "tag", "untag", "claim")
 )
-STORE_WORKS = frozenset(("checkpoint", "merge", "vacuum", "verify"))
+STORE_WORKS = frozenset(("checkpoint", "merge", "optimize", "vacuum", "verify"))
 TABLE_READS = frozenset(("name", "schema", "primary_key", "get", "get_many", "scan", "count"))
 TABLE_WRITES = frozenset(
     (
@@ -232,10 +232,8 @@ def _plain(value: object) -> object:
     return value.id if isinstance(value, Table | TransactionTable) else value
 
 
-def rows_of(value: object) -> pa.RecordBatchReader | None:
+def rows_of(value: object) -> pa.RecordBatchReader | pa.Table | None:
     """Return what a call returned as rows, None if it is something else."""
-    if isinstance(value, pa.RecordBatchReader):
-        return value
     if isinstance(value, Result):
-        return value.arrow().to_reader()
-    return value.to_reader() if isinstance(value, pa.Table) else None
+        return value.arrow()
+    return value if isinstance(value, pa.RecordBatchReader | pa.Table) else None

@@ -85,6 +85,7 @@ class Endpoint:
                 loop="asyncio",
                 lifespan="off",
                 ws="none",
+                proxy_headers=False,
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -113,7 +114,8 @@ class Endpoint:
     def close(self) -> None:
         """Stop answering; roll back what is open on connections. A second time does nothing."""
         self._desk.is_closing = True
-        self._server.should_exit = True
+        if self._server.is_ready.is_set():
+            self._server.stop()
         self._thread.join()
         self.sessions.close_all()
         self._executor.shutdown()
@@ -136,11 +138,22 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, *, sweep: Callable[[], Any], every_s: float) -> None:
         super().__init__(config)
         self.is_ready = threading.Event()
+        self._stopping = asyncio.Event()
         self._sweep, self._every_s = sweep, every_s
+
+    def stop(self) -> None:
+        """Stop, from any thread."""
+        self.should_exit = True
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it has stopped
+            self._loop.call_soon_threadsafe(self._stopping.set)
+
+    async def main_loop(self) -> None:
+        await self._stopping.wait()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self._sweeping = asyncio.get_running_loop().create_task(self._sweep_for_ever())
+        self._loop = asyncio.get_running_loop()
+        self._sweeping = self._loop.create_task(self._sweep_for_ever())
         self.is_ready.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -195,10 +195,11 @@ class Sessions:
         Raises:
             ClosedError: It ended: by itself, with its connection, or idle for too long.
         """
-        self.sweep()
         held = self._held.get(key)
         if held is None:
             raise self._gone(key)
+        if self._is_idle(held):
+            self.sweep()
         with held.lock:
             if self._held.get(key) is not held:
                 raise self._gone(key)
@@ -210,6 +211,7 @@ class Sessions:
     @contextmanager
     def ending(self, key: str) -> Generator[Held]:
         """Use what is open as `key` a last time; while it runs its outcome is in doubt."""
+        self.sweep()
         with self._lock:
             held = self._held.pop(key, None)
             if held is None:
@@ -222,6 +224,11 @@ class Sessions:
             with self._lock:
                 self._running.discard(key)
 
+    def _is_idle(self, held: Held) -> bool:
+        idle_us = self._now_us() - held.used_us
+        is_transaction = isinstance(held.thing, Transaction)
+        return is_transaction and idle_us > self._idle_s * 1e6 and not held.lock.locked()
+
     def _gone(self, key: str) -> SiltstoneError:
         if not key:
             return RequestError("no transaction or snapshot is named")
@@ -232,15 +239,8 @@ class Sessions:
 
     def sweep(self) -> None:
         """Roll back the transactions that nobody used for `idle_s`; one in use is not idle."""
-        oldest = self._now_us() - int(self._idle_s * 1e6)
         with self._lock:
-            idle = [
-                key
-                for key, held in self._held.items()
-                if held.used_us < oldest
-                and isinstance(held.thing, Transaction)
-                and not held.lock.locked()
-            ]
+            idle = [key for key, held in self._held.items() if self._is_idle(held)]
             things = [self._held.pop(key) for key in idle]
         for held in things:
             held.end()
