@@ -235,6 +235,33 @@ def test_a_column_that_may_not_be_null_may_not_be_missing_either(store: st.Store
                 write(rows)
 
 
+@pytest.mark.parametrize("key", [1, 999], ids=["living", "absent"])
+@pytest.mark.parametrize(
+    "values", [{"spent": "x"}, {"name": 1}, {"zz": 1}, {"spent": 1.0, "name": b""}], ids=str
+)
+def test_an_update_that_does_not_fit_is_refused_whether_the_key_lives_or_not(
+    store: st.Store, key: int, values: dict[str, object]
+) -> None:
+    people = store["people"]
+    people.upsert({"id": 1, "name": "Ada", "spent": 1.0})
+    seq = store.seq
+    with pytest.raises(st.SchemaMismatchError):
+        people.update(key, **values)
+    with store.transaction() as tx, pytest.raises(st.SchemaMismatchError):
+        tx["people"].update(key, **values)
+    assert store.seq == seq
+
+
+def test_an_update_of_an_absent_key_to_null_is_refused_where_a_null_may_not_be(
+    store: st.Store,
+) -> None:
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("must", pa.int64(), nullable=False)])
+    table = store.create_table("strict", schema, primary_key="id")
+    with pytest.raises(st.SchemaMismatchError, match="'must' may not be null"):
+        table.update(1, must=None)
+    assert table.update(1, must=2).rows == 0
+
+
 def test_an_update_of_a_wrong_column_or_value_is_refused(store: st.Store) -> None:
     people = store["people"]
     for key in (1, 1000):

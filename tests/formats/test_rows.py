@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import struct
 from decimal import Decimal
 from pathlib import Path
@@ -152,6 +153,7 @@ def test_an_arrow_column_that_would_change_is_refused(kind: str, column: pa.Arra
         rows.conform(pa.record_batch({"v": column}), made, schema.to_arrow(made))
 
 
+NARROW = pa.struct([("x", pa.float32())])
 STRUCT = pa.struct([pa.field("a", pa.int8(), nullable=False), pa.field("t", pa.time32("s"))])
 BAD_NESTED = [
     (STRUCT, {"a": None}), (STRUCT, {}), (STRUCT, {"a": 1, "zz": 2}), (STRUCT, {"a": 1.5}),
@@ -192,6 +194,11 @@ def test_a_nested_value_is_rounded_and_completed_as_lance_would() -> None:
         (pa.list_(pa.int64()), pa.array([["1"]])), (pa.list_(pa.int64()), pa.array([[1.0]])),
         (pa.list_(pa.int64()), pa.array([{"a": 1}])),
         (pa.float32(), pa.array([1e300])), (pa.float16(), pa.array([1e6, None])),
+        (pa.float16(), pa.array([70_000])), (pa.float32(), pa.array([1e300]).dictionary_encode()),
+        (pa.list_(pa.float32()), pa.array([None, [1.0], [math.inf, -1e300]])),
+        (pa.list_(pa.float32(), 2), pa.array([[1.0, 2.0], None, [1e300, 0.0]])),
+        (pa.list_(pa.list_(pa.float32())), pa.array([[[0.5], [1e300]]])),
+        (NARROW, pa.array([{"x": 1e300}])), (pa.list_(NARROW), pa.array([[None, {"x": -1e300}]])),
     ],
     ids=str,
 )  # fmt: skip
@@ -201,6 +208,31 @@ def test_an_arrow_column_that_would_lose_or_hide_something_is_refused(
     made = nested(kind)
     with pytest.raises(SchemaMismatchError, match="'v'"):
         rows.conform(pa.record_batch({"v": column}), made, schema.to_arrow(made))
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [
+        (pa.float32(), pa.array([math.inf, 0.1, None])),
+        (pa.list_(pa.float32()), pa.array([None, [math.inf, None], [], [-math.inf, 0.1]])),
+        (pa.list_(pa.float32(), 2), pa.array([None, [math.inf, 0.1]], pa.list_(pa.float64(), 2))),
+        (NARROW, pa.array([None, {"x": math.inf}, {"x": None}])),
+        (pa.list_(NARROW), pa.array([[{"x": -math.inf}, None], None]).slice(0, 1)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_was_infinite_stays_so_in_a_narrower_column(
+    kind: pa.DataType, column: pa.Array
+) -> None:
+    made = nested(kind)
+    found = rows.conform(pa.record_batch({"v": column}), made, schema.to_arrow(made))["v"]
+    assert found.to_pylist() == column.cast(kind).to_pylist()
+
+
+def test_a_number_too_large_in_a_null_part_or_beside_a_slice_is_not_seen() -> None:
+    made, column = nested(pa.list_(pa.float32())), pa.array([[1e300], [1.0]]).slice(1)
+    found = rows.conform(pa.record_batch({"v": column}), made, schema.to_arrow(made))["v"]
+    assert found.to_pylist() == [[1.0]]
 
 
 def test_a_null_struct_may_have_a_field_that_is_never_null() -> None:
