@@ -1,0 +1,194 @@
+"""Pushed filters: what of a query's WHERE the store may answer, as its own SQL.
+
+Spark forgets a filter that a source takes, so one is taken only if the store answers it exactly as
+Spark would, row for row, nulls included; the rest is left to Spark. Where the two differ:
+
+    NaN = NaN, and NaN is above all     in Spark; to the store NaN equals nothing, `x <> x` finds it
+    x IN (..., 0.0) with many values    tells -0.0 from 0.0 in Spark, with few it does not: left
+    NOT (x IN (..., null))              is never true, in both
+
+Spark 4.3.0 keeps what was planned for one query in the table that a frame stands on, filters and
+all, and gives it to the next query that has none to push, and to each place where the frame stands
+in one query (`PythonDataSourceV2.setReadInfo`): rows would be missing, and nobody would know. So
+filters are taken only where the caller promises `pushdown=single_use`; the option `filter` is part
+of the frame and always right.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+
+import pyarrow as pa
+from pyspark.sql import datasource as spark
+
+TEXT_BYTES_MAX = 32 << 10  # of one filter: a longer list is as fast in Spark
+LIST_MAX = 1_000
+
+_ESCAPED = str.maketrans({"\\": "\\\\", "%": "\\%", "_": "\\_"})
+_OPERATORS: dict[type[spark.Filter], str] = {
+    spark.EqualTo: "=",
+    spark.GreaterThan: ">",
+    spark.GreaterThanOrEqual: ">=",
+    spark.LessThan: "<",
+    spark.LessThanOrEqual: "<=",
+}
+_PATTERNS: dict[type[spark.Filter], str] = {
+    spark.StringStartsWith: "{}%",
+    spark.StringEndsWith: "%{}",
+    spark.StringContains: "%{}%",
+}
+
+
+class _LeftError(Exception):
+    """This filter is Spark's to decide."""
+
+
+def pushed(filter: spark.Filter, schema: pa.Schema) -> str | None:  # noqa: A002 - Spark's word
+    """Return the SQL of one filter over a table's columns; None leaves it to Spark."""
+    try:
+        text = _sql(filter, schema)
+    except _LeftError:
+        return None
+    return text if len(text.encode("utf-8", "surrogatepass")) <= TEXT_BYTES_MAX else None
+
+
+def _sql(filter: spark.Filter, schema: pa.Schema) -> str:  # noqa: A002
+    if isinstance(filter, spark.Not):
+        return f"NOT ({_sql(filter.child, schema)})"
+    column = _Column.of(getattr(filter, "attribute", ()), schema)
+    if isinstance(filter, spark.IsNull | spark.IsNotNull):
+        return f"{column.name} IS {'' if isinstance(filter, spark.IsNull) else 'NOT '}NULL"
+    value: object = getattr(filter, "value", None)
+    if isinstance(filter, spark.EqualNullSafe):
+        return column.equal_null_safe(value)
+    if isinstance(filter, spark.In):
+        return column.among(filter.value)
+    if type(filter) in _PATTERNS:
+        return column.like(_PATTERNS[type(filter)], value)
+    if type(filter) in _OPERATORS:
+        return column.compare(_OPERATORS[type(filter)], value)
+    raise _LeftError
+
+
+class _Column:
+    """A top-level column beside the constants of a filter."""
+
+    def __init__(self, field: pa.Field) -> None:
+        self.name = '"' + field.name.replace('"', '""') + '"'
+        self.type = field.type
+        self.is_float = pa.types.is_floating(field.type)
+
+    @classmethod
+    def of(cls, path: Sequence[str], schema: pa.Schema) -> _Column:
+        if len(path) != 1 or schema.get_field_index(path[0]) < 0:
+            raise _LeftError  # a field of a struct
+        return cls(schema.field(path[0]))
+
+    def literal(self, value: object) -> str:
+        for fits, write in _LITERALS:
+            if fits(self.type):
+                return write(value)
+        raise _LeftError
+
+    def compare(self, operator: str, value: object) -> str:
+        if self.is_float:
+            return self._compare_float(operator, value)
+        return f"{self.name} {operator} {self.literal(value)}"
+
+    def _compare_float(self, operator: str, value: object) -> str:
+        if not isinstance(value, float) or math.isinf(value):
+            raise _LeftError
+        is_nan = f"{self.name} <> {self.name}"
+        if not math.isnan(value):
+            found = f"{self.name} {operator} {self.literal(value)}"
+            return f"({found} OR {is_nan})" if operator in {">", ">="} else found
+        if operator in {"=", ">="}:
+            return is_nan
+        if operator == "<":
+            return f"{self.name} = {self.name}"
+        # Always so for "<=", never for ">", and null for null.
+        return f"({self.name} = {self.name}) {'OR' if operator == '<=' else 'AND'} {is_nan}"
+
+    def equal_null_safe(self, value: object) -> str:
+        if value is None:
+            return f"{self.name} IS NULL"
+        return f"({self.name} IS NOT NULL AND {self.compare('=', value)})"
+
+    def among(self, values: Sequence[object]) -> str:
+        known = [value for value in values if value is not None]
+        if not known or len(values) > LIST_MAX or (self.is_float and 0.0 in known):
+            raise _LeftError
+        if self.is_float:
+            found = " OR ".join(self.compare("=", value) for value in known)
+        else:
+            found = f"{self.name} IN ({', '.join(self.literal(value) for value in known)})"
+        is_open = len(known) < len(
+            values
+        )  # what is not in a list with a null is neither in nor out
+        return f"({found} OR NULL)" if is_open else f"({found})"
+
+    def like(self, pattern: str, value: object) -> str:
+        if not _is_text(self.type) or not isinstance(value, str):
+            raise _LeftError
+        return f"{self.name} LIKE {_text(pattern.format(value.translate(_ESCAPED)))}"
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or "\0" in value:
+        raise _LeftError
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _number(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        raise _LeftError
+    return format(value, "f") if isinstance(value, Decimal) else str(value)
+
+
+def _float(value: object) -> str:
+    if not isinstance(value, float) or not math.isfinite(value):
+        raise _LeftError
+    return format(Decimal(value), "f") if 1e-40 < abs(value) < 1e40 else repr(value)
+
+
+def _bool(value: object) -> str:
+    if not isinstance(value, bool):
+        raise _LeftError
+    return "TRUE" if value else "FALSE"
+
+
+def _date(value: object) -> str:
+    if not isinstance(value, dt.date) or isinstance(value, dt.datetime):
+        raise _LeftError
+    return f"DATE '{value.isoformat()}'"
+
+
+def _timestamp(value: object) -> str:
+    if not isinstance(value, dt.datetime):
+        raise _LeftError
+    if value.tzinfo is not None:
+        value = value.astimezone(dt.UTC).replace(tzinfo=None)
+    return f"TIMESTAMP '{value.isoformat(sep=' ', timespec='microseconds')}'"
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _is_exact_timestamp(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) and kind.unit != "ns"
+
+
+# Not binary: Spark compares its bytes as Arrow does, but is asked for so seldom.
+_LITERALS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[object], str]], ...] = (
+    (pa.types.is_boolean, _bool),
+    (pa.types.is_integer, _number),
+    (pa.types.is_decimal128, _number),
+    (pa.types.is_floating, _float),
+    (_is_text, _text),
+    (pa.types.is_date32, _date),
+    (_is_exact_timestamp, _timestamp),
+)

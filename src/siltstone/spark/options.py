@@ -1,0 +1,162 @@
+"""Options: what `option(...)` may say of a read or a write, each checked before anything happens.
+
+Spark hands options over as strings and does not know which there are, so a misspelt one is
+refused here: a read at the wrong seq would be a wrong answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from siltstone.errors import RequestError
+
+_READS = ("uri", "table", "seq", "at", "tag", "columns", "filter", "pushdown")
+_WRITES = ("uri", "table", "op", "order_by", "token")
+PUSHDOWNS = ("off", "single_use")
+OPS = ("insert", "upsert", "delete")
+# A view hands its options to whoever reads it and to whoever inserts into it.
+_OF_WRITES = ("op", "order_by")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """Which rows of which table, as of when; nothing said of when: as of `load()`.
+
+    `filter` is SQL that the store answers. `is_single_use` promises that the frame stands in one
+    query, once (see `filters`).
+    """
+
+    uri: str
+    table: str
+    seq: int | None = None
+    at: str | None = None
+    tag: str | None = None
+    columns: tuple[str, ...] | None = None
+    filter: str | None = None
+    is_single_use: bool = False
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> ReadOptions:
+        """Return the options of a read.
+
+        Raises:
+            RequestError: One is missing, unknown or makes no sense; it is named.
+        """
+        known = _known(given, _READS, "read", ignored=_OF_WRITES)
+        moments = [name for name in ("seq", "at", "tag") if name in known]
+        if len(moments) > 1:
+            raise RequestError(f"options {' and '.join(map(repr, moments))} exclude each other")
+        return cls(
+            uri=_uri(known),
+            table=_needed(known, "table", "the name of a table"),
+            seq=_seq(known["seq"]) if "seq" in known else None,
+            at=known.get("at"),
+            tag=known.get("tag"),
+            columns=_names(known["columns"]) if "columns" in known else None,
+            filter=known.get("filter"),
+            is_single_use=_choice(known, "pushdown", PUSHDOWNS) == "single_use",
+        )
+
+    def pinned(self, seq: int) -> ReadOptions:
+        """Return the same read, as of `seq`."""
+        return replace(self, seq=seq, at=None, tag=None)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """Where the rows go and what is done with them."""
+
+    uri: str
+    table: str
+    op: str = "insert"
+    order_by: str | None = None
+    token: tuple[str, int] | None = None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
+        """Return the options of a write.
+
+        Raises:
+            RequestError: One is missing, unknown or makes no sense; it is named.
+        """
+        known = _known(given, _WRITES, "write")
+        op = _choice(known, "op", OPS)
+        if overwrite and op == "delete":
+            raise RequestError("mode 'overwrite' replaces all rows; op 'delete' needs 'append'")
+        return cls(
+            uri=_uri(known),
+            table=_needed(known, "table", "the name of a table"),
+            op=op,
+            order_by=known.get("order_by"),
+            token=_token(known["token"]) if "token" in known else None,
+        )
+
+
+def _known(
+    given: Mapping[str, str], names: tuple[str, ...], what: str, ignored: tuple[str, ...] = ()
+) -> dict[str, str]:
+    found = {name.lower(): value for name, value in given.items()}
+    unknown = sorted(set(found) - {*names, *ignored, "path"})  # `load(path)` is option "path"
+    if unknown:
+        raise RequestError(f"a {what} has no option {unknown[0]!r}; there are {', '.join(names)}")
+    return found
+
+
+def _uri(found: Mapping[str, str]) -> str:
+    uri, path = found.get("uri"), found.get("path")
+    if uri and path and uri != path:
+        raise RequestError(f"the store is given twice: uri {uri!r} and path {path!r}")
+    if not uri and not path:
+        raise RequestError("option 'uri' is missing: the path of a store, as all executors see it")
+    return uri or path or ""
+
+
+def _needed(found: Mapping[str, str], name: str, what: str) -> str:
+    if not found.get(name):
+        raise RequestError(f"option {name!r} is missing: {what}")
+    return found[name]
+
+
+def _choice(found: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    """Return which of `choices` an option names; the first if it is not there."""
+    value = found.get(name, choices[0])
+    if value.lower() not in choices:
+        raise RequestError(f"option {name!r} is one of {', '.join(choices)}, not {value!r}")
+    return value.lower()
+
+
+def _seq(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise RequestError(f"option 'seq' is a whole number, not {text!r}")
+    return int(text)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Return the names in "id,total", or in a JSON list where a name has a comma."""
+    names = _json_names(text) if text.lstrip().startswith("[") else text.split(",")
+    found = tuple(name.strip() for name in names)
+    if not all(found):
+        raise RequestError(f"option 'columns' is like 'id,total', not {text!r}")
+    doubled = sorted({name for name in found if found.count(name) > 1})
+    if doubled:
+        raise RequestError(f"option 'columns' has {doubled[0]!r} twice")
+    return found
+
+
+def _json_names(text: str) -> list[str]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not found or not all(isinstance(n, str) for n in found):
+        raise RequestError(f"option 'columns' is like 'id,total', not {text!r}")
+    return found
+
+
+def _token(text: str) -> tuple[str, int]:
+    app, colon, batch = text.rpartition(":")
+    if not colon or not app or not (batch.isascii() and batch.isdigit()):
+        raise RequestError(f"option 'token' is like 'nightly:17', app and batch, not {text!r}")
+    return app, int(batch)

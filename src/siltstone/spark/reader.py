@@ -1,0 +1,136 @@
+"""Batch reader: one table at one seq, planned once, read by executors task by task.
+
+schema()        what the table is to Spark                  a Python process beside the driver
+BatchReader     opens one snapshot, takes filters, plans    another one, for each query
+TaskReader      all that travels to executors: the schema   executors
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from siltstone.errors import UnavailableError
+from siltstone.handles import Snapshot
+from siltstone.query.scan_task import ScanTask
+from siltstone.spark import schemas
+from siltstone.spark.filters import pushed
+from siltstone.spark.options import ReadOptions
+from siltstone.store import connect
+
+
+@contextmanager
+def opened(options: ReadOptions) -> Generator[Snapshot]:
+    """Open the snapshot that the options mean, without a write call, beside any owner."""
+    with (
+        connect(options.uri, read_only=True) as store,
+        store.snapshot(seq=options.seq, at=options.at, tag=options.tag) as snapshot,
+    ):
+        yield snapshot
+
+
+def describe(options: ReadOptions) -> tuple[StructType, int]:
+    """Return the columns of a read, all or those that the options name, and its seq.
+
+    Raises:
+        RequestError: No such table, column or seq; a filter that does not parse.
+    """
+    with opened(options) as snapshot:
+        table = snapshot[options.table]
+        table.scan(filter=options.filter, limit=0).close()
+        schema, seq = table.schema, snapshot.seq
+    if options.columns is not None:
+        schema = pa.schema(
+            [schemas.stored(name, schema, options.table) for name in options.columns]
+        )
+    return schemas.to_spark(schema), seq
+
+
+class BatchReader(DataSourceReader):
+    """The plan of one read of one table; lives in the process that plans."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        """Open the table and hold it against the schema that the query was made for.
+
+        Raises:
+            SchemaMismatchError: The caller's own schema does not fit the table.
+        """
+        self._options, self._schema = options, schema
+        self._filters = [] if options.filter is None else [f"({options.filter}\n)"]  # it may end in a comment
+        self._open = opened(options)
+        self._snapshot = self._open.__enter__()
+        self._stored = self._snapshot[options.table].schema
+        self._columns = schemas.wanted_columns(schema, self._stored, options.table)
+
+    def __reduce__(self) -> tuple[type[TaskReader], tuple[StructType]]:
+        """Pickle as what executors need."""
+        return TaskReader, (self._schema,)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return a partition for each scan task; the snapshot is let go."""
+        wanted = " AND ".join(self._filters) or None
+        try:
+            tasks = self._snapshot.scan_tasks(self._options.table, self._columns, wanted)
+        finally:
+            self._open.__exit__(None, None, None)
+        return [InputPartition(task) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read here what executors read elsewhere."""
+        return TaskReader(self._schema).read(partition)
+
+
+class PushingReader(BatchReader):
+    """A read that takes filters of its query: for frames that stand in one query, once."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take the filters that the store answers exactly as Spark would; return the others."""
+        for each in filters:
+            text = pushed(each, self._stored)
+            if text is None:
+                yield each
+            else:
+                self._filters.append(text)
+
+
+class TaskReader(DataSourceReader):
+    """The rows of one scan task, as the batches that Spark demands."""
+
+    def __init__(self, schema: StructType) -> None:
+        self._schema = schema
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Return the rows of a partition; none if the table is empty.
+
+        Raises:
+            SnapshotExpiredError: The task came later than the store keeps its seq.
+            UnavailableError: This machine does not see the store's path.
+            SchemaMismatchError: A value that Spark cannot hold.
+        """
+        task = partition.value
+        if task is None:  # Spark plans one partition where a reader has none
+            return
+        assert isinstance(task, ScanTask)
+        require_path(task.root)
+        wanted = schemas.arrow_schema(self._schema)
+        for batch in task.read():
+            yield schemas.as_schema(batch, wanted)
+
+
+def require_path(root: str) -> None:
+    """Say what is wrong where an executor does not see the store.
+
+    Raises:
+        UnavailableError: There is no store at the path, on this machine.
+    """
+    if not (Path(root) / "manifest").is_dir():
+        raise UnavailableError(
+            f"the executor on {socket.gethostname()} sees no store at {root}; driver and executors"
+            " need the same path, on a disk that they share"
+        )

