@@ -49,7 +49,6 @@ def fake_java(home: Path, version: str, *, release: bool = True) -> Path:
     return home
 
 
-@pytest.mark.timeout(300)  # a cold start, and nothing else needs the machine for so long
 def test_a_session_starts_and_reads_without_any_java_installed(
     without_java: dict[str, str], tmp_path: Path
 ) -> None:
