@@ -141,8 +141,6 @@ def merge_beside(
 
         UnavailableError, CorruptionError: Nothing was changed.
     """
-    root, env = _root_of(path), Env()
-    require_store(root, env)
     return _beside(path, options).merger.merge(table, execute=execute)
 
 
@@ -172,6 +170,8 @@ def optimize_beside(
 
 
 def _beside(path: str | os.PathLike[str], options: dict[str, object]) -> Maintainers:
+    root, env = _root_of(path), Env()
+    require_store(root, env)
     found = resolve(root, options)
     manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
     tables = env.tables(root, env.files, found.verify)
@@ -495,6 +495,19 @@ class Store:
         owner.checkpointer.adopt_news()
         return result
 
+    def optimize(
+        self, table: str | None = None, *, target_rows: int = TARGET_ROWS
+    ) -> Optimized | Deferred:
+        """Make few large files of many small ones in one table, or in all; no answer changes.
+
+        Args:
+            target_rows: How many rows a file should have.
+        """
+        owner = self._owner()
+        result = owner.optimizer.optimize(table, target_rows=target_rows)
+        owner.checkpointer.adopt_news()
+        return result
+
     def vacuum(self, dry_run: bool = True, *, grace_s: float = GRACE_S) -> Vacuumed:
         """Delete what no kept record, tag or reader needs; by default only say what would go.
 
@@ -514,19 +527,6 @@ class Store:
             deep: Every byte and every row, not only what names them.
             on_progress: Hears the name of each thing before it is read.
         """
-    def optimize(
-        self, table: str | None = None, *, target_rows: int = TARGET_ROWS
-    ) -> Optimized | Deferred:
-        """Make few large files of many small ones in one table, or in all; no answer changes.
-
-        Args:
-            target_rows: How many rows a file should have.
-        """
-        owner = self._owner()
-        result = owner.optimizer.optimize(table, target_rows=target_rows)
-        owner.checkpointer.adopt_news()
-        return result
-
         self._core.check()
         parts = self._parts
         verifier = Verifier(
