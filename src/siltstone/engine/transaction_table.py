@@ -22,7 +22,7 @@ from siltstone.engine.read_union import KeyedReader
 from siltstone.engine.readable import Readable
 from siltstone.engine.reader import Reader
 from siltstone.engine.shape import Shape, shape_of
-from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
+from siltstone.errors import DuplicateKeyError, RequestError
 from siltstone.formats.keys import Key
 from siltstone.formats.manifest import Table
 
@@ -106,17 +106,19 @@ class TransactionTable(Readable):
         return given.count
 
     def update(self, key: object, /, **values: object) -> int:
-        """Change the named columns of one row; return 1, or 0 if the key does not live."""
+        """Change the named columns of one row; return 1, or 0 if the key does not live.
+
+        Raises:
+            SchemaMismatchError: A column or value that does not fit, whether the key lives or not.
+        """
         writes = self._tx.keyed(self._table())
         shape = writes.shape
         if any(name in values for name in shape.codec.names):
             keys = sorted(set(shape.codec.names) & set(values))
             raise RequestError(f"{keys} are the key; delete the row and insert another")
+        shape.rows.check(values)
         row = self.get(key)
         if row is None:
-            unknown = [name for name in values if name not in shape.arrow.names]
-            if unknown:
-                raise SchemaMismatchError(f"no columns {unknown}")
             return 0
         row.update(values)
         writes.upsert(given_rows(row, shape, "", may_repeat=True))

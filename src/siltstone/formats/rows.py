@@ -357,12 +357,34 @@ class RowCodec:
             try:
                 values.append(convert(value))
             except UnfitError:
-                raise SchemaMismatchError(
-                    f"column {name!r} is {self.arrow.field(name).type}, not {_short(value)}"
-                ) from None
+                raise self._unfit(name, value) from None
         if found != len(row):
             self._refuse_unknown(row)
         return tuple(values)
+
+    def check(self, values: Mapping[str, object]) -> None:
+        """Refuse values of some columns that no row may have.
+
+        Raises:
+            SchemaMismatchError: As `from_user`.
+        """
+        if any(name not in self.names for name in values):
+            self._refuse_unknown(values)
+        for name, value in values.items():
+            place = self.names.index(name)
+            if value is None:
+                if self._required[place]:
+                    raise SchemaMismatchError(f"column {name!r} may not be null or missing")
+                continue
+            try:
+                self._converters[place](value)
+            except UnfitError:
+                raise self._unfit(name, value) from None
+
+    def _unfit(self, name: str, value: object) -> SchemaMismatchError:
+        return SchemaMismatchError(
+            f"column {name!r} is {self.arrow.field(name).type}, not {_short(value)}"
+        )
 
     def _refuse_unknown(self, row: Mapping[str, object]) -> None:
         unknown = [name for name in row if name not in self.names]
@@ -469,16 +491,29 @@ def _conform_column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
         raise SchemaMismatchError(
             f"column {field.name!r} is {field.type}, not {column.type}: {error}"
         ) from None
-    if pa.types.is_floating(field.type) and _became_infinite(column, converted):
+    if _became_infinite(column, converted):
         raise SchemaMismatchError(f"column {field.name!r} is {field.type}: a number is too large")
     return converted
 
 
-def _became_infinite(column: pa.Array, converted: pa.Array) -> bool:
-    if not pa.types.is_floating(column.type):
+def _became_infinite(given: Any, converted: Any) -> bool:
+    """Say whether a finite number is infinite after a cast to a narrower float, in any part."""
+    if pa.types.is_dictionary(given.type):
+        given = given.dictionary_decode()
+    if pa.types.is_struct(converted.type) and pa.types.is_struct(given.type):
+        whole = dict(zip(converted.type.names, converted.flatten(), strict=True))
+        parts = zip(given.type.names, given.flatten(), strict=True)
+        return any(_became_infinite(part, whole[name]) for name, part in parts)
+    if any(is_of(converted.type) for is_of in _LISTS) and pa.types.is_nested(given.type):
+        return _became_infinite(given.flatten(), converted.flatten())
+    if not pa.types.is_floating(converted.type) or pa.types.is_null(given.type):
         return False
-    before, after = (a.to_numpy(zero_copy_only=False) for a in (column, converted))
-    return bool((np.isinf(after) & ~np.isinf(before)).any())
+    after = np.isinf(converted.to_numpy(zero_copy_only=False))
+    if not after.any():
+        return False
+    if pa.types.is_floating(given.type):
+        after &= ~np.isinf(given.to_numpy(zero_copy_only=False))
+    return bool(after.any())
 
 
 _FAMILIES: tuple[Callable[[pa.DataType], bool], ...] = (
