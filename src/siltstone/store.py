@@ -27,6 +27,7 @@ from siltstone.engine import catalog as catalogs
 from siltstone.engine import interrupts
 from siltstone.engine.past import LogEntry, PastRecords, log_entry, time_us_of
 from siltstone.engine.reader import Readers
+from siltstone.engine.stage_task import StageTask, begin
 from siltstone.engine.transaction import Transaction, run
 from siltstone.engine.view import State
 from siltstone.engine.write_set import Receipt
@@ -301,6 +302,23 @@ class Store:
         if durability == "async":
             self._parts.start_syncing()
         return tx
+
+    def stage(self, table: str, op: str | None = None, *, order_by: str | None = None) -> StageTask:
+        """Begin a bulk commit: `run` writes pieces in any process, `Transaction.attach` commits.
+
+        Also on a read-only store, which writes nothing but the files of this job.
+
+        Args:
+            table: A table that exists; what is staged fits it as it is now.
+            op: "upsert" (default), "insert" or "delete" of a keyed table; "append" to a plain one.
+            order_by: Of equal keys in the job the row with the highest value of this column
+                counts; without it equal keys are refused when they are attached.
+
+        Raises:
+            TableNotFoundError, SchemaMismatchError, RequestError: No such table, column or op.
+            UnavailableError: The file system refuses.
+        """
+        return begin(self._core, table, op, order_by)
 
     def run(self, work: Callable[[Transaction], T], attempts: int = 10) -> T:
         """Run `work(tx)` in a transaction and commit; again after a ConflictError.

@@ -259,6 +259,8 @@ def _wired(
         readers=readers,
         state=committer.current,
         find_token=lambda token: commits.find_token(committer.state, token),
+        files=env.files,
+        new_token=env.new_token,
         root=root,
         verify=options.verify,
         committer=committer,
@@ -321,6 +323,8 @@ def follow_store(root: Path, options: Options, env: Env) -> Parts:
         readers=readers,
         state=follower.state,
         find_token=lambda token: commits.find_token(follower.state(), token),
+        files=env.files,
+        new_token=env.new_token,
         root=root,
         verify=options.verify,
     )

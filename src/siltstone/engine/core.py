@@ -21,6 +21,7 @@ from siltstone.engine.view import State
 from siltstone.engine.write_set import Receipt, WriteSet
 from siltstone.errors import ClosedError, ReadOnlyError
 from siltstone.formats.group import Token
+from siltstone.storage.files import Files
 from siltstone.storage.tables import Tables
 
 
@@ -65,13 +66,16 @@ class Core:
 
     `committer` is None in a read-only process; `state` gives what a new snapshot sees, `commits`
     finds commits that are in the log of commits (flushed or not), `room` waits while there is
-    too much that is not flushed; `root` and `verify` are what another process opens the files by.
+    too much that is not flushed; `root` and `verify` are what another process opens the files by;
+    `new_token` gives names that were never used before.
     """
 
     tables: Tables
     readers: Readers
     state: Callable[[], State]
     find_token: Callable[[Token], Commit | None]
+    files: Files
+    new_token: Callable[[], str]
     root: Path
     verify: str = "first_use"
     committer: Committer | None = None

@@ -18,6 +18,7 @@ from siltstone.engine.filtering import Filter
 from siltstone.engine.reader import PlainReader, Readers
 from siltstone.engine.shape import Shape
 from siltstone.engine.write_set import AdvancePart
+from siltstone.errors import RequestError
 from siltstone.formats import group
 from siltstone.formats.manifest import Pin
 from siltstone.storage.tables import POSITION, Staged, Tables
@@ -63,6 +64,29 @@ class PlainWrites:
         if not staged.rows:
             self.pin = before
             return 0
+        return self._put(start, staged)
+
+    def attach(self, folder: str, pin: Pin, staged: Staged) -> int:
+        """Add rows that were staged against `pin`, of the dataset in `folder`; return how many.
+
+        Raises:
+            SchemaMismatchError: Their columns were renamed or dropped since.
+            RequestError: The table lives in another dataset since (it was truncated).
+        """
+        if not staged.rows:
+            return 0
+        if self.pin is not None and folder != self._folder:
+            raise RequestError("the table was truncated since the rows were staged; stage again")
+        if self.pin is not None:
+            return self._put(self.pin, staged)
+        if folder == self._folder:
+            return self._put(pin, staged)
+        # Truncated by this transaction: the staged rows alone, where they are.
+        self._folder, self._appends = folder, None
+        nothing = self._tables.rewrite(folder, pin, drop=np.arange(pin.rows), batches=())
+        return self._put(nothing, staged)
+
+    def _put(self, start: Pin, staged: Staged) -> int:
         self.pin = self._tables.commit(self._folder, start, staged)
         if self._appends is not None:
             self._appends.append(staged)

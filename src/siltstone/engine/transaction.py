@@ -4,6 +4,8 @@
       └──rollback, error, conflict──▶ ENDED      nothing happened
 
 Nothing shared is touched before `commit`. One thread at a time uses a transaction.
+
+The file is long because all that a transaction may hold is read in one piece.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import pyarrow as pa
 
 from siltstone.engine import catalog as catalogs
 from siltstone.engine import definitions
+from siltstone.engine.bulk import staged_part
 from siltstone.engine.core import Core
 from siltstone.engine.filtering import Filter, TextFilter
 from siltstone.engine.keyed_writes import KeyedWrites
@@ -24,10 +27,18 @@ from siltstone.engine.plain_writes import PlainWrites
 from siltstone.engine.read_union import KeyedReader
 from siltstone.engine.reader import PlainReader, Reader, plain_folder
 from siltstone.engine.shape import shape_of
+from siltstone.engine.stage_task import Staged, StageTask
 from siltstone.engine.submission import submit
 from siltstone.engine.transaction_table import TransactionTable
 from siltstone.engine.view import State, storage_folder
-from siltstone.engine.write_set import Part, Reads, Receipt, WriteSet
+from siltstone.engine.write_set import (
+    AdvancePart,
+    AttachPart,
+    Part,
+    Reads,
+    Receipt,
+    WriteSet,
+)
 from siltstone.errors import ClosedError, ConflictError, RequestError, TableNotFoundError
 from siltstone.formats import group
 from siltstone.formats.keys import Key
@@ -83,6 +94,7 @@ class Transaction:
         self._changes: list[group.Entry] = []
         self._keyed: dict[int, KeyedWrites] = {}
         self._plain: dict[int, PlainWrites] = {}
+        self._bulk: dict[int, AdvancePart | AttachPart] = {}
         self._readers: dict[int, Reader] = {}
         self._found: dict[int, Table] = {}
         self.receipt: Receipt | None = None
@@ -159,8 +171,7 @@ class Transaction:
         self._require_open()
         table = catalogs.find(self._catalog, name)
         self._change(group.Drop(table.id))
-        self._keyed.pop(table.id, None)
-        self._plain.pop(table.id, None)
+        self._forget(table.id)
 
     def rename_table(self, name: str, new_name: str) -> None:
         """Rename a table; handles of it go on."""
@@ -204,6 +215,7 @@ class Transaction:
         Raises:
             RequestError: It is a plain table.
         """
+        self._refuse_bulk(table)
         writes = self._keyed.get(table.id)
         if writes is None:
             shape = shape_of(catalogs.schema_of(table))
@@ -246,6 +258,7 @@ class Transaction:
 
     def reader(self, table: Table) -> Reader:
         """Return the reader of a table over the snapshot and own writes."""
+        self._refuse_bulk(table)
         plain = self._plain.get(table.id)
         if plain is not None:
             return plain.reader(self._core.readers)
@@ -300,6 +313,7 @@ class Transaction:
         add: list[pa.Field],
     ) -> None:
         """Change the columns of a table."""
+        self._refuse_bulk(table)
         shape = shape_of(entry.schema)
         if shape.keys is None:
             self.plain(table).alter(shape, rename=rename, drop=drop, add=add)
@@ -311,8 +325,47 @@ class Transaction:
     def truncate(self, table: Table) -> None:
         """Start the table anew, without rows."""
         self._change(group.Truncate(table.id, self._core.ids.take()))
-        self._keyed.pop(table.id, None)
-        self._plain.pop(table.id, None)
+        self._forget(table.id)
+
+    def _forget(self, table_id: int) -> None:
+        for writes in (self._keyed, self._plain, self._bulk):
+            writes.pop(table_id, None)
+
+    def attach(self, stage: StageTask, staged: Sequence[Staged]) -> int:
+        """Commit staged rows with this transaction; return how many, each key once.
+
+        For reads in the transaction they are not there yet, so it may neither read nor write the
+        rows of a keyed table besides, nor attach to it twice. To overwrite, truncate it before.
+
+        Raises:
+            DuplicateKeyError: Equal keys and no `order_by`, or an insert over a key that lives.
+            RequestError: The job was discarded or vacuumed; pieces of another one, or twice.
+            SchemaMismatchError: A column was renamed or dropped since the rows were staged.
+        """
+        table = self.table(stage.table_id)
+        if self.is_applied:
+            return 0
+        if not catalogs.schema_of(table).key:
+            writes = self.plain(table)
+            files = stage.joined(self._core.files, self._core.root, staged)
+            return writes.attach(stage.folder, stage.pin, files)
+        self._refuse_bulk(table)
+        own = self._keyed.get(table.id)
+        if own is not None and own.memtable.rows:
+            raise RequestError(f"{catalogs.name_of(table)!r} has rows of this transaction already")
+        is_new = catalogs.incarnation_of(table).seq > self.read_seq
+        reader = None if is_new else self.reader(table)
+        assert reader is None or isinstance(reader, KeyedReader)
+        part = staged_part(self._core, self._view, table, stage, staged, reader)
+        if part is None:
+            return 0
+        self._bulk[table.id] = part
+        return part.rows
+
+    def _refuse_bulk(self, table: Table) -> None:
+        if table.id in self._bulk:
+            name = catalogs.name_of(table)
+            raise RequestError(f"{name!r} has staged rows in this transaction; use another one")
 
     def tag(self, name: str, seq: int | None, lasts_s: int = 0) -> None:
         """Name a seq, for so many seconds (0: for ever), or (None) forget the name."""
@@ -357,7 +410,7 @@ class Transaction:
 
     def _write_set(self) -> WriteSet | Receipt:
         """Return what to commit; a receipt if there is nothing to write."""
-        parts: list[Part] = []
+        parts: list[Part] = [*self._bulk.values()]
         for writes in self._keyed.values():
             table = catalogs.by_id(self._catalog, writes.table)
             if table is not None:

@@ -11,7 +11,7 @@ between is safe either way. `_versions` and `_refs` of a dataset that lives are 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,12 +43,11 @@ class Ages:
     """Until when (seconds since 1970) a file that nothing names must have been written to go.
 
     `attached`: rows of a bulk commit are named by a frame alone, so views older than their
-    checkpoint read them; is_live says of a transaction whether its rows wait for one.
+    checkpoint read them.
     """
 
     unpublished: float
     attached: float
-    is_live: Callable[[str], bool]
 
 
 def pins_of(record: Record) -> Iterator[Pin]:
@@ -142,15 +141,8 @@ class Sweep:
             return TEMPORARY if self._is_older(path, ages.unpublished) else None
         if dataset in living and _is_managed(path, dataset):
             return None
-        if _ATTACHED in path:
-            return self._why_attached(path, ages)
-        return UNPUBLISHED if self._is_older(path, ages.unpublished) else None
-
-    def _why_attached(self, path: str, ages: Ages) -> str | None:
-        transaction = path.partition(_ATTACHED)[2].partition("/")[0]
-        if ages.is_live(transaction) or not self._is_older(path, ages.attached):
-            return None
-        return UNPUBLISHED
+        limit = ages.attached if _ATTACHED in path else ages.unpublished
+        return UNPUBLISHED if self._is_older(path, limit) else None
 
     def _is_older(self, path: str, limit: float) -> bool:
         try:

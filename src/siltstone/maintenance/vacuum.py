@@ -15,7 +15,7 @@ through `Live`. Lock: none of its own; two vacuums meet at FLOOR.lock and at eac
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
@@ -25,6 +25,7 @@ import numpy as np
 
 from siltstone.engine import catalog as catalogs
 from siltstone.engine.commit import Committer
+from siltstone.engine.history_run import HistoryRun
 from siltstone.errors import UnavailableError
 from siltstone.formats.manifest import Catalog, KeyedStorage, Pin, Record, Tag
 from siltstone.formats.schema import SEQ_COLUMN
@@ -64,8 +65,8 @@ class Live(Protocol):
         """Forget tags, by a commit."""
         ...
 
-    def is_unflushed(self, transaction: str) -> bool:
-        """Say whether a transaction is committed but not in a record yet."""
+    def attached(self) -> Iterator[Pin]:
+        """Yield the pins of bulk commits whose rows are in no record yet."""
         ...
 
 
@@ -89,13 +90,11 @@ class OwnerLive:
     def untag(self, names: Sequence[str]) -> object:
         return self._untag(names)
 
-    def is_unflushed(self, transaction: str) -> bool:
-        epoch, _, number = transaction.partition("-")
-        if not (epoch.isdecimal() and number.isdecimal()):
-            return False
-        view = self._committer.state.view
-        logs = (view.log, *(generation.log for generation in view.sealed))
-        return any(log.find(int(epoch), int(number)) is not None for log in logs)
+    def attached(self) -> Iterator[Pin]:
+        for levels in self._committer.state.view.levels.values():
+            for source in levels.sealed:
+                if isinstance(source, HistoryRun):
+                    yield source.table.pin
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +352,7 @@ class Vacuum:
     ) -> list[Removed]:
         pins = distinct(pin for record in records for pin in pins_of(record))
         pins |= distinct(versions_of(catalog))
+        pins |= distinct(self._live.attached())
         gone = distinct(pin for record in dead for pin in pins_of(record))
         gone = {path: pin for path, pin in gone.items() if path not in pins}
         reachable = needed(self._tables, pins)
@@ -369,7 +369,6 @@ class Vacuum:
         return Ages(
             unpublished=self._now_us() / 1e6 - grace_s,
             attached=oldest_view / 1e6 - grace_s,
-            is_live=self._live.is_unflushed,
         )
 
     def _promote(self, records: Sequence[Record], garbage: Sequence[Removed]) -> None:

@@ -8,18 +8,15 @@ reads it leases the record that its files belong to, as any reader does. Nobody 
 between planning and reading but the retention (a bulk commit that was not flushed yet: the grace
 period), so a task that comes too late gets `SnapshotExpiredError`: never fewer rows.
 
-Lock: none. The cache of open stores is per process, and bounded.
+Lock: none.
 """
 
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,12 +26,10 @@ from siltstone.engine.chunk import batch_of
 from siltstone.engine.filtering import Filter, filter_of
 from siltstone.errors import CorruptionError, SnapshotExpiredError
 from siltstone.formats.manifest import Pin
-from siltstone.storage.files import RealFiles
-from siltstone.storage.lance_io import LanceTables
 from siltstone.storage.manifest_store import Lease, ManifestStore
+from siltstone.storage.site import site_of
 from siltstone.storage.tables import POSITION, PinnedTable, Tables
 
-STORES_MAX = 8
 _TAKE_ROWS_MAX = 2_000
 _TAKE_SHARE_MAX = 0.02
 
@@ -183,7 +178,7 @@ class ScanTask:
             SnapshotExpiredError: The task came later than the store keeps its seq.
             CorruptionError, UnavailableError, RequestError: As of any read.
         """
-        site = _site(self.root, self.verify, os.getpid())
+        site = site_of(self.root, self.verify)
         return self.read_through(site.manifests, site.tables)
 
     def read_through(self, manifests: ManifestStore, tables: Tables) -> Iterator[pa.RecordBatch]:
@@ -264,18 +259,3 @@ def _by_order(batches: Iterator[pa.RecordBatch], mask: np.ndarray) -> Iterator[p
         chosen = mask[start:end]
         yield batch if chosen.all() else batch.filter(pa.array(chosen))
         start = end
-
-
-@dataclass(frozen=True, slots=True)
-class _Site:
-    manifests: ManifestStore
-    tables: Tables
-
-
-@functools.lru_cache(maxsize=STORES_MAX)
-def _site(root: str, verify: str, pid: int) -> _Site:
-    """Return what reads the store at `root`; `pid`: a forked child must not use its parent's."""
-    del pid
-    files: Any = RealFiles()
-    path = Path(root)
-    return _Site(ManifestStore(files, path), LanceTables(path, files, verify=verify))

@@ -194,6 +194,9 @@ class LancePinned:
         """Yield the rows of some fragments, whole columns, but those at `dropped` (ascending)."""
         for index in parts:
             part = self.parts[index]
+            gone = np.searchsorted(dropped, [part.start, part.start + part.rows])
+            if gone[1] - gone[0] == part.rows:
+                continue
             self._check([index])
             with translated(self._where, is_reading=True):
                 scanner = self.dataset.scanner(

@@ -1,0 +1,41 @@
+"""Site: the storage of a store as any process reaches it, by the path alone; it owns nothing.
+
+Tasks that travel to other processes come here. Bounded, and kept per process.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from siltstone.storage.files import Files, RealFiles
+from siltstone.storage.lance_io import LanceTables
+from siltstone.storage.manifest_store import ManifestStore
+from siltstone.storage.tables import Tables
+
+SITES_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The parts of one store's storage that hold no state of their own."""
+
+    root: Path
+    files: Files
+    manifests: ManifestStore
+    tables: Tables
+
+
+def site_of(root: str, verify: str) -> Site:
+    """Return the site of the store at `root`; opened data sets are kept for the next call."""
+    return _site(root, verify, os.getpid())
+
+
+@functools.lru_cache(maxsize=SITES_MAX)
+def _site(root: str, verify: str, pid: int) -> Site:
+    """`pid`: Lance does not survive a fork, so a child must not use its parent's."""
+    del pid
+    path, files = Path(root), RealFiles()
+    return Site(path, files, ManifestStore(files, path), LanceTables(path, files, verify=verify))
