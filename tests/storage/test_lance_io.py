@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import gc
 import os
 import subprocess
 import sys
 import threading
+import weakref
 from pathlib import Path
 
 import lance
@@ -411,3 +413,16 @@ def test_lance_is_not_imported_before_it_is_needed() -> None:
 def test_warming_up_leaves_nothing_behind(tmp_path: Path) -> None:
     warm_up()
     assert not list(tmp_path.iterdir())
+
+
+def test_versions_with_many_parts_are_not_kept_open(tmp_path: Path) -> None:
+    tables = LanceTables(tmp_path, RealFiles(), open_parts_max=6)
+    pins = [tables.create(FOLDER, SCHEMA)]
+    for number in range(6):
+        pins.append(tables.append(FOLDER, pins[-1], [batch([number])], seqs=(1, 1)))
+    opened = [weakref.ref(tables.open(FOLDER, pin)) for pin in pins]
+    gc.collect()
+    kept = [table for table in (ref() for ref in opened) if table is not None]
+    assert sum(len(table.parts) for table in kept) <= 6
+    assert tables.open(FOLDER, pins[-1]) is kept[-1]
+    assert [tables.open(FOLDER, pin).rows for pin in pins] == list(range(7))

@@ -47,6 +47,12 @@ if TYPE_CHECKING:
     from siltstone.storage.staged_catalog import StagedCatalog
 
 _OPEN_MAX = 64
+# An open version takes about 3 kB a fragment (measured), and every checkpoint opens a version of
+# history with one fragment more: 64 of them by count alone held more the longer a store was open.
+OPEN_PARTS_MAX = 2048
+# Lance's own bounds, for each handle, are 1 GiB and 6 GiB. Handles share no session: two staged
+# versions may have one path and one number, and its cache must not take one for the other.
+_LANCE_CACHES = {"metadata_cache_size_bytes": 16 << 20, "index_cache_size_bytes": 1 << 20}
 _DATA, _TRANSACTIONS = "data", "_transactions"
 
 
@@ -61,6 +67,7 @@ class LanceTables:
         verify: "first_use": a data file is checked before this process first reads it;
             "scrub": only by `check`.
         token: Gives names that were never used before.
+        open_parts_max: How many parts the versions that are kept open may have together.
     """
 
     def __init__(
@@ -70,11 +77,13 @@ class LanceTables:
         *,
         verify: str = "first_use",
         token: Callable[[], str] = _token,
+        open_parts_max: int = OPEN_PARTS_MAX,
     ) -> None:
         if verify not in ("first_use", "scrub"):
             raise RequestError(f'verify is {verify!r}; choose "first_use" or "scrub"')
         self._root, self._files, self._token = root.absolute(), files, token
         self._verifies = verify == "first_use"
+        self._parts_max = open_parts_max
         self._inventories = Inventories(self._root, files, token)
         self._lock = threading.Lock()
         self._open: OrderedDict[str, LancePinned] = OrderedDict()
@@ -275,7 +284,11 @@ class LanceTables:
         return self._seal(folder, pin.inventory, catalog, dataset, (), rows=pin.rows)
 
     def open(self, folder: str, pin: Pin) -> LancePinned:
-        """See `tables.Tables.open`. The newest `_OPEN_MAX` handles are kept."""
+        """See `tables.Tables.open`.
+
+        The newest `_OPEN_MAX` handles are kept, while they have at most `open_parts_max` parts
+        together; the last one opened always is.
+        """
         with self._lock:
             if pin.path in self._open:
                 self._open.move_to_end(pin.path)
@@ -283,8 +296,9 @@ class LanceTables:
         table = self._table(folder, pin)
         with self._lock:
             self._open[pin.path] = table
-            if len(self._open) > _OPEN_MAX:
-                self._open.popitem(last=False)
+            parts = sum(len(each.parts) for each in self._open.values())
+            while len(self._open) > 1 and (len(self._open) > _OPEN_MAX or parts > self._parts_max):
+                parts -= len(self._open.popitem(last=False)[1].parts)
         return table
 
     def promote(self, folder: str, pins: Sequence[Pin], newest: Pin) -> None:
@@ -500,7 +514,7 @@ def _catalog(location: Path, files: Files, versions: dict[int, Path]) -> StagedC
 
 def _open_newest_of(catalog: StagedCatalog) -> Any:
     """Open the newest version that `catalog` knows: the one pinned, or staged through it since."""
-    return _lance().dataset(namespace_client=catalog, table_id=_table_id())
+    return _lance().dataset(namespace_client=catalog, table_id=_table_id(), **_LANCE_CACHES)
 
 
 @contextmanager
