@@ -1,0 +1,1 @@
+"""Siltstone on Spark beside Parquet, raw Lance and Delta, in one session."""

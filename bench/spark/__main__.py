@@ -1,0 +1,182 @@
+"""The command: `python -m bench.spark --help`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.results import machine
+from bench.spark import workloads
+from bench.spark.raw_lance import RawLance
+from bench.spark.workloads import Place
+from siltstone.spark import session
+
+_MARK = "<!-- Spark, from here on: written by `python -m bench.spark --report` -->"
+Found = dict[str, Any]
+
+
+def main() -> int:
+    """Run the workloads and show, for each target, the ratio that was measured."""
+    arguments = _parser().parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="siltstone-bench-", dir=arguments.dir))
+    spark = session(
+        {
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.driver.memory": "4g",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        },
+        master="local[2]",
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    spark.dataSource.register(RawLance)
+    place = Place(spark, folder, arguments.rows, arguments.rounds)
+    console = Console(stderr=True)
+    found: Found = {}
+    try:
+        workloads.prepare(place)
+        steps: dict[str, Callable[[], Any]] = {
+            "read all": lambda: workloads.reads(place),
+            "sum one column": lambda: workloads.reads(place, column="x"),
+            "read all, 10 % of the keys overlaid": lambda: workloads.overlay(place),
+            "write half of the rows": lambda: workloads.writes(place),
+            "upsert 1 % of the rows": lambda: workloads.upserts(place),
+            "stream all rows": lambda: workloads.streams(place),
+            "a micro-batch of 10 rows": lambda: workloads.batch_overhead(place),
+            "compact 200 files": lambda: workloads.compactions(place),
+        }
+        for name, step in steps.items():
+            if arguments.only and arguments.only not in name:
+                continue
+            console.print(name, "...")
+            found[name] = step()
+            console.print(found[name])
+    finally:
+        spark.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    command = " ".join(["python -m bench.spark", *sys.argv[1:]])
+    targets = _targets(found)
+    _show(targets)
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"machine": machine(), "found": found}, indent=1))
+    if arguments.report:
+        _write(arguments.report, command, arguments.rows, found, targets)
+    return 0
+
+
+def _targets(found: Found) -> list[tuple[str, str, float | None, bool | None]]:
+    """Return (what, wanted, measured, met) of each target."""
+
+    def ratio(step: str, ours: str, theirs: str) -> float | None:
+        if step not in found:
+            return None
+        pairs = zip(found[step][ours], found[step][theirs], strict=False)
+        return median([mine / other for mine, other in pairs])
+
+    def inverse(value: float | None) -> float | None:
+        return None if value is None else 1 / value
+
+    streamed = found.get("stream all rows", {}).get("rows/s")
+    overlaid = ratio("read all, 10 % of the keys overlaid", "overlaid", "clean")
+
+    def speed(step: str, theirs: str) -> float | None:
+        return inverse(ratio(step, "siltstone", theirs))
+
+    micro_batch = ratio("a micro-batch of 10 rows", "siltstone", "rate into noop")
+    rows: list[tuple[str, float, float | None, bool]] = [
+        ("read all: x Parquet's speed", 0.9, speed("read all", "parquet"), False),
+        (
+            "sum one column: x Parquet's time",
+            2.5,
+            ratio("sum one column", "siltstone", "parquet"),
+            True,
+        ),
+        ("overlay: x the time of a clean read", 1.3, overlaid, True),
+        ("write: x Parquet's speed", 0.8, speed("write half of the rows", "parquet"), False),
+        (
+            "upsert: x the speed of Delta's merge",
+            5,
+            speed("upsert 1 % of the rows", "delta"),
+            False,
+        ),
+        ("stream: rows/s through source and sink", 50_000, streamed, False),
+        ("micro-batch: x rate into noop", 1.3, micro_batch, True),
+        ("optimize: x Lance's own compaction", 0.8, speed("compact 200 files", "lance"), False),
+    ]
+    return [
+        (
+            what,
+            f"{'<=' if is_ceiling else '>='} {bound:,}",
+            value,
+            None if value is None else (value <= bound if is_ceiling else value >= bound),
+        )
+        for what, bound, value, is_ceiling in rows
+    ]
+
+
+def _words(value: float | None, is_met: bool | None) -> tuple[str, str]:
+    if value is None:
+        return "", "not measured"
+    return f"{value:,.3g}" if value < 1000 else f"{value:,.0f}", "met" if is_met else "**missed**"
+
+
+def _show(targets: list[tuple[str, str, float | None, bool | None]]) -> None:
+    table = Table("target", "wanted", "measured", "")
+    for what, wanted, value, is_met in targets:
+        table.add_row(what, wanted, *_words(value, is_met))
+    Console().print(table)
+
+
+def _write(
+    page: Path,
+    command: str,
+    rows: int,
+    found: Found,
+    targets: list[tuple[str, str, float | None, bool | None]],
+) -> None:
+    """Rewrite the part of the page that is about Spark; it ends where another part begins."""
+    lines = [
+        _MARK,
+        "",
+        "## Spark",
+        "",
+        f"`{command}`: {rows:,} rows of 5 columns, local[2]; medians.",
+        "",
+    ]
+    lines += ["| target | wanted | measured |  |", "| --- | ---: | ---: | ---: |"]
+    for what, wanted, value, is_met in targets:
+        measured, word = _words(value, is_met)
+        lines.append(f"| {what} | {wanted} | {measured} | {word} |")
+    lines += ["", "| seconds |  |  |", "| --- | --- | ---: |"]
+    for step, peers in found.items():
+        for peer, values in peers.items():
+            value = median(values) if isinstance(values, list) else values
+            lines.append(f"| {step} | {peer} | {value:,.3g} |")
+    text = page.read_text() if page.exists() else ""
+    page.write_text(text.partition(_MARK)[0].rstrip() + "\n\n" + "\n".join(lines) + "\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m bench.spark", description=__doc__)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", help="the workloads whose name holds this")
+    parser.add_argument("--dir", type=Path, help="where to write; must be the disk in question")
+    parser.add_argument("--json", type=Path, help="write all values to this file")
+    parser.add_argument("--report", type=Path, help="rewrite the Spark part of this page")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,277 @@
+"""The workloads. Each returns rounds of seconds by peer, measured in turn in one session."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+import siltstone as st
+from bench.spark import data
+from siltstone.spark import merge, optimize
+
+Seconds = dict[str, list[float]]
+KEYED = {"id": "int64", "x": "float64", "k": "int32", "s": "string", "ts": "timestamp[us, tz=UTC]"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run works: the session, a folder of its own, how many rows, how many rounds."""
+
+    spark: SparkSession
+    folder: Path
+    rows: int
+    rounds: int
+
+    @property
+    def parquet(self) -> Path:
+        return self.folder / "parquet"
+
+    @property
+    def lance(self) -> Path:
+        return self.folder / "raw.lance"
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "store"
+
+
+def prepare(place: Place) -> None:
+    """Write the rows once for each peer, and merge ours into base."""
+    data.write_parquet(place.parquet, data.files(place.rows))
+    for table in data.files(place.rows):
+        mode = "append" if place.lance.exists() else "create"
+        lance.write_dataset(table, place.lance, mode=mode)
+    with st.connect(place.store, background=False) as db:
+        table = db.create_table("t", KEYED, primary_key="id")
+        reader = pa.RecordBatchReader.from_batches(
+            data.SCHEMA,
+            (b for each in data.files(place.rows) for b in each.to_batches(max_chunksize=131_072)),
+        )
+        table.upsert(reader)
+        db.checkpoint()
+        db.merge()
+
+
+def rounds(place: Place, peers: Mapping[str, Callable[[], object]]) -> Seconds:
+    """Run each peer once to warm up, then in turn."""
+    for work in peers.values():
+        work()
+    found: Seconds = {name: [] for name in peers}
+    for _ in range(place.rounds):
+        for name, work in peers.items():
+            start = time.perf_counter()
+            work()
+            found[name].append(time.perf_counter() - start)
+    return found
+
+
+def reads(place: Place, *, column: str | None = None) -> Seconds:
+    """Read all, or sum one column."""
+
+    def use(frame: DataFrame) -> None:
+        if column is None:
+            frame.write.format("noop").mode("overwrite").save()
+        else:
+            frame.groupBy().sum(column).collect()
+
+    return rounds(
+        place,
+        {
+            "siltstone": lambda: use(ours(place, column)),
+            "parquet": lambda: use(place.spark.read.parquet(str(place.parquet))),
+            "raw lance": lambda: use(raw(place, column)),
+        },
+    )
+
+
+def ours(place: Place, column: str | None = None) -> DataFrame:
+    reader = place.spark.read.format("siltstone").option("uri", str(place.store))
+    if column is not None:
+        reader = reader.option("columns", column)
+    return reader.option("table", "t").load()
+
+
+def raw(place: Place, column: str | None = None) -> DataFrame:
+    schema = data.DDL
+    if column is not None:
+        schema = next(part for part in schema.split(", ") if part.startswith(f"{column} "))
+    return place.spark.read.format("rawlance").option("schema", schema).load(str(place.lance))
+
+
+def overlay(place: Place) -> Seconds:
+    """Read all with 10 % of the keys in the levels above base; then merge them away again."""
+    clean = rounds(place, {"clean": lambda: _noop(ours(place))})
+    with st.connect(place.store, background=False) as db:
+        ids = np.random.default_rng(5).choice(place.rows, place.rows // 10, replace=False)
+        db["t"].upsert(data.rows(ids, 6))
+        db.checkpoint()
+    found = rounds(place, {"overlaid": lambda: _noop(ours(place))})
+    return clean | found
+
+
+def _noop(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def writes(place: Place) -> Seconds:
+    """Write half of the rows, read from Parquet, into a table of its own each time."""
+    source = place.folder / "source"
+    if not source.exists():
+        data.write_parquet(source, data.files(place.rows // 2))
+    frame = place.spark.read.parquet(str(source))
+    numbers = iter(range(1000))
+
+    def ours_() -> None:
+        store = place.folder / f"written-{next(numbers)}"
+        with st.connect(store) as db:
+            db.create_table("t", KEYED, primary_key="id")
+        _write(frame, store, "upsert")
+        shutil.rmtree(store)
+
+    def parquet() -> None:
+        folder = place.folder / f"written-{next(numbers)}"
+        frame.write.parquet(str(folder))
+        shutil.rmtree(folder)
+
+    return rounds(place, {"siltstone": ours_, "parquet": parquet})
+
+
+def _write(frame: DataFrame, store: Path, op: str) -> None:
+    writer = frame.write.format("siltstone").mode("append").option("uri", str(store))
+    writer.option("table", "t").option("op", op).save()
+
+
+def upserts(place: Place) -> Seconds:
+    """Upsert 1 % of the rows, half of them new; commit to visible, against Delta's merge."""
+    from deltalake import DeltaTable, write_deltalake
+
+    delta = place.folder / "delta"
+    for table in data.files(place.rows):
+        write_deltalake(str(delta), table, mode="append")
+    numbers = iter(range(1000))
+
+    def fresh() -> tuple[pa.Table, DataFrame]:
+        turn = next(numbers)
+        random = np.random.default_rng(100 + turn)
+        old = random.choice(place.rows, place.rows // 200, replace=False)
+        new = np.arange(place.rows // 200) + place.rows * (turn + 2)
+        table = data.rows(np.concatenate([old, new]), turn)
+        path = data.write_parquet(place.folder / f"changes-{turn}", iter([table]))
+        return table, place.spark.read.parquet(str(path))
+
+    changes = [fresh() for _ in range(place.rounds + 1)]
+    ours_left, theirs_left = iter(changes), iter(changes)
+
+    def ours_() -> None:
+        _write(next(ours_left)[1], place.store, "upsert")
+
+    def theirs() -> None:
+        merger = DeltaTable(str(delta)).merge(
+            next(theirs_left)[0], "s.id = t.id", source_alias="s", target_alias="t"
+        )
+        merger.when_matched_update_all().when_not_matched_insert_all().execute()
+
+    return rounds(place, {"siltstone": ours_, "delta": theirs})
+
+
+def compactions(place: Place) -> Seconds:
+    """Make 10 files of 200: `optimize(spark, ...)` against Lance's own compaction."""
+    share = place.rows // 400
+    found: Seconds = {"siltstone": [], "lance": []}
+    for turn in range(place.rounds + 1):
+        store, raw_path = place.folder / f"small-{turn}", place.folder / f"small-{turn}.lance"
+        with st.connect(store, background=False) as db:
+            table = db.create_table("t", KEYED, primary_key="id")
+            for part in range(200):
+                ids = np.arange(part * share, (part + 1) * share)
+                table.upsert(data.rows(ids, part))
+                db.checkpoint()
+                lance.write_dataset(
+                    data.rows(ids, part), raw_path, mode="append" if part else "create"
+                )
+        start = time.perf_counter()
+        optimize(place.spark, store)
+        middle = time.perf_counter()
+        lance.dataset(raw_path).optimize.compact_files()
+        end = time.perf_counter()
+        if turn:
+            found["siltstone"].append(middle - start)
+            found["lance"].append(end - middle)
+        shutil.rmtree(store)
+        shutil.rmtree(raw_path)
+    return found
+
+
+def streams(place: Place) -> dict[str, Any]:
+    """Stream all changes of one table into another store, and the cost of empty-handed batches."""
+    target = place.folder / "streamed"
+    with st.connect(target, background=False) as db:
+        db.create_table("t", KEYED, primary_key="id")
+    source = place.spark.readStream.format("siltstone").option("uri", str(place.store))
+    source = source.option("table", "t").option("startingSeq", "earliest")
+    frame = source.option("maxRowsPerTrigger", str(max(1, place.rows // 10))).load()
+    start = time.perf_counter()
+    query = (
+        frame.drop("_seq", "_op")
+        .writeStream.format("siltstone")
+        .option("uri", str(target))
+        .option("table", "t")
+        .option("op", "upsert")
+        .option("checkpointLocation", str(place.folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    seconds = time.perf_counter() - start
+    with st.connect(target, read_only=True) as db:
+        rows = db["t"].count()
+    return {"rows": rows, "seconds": seconds, "rows/s": rows / seconds}
+
+
+def batch_overhead(place: Place) -> Seconds:
+    """Micro-batches of few rows: rate source into noop against ours into ours, s per batch."""
+    ours_ = _micro_batches(place, is_ours=True)
+    theirs = _micro_batches(place, is_ours=False)
+    return {"siltstone": ours_, "rate into noop": theirs}
+
+
+def _micro_batches(place: Place, *, is_ours: bool, batches: int = 12) -> list[float]:
+    folder = place.folder / f"micro-{'ours' if is_ours else 'rate'}"
+    with st.connect(folder / "store", background=False) as db:
+        for name in ("t", "copy"):
+            db.create_table(name, KEYED, primary_key="id")
+        db.serve_local()
+        if is_ours:
+            source = place.spark.readStream.format("siltstone").option("uri", str(db.path))
+            frame = source.option("table", "t").load().drop("_seq", "_op")
+            writer = frame.writeStream.format("siltstone").option("uri", str(db.path))
+            writer = writer.option("table", "copy").option("op", "upsert")
+        else:
+            frame = place.spark.readStream.format("rate").option("rowsPerSecond", 10).load()
+            writer = frame.writeStream.format("noop")
+        query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+        for turn in range(batches):
+            db["t"].upsert(data.rows(np.arange(10) + 10 * turn, turn))
+            if is_ours:
+                query.processAllAvailable()
+            else:
+                time.sleep(1)
+        query.stop()
+        done = [
+            p.durationMs["triggerExecution"] / 1e3 for p in query.recentProgress if p.numInputRows
+        ]
+    return done[len(done) // 2 :]
+
+
+def settle(place: Place) -> None:
+    """Fold what was upserted into base."""
+    merge(place.spark, place.store)

@@ -1,0 +1,95 @@
+"""Maintenance on Spark: the driver plans and publishes, executors write; nobody needs the owner.
+
+    plan on the newest record ─▶ one Spark task for each piece of work ─▶ one publish
+
+A task writes files that nobody names before the publish, so one that Spark runs twice, or that
+dies, leaves garbage that vacuum finds. Who loses the race plans again; see `maintenance.merge` and
+`maintenance.optimize`.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import pyarrow as pa
+
+from siltstone.store import TARGET_ROWS, Deferred, Merged, Optimized, merge_beside, optimize_beside
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+R_co = TypeVar("R_co", covariant=True)
+_RESULT = pa.schema([("id", pa.int64()), ("result", pa.binary())])
+
+
+class _Task(Protocol[R_co]):
+    def run(self, path: str) -> R_co: ...
+
+
+def merge(
+    spark: SparkSession, uri: str | os.PathLike[str], table: str | None = None
+) -> Merged | Deferred:
+    """Fold what is flushed into the bases of one table, or of all, with the rows written by Spark.
+
+    Args:
+        spark: A session whose executors see the path of the store.
+        uri: The store; its owner may be alive, and needs not know.
+        table: One table; by default all, at one seq.
+
+    Raises:
+        RequestError, TableNotFoundError: No store, or no such table in its newest record.
+        UnavailableError, CorruptionError: Nothing was changed.
+    """
+    return merge_beside(uri, table, execute=lambda tasks: _spread(spark, uri, tasks))
+
+
+def optimize(
+    spark: SparkSession,
+    uri: str | os.PathLike[str],
+    table: str | None = None,
+    *,
+    target_rows: int = TARGET_ROWS,
+) -> Optimized | Deferred:
+    """Make few large files of many small ones in one table, or in all, on Spark.
+
+    Args:
+        spark: A session whose executors see the path of the store.
+        uri: The store; its owner may be alive, and needs not know.
+        table: One table; by default all, in one publish.
+        target_rows: How many rows a file should have.
+
+    Raises:
+        RequestError, TableNotFoundError: No store, or no such table in its newest record.
+        UnavailableError, CorruptionError: Nothing was changed.
+    """
+    return optimize_beside(
+        uri,
+        table,
+        target_rows=target_rows,
+        execute=lambda tasks: _spread(spark, uri, tasks),
+    )
+
+
+def _spread(
+    spark: SparkSession, uri: str | os.PathLike[str], tasks: Sequence[_Task[R_co]]
+) -> Iterable[R_co]:
+    """Run each task in a Spark task of its own; return the results in the order of the tasks."""
+    if not tasks:
+        return []
+    path, packed = os.fspath(uri), [pickle.dumps(task) for task in tasks]
+
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            numbers: list[Any] = batch.column(0).to_pylist()
+            for number in numbers:
+                result = pickle.loads(packed[number]).run(path)  # noqa: S301 - ours, made above
+                one = {"id": number, "result": pickle.dumps(result)}
+                yield pa.RecordBatch.from_pylist([one], _RESULT)
+
+    numbers = spark.range(0, len(tasks), 1, len(tasks))
+    rows: list[Any] = numbers.mapInArrow(work, "id long, result binary").collect()  # pyright: ignore[reportArgumentType]
+    found = {row["id"]: bytes(row["result"]) for row in rows}
+    return [pickle.loads(found[number]) for number in range(len(tasks))]  # noqa: S301
