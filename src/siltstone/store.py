@@ -41,7 +41,10 @@ from siltstone.maintenance.status import Status, status_of
 from siltstone.maintenance.vacuum import GRACE_S, Vacuumed
 from siltstone.maintenance.verify import Verified, Verifier
 from siltstone.options import Options, resolve, seconds_of
+from siltstone.query.change_plan import cut, plan_changes
+from siltstone.query.change_task import ChangeTask
 from siltstone.query.changes import changes, kept_from
+from siltstone.query.scan_plan import ROWS_MAX
 from siltstone.storage.manifest_store import ManifestStore
 from siltstone.wiring import (
     Env,
@@ -406,6 +409,52 @@ class Store:
             SnapshotExpiredError: Versions above `since` (not 0) are not kept any more.
             SchemaMismatchError: A name passed to a table with another key: begin again from 0.
         """
+        state, upto = self._range(since, until)
+        return changes(self._core, state, since, upto, tables)
+
+    def change_tasks(
+        self,
+        table: str,
+        since: int,
+        until: int | None = None,
+        *,
+        begins: bool = False,
+        rows_max: int = ROWS_MAX,
+    ) -> list[ChangeTask]:
+        """Cut the changes (since, until] of a table into tasks that other processes may read.
+
+        Args:
+            table: The name of a keyed table.
+            since: Above this; 0 is as in `changes`.
+            until: Up to this; by default the durable seq.
+            begins: First the rows that live at `since`, as upserts of that seq.
+            rows_max: About how many stored rows a task reads.
+
+        Raises:
+            SnapshotExpiredError: Changes since `since` are not kept any more.
+            SchemaMismatchError: The name passed to a table with another key.
+            TableNotFoundError, RequestError: No such table; a plain table; a bad range.
+        """
+        state, upto = self._range(since, until)
+        if type(rows_max) is not int or rows_max < 1:
+            raise RequestError(f"rows_max is an integer from 1, not {rows_max!r}")
+        planned = plan_changes(
+            self._core, state, table, since, upto, begins=begins, rows_max=rows_max
+        )
+        return list(planned)
+
+    def changes_upto(self, table: str, since: int, rows_max: int, until: int | None = None) -> int:
+        """Return the highest seq up to `until` with at most `rows_max` changes of a table.
+
+        A commit is never cut: the first one counts, however many changes it has. Reads the seqs
+        of about `rows_max` changes.
+        """
+        state, upto = self._range(since, until)
+        if type(rows_max) is not int or rows_max < 1:
+            raise RequestError(f"rows_max is an integer from 1, not {rows_max!r}")
+        return cut(self._core, state, table, since, upto, rows_max)
+
+    def _range(self, since: int, until: int | None) -> tuple[State, int]:
         self._core.check()
         state = self._core.state()
         durable = min(self.durable_seq, state.visible)  # of the state that is read, not of a later
@@ -416,7 +465,7 @@ class Store:
             raise SnapshotExpiredError(f"changes until seq {until}", 0, durable)
         if since > durable:
             raise SnapshotExpiredError(f"changes since seq {since}", 0, durable)
-        return changes(self._core, state, since, durable if until is None else until, tables)
+        return state, durable if until is None else until
 
     def log(self, limit: int = 20) -> list[LogEntry]:
         """Return the newest commits, newest first, at most `limit`."""

@@ -22,7 +22,7 @@ class Attached:
     """A `PinnedTable` with constant `_seq` and `_op`. Immutable."""
 
     def __init__(self, table: PinnedTable, seq: int, op: int) -> None:
-        self._table = table
+        self._table, self.seq, self.op = table, seq, op
         self._constants = {
             SEQ_COLUMN: pa.scalar(seq, pa.int64()),
             OP_COLUMN: pa.scalar(op, pa.int8()),

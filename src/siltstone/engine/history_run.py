@@ -165,6 +165,21 @@ class HistoryRun:
             elif inside.any():
                 yield batch.filter(pa.array(inside))
 
+    def seqs(self) -> Iterator[np.ndarray]:
+        """Yield the seqs of its rows, ascending, reading nothing else."""
+        for batch in self._scan([]):
+            yield batch.column(SEQ_COLUMN).to_numpy()
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The positions [first, end) in the pin that hold its rows; (0, 0) if there are none."""
+        first = end = 0
+        for batch in self._scan([], with_positions=True):
+            positions = batch.column(POSITION)
+            first = first if end else positions[0].as_py()
+            end = positions[-1].as_py() + 1
+        return first, end
+
     def find(self, key: Key, seq: int) -> Found | None:
         """Return the newest version of `key` with a seq <= `seq`, None if there is none here."""
         known, positions = self._loaded()

@@ -17,14 +17,16 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from siltstone.engine import catalog as catalogs
-from siltstone.engine.chunk import Chunk
 from siltstone.engine.core import Core
-from siltstone.engine.reader import Reader, plain_folder
+from siltstone.engine.history_run import HistoryRun
+from siltstone.engine.read_union import Source
+from siltstone.engine.reader import PlainReader, Reader, plain_folder
 from siltstone.engine.shape import Shape, shape_of
 from siltstone.engine.view import Levels, State
 from siltstone.errors import (
@@ -52,6 +54,58 @@ def kept_from(state: State) -> int:
     return min(state.view.record.oldest_seq, *followed, FOREVER)
 
 
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Rows that a reader has, as if all of them had come at one seq, by one op.
+
+    Of a delete only the keys are told, all else is null. `is_other`: the reader's table is another
+    one, whose column ids say nothing here; columns go by name.
+    """
+
+    reader: Reader
+    seq: int
+    op: str
+    is_other: bool = False
+
+    def stored(self, shape: Shape) -> list[str | None]:
+        """Return what the reader calls each column of the feed; None: it is null."""
+        names = self.reader.shape.names
+        return [
+            None
+            if self.op == "delete" and column.id not in shape.schema.key
+            else column.name
+            if self.is_other
+            else names.get(column.id)
+            for column in shape.schema.columns
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """The row versions of one source with since < _seq <= until."""
+
+    source: Source
+    since: int
+    until: int
+
+
+Part = Whole | Versions
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """The changes of one name: its columns at the end, and its parts in seq order, found late."""
+
+    shape: Shape
+    parts: Iterator[Part]
+
+    @property
+    def fields(self) -> pa.Schema:
+        """The columns of the feed: `_seq`, `_op`, and the table's."""
+        marks = [pa.field("_seq", pa.int64()), pa.field("_op", pa.string())]
+        return pa.schema([*marks, *self.shape.arrow])
+
+
 def changes(
     core: Core, state: State, since: int, until: int, tables: Sequence[str] | None
 ) -> dict[str, pa.RecordBatchReader]:
@@ -62,78 +116,73 @@ def changes(
         SchemaMismatchError: The name passed to a table with another key: begin again from seq 0.
         TableNotFoundError, RequestError: No such table at `until`; a plain table; a bad range.
     """
-    if not 0 <= since <= until:
-        raise RequestError(f"changes from seq {since} to {until}: 0 <= since <= until is needed")
     names = [tables] if isinstance(tables, str) else tables
     if names is None:
         every = [t for t in state.view.catalog.tables if catalogs.is_alive(t, until)]
         names = [catalogs.name_of(t, until) for t in every if catalogs.schema_of(t, until).key]
-    return {name: _table_changes(core, state, since, until, name) for name in names}
+    return {name: _read(feed_of(core, state, name, since, until)) for name in names}
 
 
-def _table_changes(
-    core: Core, state: State, since: int, until: int, name: str
-) -> pa.RecordBatchReader:
+def _read(feed: Feed) -> pa.RecordBatchReader:
+    fields = feed.fields
+    batches = (
+        pa.RecordBatch.from_arrays(batch.columns, schema=fields)
+        for part in feed.parts
+        for batch in _batches(part, feed.shape)
+    )
+    return pa.RecordBatchReader.from_batches(fields, batches)
+
+
+def feed_of(core: Core, state: State, name: str, since: int, until: int) -> Feed:
+    """Return the feed of one table by name; see `changes`."""
+    if not 0 <= since <= until:
+        raise RequestError(f"changes from seq {since} to {until}: 0 <= since <= until is needed")
     table = catalogs.find(state.view.catalog, name, until)
     shape = shape_of(catalogs.schema_of(table, until))
     if shape.keys is None:
         raise RequestError(f"{name!r} is a plain table: it has versions, not changes")
-    fields = pa.schema([pa.field("_seq", pa.int64()), pa.field("_op", pa.string()), *shape.arrow])
     taken = catalogs.named_from(table, until)
-    gone: Iterator[pa.RecordBatch] = iter(())
+    gone: list[Part] = []
     if 0 < since < taken and since < kept_from(state):
         raise SnapshotExpiredError(f"changes since seq {since}", kept_from(state), state.visible)
     if 0 < since < taken and not _had_name(table, since, name):
         gone = _gone(core, state, since, name, shape)
         if table.created < taken:
-            whole = _whole(core, state, table, taken, shape, "upsert")
-            rest = _versions(core, state, table, taken, until, shape)
-            return _reader(fields, gone, whole, rest)
-    return _reader(fields, gone, _versions(core, state, table, since, until, shape))
+            gone.append(whole(core, state, table, taken, "upsert"))
+            since = taken
+    return Feed(shape, itertools.chain(gone, _versions(core, state, table, since, until)))
 
 
-def _reader(fields: pa.Schema, *parts: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
-    batches = (pa.RecordBatch.from_arrays(b.columns, schema=fields) for p in parts for b in p)
-    return pa.RecordBatchReader.from_batches(fields, batches)
-
-
-def _versions(
-    core: Core, state: State, table: Table, since: int, until: int, shape: Shape
-) -> Iterator[pa.RecordBatch]:
+def _versions(core: Core, state: State, table: Table, since: int, until: int) -> Iterator[Part]:
     """Return the versions of one table; from seq 0, first a snapshot where older ones are gone."""
     spans, whole_from = _kept_spans(state, _spans(state, table, since, until), since)
     if whole_from > until:
         raise SnapshotExpiredError(f"changes until seq {until}", whole_from, state.visible)
-    first: Iterator[pa.RecordBatch] = iter(())
+    first: list[Part] = []
     if whole_from:
-        first = _whole(core, state, table, whole_from, shape, "snapshot")
-    rest = _of_spans(core, state, table, spans, shape, max(since, whole_from), until)
+        first = [whole(core, state, table, whole_from, "snapshot")]
+    rest = _of_spans(core, state, table, spans, max(since, whole_from), until)
     return itertools.chain(first, rest)
 
 
-def _whole(
-    core: Core, state: State, table: Table, seq: int, shape: Shape, op: str
-) -> Iterator[pa.RecordBatch]:
+def whole(core: Core, state: State, table: Table, seq: int, op: str) -> Whole:
     """Return the rows that live at `seq`, as if they all had come then."""
-    reader = core.readers.open(state.view, table, seq)
-    return _marked(_aligned(reader, shape, shape.arrow.names), seq, shape, op)
+    return Whole(core.readers.open(state.view, table, seq), seq, op)
 
 
 def _had_name(table: Table, since: int, name: str) -> bool:
     return catalogs.is_alive(table, since) and catalogs.name_of(table, since) == name
 
 
-def _gone(
-    core: Core, state: State, since: int, name: str, shape: Shape
-) -> Iterator[pa.RecordBatch]:
+def _gone(core: Core, state: State, since: int, name: str, shape: Shape) -> list[Part]:
     """Return a delete for each key, living at `since`, of the table that had the name then."""
     try:
         former = catalogs.find(state.view.catalog, name, since)
     except TableNotFoundError:
-        return iter(())
+        return []
     was = shape_of(catalogs.schema_of(former, since))
     if was.keys is None:
-        return iter(())  # a plain table has no feed, so nobody has a copy by it
+        return []  # a plain table has no feed, so nobody has a copy by it
     lost = catalogs.named_until(former, since)
     if _key_types(was) != _key_types(shape):
         raise SchemaMismatchError(
@@ -142,7 +191,7 @@ def _gone(
             " the copy and read the changes since seq 0"
         )
     reader = core.readers.open(state.view, former, since)
-    return _marked(_aligned(reader, shape, shape.codec.names, by_name=True), lost, shape, "delete")
+    return [Whole(reader, lost, "delete", is_other=True)]
 
 
 def _key_types(shape: Shape) -> dict[str, pa.DataType]:
@@ -186,96 +235,74 @@ def _of_spans(
     state: State,
     table: Table,
     spans: Sequence[tuple[Incarnation, int]],
-    shape: Shape,
     since: int,
     until: int,
-) -> Iterator[pa.RecordBatch]:
+) -> Iterator[Part]:
     for step, end in spans:
         levels = state.view.levels[step.id]
-        yield from _batches(
-            core, state, levels, table, step.versions, shape, since, min(until, end - 1)
-        )
-        if end <= until:
-            yield from _truncated(core, state, table, shape, end)
+        yield from _of_levels(core, state, levels, table, step.versions, since, min(until, end - 1))
+        if end <= until:  # a truncate, as what it does to who follows: every key is deleted
+            reader = core.readers.open(state.view, table, end - 1)
+            yield Whole(reader, end, "delete")
 
 
-def _truncated(
-    core: Core, state: State, table: Table, shape: Shape, seq: int
-) -> Iterator[pa.RecordBatch]:
-    """Yield a truncate as what it does to who follows: a delete of every key that lived before."""
-    reader = core.readers.open(state.view, table, seq - 1)
-    yield from _marked(_aligned(reader, shape, shape.codec.names), seq, shape, "delete")
-
-
-def _aligned(
-    reader: Reader, shape: Shape, names: Sequence[str], *, by_name: bool = False
-) -> Iterator[pa.RecordBatch]:
-    """Yield a reader's rows as `shape` shows them; columns that are not in `names` are null.
-
-    `by_name`: the reader's table is another one, whose column ids say nothing here.
-    """
-    shown = set(names)
-    for batch in reader.scan():
-        rows = batch.num_rows
-        arrays = [
-            (batch.column(name) if by_name else shape.align(batch, reader.shape, [name])[0])
-            if name in shown
-            else pa.nulls(rows, shape.arrow.field(name).type)
-            for name in shape.arrow.names
-        ]
-        yield pa.RecordBatch.from_arrays(arrays, schema=shape.arrow)
-
-
-def _marked(
-    batches: Iterator[pa.RecordBatch], seq: int, shape: Shape, op: str
-) -> Iterator[pa.RecordBatch]:
-    names = ["_seq", "_op", *shape.arrow.names]
-    for batch in batches:
-        rows = batch.num_rows
-        seqs, ops = pa.array(np.full(rows, seq, np.int64)), pa.repeat(pa.scalar(op), rows)
-        yield pa.RecordBatch.from_arrays([seqs, ops, *batch.columns], names=names)
-
-
-def _batches(
+def _of_levels(
     core: Core,
     state: State,
     levels: Levels,
     table: Table,
     loads: Sequence[Version],
-    shape: Shape,
     since: int,
     until: int,
-) -> Iterator[pa.RecordBatch]:
+) -> Iterator[Part]:
     for load in loads:  # a load is the first thing that ever happened to its incarnation
         if since < load.seq <= until:
-            yield from _loaded(core, table, load, shape)
+            written = shape_of(catalogs.schema_of(table, load.seq))
+            opened = core.tables.open(plain_folder(load.pin), load.pin)
+            reader = PlainReader(written, opened, load.pin.version, state.view.lease)
+            yield Whole(reader, load.seq, "upsert")
     flushed = state.view.record.flushed_seq
     run = core.readers.history(table, levels.storage, since, min(until, flushed), state.view.lease)
-    sources = [*(() if run is None else (run,)), *levels.sealed, levels.active]
-    for source in sources:
-        for chunk in source.chunks_upto(until):
-            yield from _of_chunk(chunk, shape, since, until)
+    for source in (*(() if run is None else (run,)), *levels.sealed, levels.active):
+        if not isinstance(source, HistoryRun) or (source.low < until and since < source.high):
+            yield Versions(source, since, until)
 
 
-def _loaded(core: Core, table: Table, load: Version, shape: Shape) -> Iterator[pa.RecordBatch]:
-    written = shape_of(catalogs.schema_of(table, load.seq))
-    opened = core.tables.open(plain_folder(load.pin), load.pin)
-    aligned = (
-        pa.RecordBatch.from_arrays(
-            shape.align(batch, written, shape.arrow.names), schema=shape.arrow
-        )
-        for batch in opened.scan()
-    )
-    yield from _marked(aligned, load.seq, shape, "upsert")
+# the rows of a part
 
 
-def _of_chunk(chunk: Chunk, shape: Shape, since: int, until: int) -> Iterator[pa.RecordBatch]:
-    low = int(np.searchsorted(chunk.seqs, since, "right"))
-    high = int(np.searchsorted(chunk.seqs, until, "right"))
-    if low >= high:
+def _batches(part: Part, shape: Shape) -> Iterator[pa.RecordBatch]:
+    if isinstance(part, Whole):
+        yield from _of_whole(part, shape)
         return
-    batch = chunk.batch.slice(low, high - low)
-    ops = _op_names().take(pa.array((chunk.ops[low:high] == DELETE).astype(np.int8)))
-    arrays = shape.align(batch, chunk.shape, shape.arrow.names)
+    yield from of_versions(part, shape)
+
+
+def of_versions(part: Versions, shape: Shape) -> Iterator[pa.RecordBatch]:
+    """Yield the versions of a part as the feed shows them."""
     names = ["_seq", "_op", *shape.arrow.names]
-    yield pa.RecordBatch.from_arrays([pa.array(chunk.seqs[low:high]), ops, *arrays], names=names)
+    for chunk in part.source.chunks_upto(part.until):
+        low, high = np.searchsorted(chunk.seqs, (part.since, part.until), "right").tolist()
+        if low < high:
+            arrays = shape.align(chunk.batch.slice(low, high - low), chunk.shape, names[2:])
+            seqs, ops = pa.array(chunk.seqs[low:high]), op_names(chunk.ops[low:high])
+            yield pa.RecordBatch.from_arrays([seqs, ops, *arrays], names=names)
+
+
+def _of_whole(part: Whole, shape: Shape) -> Iterator[pa.RecordBatch]:
+    names = ["_seq", "_op", *shape.arrow.names]
+    stored = part.stored(shape)
+    for batch in part.reader.scan():
+        rows = batch.num_rows
+        columns = [
+            pa.nulls(rows, field.type) if name is None else batch.column(name)
+            for name, field in zip(stored, shape.arrow, strict=True)
+        ]
+        seqs = pa.array(np.full(rows, part.seq, np.int64))
+        ops = pa.repeat(pa.scalar(part.op), rows)
+        yield pa.RecordBatch.from_arrays([seqs, ops, *columns], names=names)
+
+
+def op_names(ops: np.ndarray) -> pa.Array:
+    """Return ops as the feed calls them."""
+    return _op_names().take(pa.array((ops == DELETE).astype(np.int8)))

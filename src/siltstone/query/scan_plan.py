@@ -97,7 +97,7 @@ class _Planner:
             reader.table,
             np.zeros(0, np.int64),
             tuple(self.fields.names),
-            _numbers(reader.lease),
+            numbers(reader.lease),
             is_named=reader.table.pin.path in pins,
         )
 
@@ -110,7 +110,7 @@ class _Planner:
                 base.table,
                 overlay.shadowed,
                 tuple(base.shape.names.get(ids[name]) for name in self.fields.names),
-                _numbers(reader.lease),
+                numbers(reader.lease),
                 # A base of the past is found by the record that names it.
                 is_named=isinstance(reader.lease, tuple) or base.table.pin.path in pins,
             )
@@ -131,7 +131,7 @@ class _Planner:
         *,
         is_named: bool,
     ) -> Iterator[ScanTask]:
-        for first, end in _groups(opened.spans, self.rows_max):
+        for first, end in groups(opened.spans, self.rows_max):
             low, high = dropped.searchsorted((first, end))
             gone = Positions.of(dropped[low:high] - first, end - first) if high > low else None
             if high - low == end - first:
@@ -152,9 +152,9 @@ class _Planner:
         names = (history_name(ids[name]) for name in self.fields.names)
         stored = tuple(name if name in has else None for name in names)
         is_named = run.lease is not None
-        records = _numbers(run.lease if is_named else lease)
+        records = numbers(run.lease if is_named else lease)
         pin = opened.pin
-        for first, end in _groups(opened.spans, self.rows_max):
+        for first, end in groups(opened.spans, self.rows_max):
             low, high = positions.searchsorted((first, end))
             if low < high:
                 kept = Positions.of(positions[low:high] - first, end - first)
@@ -195,23 +195,28 @@ class _Planner:
                 yield kept.select(list(self.shown))
 
     def _in_hand(self, batches: Sequence[pa.RecordBatch]) -> Iterator[ScanTask]:
-        for piece in _packed(part for batch in batches for part in _halved(batch)):
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, piece[0].schema) as writer:
-                for batch in piece:
-                    writer.write_batch(batch)
-            rows = sum(batch.num_rows for batch in piece)
-            yield self._made(sink.getvalue().to_pybytes(), rows)
+        for piece, rows in in_hand(batches):
+            yield self._made(piece, rows)
 
 
-def _numbers(lease: object) -> tuple[int, ...]:
+def in_hand(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bytes, int]]:
+    """Yield rows as Arrow IPC streams of at most `IN_HAND_BYTES_MAX`, and how many each has."""
+    for piece in _packed(part for batch in batches for part in _halved(batch)):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, piece[0].schema) as writer:
+            for batch in piece:
+                writer.write_batch(batch)
+        yield sink.getvalue().to_pybytes(), sum(batch.num_rows for batch in piece)
+
+
+def numbers(lease: object) -> tuple[int, ...]:
     """Return the records that a reader's lease, or all of its leases, keep."""
     if isinstance(lease, tuple):
-        return tuple(sorted({number for each in lease for number in _numbers(each)}))
+        return tuple(sorted({number for each in lease for number in numbers(each)}))
     return (lease.number,) if isinstance(lease, Lease) else ()
 
 
-def _groups(spans: Sequence[tuple[int, int]], rows_max: int) -> Iterator[tuple[int, int]]:
+def groups(spans: Sequence[tuple[int, int]], rows_max: int) -> Iterator[tuple[int, int]]:
     """Yield [first, end) of neighbouring parts that have at most `rows_max` rows together."""
     first = end = 0
     for start, stop in spans:
