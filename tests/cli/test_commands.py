@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,20 @@ def test_checkpoint_and_merge_change_no_answer(filled: Shell) -> None:
     assert filled.lines("merge")[1] == ["3", "orders", "3"]
     assert totals(filled) == before
     assert totals(filled, "--seq", "2") == {1: "1.00", 2: "2.00"}
+
+
+def test_optimize_makes_one_file_of_two_and_changes_no_answer(filled: Shell) -> None:
+    assert filled("checkpoint") == 0
+    with st.connect(filled.db, background=False) as db:
+        db["orders"].upsert({"region": "eu", "id": 9, "total": Decimal("9.00")})
+        db.checkpoint()
+        before = totals(filled)
+        found = {"tables": "orders", "files_before": 2, "files_after": 1, "rows": 5}
+        assert filled.json("optimize", "orders") == found
+        assert filled.lines("optimize")[1] == ["", "0", "0", "0"]
+    assert totals(filled) == before
+    assert filled("optimize", "nope") == 3
+    assert filled("optimize", "--target-rows", "1") == 2
 
 
 def test_merge_and_reads_work_beside_a_live_owner_and_writes_are_refused(

@@ -34,7 +34,8 @@ def test_every_command_says_what_it_does() -> None:
     commands = app.registered_commands
     assert {c.callback.__name__ for c in commands if c.callback} >= {
         "demo", "init", "info", "tables", "schema", "create", "upsert", "insert", "get", "scan",
-        "query", "changes", "log", "checkpoint", "merge", "vacuum", "verify", "status",
+        "query", "changes", "log", "checkpoint", "merge", "optimize", "vacuum", "verify",
+        "status",
     }  # fmt: skip
     assert all(len(c.callback.__doc__ or "") > 10 for c in commands if c.callback)
 
