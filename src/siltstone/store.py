@@ -34,6 +34,7 @@ from siltstone.engine.write_set import Receipt
 from siltstone.errors import OwnedError, RequestError, SnapshotExpiredError, UnavailableError
 from siltstone.formats.manifest import Record
 from siltstone.handles import Snapshot, Table
+from siltstone.joined.address import address_of
 from siltstone.maintenance import merge_task
 from siltstone.maintenance.merge import Deferred, Merged
 from siltstone.maintenance.optimize import TARGET_ROWS, Execute, Optimized
@@ -47,6 +48,7 @@ from siltstone.query.changes import changes, kept_from
 from siltstone.query.scan_plan import ROWS_MAX
 from siltstone.storage.manifest_store import ManifestStore
 from siltstone.wiring import (
+    Endpoint,
     Env,
     Maintainers,
     Owner,
@@ -535,19 +537,27 @@ class Store:
             ReadOnlyError: This handle does not own the store.
             UnavailableError: The extra `server` is not installed, or no socket can be made.
         """
-        self._owner()
+        owner = self._owner()
         with self._serving:
             if self._parts.endpoint is None:
-                try:
-                    # By name: the server is above this module, and an extra.
-                    module = importlib.import_module("siltstone.server.endpoint")
-                except ImportError as error:
-                    raise UnavailableError(
-                        "serve_local() needs FastAPI: pip install 'siltstone[server]'"
-                    ) from error
-                self._parts.endpoint = module.Endpoint(self, self._parts, idle_s=idle_s)
-            assert self._parts.endpoint is not None
+                self._parts.endpoint = self._serve(owner, idle_s)
             return self._parts.endpoint.address
+
+    def _serve(self, owner: Owner, idle_s: float) -> Endpoint:
+        address = address_of(self._parts.files.identity(self.path))
+        epoch = self._core.state().view.record.epoch
+        # Named before it answers: the import takes a second, and who joins meanwhile waits for it.
+        owner.ownership.announce(epoch=epoch, endpoint=str(address))
+        try:
+            # By name: the server is above this module, and an extra.
+            module = importlib.import_module("siltstone.server.endpoint")
+            return module.Endpoint(self, self._parts, address, idle_s=idle_s)
+        except BaseException as error:
+            owner.ownership.announce(epoch=epoch)
+            if isinstance(error, ImportError):
+                text = "serve_local() needs FastAPI: pip install 'siltstone[server]'"
+                raise UnavailableError(text) from error
+            raise
 
     # maintenance
 

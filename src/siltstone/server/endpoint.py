@@ -1,23 +1,20 @@
 """Endpoint: the socket on which the owner of a store answers other processes of the same user.
 
-    bind in a private directory ─▶ mode 0600 ─▶ listen ─▶ serve in a thread ─▶ name it in LOCK
-    close: take it out of LOCK ─▶ stop ─▶ roll back what is open ─▶ remove the socket
+    named in LOCK (`Store.serve_local`) ─▶ bind ─▶ mode 0600 ─▶ listen ─▶ serve in a thread
+    close: stop ─▶ roll back what is open ─▶ remove the socket
 
-The name of the socket follows from the store's directory, so the socket of an owner that was killed
-is replaced by the next one, who holds the flock. Whoever connects must be the same user
-(SO_PEERCRED), whatever the modes say. Lock: none; one thread opens, one closes.
+The socket of an owner that was killed is replaced by the next one, who holds the flock. Whoever
+connects must be the same user (SO_PEERCRED), whatever the modes say. Lock: none; one thread opens,
+one closes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import os
 import socket
-import stat
 import struct
-import tempfile
 import threading
 import weakref
 from collections.abc import Callable
@@ -39,7 +36,6 @@ from siltstone.wiring import Parts
 
 THREADS_MAX = 32
 START_TIMEOUT_S = 30.0
-_ADDRESS_BYTES_MAX = 107  # sun_path, with its closing zero
 _FOREVER_S = 10 * 365 * 86_400
 _CREDENTIALS = struct.Struct("3i")
 
@@ -51,6 +47,7 @@ class Endpoint:
         self,
         db: Store,
         parts: Parts,
+        address: Path,
         *,
         sessions: Sessions | None = None,
         idle_s: float = IDLE_S,
@@ -60,10 +57,8 @@ class Endpoint:
         """Listen and serve; `address` answers from now on.
 
         Raises:
-            UnavailableError: No directory for the socket, or the socket cannot be made.
+            UnavailableError: The socket cannot be made.
         """
-        assert parts.owner is not None
-        self._parts, self._owner = parts, parts.owner
         served = Served(db, parts)
         self.sessions = sessions or Sessions(served.reserve, idle_s=idle_s)
         self._executor = ThreadPoolExecutor(THREADS_MAX, "siltstone-server")
@@ -75,8 +70,8 @@ class Endpoint:
             self._executor,
             body_bytes_max=body_bytes_max,
         )
-        self.address = address_of(identity)
-        self._socket = _listening(self.address)
+        self.address = address
+        self._socket = _listening(address)
         user = os.geteuid() if user is None else user
         self._server = _Server(
             uvicorn.Config(
@@ -102,7 +97,6 @@ class Endpoint:
             self.close()
             raise UnavailableError(f"{self.address} did not begin to answer")
         _endpoints.add(self)
-        self._owner.ownership.announce(epoch=epoch, endpoint=str(self.address))
 
     def _run(self) -> None:
         self._server.run(sockets=[self._socket])
@@ -198,39 +192,6 @@ def _peer(connection: socket.socket) -> int:
     """Return the user at the other end, as the kernel noted it at `connect`."""
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return cast("int", _CREDENTIALS.unpack(data)[1])
-
-
-def address_of(identity: tuple[int, int]) -> Path:
-    """Return where the socket of a store lies: a private directory, a name from its identity.
-
-    Raises:
-        UnavailableError: There is no such directory that is short enough and ours alone.
-    """
-    name = hashlib.sha256(repr(identity).encode()).hexdigest()[:16] + ".sock"
-    refusals: list[str] = []
-    for folder in _folders():
-        address = folder / name
-        if len(os.fsencode(address)) > _ADDRESS_BYTES_MAX:
-            refusals.append(f"{address} is longer than {_ADDRESS_BYTES_MAX} bytes")
-            continue
-        try:
-            folder.mkdir(mode=0o700, exist_ok=True)
-            found = folder.lstat()
-        except OSError as error:
-            refusals.append(f"{folder}: {error}")
-            continue
-        is_private = found.st_uid == os.geteuid() and not found.st_mode & 0o077
-        if stat.S_ISDIR(found.st_mode) and is_private:
-            return address
-        refusals.append(f"{folder} is not a directory of ours alone (mode 0700)")
-    raise UnavailableError(f"no place for the socket: {'; '.join(refusals)}")
-
-
-def _folders() -> list[Path]:
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    temporary = [Path(tempfile.gettempdir()), Path("/tmp")]  # noqa: S108 - ours alone, checked
-    folders = [folder / f"siltstone-{os.geteuid()}" for folder in temporary]
-    return [Path(runtime) / "siltstone", *folders] if runtime else folders
 
 
 def _listening(address: Path) -> socket.socket:

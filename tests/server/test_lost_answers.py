@@ -1,0 +1,143 @@
+"""An answer that is lost leaves a commit in doubt, and its id finds out; no write is sent twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import siltstone as st
+from siltstone.joined.store import JoinedStore
+from tests.server.owners import owner_of
+from tests.server.stores import served
+from tests.server.wire import wire_to
+
+ROW = {"id": 3, "v": 30}
+
+
+def test_a_commit_whose_answer_is_lost_is_found_by_its_id(tmp_path: Path) -> None:
+    with served(tmp_path / "shop") as (owner, other):
+        owner.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+        with wire_to(owner.serve_local(), tmp_path) as wire:
+            joined = JoinedStore(tmp_path / "shop", str(wire.address))
+            tx = joined.transaction()
+            tx["t"].insert(ROW)
+            wire.mark = b"/commit"
+            with pytest.raises(st.InDoubtError, match="answer was lost") as caught:
+                tx.commit()
+            assert caught.value.transaction_id == tx.id
+            assert joined.outcome(tx.id) == other.outcome(tx.id) == "committed"
+            assert joined["t"].get(3) == ROW
+            joined.close()
+
+
+def test_a_commit_that_never_arrived_is_known_not_to_be(tmp_path: Path) -> None:
+    with served(tmp_path / "shop") as (owner, _):
+        owner.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+        with wire_to(owner.serve_local(), tmp_path) as wire:
+            joined = JoinedStore(tmp_path / "shop", str(wire.address))
+            tx = joined.transaction()
+            tx["t"].insert(ROW)
+            wire.mark, wire.is_before = b"/commit", True
+            with pytest.raises(st.InDoubtError):
+                tx.commit()
+            assert joined.outcome(tx.id) == "not committed"
+            assert joined["t"].count() == 0
+            joined.close()
+
+
+@pytest.mark.parametrize("is_before", [False, True])
+def test_a_statement_whose_answer_is_lost_is_in_doubt_and_not_repeated(
+    tmp_path: Path, *, is_before: bool
+) -> None:
+    with served(tmp_path / "shop") as (owner, _):
+        events = owner.create_table("events", {"what": "string"})
+        with wire_to(owner.serve_local(), tmp_path) as wire:
+            joined = JoinedStore(tmp_path / "shop", str(wire.address))
+            table = joined["events"]
+            wire.mark, wire.is_before = b"/append", is_before
+            with pytest.raises(st.InDoubtError) as caught:
+                table.append({"what": "a"})
+            expected = "not committed" if is_before else "committed"
+            assert joined.outcome(caught.value.transaction_id) == expected
+            assert events.count() == (0 if is_before else 1)
+            table.append({"what": "b"})
+            assert events.count() == (1 if is_before else 2)
+            assert wire.cuts == 1
+            joined.close()
+
+
+def test_a_read_whose_connection_broke_is_asked_once_more(tmp_path: Path) -> None:
+    with served(tmp_path / "shop") as (owner, _):
+        owner.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+        owner["t"].insert(ROW)
+        with wire_to(owner.serve_local(), tmp_path) as wire:
+            joined = JoinedStore(tmp_path / "shop", str(wire.address))
+            table = joined["t"]
+            wire.mark = b"/get"
+            assert table.get(3) == ROW
+            assert wire.cuts == 1
+            joined.close()
+
+
+def test_a_write_in_a_transaction_whose_answer_is_lost_ends_it(tmp_path: Path) -> None:
+    with served(tmp_path / "shop") as (owner, _):
+        owner.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+        with wire_to(owner.serve_local(), tmp_path) as wire:
+            joined = JoinedStore(tmp_path / "shop", str(wire.address))
+            tx = joined.transaction()
+            table = tx["t"]
+            wire.mark = b"/insert"
+            with pytest.raises(st.UnavailableError):
+                table.insert(ROW)
+            with pytest.raises(st.UnavailableError):
+                tx.commit()
+            assert joined.outcome(tx.id) == "not committed"
+            joined.close()
+
+
+def test_asking_for_the_outcome_of_an_open_transaction_ends_it(tmp_path: Path) -> None:
+    """Else "not committed" could turn out wrong: the commit may be on its way."""
+    with served(tmp_path / "shop") as (owner, joined):
+        owner.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+        tx = joined.transaction()
+        tx["t"].insert(ROW)
+        assert joined.outcome(tx.id) == "not committed"
+        with pytest.raises(st.ClosedError):
+            tx.commit()
+        assert owner["t"].count() == 0
+
+
+def test_an_owner_that_is_killed_between_commit_and_answer_loses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "shop"
+    with owner_of(path) as owner, wire_to(owner.address, tmp_path) as wire:
+        joined = JoinedStore(path, str(wire.address))
+        tx = joined.transaction()
+        tx["t"].insert(ROW)
+        wire.mark, wire.event = b"/commit", owner.kill
+        with pytest.raises(st.InDoubtError) as caught:
+            tx.commit()
+        with pytest.raises(st.UnavailableError):
+            joined.outcome(tx.id)
+        joined.close()
+    with st.connect(path, join=True) as db:
+        assert isinstance(db, st.Store)
+        assert db.outcome(caught.value.transaction_id) == "committed"
+        assert db["t"].get(3) == ROW
+
+
+def test_an_owner_that_is_killed_before_the_commit_arrives_has_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "shop"
+    with owner_of(path) as owner:
+        joined = st.connect(path, join=True)
+        tx = joined.transaction()
+        tx["t"].insert(ROW)
+        owner.kill()
+        with pytest.raises(st.UnavailableError):
+            tx.commit()
+        with pytest.raises(st.UnavailableError):
+            joined["t"]
+        joined.close()
+    with st.connect(path, join=True) as db:
+        assert db.outcome(tx.id) == "not committed"
+        assert db["t"].get(3) is None
