@@ -52,7 +52,11 @@ def stream_of(given: object) -> pa.RecordBatchReader | None:
 
 
 def conformed(stream: pa.RecordBatchReader, shape: Shape) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of `stream` with exactly the columns of `shape`, by name."""
+    """Yield the batches of `stream` with exactly the columns of `shape`, by name.
+
+    An empty one is checked and left out: Arrow cannot concatenate what it got of a slice of no rows
+    through the C interface ("buffer slice would exceed buffer length").
+    """
     while True:
         try:
             batch = stream.read_next_batch()
@@ -60,7 +64,9 @@ def conformed(stream: pa.RecordBatchReader, shape: Shape) -> Iterator[pa.RecordB
             return
         except pa.ArrowException as error:
             raise RequestError(f"the rows cannot be read: {error}") from error
-        yield conform(batch, shape.schema, shape.arrow)
+        found = conform(batch, shape.schema, shape.arrow)
+        if found.num_rows:
+            yield found
 
 
 def dicts_of(given: object) -> list[Mapping[str, object]]:

@@ -486,7 +486,7 @@ def _conform_column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     if not _may_cast(column.type, field.type):
         raise SchemaMismatchError(f"column {field.name!r} is {field.type}, not {column.type}")
     try:
-        converted = column.cast(field.type)
+        converted = _without_views(column).cast(field.type)
     except pa.ArrowException as error:
         raise SchemaMismatchError(
             f"column {field.name!r} is {field.type}, not {column.type}: {error}"
@@ -496,10 +496,19 @@ def _conform_column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     return converted
 
 
+def _without_views(column: Any) -> Any:
+    """Return a dictionary of views (a Polars categorical) as one that Arrow can decode."""
+    if not pa.types.is_dictionary(column.type):
+        return column
+    kind = column.type.value_type
+    if not (pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)):
+        return column
+    plain = pa.large_string() if pa.types.is_string_view(kind) else pa.large_binary()
+    return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(plain))
+
+
 def _became_infinite(given: Any, converted: Any) -> bool:
     """Say whether a finite number is infinite after a cast to a narrower float, in any part."""
-    if pa.types.is_dictionary(given.type):
-        given = given.dictionary_decode()
     if pa.types.is_struct(converted.type) and pa.types.is_struct(given.type):
         whole = dict(zip(converted.type.names, converted.flatten(), strict=True))
         parts = zip(given.type.names, given.flatten(), strict=True)
@@ -511,6 +520,8 @@ def _became_infinite(given: Any, converted: Any) -> bool:
     after = np.isinf(converted.to_numpy(zero_copy_only=False))
     if not after.any():
         return False
+    if pa.types.is_dictionary(given.type):
+        given = given.dictionary_decode()
     if pa.types.is_floating(given.type):
         after &= ~np.isinf(given.to_numpy(zero_copy_only=False))
     return bool(after.any())
