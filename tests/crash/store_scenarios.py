@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
 from siltstone.engine import catalog as catalogs
 from siltstone.engine.shape import shape_of
+from siltstone.engine.stage_task import Staged, StageTask
 from siltstone.engine.transaction import Transaction
 from siltstone.maintenance.load import load
 from siltstone.store import Store
@@ -71,6 +72,49 @@ def bulk(*ids: int, name: str = "t") -> Step:
         load(db._core, table, shape, rows, may_repeat=True, bytes_min=1)
 
     return step(f"load {ids}", act)
+
+
+def _pieces(db: Store, stage: StageTask, ids: Sequence[int], v: str) -> list[Staged]:
+    """Write the rows in two pieces, as two processes would."""
+    half = len(ids) // 2
+    batches = [
+        pa.record_batch({"id": list(part), "v": [v] * len(part)})
+        for part in (ids[:half], ids[half:])
+    ]
+    return [stage.run_through(db._core.tables, [batch]) for batch in batches]
+
+
+def staged(*ids: int, op: str = "upsert", v: str = "staged", order_by: str | None = None) -> Step:
+    """A job of two pieces, attached and committed."""
+
+    def act(db: Store) -> None:
+        stage = db.stage("t", op, order_by=order_by)
+        pieces = _pieces(db, stage, ids, v)
+        with db.transaction() as tx:
+            tx.attach(stage, pieces)
+
+    return step(f"stage {op} {ids}", act)
+
+
+def _discarded(db: Store) -> None:
+    stage = db.stage("t")
+    pieces = _pieces(db, stage, (70, 71), "discarded")
+    stage.discard_through(db._core.files, db.path, pieces)
+    db.stage("t").run_through(db._core.tables, [pa.record_batch({"id": [72]})])  # dies here
+
+
+def _overwritten(db: Store, *, token: int) -> None:
+    """Two keyed tables and a plain one, each truncated and attached to, in one commit."""
+    jobs = [(db.stage(name), name) for name in ("t", "u", "p")]
+    found = []
+    for stage, name in jobs:
+        rows = {"ts": [token], "w": ["w"]} if name == "p" else {"id": [token, 90], "v": ["o"] * 2}
+        found.append([stage.run_through(db._core.tables, [pa.record_batch(rows)])])
+    with db.transaction(token=("etl", token)) as tx:
+        for (stage, name), pieces in zip(jobs, found, strict=True):
+            tx[name].truncate()
+            tx.attach(stage, pieces)
+        tx.create_table(f"made{token}", KEYED, "id")
 
 
 def _both(tx: Transaction, number: int) -> None:
@@ -227,6 +271,40 @@ SCENARIOS: dict[str, Scenario] = {
             CLOSE,
             OPEN,
             upsert(9),
+        ]
+    ),
+    "staged jobs": Scenario(
+        [
+            OPEN,
+            create(),
+            staged(1, 2, 3, 4),
+            staged(3, 4, 5),
+            staged(2, 5, op="delete"),
+            Step("discard", lambda life: _discarded(life.store), is_commit=False),
+            upsert(4, v="w"),
+            CHECKPOINT,
+            staged(4, 6, 6, order_by="v"),
+            MERGE,
+            staged(7, 8, op="insert"),
+            CLOSE,
+            OPEN,
+            delete(8),
+            CHECKPOINT,
+            MERGE,
+        ]
+    ),
+    "staged jobs over tables": Scenario(
+        [
+            *_TWO_TABLES,
+            upsert(1, 2),
+            append(1, 2),
+            step("overwrite", lambda db: _overwritten(db, token=1)),
+            upsert(3),
+            append(3),
+            CHECKPOINT,
+            step("overwrite", lambda db: _overwritten(db, token=2)),
+            append(4),
+            MERGE,
         ]
     ),
     "tokens and tags": Scenario(
