@@ -116,6 +116,18 @@ def test_a_first_base_that_loses_the_race_to_the_commit_is_a_conflict_and_may_co
     through_all_levels(db, {1: 1, 2: 1})
 
 
+def test_of_two_jobs_that_were_staged_for_the_first_base_both_are_there(db: Store) -> None:
+    first, second = db.stage("t"), db.stage("t")
+    pieces = [piece(db, first, batch([1, 2], 1))], [piece(db, second, batch([2, 3], 2))]
+    commit(db, (first, pieces[0]))
+    for _ in range(2):  # tried again it is written anew, in the same folder
+        tx = db.transaction()
+        tx.attach(second, pieces[1])
+        tx.rollback()
+    commit(db, (second, pieces[1]))
+    through_all_levels(db, {1: 1, 2: 2, 3: 2})
+
+
 def test_equal_keys_are_refused_by_name_without_an_order(db: Store) -> None:
     db["t"].upsert({"id": 7, "amount": 0})
     stage = db.stage("t")
@@ -232,8 +244,10 @@ def test_a_column_that_came_since_is_null_and_one_that_went_is_a_conflict(db: St
     through_all_levels(db, {1: 1, 9: 0})
 
 
-def test_rows_staged_before_a_truncate_come_after_it(db: Store) -> None:
-    db["t"].upsert({"id": 9, "amount": 0})
+@pytest.mark.parametrize("is_first", [True, False])
+def test_rows_staged_before_a_truncate_come_after_it(db: Store, is_first: bool) -> None:
+    if not is_first:
+        db["t"].upsert({"id": 9, "amount": 0})
     stage = db.stage("t")
     pieces = [piece(db, stage, batch([1]))]
     db["t"].truncate()
@@ -424,13 +438,14 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.mark.parametrize("name", ["t", "p"])
+@pytest.mark.parametrize("name", ["t", "p", "first"])
 def test_vacuum_takes_a_dead_job_after_the_grace_period_and_only_then(
     tmp_path: Path, clock: Clock, name: str
 ) -> None:
     with open_store(tmp_path / "s", clock, retention_s=0) as db:
         db.create_table("t", SCHEMA, primary_key="id")
         db.create_table("p", SCHEMA)
+        db.create_table("first", SCHEMA, primary_key="id")
         db["t"].upsert({"id": 7, "amount": 7})
         stage = db.stage(name)
         dead = piece(db, stage, batch([1]))
@@ -464,6 +479,35 @@ def test_vacuum_spares_what_a_frame_alone_names(tmp_path: Path, clock: Clock) ->
         db.close()
         with open_store(tmp_path / "s", clock, retention_s=0) as again:
             through_all_levels(again, {1: 1, 7: 7})
+
+
+@pytest.mark.parametrize("is_real", [False, True])
+def test_an_overwritten_table_outlives_the_past_that_its_files_were_staged_beside(
+    tmp_path: Path, clock: Clock, is_real: bool
+) -> None:
+    with open_store(tmp_path / "s", clock, real_lance=is_real, retention_s=0) as db:
+        db.create_table("t", SCHEMA, primary_key="id")
+        db.create_table("p", SCHEMA)
+        for step in range(3):
+            jobs = [(db.stage(name), name) for name in ("t", "p")]
+            written = [[piece(db, stage, batch([step, 9], step))] for stage, _ in jobs]
+            with db.transaction() as tx:
+                for (stage, name), pieces in zip(jobs, written, strict=True):
+                    tx[name].truncate()
+                    tx.attach(stage, pieces)
+            db["p"].append([{"id": 50, "amount": 5}])
+            db.checkpoint()
+            db.merge()
+            clock.move(days=3)
+            db["t"].upsert({"id": 50, "amount": 5})
+            db.checkpoint()
+            db.vacuum(dry_run=False)
+            for name in ("t", "p"):
+                assert amounts(db, name) == {step: step, 9: step, 50: 5}
+        assert db.verify(deep=True).is_sound
+        db.close()
+    with open_store(tmp_path / "s", clock, real_lance=is_real, retention_s=0) as db:
+        assert amounts(db) == amounts(db, "p") == {2: 2, 9: 2, 50: 5}
 
 
 # --- other processes
