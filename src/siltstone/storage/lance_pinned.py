@@ -39,6 +39,10 @@ _OFFSET_BITS = 32
 _BATCH_ROWS_MIN, _BATCH_ROWS_MAX = 64, 65_536
 _BATCH_BYTES = 16 << 20
 _COMPRESSION = 4
+# How far a scan runs ahead of its reader. With Lance's defaults it held 700 MB of a table with rows
+# of 2 kB and 260 of one with 40 B, with these 390 and 140 (much of it free memory that malloc
+# keeps), and it is no slower on two cores (measured).
+_AHEAD = {"batch_readahead": 4, "fragment_readahead": 2, "io_buffer_size": 32 << 20}
 _POSITION_FIELD = pa.field(POSITION, pa.int64(), nullable=False)
 
 
@@ -122,6 +126,7 @@ class LancePinned:
             "scan_in_order": True,
             "with_row_address": addresses,
             "batch_size": self._batch_rows,
+            **_AHEAD,
         }
         if columns is not None:
             options["columns"] = list(columns)
@@ -200,7 +205,10 @@ class LancePinned:
             self._check([index])
             with translated(self._where, is_reading=True):
                 scanner = self.dataset.scanner(
-                    fragments=[self.fragments[index]], scan_in_order=True
+                    fragments=[self.fragments[index]],
+                    scan_in_order=True,
+                    batch_size=self._batch_rows,
+                    **_AHEAD,
                 )
             start = part.start
             for batch in self._stream(scanner):
