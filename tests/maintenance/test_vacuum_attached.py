@@ -1,0 +1,122 @@
+"""Staged bulk rows are spared as long as a frame or a reader needs them, and then they go."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from siltstone.maintenance.load import load
+from siltstone.maintenance.sweep import distinct, needed
+from siltstone.store import Store
+from tests.maintenance.stores import Clock, data_paths, open_store, rows
+
+KEYED = {"id": "int64", "v": "int64"}
+EXPECTED = [(1, 1), (2, 7), (3, 7)]
+GRACE_S = 3600.0
+
+
+@pytest.fixture(params=[False, True], ids=["fake", "lance"])
+def real_lance(request: pytest.FixtureRequest) -> bool:
+    return request.param
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "s"
+
+
+@pytest.fixture
+def db(root: Path, clock: Clock, real_lance: bool):
+    with open_store(root, clock, real_lance=real_lance, retention_s=0) as store:
+        store.create_table("t", KEYED, primary_key="id").upsert([{"id": 1, "v": 1}, {"id": 2}])
+        store.checkpoint()
+        attach(store)
+        yield store
+
+
+def attach(db: Store) -> None:
+    definition, shape = db["t"]._shape()
+    staged = pa.table({"id": [2, 3], "v": [7, 7]})
+    load(db._core, definition, shape, staged, may_repeat=True, bytes_min=1)
+    assert attached(db.path), "the rows went another way"
+
+
+def attached(root: Path) -> set[str]:
+    return {path for path in data_paths(root) if "/.attached/" in path}
+
+
+def named(db: Store) -> set[str]:
+    """Return the files of the runs that only frames name."""
+    return needed(db._parts.tables, distinct(db._parts.owner.vacuum._live.attached()))
+
+
+def grow_old(root: Path) -> None:
+    """Let all files be older than any grace period."""
+    for path in data_paths(root):
+        os.utime(root / path, (0, 0))
+
+
+def test_a_run_that_only_a_frame_names_is_spared_and_survives_a_reopen(
+    db: Store, root: Path, clock: Clock, real_lance: bool
+) -> None:
+    kept = named(db)
+    assert any("/.attached/" in path for path in kept)
+    grow_old(root)
+    assert not {file.path for file in db.vacuum(grace_s=0).files} & kept
+    db.vacuum(dry_run=False, grace_s=0)
+    assert kept <= data_paths(root)
+    assert rows(db["t"]) == EXPECTED
+    db.close()
+    with open_store(root, clock, real_lance=real_lance, retention_s=0) as again:
+        again.vacuum(dry_run=False, grace_s=0)
+        assert kept == named(again) <= data_paths(root)
+        assert rows(again["t"]) == EXPECTED
+
+
+def test_a_run_goes_after_its_checkpoint_and_the_grace_period(
+    db: Store, root: Path, clock: Clock
+) -> None:
+    db.checkpoint()
+    db.vacuum(dry_run=False, grace_s=GRACE_S)
+    assert attached(root), "it is younger than the grace period"
+    clock.move(days=1)
+    db["t"].upsert({"id": 1, "v": 1})
+    db.checkpoint()
+    db.vacuum(dry_run=False, grace_s=GRACE_S)
+    assert not attached(root)
+    assert not any(path.name == ".attached" for path in root.rglob("*"))
+    assert rows(db["t"]) == EXPECTED
+
+
+def test_a_snapshot_from_before_the_checkpoint_keeps_the_run(db: Store, root: Path) -> None:
+    kept = named(db)
+    with db.snapshot() as snapshot:
+        db.checkpoint()
+        db.merge()
+        db.vacuum(dry_run=False, grace_s=0)
+        assert kept <= data_paths(root)
+        assert rows(snapshot["t"]) == EXPECTED
+    db["t"].upsert({"id": 1, "v": 1})
+    db.checkpoint()
+    del snapshot
+    db.vacuum(dry_run=False, grace_s=0)
+    assert not attached(root)
+    assert rows(db["t"]) == EXPECTED
+
+
+def test_a_process_that_reads_beside_the_owner_keeps_the_run(
+    db: Store, root: Path, clock: Clock, real_lance: bool
+) -> None:
+    with open_store(root, clock, real_lance=real_lance, read_only=True) as beside:
+        snapshot = beside.snapshot()
+        db.checkpoint()
+        db.vacuum(dry_run=False, grace_s=0)
+        assert rows(snapshot["t"]) == EXPECTED
