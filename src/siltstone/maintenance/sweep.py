@@ -27,6 +27,7 @@ UNPUBLISHED = "nothing names it, and the grace period is over"
 TEMPORARY = "a temporary file that a crash left"
 _PUBLIC = ("_versions", "_refs")
 _ATTACHED = "/.attached/"
+_INVENTORIES = f"{DIRECTORY}/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +43,8 @@ class Removed:
 class Ages:
     """Until when (seconds since 1970) a file that nothing names must have been written to go.
 
-    `attached`: rows of a bulk commit are named by a frame alone, so views older than their
-    checkpoint read them.
+    `attached`: rows of a bulk commit, and their inventories, are named by a frame alone, so views
+    older than their checkpoint read them.
     """
 
     unpublished: float
@@ -141,7 +142,8 @@ class Sweep:
             return TEMPORARY if self._is_older(path, ages.unpublished) else None
         if dataset in living and _is_managed(path, dataset):
             return None
-        limit = ages.attached if _ATTACHED in path else ages.unpublished
+        is_attached = _ATTACHED in path or path.startswith(_INVENTORIES)
+        limit = ages.attached if is_attached else ages.unpublished
         return UNPUBLISHED if self._is_older(path, limit) else None
 
     def _is_older(self, path: str, limit: float) -> bool:
