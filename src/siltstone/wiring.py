@@ -239,7 +239,7 @@ def _wired(
                 not child.is_running
                 and (
                     wants_merge(committer.state.view)
-                    or unmerged_index_bytes(committer.state.view) > share
+                    or unmerged_index_bytes(committer.state.view) > share // 2
                 )
             ),
             merge=child.start,

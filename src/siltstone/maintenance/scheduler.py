@@ -29,6 +29,7 @@ from siltstone.engine.view import View
 from siltstone.errors import BusyError, FencedError, PoisonedError, SiltstoneError
 
 TICK_S = 0.25
+NEWS_INTERVAL_S = 1.0
 VACUUM_INTERVAL_S = 3600.0
 PAUSE_S_MAX = 5.0
 _log = logging.getLogger(__name__)
@@ -129,6 +130,9 @@ class Scheduler:
             return
         deadline = time.monotonic() + self._room_timeout_s
         with self._wake:
+            # Once: writers that woke the others at every look would keep each other from sleeping.
+            self._is_woken = True
+            self._wake.notify_all()
             while not self._is_stopping and not self._has_room():
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -137,8 +141,6 @@ class Scheduler:
                         f"{', and too much is not merged' if self._is_overdue else ''}"
                         f" (last failure: {self.last_failure}); try again later"
                     )
-                self._is_woken = True
-                self._wake.notify_all()
                 self._wake.wait(min(left, TICK_S))
 
     def _has_room(self) -> bool:
@@ -192,21 +194,31 @@ class Scheduler:
         work.prepare()
         while work.climb():
             pass
-        if self._committer.active_bytes >= self._memtable_bytes_max or (
-            self._committer.state.view.sealed
-        ):
+        view = self._committer.state.view
+        is_full = self._committer.active_bytes >= self._memtable_bytes_max or bool(view.sealed)
+        if is_full:
             work.checkpoint()
             with self._wake:
                 self._wake.notify_all()
         now = time.monotonic()
-        if now - last_news >= 1.0:
+        # A flush may be what makes a merge overdue, and writers wait for the news of one that is.
+        if is_full or self._is_overdue or now - last_news >= NEWS_INTERVAL_S:
             last_news = now
-            work.adopt_news()
-            self._is_overdue = work.is_overdue()
-            if work.wants_merge():
-                work.merge()
+            self._hear_news()
         self._vacuum_if_due(now)
         return last_news
+
+    def _hear_news(self) -> None:
+        """Take over what others published, let writers in that waited for it, and merge anew."""
+        work = self._work
+        work.adopt_news()
+        is_overdue = work.is_overdue()
+        with self._wake:
+            was_overdue, self._is_overdue = self._is_overdue, is_overdue
+            if was_overdue and not is_overdue:
+                self._wake.notify_all()
+        if work.wants_merge():
+            work.merge()
 
     def _vacuum_if_due(self, now: float) -> None:
         if now - self._vacuumed_at < self._vacuum_interval_s:
