@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -528,14 +529,31 @@ def test_processes_of_their_own_write_the_pieces_beside_the_owner(tmp_path: Path
         through_all_levels(db, {n: 3 for low in (0, 10, 20) for n in range(low, low + 10)})
 
 
-def test_a_piece_streams(db: Store) -> None:
-    alive: list[int] = []
+def test_a_piece_streams(tmp_path: Path) -> None:
+    held: list[int] = []
+    size = 200_000
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for number in range(50):
-            alive.append(number)
-            yield batch(list(range(number * 100, number * 100 + 100)))
+        for number in range(60):
+            held.append(pa.total_allocated_bytes() - before)
+            low = number * size
+            yield pa.record_batch({"id": np.arange(low, low + size), "amount": np.ones(size, int)})
 
+    with open_store(tmp_path / "s", real_lance=True) as db:
+        db.create_table("t", SCHEMA, primary_key="id")
+        stage = db.stage("t")
+        before = pa.total_allocated_bytes()
+        assert stage.run_through(db._core.tables, batches()).rows == 60 * size
+    assert max(held) < 60 * size * 16 / 4
+
+
+def test_a_renamed_table_is_still_the_one_that_rows_were_staged_for(db: Store) -> None:
     stage = db.stage("t")
-    assert stage.run_through(db._core.tables, batches()).rows == 5000
-    assert alive == list(range(50))
+    pieces = [piece(db, stage, batch([1]))]
+    db.rename_table("t", "u")
+    db.create_table("t", SCHEMA, primary_key="id")
+    commit(db, (stage, pieces))
+    assert (amounts(db, "u"), amounts(db)) == ({1: 1}, {})
+    db.drop_table("u")
+    with pytest.raises(st.TableNotFoundError):
+        commit(db, (stage, pieces))

@@ -311,6 +311,19 @@ def test_an_alter_that_makes_no_sense_is_refused(tables: Tables, rename, drop, a
         tables.alter(FOLDER, pin, rename=rename, drop=drop, add=add)
 
 
+def test_a_scan_within_some_parts_gives_their_rows_at_the_positions_of_the_whole_pin(
+    tables: Tables,
+) -> None:
+    table = tables.open(FOLDER, three_files(tables))
+    assert table.spans == [(0, 4), (4, 8), (8, 12)]
+    for prefilter in (None, pc.field("id") >= 0):
+        batches = table.scan(["id"], within=(4, 12), positions=True, prefilter=prefilter)
+        found = pa.Table.from_batches(batches)
+        assert found["id"].to_pylist() == found[POSITION].to_pylist() == list(range(4, 12))
+    assert sum(b.num_rows for b in table.scan([], within=(0, 4))) == 4
+    assert not [b for b in table.scan(["id"], within=(12, 12)) if b.num_rows]
+
+
 def test_a_scan_gives_columns_in_the_order_asked_and_positions_of_the_whole_pin(
     tables: Tables,
 ) -> None:
