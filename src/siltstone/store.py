@@ -42,7 +42,7 @@ from siltstone.maintenance.status import Status, status_of
 from siltstone.maintenance.vacuum import GRACE_S, Vacuumed
 from siltstone.maintenance.verify import Verified, Verifier
 from siltstone.options import Options, resolve, seconds_of
-from siltstone.query.change_plan import cut, plan_changes
+from siltstone.query.change_plan import begins_at, cut, plan_changes
 from siltstone.query.change_task import ChangeTask
 from siltstone.query.changes import changes, kept_from
 from siltstone.query.scan_plan import ROWS_MAX
@@ -136,8 +136,6 @@ def merge_beside(
 ) -> Merged | Deferred:
     """Merge what is flushed from any process, beside a live owner or without one; owns nothing.
 
-    Raises:
-        RequestError, TableNotFoundError: No store, or no such table in its newest record.
     Args:
         path: As for `connect`; the store exists.
         table: One table; by default all, at one seq.
@@ -145,6 +143,8 @@ def merge_beside(
             the same order; by default one writer here does it all.
         options: As for `connect`.
 
+    Raises:
+        RequestError, TableNotFoundError: No store, or no such table in its newest record.
         UnavailableError, CorruptionError: Nothing was changed.
     """
     return _beside(path, options).merger.merge(table, execute=execute)
@@ -445,16 +445,27 @@ class Store:
         )
         return list(planned)
 
-    def changes_upto(self, table: str, since: int, rows_max: int, until: int | None = None) -> int:
-        """Return the highest seq up to `until` with at most `rows_max` changes of a table.
+    def changes_upto(
+        self, table: str, since: int, rows_max: int, until: int | None = None
+    ) -> tuple[int, int]:
+        """Return the highest seq up to `until` with at most `rows_max` changes, and their number.
 
-        A commit is never cut: the first one counts, however many changes it has. Reads the seqs
-        of about `rows_max` changes.
+        A commit is never cut: the first one is within, and counted in part, however many changes
+        it has. Reads the seqs of about `rows_max` changes.
         """
         state, upto = self._range(since, until)
         if type(rows_max) is not int or rows_max < 1:
             raise RequestError(f"rows_max is an integer from 1, not {rows_max!r}")
         return cut(self._core, state, table, since, upto, rows_max)
+
+    def changes_from(self, table: str) -> int:
+        """Return the lowest seq at which the table can be read and since which changes are kept.
+
+        Raises:
+            TableNotFoundError, RequestError: No such table; a plain one.
+        """
+        self._core.check()
+        return begins_at(self._core.state(), table)
 
     def _range(self, since: int, until: int | None) -> tuple[State, int]:
         self._core.check()

@@ -106,16 +106,32 @@ def test_a_range_is_cut_at_the_last_seq_with_as_many_changes(
     since = data.draw(some.integers(1, db.seq))
     rows_max = data.draw(some.sampled_from([1, 2, 3, 10, 900, 1000, 10_000_000]))
     seqs = sorted(row[0] for row in rows_of(iter(db.changes(since, tables=["u"])["u"])))
-    upto = store.changes_upto("u", since, rows_max)
+    upto, rows = store.changes_upto("u", since, rows_max)
     inside = [seq for seq in seqs if seq <= upto]
     if len(seqs) <= rows_max:
-        assert upto == db.seq
+        assert (upto, rows) == (db.seq, len(seqs))
     elif len(inside) > rows_max:
         assert len(set(inside)) == 1  # one commit with more
+        assert rows > rows_max
     else:
         following = min(seq for seq in seqs if seq > upto)
-        assert inside
+        assert len(inside) == rows > 0
         assert len(inside) + seqs.count(following) > rows_max
+
+
+@pytest.mark.parametrize("name", ["t", "u"])
+def test_the_changes_of_a_table_begin_when_it_took_its_name(db: st.Store, name: str) -> None:
+    seq = db.changes_from(name)
+    with db.snapshot(seq=seq) as then, db.snapshot(seq=seq - 1) as before:
+        assert name in then.tables()
+        assert name not in before.tables()
+
+
+def test_a_plain_table_or_none_has_no_changes(db: st.Store) -> None:
+    for use in (db.changes_from, lambda name: db.change_tasks(name, 1)):
+        for name in ("p", "nope"):
+            with pytest.raises(RequestError):
+                use(name)
 
 
 def test_tasks_that_come_too_late_are_refused(tmp_path: Path) -> None:

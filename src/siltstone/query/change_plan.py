@@ -22,6 +22,7 @@ from siltstone.engine.history_run import HistoryRun
 from siltstone.engine.reader import plain_folder
 from siltstone.engine.shape import Shape
 from siltstone.engine.view import State
+from siltstone.errors import RequestError
 from siltstone.formats.schema import OP_COLUMN, SEQ_COLUMN, history_name
 from siltstone.query.change_task import ChangeTask, Mark, Range
 from siltstone.query.changes import (
@@ -167,10 +168,12 @@ def _is_attached(run: HistoryRun) -> bool:
 # counting
 
 
-def cut(core: Core, state: State, name: str, since: int, until: int, rows_max: int) -> int:
-    """Return the highest seq <= `until` since which there are at most `rows_max` changes.
+def cut(
+    core: Core, state: State, name: str, since: int, until: int, rows_max: int
+) -> tuple[int, int]:
+    """Return the highest seq <= `until` with at most `rows_max` changes, and how many there are.
 
-    Never less than one commit: one that has more is taken whole.
+    Never less than one commit: of one that has more not all are counted, but it is taken whole.
     """
     feed = feed_of(core, state, name, since, until)
     done, whole_upto, seq, count = 0, since, since, 0
@@ -180,8 +183,20 @@ def cut(core: Core, state: State, name: str, since: int, until: int, rows_max: i
                 done, whole_upto, seq, count = done + count, seq, found, 0
             count += rows
             if done + count > rows_max:
-                return whole_upto if done else seq
-    return until
+                return (whole_upto, done) if done else (seq, count)
+    return until, done + count
+
+
+def begins_at(state: State, name: str) -> int:
+    """Return the lowest seq at which the table can be read and since which its changes are kept.
+
+    Raises:
+        TableNotFoundError, RequestError: There is none of that name; a plain table.
+    """
+    table = catalogs.find(state.view.catalog, name)
+    if not catalogs.schema_of(table).key:
+        raise RequestError(f"{name!r} is a plain table: it has versions, not changes")
+    return max(state.view.record.oldest_seq, catalogs.named_from(table, state.visible))
 
 
 def _counts(part: Part) -> Iterator[tuple[int, int]]:
