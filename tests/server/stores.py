@@ -8,6 +8,7 @@ from pathlib import Path
 
 import siltstone as st
 from siltstone.joined.store import JoinedStore
+from siltstone.server.endpoint import Endpoint
 
 
 def opened(path: Path) -> st.Store:
@@ -23,3 +24,13 @@ def served(path: Path) -> Iterator[tuple[st.Store, JoinedStore]]:
         assert isinstance(joined, JoinedStore)
         with joined:
             yield owner, joined
+
+
+@contextmanager
+def endpoint_of(owner: st.Store, address: Path, **options: object) -> Iterator[Endpoint]:
+    """Yield an endpoint of its own, with bounds that a test chooses."""
+    endpoint = Endpoint(owner, owner._parts, address, **options)
+    try:
+        yield endpoint
+    finally:
+        endpoint.close()

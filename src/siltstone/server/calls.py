@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from siltstone.engine.transaction import Transaction
 from siltstone.engine.transaction_table import TransactionTable
 from siltstone.errors import RequestError
 from siltstone.handles import Snapshot, Table
@@ -137,7 +138,7 @@ class Calls:
     def begin(self, call: Call) -> Outcome:
         """Begin a transaction that lives with its connection."""
         transaction_id = self._served.reserve()
-        tx = self._served.transaction(transaction_id, call.named)
+        tx: Transaction = _asked(self._served.numbered(transaction_id), call)
         try:
             self._served.settle()
             self._sessions.hold(call.session, transaction_id, tx)

@@ -172,7 +172,7 @@ def _connections(
             super().connection_made(transport)
             self.session = sessions.open()
             peer = _peer(transport.get_extra_info("socket"))
-            if peer not in {user, 0}:
+            if peer != user:
                 self.session.refusal = RequestError(
                     f"the store is served to user {user}, not to user {peer}"
                 )

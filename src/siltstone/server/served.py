@@ -11,7 +11,6 @@ import itertools
 from dataclasses import dataclass, replace
 
 from siltstone.engine.core import Core
-from siltstone.engine.transaction import Transaction
 from siltstone.handles import Table
 from siltstone.store import Store
 from siltstone.wiring import Parts
@@ -32,10 +31,6 @@ class Served:
     def settle(self) -> None:
         """Make all that a call may have seen durable: what is answered survives a power loss."""
         self.parts.core.writer().sync()
-
-    def transaction(self, transaction_id: str, options: dict[str, object]) -> Transaction:
-        """Begin the transaction that will commit under `transaction_id`."""
-        return self.numbered(transaction_id).transaction(**options)  # type: ignore[arg-type]
 
     def table(self, table_id: int, transaction_id: str) -> Table:
         """Return a table whose next statement commits under `transaction_id`."""

@@ -1,0 +1,205 @@
+"""The endpoint: a private socket, named in LOCK, that refuses what is wrong and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import siltstone as st
+from siltstone.joined.address import address_of
+from siltstone.joined.link import Connection
+from siltstone.joined.store import JoinedStore
+from siltstone.joined.values import decode, encode
+from siltstone.server.sessions import Sessions
+from siltstone.storage.files import RealFiles
+from siltstone.storage.ownership import read_holder
+from tests.server.stores import endpoint_of, opened, served
+
+Both = tuple[st.Store, JoinedStore]
+
+
+def test_the_socket_is_private_and_named_in_lock_until_the_store_closes(tmp_path: Path) -> None:
+    with opened(tmp_path / "shop") as owner:
+        address = owner.serve_local()
+        assert owner.serve_local() == address
+        assert stat.S_ISSOCK(address.lstat().st_mode)
+        assert stat.S_IMODE(address.lstat().st_mode) == 0o600
+        assert stat.S_IMODE(address.parent.lstat().st_mode) == 0o700
+        holder = read_holder(RealFiles(), owner.path)
+        assert holder.endpoint == str(address)
+        assert holder.epoch == owner.status().epoch
+    assert not address.exists()
+    assert read_holder(RealFiles(), tmp_path / "shop").endpoint is None
+
+
+def test_a_runtime_directory_that_is_too_long_or_not_ours_alone_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
+    assert not str(address_of((1, 2))).startswith(str(long))
+    open_to_all = tmp_path / "runtime"
+    (open_to_all / "siltstone").mkdir(parents=True, mode=0o755)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(open_to_all))
+    assert not str(address_of((1, 2))).startswith(str(open_to_all))
+    (open_to_all / "siltstone").chmod(0o700)
+    assert str(address_of((1, 2))).startswith(str(open_to_all))
+
+
+def test_a_link_in_place_of_the_directory_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / "siltstone").symlink_to(tmp_path / "elsewhere")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert not str(address_of((1, 2))).startswith(str(tmp_path))
+
+
+def test_another_store_has_another_socket(tmp_path: Path) -> None:
+    with opened(tmp_path / "a") as one, opened(tmp_path / "b") as two:
+        address = one.serve_local()
+        assert two.serve_local() != address
+        with pytest.raises(st.UnavailableError, match="serves"):
+            JoinedStore(tmp_path / "b", str(address))
+
+
+def test_a_read_only_store_does_not_serve(tmp_path: Path) -> None:
+    with (
+        opened(tmp_path / "shop"),
+        st.connect(tmp_path / "shop", read_only=True) as reader,
+        pytest.raises(st.ReadOnlyError),
+    ):
+        reader.serve_local()
+    with pytest.raises(st.RequestError, match="exclude"):
+        st.connect(tmp_path / "shop", read_only=True, join=True)
+
+
+def test_another_user_is_refused(tmp_path: Path) -> None:
+    with opened(tmp_path / "shop") as owner:
+        address = tmp_path / "s.sock"
+        with (
+            endpoint_of(owner, address, user=12345),
+            pytest.raises(st.RequestError, match="served to user 12345"),
+        ):
+            JoinedStore(owner.path, str(address))
+
+
+def test_too_many_connections_are_refused(tmp_path: Path) -> None:
+    with opened(tmp_path / "shop") as owner:
+        ids = iter(f"1-{number}" for number in range(1000, 2000))
+        sessions = Sessions(lambda: next(ids), connections_max=2)
+        with endpoint_of(owner, tmp_path / "s.sock", sessions=sessions):
+            joined = JoinedStore(owner.path, str(tmp_path / "s.sock"))
+            past = [joined.snapshot(), joined.snapshot()]
+            with pytest.raises(st.BusyError, match="2 connections"):
+                joined.tables()
+            past.pop().close()
+            joined.close()
+
+
+def test_a_request_that_is_too_large_is_refused_on_both_sides(tmp_path: Path) -> None:
+    with opened(tmp_path / "shop") as owner:
+        owner.create_table("t", {"id": "int64", "v": "string"}, primary_key="id")
+        address = tmp_path / "s.sock"
+        with endpoint_of(owner, address, body_bytes_max=4096):
+            joined = JoinedStore(owner.path, str(address))
+            table = joined["t"]
+            for rows in (
+                {"id": 1, "v": "x" * 5000},
+                pa.table({"id": [1], "v": ["x" * 5000]}),
+                pa.table({"id": range(5000)}),
+            ):
+                with pytest.raises(st.RequestError, match="at most 4096 bytes"):
+                    table.upsert(rows)
+            joined.link.hello["body_bytes_max"] = 10**6  # a client that does not keep to it
+            with pytest.raises(st.SiltstoneError):
+                table.upsert({"id": 1, "v": "x" * 5000})
+            joined.close()
+        assert owner["t"].count() == 0
+
+
+def asked(address: Path, method: str, path: str, body: bytes = b"", kind: str = "") -> tuple:
+    connection = Connection(str(address))
+    connection.connect()
+    try:
+        connection.request(method, path, body, {"content-type": kind} if kind else {})
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()
+
+
+ROWS = "application/vnd.apache.arrow.stream"
+MALFORMED = [
+    ("no such route", "GET", "/v1/nothing/at/all/here", b"", ""),
+    ("no such method", "PUT", "/v1/tables", b"", ""),
+    ("no such verb", "POST", "/v1/close", b"", ""),
+    ("a private verb", "POST", "/v1/__init__", b"", ""),
+    ("no such verb of a table", "POST", "/v1/table/1/_run", b"", ""),
+    ("a table by name", "POST", "/v1/table/t/truncate", b"", ""),
+    ("a table that is none", "POST", "/v1/table/99/truncate", b"", ""),
+    ("a body that is no message", "POST", "/v1/table/1/truncate", b"\xc1", ""),
+    ("a message that is no call", "POST", "/v1/table/1/truncate", encode({"x": 1}), ""),
+    ("arguments that do not fit", "POST", "/v1/table/1/truncate", encode([[1, 2], {}]), ""),
+    ("names that do not fit", "POST", "/v1/table/1/truncate", encode([[], {"x": 1}]), ""),
+    ("rows that are none", "POST", "/v1/table/1/upsert", b"rows", ROWS),
+    ("rows that break off", "POST", "/v1/table/1/upsert", b"\xff\xff\xff\xff\x10\0\0\0", ROWS),
+    ("a transaction that is none", "POST", "/v1/transaction/7-7/commit", b"", ""),
+    ("a verb of no transaction", "POST", "/v1/transaction/7-7/alter", b"", ""),
+    ("a snapshot that is none", "POST", "/v1/snapshot/s7/tables", b"", ""),
+    ("options that are none", "POST", "/v1/transaction/begin", encode([[], {"x": 1}]), ""),
+    ("a moment that is none", "POST", "/v1/snapshot/open", encode([[], {"at": "x"}]), ""),
+]
+
+
+@pytest.mark.parametrize("wrong", MALFORMED, ids=lambda wrong: wrong[0])
+def test_a_malformed_request_is_refused_in_words(both: Both, wrong: tuple) -> None:
+    owner, _ = both
+    seq = owner.seq
+    status, body = asked(owner.serve_local(), *wrong[1:])
+    found = json.loads(body)
+    assert 400 <= status < 500, found
+    assert found["code"] == status
+    assert found["error"]
+    assert found["type"].endswith("Error")
+    assert owner.seq == seq
+    assert owner["t"].count() == 2
+
+
+def test_who_answers_says_so_in_words(both: Both) -> None:
+    owner, _ = both
+    status, body = asked(owner.serve_local(), "GET", "/v1/hello")
+    assert status == 200
+    assert decode(body)["path"] == str(owner.path)
+
+
+def test_an_owner_without_the_extra_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "siltstone.server.endpoint", None)
+    with opened(tmp_path / "shop") as owner:
+        with pytest.raises(st.UnavailableError, match=r"siltstone\[server\]"):
+            owner.serve_local()
+        assert read_holder(RealFiles(), owner.path).endpoint is None
+    with st.connect(tmp_path / "shop", join=True) as owner:  # it owns, and is alone
+        assert isinstance(owner, st.Store)
+
+
+def test_closing_the_store_rolls_back_what_is_open_in_joined_processes(tmp_path: Path) -> None:
+    with served(tmp_path / "shop") as (owner, joined):
+        owner.create_table("t", {"id": "int64"}, primary_key="id")
+        tx = joined.transaction()
+        tx["t"].insert({"id": 1})
+        owner.close()
+        with pytest.raises(st.UnavailableError):
+            tx.commit()
+        with pytest.raises(st.UnavailableError):
+            joined.tables()
+    with opened(tmp_path / "shop") as db:
+        assert db["t"].count() == 0
+        assert db.outcome(tx.id) == "not committed"
