@@ -104,19 +104,19 @@ class Run:
 
     def find(self, codes: Codes) -> tuple[np.ndarray, np.ndarray]:
         """Return each pair of an index into `codes`, which ascend, and an ordinal of that code."""
-        at = self.codes.searchsorted(codes)
-        needles = np.flatnonzero(at < len(self.codes))
-        at = at[needles]
-        found: list[tuple[np.ndarray, np.ndarray]] = []
-        while len(needles):
-            same = self.codes[at] == codes[needles]
-            needles, at = needles[same], at[same]
-            found.append((needles, self.ordinals[at]))
-            at = at + 1  # hashed codes: another key may have the same one
-            inside = at < len(self.codes)
-            needles, at = needles[inside], at[inside]
-        if not found:
+        last = len(self.codes) - 1
+        if last < 0:
             return NOTHING, NOTHING
+        at = self.codes.searchsorted(codes)
+        needles = np.flatnonzero(self.codes[np.minimum(at, last)] == codes)
+        at = at[needles]
+        found = [(needles, self.ordinals[at])]
+        while len(needles):  # hashed codes: another key may have the same one
+            more = np.flatnonzero(self.codes[np.minimum(at + 1, last)] == codes[needles])
+            more = more[at[more] < last]
+            needles, at = needles[more], at[more] + 1
+            if len(needles):
+                found.append((needles, self.ordinals[at]))
         return found[0] if len(found) == 1 else _joined(found)
 
 

@@ -64,7 +64,7 @@ class Liveness:
         def keys(chosen: np.ndarray) -> list[Key]:
             return keys_at(added, newest[chosen])
 
-        ended = self._ended(codec, parts, written, keys)
+        ended, is_fresh = self._ended(codec, parts, written, keys)
         upserted = newest[ops[newest] == UPSERT]
         lives = np.zeros(len(codes), bool)
         lives[upserted] = True
@@ -72,7 +72,9 @@ class Liveness:
         run = Run(codes[upserted], upserted + self.live.length)
         visible = self.visible
         if self.base is not None:
-            visible = visible.without(self.base.positions(written, keys))
+            fresh = np.flatnonzero(is_fresh)
+            found = self.base.positions(written[fresh], lambda chosen: keys(fresh[chosen]))
+            visible = visible.without(found)
         return Liveness(seq, self.base, rows, live, visible, _climbed((*self.runs, run), live))
 
     def _ended(
@@ -81,17 +83,23 @@ class Liveness:
         parts: Sequence[Part],
         written: Codes,
         keys: Callable[[np.ndarray], list[Key]],
-    ) -> np.ndarray:
-        """Return the places that newer versions of their keys end; equal codes are verified."""
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the places that newer versions of their keys end, and which keys end none.
+
+        Equal codes are verified. A key that ends a live version has hidden its row of base before.
+        """
+        is_fresh = np.ones(len(written), bool)
         found = [run.find(written) for run in self.runs]
         needles = np.concatenate([needle for needle, _ in found] or [NOTHING])
         places = np.concatenate([place for _, place in found] or [NOTHING])
-        if codec.exact or not len(places):
-            return places
         alive = self.live.has(places)
         needles, places = needles[alive], places[alive]
-        same = [a == b for a, b in zip(keys(needles), _keys_of(parts, places), strict=True)]
-        return places[np.array(same, bool)]
+        if not codec.exact and len(places):
+            pairs = zip(keys(needles), _keys_of(parts, places), strict=True)
+            same = np.array([a == b for a, b in pairs], bool)
+            needles, places = needles[same], places[same]
+        is_fresh[needles] = False
+        return places, is_fresh
 
 
 def nothing_over(base: Base | None) -> Liveness:

@@ -115,15 +115,27 @@ def newest_rows(codec: KeyCodec, codes: Codes, keys_at: Callable[[Codes], list[K
         codes: The rows' codes, oldest row first.
         keys_at: The keys of the rows at some indices; asked only where hashed codes are equal.
     """
+    if codec.exact:
+        return _newest_by_code(codes)
     order = _stable_argsort(codes)
     ordered = codes[order]
     same = ordered[1:] == ordered[:-1]
     is_last = np.append(~same, True) if len(codes) else np.zeros(0, bool)
-    if not codec.exact and same.any():
+    if same.any():
         left = np.flatnonzero(same)
         if keys_at(order[left]) != keys_at(order[left + 1]):
             return _newest_by_key(codec, keys_at(np.arange(len(codes))))
     return order[is_last]
+
+
+def _newest_by_code(codes: Codes) -> Codes:
+    """Take the last of equal codes after the fast sort, which leaves them in any order."""
+    if len(codes) < 2 or (codes[1:] > codes[:-1]).all():
+        return np.arange(len(codes))
+    order = np.argsort(codes)
+    ordered = codes[order]
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    return order if len(starts) == len(order) else np.maximum.reduceat(order, starts)
 
 
 def _newest_by_key(codec: KeyCodec, keys: list[Key]) -> Codes:
