@@ -138,6 +138,35 @@ def test_every_type_comes_back_bit_for_bit(tables: LanceTables, kind: pa.DataTyp
     assert bits(taken) == [bits(found)[i] for i in (6, 4, 0)]
 
 
+D = decimal.Decimal
+DECIMALS: list[tuple[pa.DataType, list]] = [
+    (pa.decimal128(15, 2), [D("1.25"), None, D("-7.00")]),
+    (pa.list_(pa.decimal128(15, 2)), [[D("1.25"), None], None, []]),
+    (pa.struct([("price", pa.decimal128(15, 2))]), [{"price": D("1.25")}, None, {"price": None}]),
+]
+
+
+def at_odd_multiples_of_8(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """As batches come from another process: the format aligns them at 8 bytes."""
+    blob = batch.serialize().to_pybytes()
+    for shift in (0, 8):
+        moved = pa.py_buffer(bytes(shift) + blob)[shift:]
+        found = pa.ipc.read_record_batch(moved, batch.schema)
+        if found.column(0).buffers()[-1].address % 16:
+            return found
+    pytest.fail("the values are aligned")
+
+
+@pytest.mark.parametrize(("kind", "values"), DECIMALS, ids=str)
+def test_decimals_that_another_process_aligned_at_8_bytes_are_written(
+    tables: LanceTables, kind: pa.DataType, values: list
+) -> None:
+    rows = at_odd_multiples_of_8(pa.record_batch({"d": pa.array(values, kind)}))
+    pin = tables.append(FOLDER, tables.create(FOLDER, rows.schema), [rows])
+    (found,) = tables.open(FOLDER, pin).scan(["d"])
+    assert found["d"].to_pylist() == values
+
+
 def test_everything_a_pin_names_was_synced_and_its_directories_too(tmp_path: Path) -> None:
     files = RecordingFiles()
     tables = LanceTables(tmp_path, files)
