@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
-from siltstone.errors import ConflictError, TableExistsError, UnavailableError
+from siltstone.errors import (
+    ConflictError,
+    SchemaMismatchError,
+    TableExistsError,
+    UnavailableError,
+)
 from siltstone.storage.simulated_files import Fault, Kind, SimFiles
 from siltstone.store import Store
 from tests.isolation.groups import in_one_group
@@ -158,3 +164,62 @@ def test_who_lost_to_an_earlier_commit_hears_of_that_though_there_is_no_space() 
     files.faults = [Fault(files.operations + 1, Kind.ENOSPC, is_sticky=True)]
     results = in_one_group(db, [wide.commit, late.commit])
     assert [type(result) for result in results] == [UnavailableError, ConflictError]
+
+
+def table_of(row: dict[str, int]) -> pa.Table:
+    return pa.Table.from_pylist([row] * 2)
+
+
+FORMS = {
+    "a dict": lambda row: row,
+    "dicts": lambda row: [row],
+    "an iterator": lambda row: iter([row]),
+    "a table": table_of,
+    "a stream": lambda row: table_of(row).to_reader(),
+    "many": lambda row: pa.Table.from_pylist([{**row, "id": row["id"] + n} for n in range(600)]),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("verb", ["rename", "drop"])
+def test_a_blind_upsert_behind_a_column_that_goes_fits_the_new_columns_or_is_refused(
+    verb: str, form: str
+) -> None:
+    db = with_two_rows()
+    db["t"].add_column("kept", "int64")
+
+    def change(name: str):
+        return (
+            (lambda: db["t"].drop_column(name))
+            if verb == "drop"
+            else (lambda: db["t"].rename_column(name, f"{name}2"))
+        )
+
+    make = FORMS[form]
+    _, lost = in_one_group(
+        db, [change("v"), lambda: db["t"].upsert(make({"id": 5, "v": 50, "kept": 1}))]
+    )
+    assert isinstance(lost, SchemaMismatchError)
+    assert db["t"].get(5) is None
+    db["t"].add_column("v", "int64")
+    _, won = in_one_group(db, [change("v"), lambda: db["t"].upsert(make({"id": 5, "kept": 1}))])
+    assert won.seq == db.seq
+    row = db["t"].get(5)
+    assert row is not None
+    assert row["kept"] == 1
+    assert "v" not in row
+
+
+@pytest.mark.parametrize("count", [1, 600])
+@pytest.mark.parametrize("column", ["id", "v"])
+def test_a_blind_delete_behind_a_renamed_column_conflicts_with_nobody(
+    column: str, count: int
+) -> None:
+    db = with_two_rows()
+    keys = list(range(1, 1 + count))
+    _, gone = in_one_group(
+        db,
+        [lambda: db["t"].rename_column(column, "other"), lambda: db["t"].delete(keys)],
+    )
+    assert gone.rows == count
+    assert db["t"].get(1) is None
