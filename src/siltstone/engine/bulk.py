@@ -33,7 +33,7 @@ from siltstone.formats.schema import history_name
 from siltstone.storage.tables import PinnedTable, Tables
 
 _BITS_PER_CODE_MAX = 16
-_CHECKED_ROWS = 1 << 20
+_CHECKED_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ def attach_part(
 
 
 def refuse_living(tables: Tables, rows: Rows, reader: KeyedReader) -> None:
-    """Refuse rows of which a key lives.
+    """Refuse rows of which a key lives; 64 MiB of keys are looked for at once.
 
     Raises:
         DuplicateKeyError: One does.
@@ -178,7 +178,7 @@ def refuse_living(tables: Tables, rows: Rows, reader: KeyedReader) -> None:
     held: list[pa.RecordBatch] = []
     for batch in rows.keys(tables):
         held.append(batch)
-        if sum(each.num_rows for each in held) >= _CHECKED_ROWS:
+        if sum(each.nbytes for each in held) >= _CHECKED_BYTES:
             _refuse_living(held, rows, reader)
             held = []
     if held:
