@@ -144,7 +144,7 @@ class Replayer:
         self._flush_one(entry.incarnation)
         shape = self._shape(entry.incarnation, entry.schema)
         schema = shape.arrow if entry.op == group.UPSERT else key_fields(shape)
-        batch = _aligned(pa.ipc.read_record_batch(blob, schema))
+        batch = pa.ipc.read_record_batch(blob, schema)
         codes = shape.codec.codes(batch)
         self.view.levels[entry.incarnation].active.append_batch(shape, batch, codes, entry.op, seq)
 
@@ -186,20 +186,6 @@ class _Pending:
             np.array(self._seqs, np.int64),
             np.array(self._ops, np.int8),
         )
-
-
-def _aligned(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return `batch` with decimals at multiples of 16 bytes: Lance panics otherwise.
-
-    A blob lies at a multiple of 8; all other types are content with that.
-    """
-    arrays = [
-        pa.concat_arrays([column, pa.nulls(0, column.type)])  # two parts: always a copy
-        if "decimal" in str(column.type) and any(b and b.address % 16 for b in column.buffers())
-        else column
-        for column in batch.columns
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
 
 
 def key_fields(shape: Shape) -> pa.Schema:

@@ -77,7 +77,22 @@ def arranged(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     for field, column in zip(schema, batch.columns, strict=True):
         if not field.nullable and column.null_count:
             raise SchemaMismatchError(f"column {field.name!r} has nulls and is not nullable")
-    return batch
+    return _aligned(batch)
+
+
+def _aligned(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return `batch` with decimals at multiples of 16 bytes: Lance panics otherwise.
+
+    What came from the log or from another process lies at multiples of 8; all other types are
+    content with that.
+    """
+    arrays = [
+        pa.concat_arrays([column, pa.nulls(0, column.type)])  # two parts: always a copy
+        if "decimal" in str(column.type) and any(b and b.address % 16 for b in column.buffers())
+        else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
 
 
 def _recast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
