@@ -35,7 +35,6 @@ PAIRS = [
 OF_THE_OWNER_ALONE = {
     *("open", "refuse", "serve_local", "merge_plan", "merge_publish"),  # it is the one who does it
     *("is_applied", "is_strict", "table", "keyed", "plain", "reader", "note", "alter", "truncate"),
-    *("scan_tasks", "stage"),  # planned beside the owner, by who opens the store read-only
 }
 
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
+
+import pyarrow.compute as pc
 
 from siltstone.errors import ClosedError
 from siltstone.joined import protocol
 from siltstone.joined.link import Link
 from siltstone.joined.tables import JoinedSnapshotTable
+from siltstone.query.scan_plan import ROWS_MAX
+from siltstone.query.scan_task import ScanTask
 from siltstone.query.sql import Parameters, Result
 
 
@@ -77,6 +82,19 @@ class JoinedSnapshot:
             TableNotFoundError: There was none.
         """
         return JoinedSnapshotTable(self, self._read("id_of", name))
+
+    def scan_tasks(
+        self,
+        table: str,
+        columns: Sequence[str] | None = None,
+        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
+        *,
+        rows_max: int = ROWS_MAX,
+    ) -> list[ScanTask]:
+        """Cut a scan into tasks that any process may read by itself; planned by the owner."""
+        self._check()
+        path = f"snapshot/{self._id}/scan_tasks"
+        return self._link.ask(path, table, columns, filter, rows_max=rows_max)
 
     def sql(self, statement: str, parameters: Parameters = None) -> Result:
         """Run a query over this snapshot, at the owner."""

@@ -7,6 +7,7 @@ way InDoubtError), and who connects with `join=True` next may become the owner.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +16,7 @@ from typing import Any, Self, TypeVar, cast
 import pyarrow as pa
 
 from siltstone.engine.past import LogEntry
+from siltstone.engine.stage_task import StageTask
 from siltstone.engine.transaction import run
 from siltstone.engine.write_set import Receipt
 from siltstone.errors import RequestError
@@ -28,6 +30,8 @@ from siltstone.maintenance.optimize import TARGET_ROWS, Optimized
 from siltstone.maintenance.status import Status
 from siltstone.maintenance.vacuum import GRACE_S, Vacuumed
 from siltstone.maintenance.verify import Verified
+from siltstone.query.change_task import ChangeTask
+from siltstone.query.scan_plan import ROWS_MAX
 from siltstone.query.sql import Parameters, Result
 
 T = TypeVar("T")
@@ -57,6 +61,10 @@ class JoinedStore:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
+        """Pickle as the path: what comes back is read-only, as of any store."""
+        return _reopen, (str(self.path),)
 
     @property
     def is_read_only(self) -> bool:
@@ -112,6 +120,10 @@ class JoinedStore:
         named |= {"token": token, "claim": claim}
         return JoinedTransaction(self.link, named)
 
+    def stage(self, table: str, op: str | None = None, *, order_by: str | None = None) -> StageTask:
+        """Begin a bulk commit: `run` writes pieces in any process, `attach` commits them."""
+        return self.link.ask("stage", table, op, order_by=order_by)
+
     def run(self, work: Callable[[JoinedTransaction], T], attempts: int = 10) -> T:
         """Run `work(tx)` in a transaction and commit; again after a ConflictError."""
         return cast("T", run(cast("Any", self.transaction), cast("Any", work), attempts))
@@ -157,6 +169,29 @@ class JoinedStore:
 
     def _changes_of(self, name: str, since: int, until: int) -> Iterator[pa.RecordBatch]:
         yield from self._read("changes_of", name, since, until)
+
+    def change_tasks(
+        self,
+        table: str,
+        since: int,
+        until: int | None = None,
+        *,
+        begins: bool = False,
+        rows_max: int = ROWS_MAX,
+    ) -> list[ChangeTask]:
+        """Cut the changes (since, until] of a table into tasks; planned by the owner."""
+        named: dict[str, object] = {"begins": begins, "rows_max": rows_max}
+        return self.link.ask("change_tasks", table, since, until, **named)
+
+    def changes_upto(
+        self, table: str, since: int, rows_max: int, until: int | None = None
+    ) -> tuple[int, int]:
+        """Return the highest seq up to `until` with at most `rows_max` changes, and how many."""
+        return self._read("changes_upto", table, since, rows_max, until)
+
+    def changes_from(self, table: str) -> int:
+        """Return the lowest seq at which the table can be read and since which changes are kept."""
+        return self._read("changes_from", table)
 
     def log(self, limit: int = 20) -> list[LogEntry]:
         """Return the newest commits, newest first, at most `limit`."""
@@ -229,3 +264,8 @@ class JoinedStore:
     def close(self) -> None:
         """Leave; a second time does nothing. Open transactions are rolled back."""
         self.link.close()
+
+
+def _reopen(path: str) -> object:
+    # By name: `connect` is above this module.
+    return cast("Any", importlib.import_module("siltstone")).connect(path, read_only=True)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from siltstone.engine.stage_task import Staged, StageTask
 from siltstone.engine.transaction import Phase
 from siltstone.engine.write_set import Receipt
 from siltstone.errors import ClosedError, RequestError, SiltstoneError
@@ -119,6 +120,13 @@ class JoinedTransaction:
         """Rename a table; handles of it go on."""
         self._ids.clear()
         self._own("rename_table", name, new_name)
+
+    def attach(self, stage: StageTask, staged: Sequence[Staged]) -> int:
+        """Commit staged rows with this transaction; return how many, each key once.
+
+        See `Transaction.attach`: the rows lie in the store already, only their names travel.
+        """
+        return self._own("attach", stage, list(staged))
 
     def tag(self, name: str, seq: int | None, lasts_s: int = 0) -> None:
         """Name a seq, or (None) forget the name."""

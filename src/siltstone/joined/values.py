@@ -26,21 +26,33 @@ import pyarrow.compute as pc
 
 from siltstone import errors
 from siltstone.engine.past import LogEntry
+from siltstone.engine.stage_task import Staged, StageTask
 from siltstone.engine.write_set import Receipt
 from siltstone.errors import RequestError, SiltstoneError
-from siltstone.formats.manifest import Record
+from siltstone.formats.inventory import InventoryFile
+from siltstone.formats.manifest import Pin, Record, Schema
 from siltstone.joined.protocol import BODY_BYTES_MAX
 from siltstone.maintenance.merge import Deferred, Merged
 from siltstone.maintenance.optimize import Optimized
 from siltstone.maintenance.status import Memory, Status, TableStatus
 from siltstone.maintenance.vacuum import Removed, Vacuumed
 from siltstone.maintenance.verify import Finding, Verified
+from siltstone.query.change_task import ChangeTask, Mark, Range
+from siltstone.query.scan_task import PinnedRows, Positions, ScanTask
+from siltstone.storage.tables import Staged as StagedFiles
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}"
+
 
 _CLASSES: dict[str, type] = {
-    found.__name__: found
+    _name(found): found
     for found in (
         *(Deferred, Finding, LogEntry, Memory, Merged, Optimized, Receipt, Record, Removed),
         *(Status, TableStatus, Vacuumed, Verified),
+        *(Pin, Schema, InventoryFile, StagedFiles, Staged, StageTask),
+        *(Positions, PinnedRows, ScanTask, Mark, Range, ChangeTask),
     )
 }
 _ERRORS: dict[str, type[SiltstoneError]] = {
@@ -165,7 +177,7 @@ def _out(value: object) -> object:
     for kinds, make in _OUT_OF_KINDS:
         if isinstance(value, kinds):
             return make(value)
-    if type(value).__name__ in _CLASSES and _CLASSES[type(value).__name__] is type(value):
+    if _CLASSES.get(_name(type(value))) is type(value):
         return _out_struct(value)
     if hasattr(value, "__arrow_c_stream__"):
         return _ext(10, stream_bytes(pa.RecordBatchReader.from_stream(cast("Any", value))))
@@ -252,7 +264,7 @@ def _out_expression(value: object) -> object:
 
 
 def _out_struct(value: object) -> object:
-    name = type(value).__name__
+    name = _name(type(value))
     if is_dataclass(value):
         parts = {f.name: _out(getattr(value, f.name)) for f in fields(value)}
         return _ext(19, [name, parts])

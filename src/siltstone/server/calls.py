@@ -23,11 +23,25 @@ from siltstone.query.sql import Result
 from siltstone.server.served import Served
 from siltstone.server.sessions import Session, Sessions
 
-STORE_READS = frozenset(("tables", "tags", "log", "status", "seq", "durable_seq", "sql", "id_of"))
+STORE_READS = frozenset(
+    (
+        "tables",
+        "tags",
+        "log",
+        "status",
+        "seq",
+        "durable_seq",
+        "sql",
+        "id_of",
+        "change_tasks",
+        "changes_upto",
+        "changes_from",
+    )
+)
 STORE_STATEMENTS = frozenset(
     ("create_table", "drop_table", "rename_table", "tag", "untag", "claim")
 )
-STORE_WORKS = frozenset(("checkpoint", "merge", "optimize", "vacuum", "verify"))
+STORE_WORKS = frozenset(("checkpoint", "merge", "optimize", "vacuum", "verify", "stage"))
 TABLE_READS = frozenset(("name", "schema", "primary_key", "get", "get_many", "scan", "count"))
 TABLE_WRITES = frozenset(
     (
@@ -36,9 +50,9 @@ TABLE_WRITES = frozenset(
     )
 )
 TRANSACTION_VERBS = frozenset(
-    ("tables", "create_table", "drop_table", "rename_table", "tag", "claim", "id_of")
+    ("tables", "create_table", "drop_table", "rename_table", "tag", "claim", "attach", "id_of")
 )
-SNAPSHOT_VERBS = frozenset(("tables", "sql", "id_of"))
+SNAPSHOT_VERBS = frozenset(("tables", "sql", "id_of", "scan_tasks"))
 
 
 @dataclass(frozen=True, slots=True)
