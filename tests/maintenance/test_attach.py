@@ -12,6 +12,7 @@ import pytest
 import siltstone as st
 from siltstone.maintenance import load as loads
 from siltstone.maintenance.load import load
+from tests.maintenance.stores import open_store
 
 SCHEMA = {"id": "int64", "name": "string", "amount": "int64"}
 
@@ -115,3 +116,24 @@ def test_the_change_feed_shows_a_bulk_commit_at_its_seq(db: st.Store) -> None:
 
 def test_the_threshold_is_what_the_docs_say() -> None:
     assert (loads.LOAD_BYTES_MIN, loads.ATTACH_BYTES_MIN) == (32 << 20, 64 << 20)
+
+
+def test_bulk_commits_alone_are_flushed_in_time_also_after_a_reopen(tmp_path: Path) -> None:
+    with open_store(tmp_path / "fake") as first:
+        first.create_table("t", SCHEMA, primary_key="id")
+        first["t"].upsert({"id": 900, "amount": 0})
+        for number in range(70):
+            attach(first, rows(number, number + 1, 1))
+        flushed = first._core.state().view.record.flushed_seq
+        assert flushed > 60
+        for number in range(30):
+            attach(first, rows(number, number + 1, 2))
+    with open_store(tmp_path / "fake") as again:
+        for number in range(40):
+            attach(again, rows(number, number + 1, 3))
+        assert again._core.state().view.record.flushed_seq > flushed
+        assert content(again) == {
+            **dict.fromkeys(range(40), 3),
+            **dict.fromkeys(range(40, 70), 1),
+            900: 0,
+        }
