@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from siltstone.engine import catalog as catalogs
 from siltstone.engine.core import Core
-from siltstone.engine.input import Given, given_keys, given_rows
+from siltstone.engine.input import ROWS_MAX as FEW_MAX
+from siltstone.engine.input import Given, given_keys, given_rows, stream_of
 from siltstone.engine.keyed_writes import batch_part
 from siltstone.engine.readable import Readable
 from siltstone.engine.reader import Reader
@@ -25,8 +26,9 @@ from siltstone.engine.transaction import Transaction, run
 from siltstone.engine.transaction_table import TransactionTable
 from siltstone.engine.view import State
 from siltstone.engine.write_set import BLIND, BatchPart, Receipt, RowPart, WriteSet
-from siltstone.errors import ClosedError, RequestError, TableNotFoundError
+from siltstone.errors import ClosedError, ConflictError, RequestError, TableNotFoundError
 from siltstone.formats.group import DELETE, UPSERT
+from siltstone.formats.keys import Key
 from siltstone.formats.manifest import Table as Definition
 from siltstone.maintenance.load import load
 from siltstone.query.scan_plan import ROWS_MAX, Site, plan
@@ -223,36 +225,59 @@ class Table(Readable):
     def upsert(self, rows: object) -> Receipt:
         """Add or replace whole rows; of equal keys the last counts.
 
-        Never conflicts with other rows, only with a column that is renamed or dropped meanwhile.
+        Never conflicts: a column that is renamed or dropped meanwhile is as if it had been before.
 
         Args:
             rows: A dict, dicts, or anything Arrow-shaped; missing nullable columns become null.
 
         Raises:
             SchemaMismatchError: A column or value that does not fit; nothing was written.
+            ConflictError: A stream that can be read but once, too large to keep, met such a column.
         """
         self._core.writer()
-        definition, shape = self._shape()
-        if type(rows) is not dict and type(rows) is not list:  # those are few: no load, no stream
-            rows = load(self._core, definition, shape, rows, may_repeat=True)
-            if isinstance(rows, Receipt):
-                return rows
-        given = given_rows(rows, shape, self.name, may_repeat=True)
-        incarnation = catalogs.incarnation_of(definition).id
-        return self._blind(_part(definition.id, incarnation, shape, given))
+        again = _repeatable(rows)
+        stream = None if hasattr(again, "__len__") else stream_of(again)
+        if stream is not None:
+            again = stream
+        is_spent = stream is not None
+
+        def make(definition: Definition, shape: Shape) -> RowPart | BatchPart | Receipt:
+            nonlocal again, is_spent
+            found = again
+            if type(found) is not dict and type(found) is not list:  # those are few: no load
+                found = load(self._core, definition, shape, found, may_repeat=True)
+                if isinstance(found, Receipt):
+                    return found
+            given = given_rows(found, shape, catalogs.name_of(definition), may_repeat=True)
+            if stream is not None and is_spent:
+                again, is_spent = _regiven(given, shape).select(stream.schema.names), False
+            return _part(definition, shape, given)
+
+        return self._blindly(make, lambda: is_spent)
 
     def delete(self, keys: object) -> Receipt:
         """Delete rows by key, one or a list, whether they live or not. Never conflicts."""
         self._core.writer()
-        definition, shape = self._shape()
-        wanted = given_keys(keys, shape)
-        incarnation = catalogs.incarnation_of(definition).id
-        if len(wanted) <= 512 and shape.rows.is_packable:
-            part: RowPart | BatchPart = RowPart(definition.id, incarnation, shape, [], [], wanted)
-        else:
-            batch = shape.codec.batch(wanted)
-            part = batch_part(definition.id, incarnation, shape, batch, DELETE)
-        return self._blind(part)
+        wanted = given_keys(keys, self._shape()[1])
+        return self._blindly(lambda definition, shape: _deletes(definition, shape, wanted))
+
+    def _blindly(
+        self,
+        make: Callable[[Definition, Shape], RowPart | BatchPart | Receipt],
+        is_spent: Callable[[], bool] = lambda: False,
+    ) -> Receipt:
+        """Commit what `make` makes; again, by the new columns, where some were renamed or dropped.
+
+        `is_spent`: what it makes rows of cannot be read a second time.
+        """
+        for left in range(ATTEMPTS - 1, -1, -1):
+            try:
+                made = make(*self._shape())
+                return made if isinstance(made, Receipt) else self._blind(made)
+            except ConflictError:
+                if not left or is_spent():
+                    raise
+        raise AssertionError
 
     def _blind(self, part: RowPart | BatchPart) -> Receipt:
         if not part.rows:
@@ -346,10 +371,18 @@ def _attempts(rows: object) -> int:
     return ATTEMPTS if hasattr(rows, "__len__") else 1
 
 
-def _part(table: int, incarnation: int, shape: Shape, given: Given) -> RowPart | BatchPart:
+def _part(definition: Definition, shape: Shape, given: Given) -> RowPart | BatchPart:
+    table, incarnation = definition.id, catalogs.incarnation_of(definition).id
     if given.batch is None:
         return RowPart(table, incarnation, shape, given.rows, given.keys, [])
     return batch_part(table, incarnation, shape, given.batch, UPSERT)
+
+
+def _deletes(definition: Definition, shape: Shape, keys: list[Key]) -> RowPart | BatchPart:
+    table, incarnation = definition.id, catalogs.incarnation_of(definition).id
+    if len(keys) <= FEW_MAX and shape.rows.is_packable:
+        return RowPart(table, incarnation, shape, [], [], keys)
+    return batch_part(table, incarnation, shape, shape.codec.batch(keys), DELETE)
 
 
 def _regiven(given: Given, shape: Shape) -> pa.RecordBatch:

@@ -192,7 +192,7 @@ def test_a_blind_upsert_behind_a_column_that_goes_fits_the_new_columns_or_is_ref
         return (
             (lambda: db["t"].drop_column(name))
             if verb == "drop"
-            else (lambda: db["t"].rename_column(name, f"{name}2"))
+            else (lambda: db["t"].rename_column(name, f"{name}{db.seq}"))
         )
 
     make = FORMS[form]
