@@ -29,7 +29,7 @@ _JOINED_MIN = 8
 _JOINED_ROWS_MAX = 65_536
 _JOINED_BYTES_MAX = 8 << 20
 _BATCH_ROWS_MIN = 32_768
-_BATCH_BYTES_MIN = 1 << 20
+_BATCH_BYTES_MIN = 4 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -329,7 +329,7 @@ def rows_kept(
     fields = shape.fields(columns)
     pieces: list[list[pa.Array]] = []
     masks: list[pa.Array] = []
-    rows = 0
+    rows = size = 0
     for chunk in chunks:
         mask = kept.slice(chunk.start, len(chunk.codes))
         count = mask.true_count
@@ -338,9 +338,10 @@ def rows_kept(
         pieces.append(shape.align(chunk.batch, chunk.shape, columns))
         masks.append(mask)
         rows += count
-        if rows >= _BATCH_ROWS_MIN or chunk.batch.nbytes > _BATCH_BYTES_MIN:
+        size += sum(array.nbytes for array in pieces[-1])
+        if rows >= _BATCH_ROWS_MIN or size >= _BATCH_BYTES_MIN:
             yield _filtered(pieces, masks, fields, rows)
-            pieces, masks, rows = [], [], 0
+            pieces, masks, rows, size = [], [], 0, 0
     if rows:
         yield _filtered(pieces, masks, fields, rows)
 
