@@ -17,6 +17,17 @@ from siltstone.formats.manifest import Pin
 from siltstone.formats.schema import OP_COLUMN, SEQ_COLUMN
 from siltstone.storage.tables import POSITION, PinnedTable
 
+_ROW_BYTES = 64
+_RUN_BYTES_MIN = 1 << 20
+
+
+def run_bytes(rows: int) -> int:
+    """Return what a run of so many rows counts for the next checkpoint: the index of a read of it.
+
+    A short one counts too: each is one more level to every read.
+    """
+    return max(_RUN_BYTES_MIN, _ROW_BYTES * rows)
+
 
 class Attached:
     """A `PinnedTable` with constant `_seq` and `_op`. Immutable."""

@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from siltstone.engine import admission
 from siltstone.engine import catalog as catalogs
+from siltstone.engine.attached import run_bytes
 from siltstone.engine.commit_log import CommitLog, transaction_id
 from siltstone.engine.interrupts import Deferred
 from siltstone.engine.memtable import Memtable
@@ -356,6 +357,8 @@ class Committer:
                     view.levels[part.incarnation].active.append_batch(
                         part.shape, part.batch, part.codes, part.op, seq
                     )
+                elif isinstance(part, AttachPart):
+                    self.active_bytes += run_bytes(part.rows)
             view.log.append(
                 time_us + index,
                 self._epoch,

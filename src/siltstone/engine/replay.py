@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine import catalog as catalogs
+from siltstone.engine.attached import run_bytes
 from siltstone.engine.commit_log import CommitLog
 from siltstone.engine.memtable import Memtable
 from siltstone.engine.reader import Readers
@@ -124,6 +125,7 @@ class Replayer:
         self._flush_one(entry.incarnation)
         shape = self._shape(entry.incarnation, entry.schema)
         opened = self._readers.pinned(entry.pin)
+        self.nbytes += run_bytes(entry.rows)
         self.view = with_attached(self.view, entry, seq, opened, shape)
 
     def _shape(self, incarnation: int, schema_id: int) -> Shape:

@@ -37,7 +37,7 @@ KEYS: dict[str, tuple[str, ...]] = {
 }
 MONEY = pa.decimal128(15, 2)
 SUPPLIERS_OF_A_PART = 4
-SCALE_MIN, SCALE_MAX = 0.001, 10.0
+ORDERS_PER_SET_AND_SCALE = 1_500
 
 Cents = npt.NDArray[np.int64]
 
@@ -110,6 +110,11 @@ class Base:
     order_keys: npt.NDArray[np.int64]  # ascending
     line_counts: npt.NDArray[np.int64]  # of these orders
     balance: Decimal  # of all customers
+
+    @property
+    def orders_per_set(self) -> int:
+        """How many orders a refresh set inserts, and how many it deletes."""
+        return max(1, round(ORDERS_PER_SET_AND_SCALE * self.scale))
 
     @classmethod
     def read(cls, files: Mapping[str, Path], scale: float) -> Base:

@@ -13,7 +13,7 @@ from decimal import Decimal
 
 Rows = Sequence[Sequence[object]]
 
-# Spark's average of a decimal is rounded to four more places, DuckDB's is a float.
+# Spark's average of a decimal is rounded to four more places than it has, DuckDB's is a float.
 AVERAGE_TOLERANCE = 1e-6
 
 QUERIES = {
@@ -90,7 +90,7 @@ def difference(one: Rows, other: Rows) -> str | None:
     """Return where two answers differ first; None if they are the same.
 
     Decimals, integers, strings and dates are the same if they are equal, an average also if it
-    is `AVERAGE_TOLERANCE` off, relatively.
+    is `AVERAGE_TOLERANCE` off.
     """
     if len(one) != len(other):
         return f"{len(one)} rows beside {len(other)}"
@@ -102,7 +102,7 @@ def difference(one: Rows, other: Rows) -> str | None:
 
 def _is_same(one: object, other: object) -> bool:
     if isinstance(one, float) and isinstance(other, float | Decimal):
-        return math.isclose(one, other, rel_tol=AVERAGE_TOLERANCE)
+        return math.isclose(one, other, rel_tol=0.0, abs_tol=AVERAGE_TOLERANCE)
     if isinstance(other, float) and isinstance(one, Decimal):
-        return math.isclose(one, other, rel_tol=AVERAGE_TOLERANCE)
+        return math.isclose(one, other, rel_tol=0.0, abs_tol=AVERAGE_TOLERANCE)
     return one == other

@@ -1,9 +1,8 @@
 """Refresh: TPC-H's refresh functions as documents: RF1 brings new orders, RF2 takes old ones away.
 
-A set has as many new orders as old ones, each with all its lineitems: whoever applies a set as a
-whole keeps the number of orders, and leaves no lineitem without its order. Keys are sparse, eight
-out of 32 in the generated tables: new orders live in the gaps. All is derived from the number of
-the set: made again, it is the same.
+A set has as many new orders as old ones, each with all its lineitems. Keys are sparse, eight out
+of 32 in the generated tables: new orders live in the gaps. All is derived from the number of the
+set: made again, it is the same.
 
     op          "insert" or "delete"
     o_orderkey  the key
@@ -23,7 +22,6 @@ import pyarrow as pa
 
 from siltstone.cli.demo.tpch.data import Base, Cents, money, with_discount_and_tax
 
-ORDERS_PER_SCALE = 1_500  # in one set
 CLERKS_PER_SCALE = 1_000
 _EPOCH = date(1970, 1, 1)
 FIRST_DAY = (date(1992, 1, 1) - _EPOCH).days
@@ -64,7 +62,7 @@ class RefreshSets:
     def __init__(self, base: Base, order: pa.Schema, line: pa.Schema, seed: int = 0) -> None:
         self._base, self._seed = base, seed
         self._order, self._line = pa.struct(list(order)), pa.struct(list(line))
-        self.orders_per_set = max(1, round(ORDERS_PER_SCALE * base.scale))
+        self.orders_per_set = base.orders_per_set
 
     def __len__(self) -> int:
         """Return how many sets there are: then the generated orders are used up."""
