@@ -93,3 +93,15 @@ def test_a_feed_ends_where_the_state_that_it_reads_ends(tmp_path: Path) -> None:
             for reader in rest.values():
                 seen |= {r["id"] for r in reader.read_all().to_pylist() if r["_op"] == "upsert"}
             assert {1, 2} <= seen
+
+
+def test_a_closed_reader_keeps_nothing_from_vacuum(tmp_path: Path) -> None:
+    with open_store(tmp_path / "db", fake_env(), retention_s=0) as db:
+        db.create_table("t", SCHEMA, primary_key="id")
+        beside = Store.open(tmp_path / "db", Options(), env=fake_env(), read_only=True)
+        assert beside["t"].count() == 0
+        db["t"].upsert({"id": 1, "v": 1})
+        db.checkpoint()
+        assert db.vacuum(dry_run=False, grace_s=0).spared
+        beside.close()
+        assert not db.vacuum(dry_run=False, grace_s=0).spared
