@@ -1,20 +1,23 @@
 """Child: the processes that a workload kills or weighs.
 
 python -m bench.child fill PEER PATH ROWS           writes, says "acknowledged", waits to be killed
-python -m bench.child memory PATH BUDGET BYTES      writes BYTES of rows, prints its peak memory
+python -m bench.child memory PATH BUDGET BYTES      writes BYTES of rows, prints what it grew by
 """
 
 from __future__ import annotations
 
 import json
+import resource
 import sys
 import time
 from pathlib import Path
 
 from bench import data
 from bench.peer import find
+from bench.peers.siltstone import Siltstone
 
 _BATCH_ROWS = 1_000
+_WARM_UPS = 3
 
 
 def _fill(name: str, path: str, rows: str) -> None:
@@ -26,28 +29,44 @@ def _fill(name: str, path: str, rows: str) -> None:
     time.sleep(600)  # the parent kills us; not for ever, should it have died
 
 
-def _peak_bytes() -> int:
-    """Return the highest resident size of this process; `ru_maxrss` begins at its parent's."""
+def _bytes(name: str) -> int:
+    """Return a size of this process; `ru_maxrss` begins at its parent's."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmHWM:")))
+    return 1024 * int(next(line.split()[1] for line in lines if line.startswith(name)))
 
 
 def _memory(path: str, budget: str, wanted: str) -> None:
-    from bench.peers.siltstone import Siltstone
-
-    limits = {"memory_bytes_max": int(budget), "memtable_bytes_max": int(budget) // 4}
-    store = Siltstone(Path(path), **limits)
-    stream = data.batches(1_000_000, 10_000, 1)
-    store.upsert_batch(next(stream))
-    before, written, begin = _peak_bytes(), 0, time.perf_counter()
+    """Warm everything up that is used once, then write and read; see `workloads/memory.py`."""
+    store = Siltstone(Path(path), memory_bytes_max=int(budget))
+    rows = max(100, min(2_000, int(budget) // 8 // data.DOCUMENT_BYTES))
+    stream = data.documents(10 * int(budget) // data.DOCUMENT_BYTES, rows, 1)
+    for _ in range(_WARM_UPS):
+        store.upsert_documents(next(stream))
+        store.settle()
+        store.scan_documents()
+    Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew
+    before, written, longest, begin = _bytes("VmRSS"), 0, 0.0, time.perf_counter()
     while written < int(wanted):
-        rows = next(stream)
-        store.upsert_batch(rows)
-        written += rows.nbytes
+        batch = next(stream)
+        start = time.perf_counter()
+        store.upsert_documents(batch)
+        longest = max(longest, time.perf_counter() - start)
+        written += batch.nbytes
     seconds = time.perf_counter() - begin
-    answer = {"before": before, "peak": _peak_bytes(), "written": written, "seconds": seconds}
+    wrote = _bytes("VmHWM")
+    largest = store.scan_documents()
+    answer = {
+        "before": before,
+        "peak writing": wrote,
+        "peak": _bytes("VmHWM"),
+        "batch": largest,
+        "written": written,
+        "seconds": seconds,
+        "longest": longest,
+    }
     store.close()
-    print(json.dumps(answer))
+    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    print(json.dumps({**answer, "merge child": children}))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Data: the two tables, and rows for them that look like no other row.
+"""Data: the tables, and rows for them that look like no other row.
 
     accounts(id int64 key, balance int64, name string, updated timestamp)
     ledger(id int64 key, account int64, delta int64, note string)
+    documents(id int64 key, rank int64, text string): 1 kB a row, of the memory workload
 
 Constant columns would flatter columnar encodings, so every value is drawn.
 """
@@ -33,6 +34,15 @@ LEDGER = pa.schema(
         pa.field("note", pa.string()),
     ]
 )
+DOCUMENTS = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("rank", pa.int64()),
+        pa.field("text", pa.string()),
+    ]
+)
+DOCUMENT_BYTES = 1_000
+_TEXT_BYTES = 984
 _EPOCH_US = 1_750_000_000_000_000
 _EPOCH = dt.datetime(2025, 6, 15, 15, 6, 40)  # noqa: DTZ001 - the column has no zone
 
@@ -85,6 +95,18 @@ def batches(base_rows: int, size: int, seed: int) -> Iterator[pa.Table]:
         new = np.arange(fresh, fresh + size - len(old))
         fresh += len(new)
         yield accounts(rng.permutation(np.concatenate([old, new])).astype(np.int64), seed)
+
+
+def documents(keys: int, size: int, seed: int) -> Iterator[pa.Table]:
+    """Yield batches without end, of keys below `keys`; no two keys of a batch are equal."""
+    rng = np.random.default_rng(seed)
+    letters = rng.integers(97, 123, 2 * size * _TEXT_BYTES, dtype=np.uint8).tobytes()
+    ends = pa.py_buffer(np.arange(0, (size + 1) * _TEXT_BYTES, _TEXT_BYTES, dtype=np.int32))
+    while True:
+        ids = rng.choice(keys, min(size, keys), replace=False).astype(np.int64)
+        start = int(rng.integers(0, size * _TEXT_BYTES))
+        texts = pa.StringArray.from_buffers(len(ids), ends, pa.py_buffer(letters[start:]))
+        yield pa.table([ids, rng.integers(0, 1 << 40, len(ids)), texts], schema=DOCUMENTS)
 
 
 def rows(base_rows: int, seed: int) -> Iterator[Row]:

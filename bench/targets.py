@@ -87,4 +87,16 @@ ALL = (
     ),
     Target("W9: kept of both", 0.85, _lesser("W9", "commits kept", "reads kept")),
     Target("W9: longest stall, ms", 20.0, _worst("W9", "longest commit ms"), True),
+    Target(
+        "memory: grown / budget while 20 x that are written",
+        1.0,
+        _worst("memory", "grown writing / budget"),
+        True,
+    ),
+    Target(
+        "memory: grown / (budget + one scan's batches)",
+        1.0,
+        _worst("memory", "grown / (budget + batches)"),
+        True,
+    ),
 )

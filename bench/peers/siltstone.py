@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import siltstone as st
-from bench.data import ACCOUNTS, LEDGER, Move, Row
+from bench.data import ACCOUNTS, DOCUMENTS, LEDGER, Move, Row
 
 _ATTEMPTS = 10_000  # a hot account must end by winning, however long it takes
 
@@ -72,6 +72,15 @@ class Siltstone:
 
     def scan_all(self) -> int:
         return sum(batch.num_rows for batch in self._accounts.scan())
+
+    def upsert_documents(self, rows: pa.Table) -> None:
+        if "documents" not in self._db.tables():
+            self._db.create_table("documents", DOCUMENTS, primary_key="id")
+        self._db["documents"].upsert(rows)
+
+    def scan_documents(self) -> int:
+        """Read every document; return the bytes of the largest batch."""
+        return max(batch.nbytes for batch in self._db["documents"].scan())
 
     def settle(self) -> None:
         """Checkpoint, then merge the way the scheduler does: in a child at nice 19 (ADR 7)."""
