@@ -18,6 +18,14 @@ OPEN = Step("open", Life.open, is_commit=False)
 CLOSE = Step("close", Life.close, is_commit=False)
 CHECKPOINT = Step("checkpoint", lambda life: life.store.checkpoint(), is_commit=False)
 MERGE = Step("merge", lambda life: life.store.merge(), is_commit=False)
+ALL_AGES_S = -1e9
+"""A grace period that lets whatever nothing names be old enough to go."""
+
+VACUUM = Step(
+    "vacuum",
+    lambda life: life.store.vacuum(dry_run=False, grace_s=ALL_AGES_S),
+    is_commit=False,
+)
 SYNC = Step("sync", lambda life: life.store._core.writer().sync(), is_commit=False)
 
 KEYED = {"id": "int64", "v": "string", "n": "float64"}
@@ -305,6 +313,28 @@ SCENARIOS: dict[str, Scenario] = {
             step("overwrite", lambda db: _overwritten(db, token=2)),
             append(4),
             MERGE,
+        ]
+    ),
+    "vacuums": Scenario(
+        [
+            *_TWO_TABLES,
+            upsert(1, 2, 3),
+            append(1),
+            VACUUM,
+            CHECKPOINT,
+            MERGE,
+            bulk(3, 4),
+            upsert(2, v="w"),
+            VACUUM,  # a frame alone names the bulk rows
+            CHECKPOINT,
+            MERGE,
+            step("truncate", lambda db: db["t"].truncate()),
+            append(2),
+            upsert(5),
+            VACUUM,
+            CHECKPOINT,
+            VACUUM,
+            upsert(6),
         ]
     ),
     "tokens and tags": Scenario(

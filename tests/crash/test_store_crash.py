@@ -63,6 +63,18 @@ def test_a_recovery_may_be_cut_off_at_any_step_and_is_run_again(name):
                     check(last, again, states, rng, deeper)
 
 
+@pytest.mark.parametrize("name", ["hand-over", "asynchronous commits", "merges", "vacuums"])
+def test_an_owner_killed_with_unsynced_writes_hands_over_whole_whatever_cuts_the_claim_off(name):
+    """The heir reads what the dead one wrote and never synced: a power cut may still take it."""
+    shots, states = photographed(SCENARIOS[name])
+    rng = random.Random(name)
+    for shot in sampled(shots, rng, 0.04):
+        for moment in sampled(_photographed_recovery(shot.files, shot, shot.label), rng, 0.2):
+            for label, files in images_of(moment, rng):
+                check(files, moment, states, rng, label)
+            check(moment.files.killed(), moment, states, rng, f"{moment.label}, killed")
+
+
 def _photographed_recovery(files: SimFiles, shot: Shot, label: str) -> list[Shot]:
     """Recover, and return each moment of it; what it showed counts as acknowledged at its end."""
     life = Life(files, acknowledged=shot.acknowledged, begun=shot.begun)

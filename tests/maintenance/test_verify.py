@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from siltstone.maintenance.load import load
 from siltstone.maintenance.sweep import distinct, needed, pins_of
 from tests.maintenance.stores import open_store, paths
 
@@ -44,6 +46,19 @@ def test_verify_is_sound_after_a_vacuum_and_in_a_read_only_handle(db):
     assert db.verify(deep=True).findings == ()
     with open_store(db.path, read_only=True) as other:
         assert other.verify(deep=True).findings == ()
+
+
+def test_a_table_that_was_loaded_and_then_truncated_is_sound(db):
+    loaded = db.create_table("loaded", KEYED, primary_key="id")
+    definition, shape = loaded._shape()
+    rows = pa.table({"id": [1, 2], "v": [1.0, 2.0]})
+    load(db._core, definition, shape, rows, may_repeat=False, bytes_min=1)
+    db.checkpoint()
+    loaded.truncate()
+    loaded.upsert({"id": 3, "v": 3.0})
+    for step in (db.checkpoint, db.merge):
+        step()
+        assert db.verify(deep=True).findings == ()
 
 
 def test_every_file_that_a_record_needs_is_missed_when_it_is_gone(db):
