@@ -261,7 +261,10 @@ class Verifier:
         )
         if len(distinct_keys) != len(order):
             tally.error(folder, f"{len(order) - len(distinct_keys)} keys come twice")
-        if not storage.history_from and not catalogs.incarnation_of(table).versions:
+        steps = {
+            step.id: step for step in table.incarnations
+        }  # it may be one from before a truncate
+        if not storage.history_from and not steps[storage.incarnation].versions:
             self._fold(table, storage, shape, tally)
 
     def _fold(self, table: Table, storage: KeyedStorage, shape: Shape, tally: _Tally) -> None:
