@@ -111,6 +111,7 @@ class Parts:
     owner: Owner | None = None
     start_syncing: Callable[[], None] = lambda: None
     endpoint: Endpoint | None = None
+    follower: Follower | None = None
 
     def counts(self) -> Counts:
         """Return what `status` needs beside the state."""
@@ -127,6 +128,8 @@ class Parts:
 
     def close(self) -> None:
         """End what the handle has; again, what a first time did not end."""
+        if self.follower is not None:
+            self.follower.close()
         if self.owner is None or not self.owner.ownership.is_held:
             return  # the store, and the socket's name, may be another's by now
         try:
@@ -328,7 +331,8 @@ def follow_store(root: Path, options: Options, env: Env) -> Parts:
         root=root,
         verify=options.verify,
     )
-    return Parts(core, commits, manifests, tables, env.files, follower.state().visible)
+    first_seq = follower.state().visible
+    return Parts(core, commits, manifests, tables, env.files, first_seq, follower=follower)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,11 @@ class Follower:
                     self._state = None
             raise BusyError(f"{self._root}: the log moved on {ATTEMPTS_MAX} times; try again")
 
+    def close(self) -> None:
+        """Let go of the record: only snapshots that are not closed keep it from vacuum."""
+        with self._lock:
+            self._state = self._replayer = self._wal = None
+
     def _moved(self, record: Record) -> bool:
         """Say whether the record is newer than the one that the failed look was based on."""
         return self._replayer is None or record.number > self._replayer.view.record.number
