@@ -17,11 +17,27 @@ SiltstoneError
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 
 class SiltstoneError(Exception):
     """The root of all errors that siltstone raises on purpose."""
+
+    def __reduce__(self) -> tuple[Callable[..., SiltstoneError], tuple[object, ...]]:
+        """Pickle text and fields: what a task raises in another process is raised here as it is.
+
+        By default the text would be given to a constructor that wants the fields.
+        """
+        return _again, (type(self), self.args, vars(self))
+
+
+def _again(
+    kind: type[SiltstoneError], args: tuple[object, ...], fields: dict[str, object]
+) -> SiltstoneError:
+    error = kind.__new__(kind, *args)
+    vars(error).update(fields)
+    return error
 
 
 class RequestError(SiltstoneError):
