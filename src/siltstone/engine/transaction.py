@@ -369,8 +369,10 @@ class Transaction:
 
     def tag(self, name: str, seq: int | None, lasts_s: int = 0) -> None:
         """Name a seq, for so many seconds (0: for ever), or (None) forget the name."""
-        is_for_ever = seq is None or not lasts_s
-        self._change(group.Tagged(name, seq) if is_for_ever else group.Keep(name, seq, lasts_s))
+        if seq is None or not lasts_s:
+            self._change(group.Tagged(name, seq))
+        else:
+            self._change(group.Keep(name, seq, lasts_s))
 
     def claim(self, app: str, holder: str | None = None) -> int:
         """Claim a token app: users with an older claim are fenced from this commit on.

@@ -20,6 +20,8 @@ from siltstone.errors import UnavailableError
 TIMEOUT_S = 3600
 _NICENESS = 19
 _MESSAGE_BYTES_MAX = 4096
+# glibc raises its thresholds with what is freed, and then keeps hundreds of MB of a scan's batches.
+_ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "1048576", "MALLOC_TRIM_THRESHOLD_": "1048576"}
 
 
 class MergeChild:
@@ -50,6 +52,7 @@ class MergeChild:
         self._reap()
         command = [self._python, "-m", "siltstone", "merge", "--db", str(self._root), "--quiet"]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SILTSTONE_")}
+        environment = {**_ALLOCATOR, **environment}
         # A file, not a pipe: nobody reads while the child runs, and a full pipe would stop it.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it was read
         self._deadline = time.monotonic() + self._timeout_s
