@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,6 +25,14 @@ def served(path: Path) -> Iterator[tuple[st.Store, JoinedStore]]:
         assert isinstance(joined, JoinedStore)
         with joined:
             yield owner, joined
+
+
+def eventually(claim: Callable[[], bool]) -> None:
+    """Wait for what the owner does by itself once it hears that a connection ended."""
+    deadline = time.monotonic() + 30
+    while not claim():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 @contextmanager

@@ -202,4 +202,3 @@ def test_closing_the_store_rolls_back_what_is_open_in_joined_processes(tmp_path:
             joined.tables()
     with opened(tmp_path / "shop") as db:
         assert db["t"].count() == 0
-        assert db.outcome(tx.id) == "not committed"

@@ -34,16 +34,16 @@ def test_an_idle_transaction_is_rolled_back_and_one_in_use_is_not() -> None:
     sessions = sessions_of(clock)
     home = sessions.open()
     idle, busy = db.transaction(), db.transaction()
-    sessions.hold(home, "1-1", idle)
-    sessions.hold(home, "1-2", busy)
+    left = sessions.hold(home, idle)
+    used = sessions.hold(home, busy)
     clock.pass_s(59)
-    with sessions.using("1-2"):
+    with sessions.using(used):
         clock.pass_s(59)
         sessions.sweep()
     assert (idle.phase, busy.phase) == (Phase.ENDED, Phase.OPEN)
-    with pytest.raises(ClosedError, match="idle for more than 60 s"), sessions.using("1-1"):
+    with pytest.raises(ClosedError, match="idle for more than 60 s"), sessions.using(left):
         pass
-    with sessions.using("1-2") as held:
+    with sessions.using(used) as held:
         assert held.transaction is busy
 
 
@@ -51,15 +51,15 @@ def test_an_idle_transaction_cannot_be_committed_also_when_nobody_swept() -> Non
     db, clock = with_two_rows(), Clock()
     sessions = sessions_of(clock)
     tx = db.transaction()
-    sessions.hold(sessions.open(), "1-1", tx)
+    key = sessions.hold(sessions.open(), tx)
     clock.pass_s(61)
-    with pytest.raises(ClosedError), sessions.ending("1-1"):
+    with pytest.raises(ClosedError), sessions.ending(key):
         pass
     assert tx.phase is Phase.ENDED
     tx = db.transaction()
-    sessions.hold(sessions.open(), "1-2", tx)
+    key = sessions.hold(sessions.open(), tx)
     clock.pass_s(61)
-    with pytest.raises(ClosedError), sessions.using("1-2"):
+    with pytest.raises(ClosedError), sessions.using(key):
         pass
 
 
@@ -67,14 +67,14 @@ def test_a_snapshot_is_kept_as_long_as_its_connection() -> None:
     db, clock = with_two_rows(), Clock()
     sessions = sessions_of(clock)
     home = sessions.open()
-    sessions.hold(home, "s1", db.snapshot())
+    key = sessions.hold(home, db.snapshot())
     clock.pass_s(10**6)
-    with sessions.using("s1") as held:
+    with sessions.using(key) as held:
         assert held.snapshot.tables() == ["t"]
         with pytest.raises(RequestError):
             _ = held.transaction
     sessions.close(home)
-    with pytest.raises(ClosedError), sessions.using("s1"):
+    with pytest.raises(ClosedError), sessions.using(key):
         pass
 
 
@@ -83,12 +83,12 @@ def test_a_connection_takes_only_its_own_with_it() -> None:
     sessions = sessions_of(clock)
     first, second = sessions.open(), sessions.open()
     own, other = db.transaction(), db.transaction()
-    sessions.hold(first, "1-1", own)
-    sessions.hold(second, "1-2", other)
+    sessions.hold(first, own)
+    sessions.hold(second, other)
     sessions.close(first)
     assert (own.phase, other.phase) == (Phase.ENDED, Phase.OPEN)
     with pytest.raises(ClosedError):
-        sessions.hold(first, "1-3", db.transaction())
+        sessions.hold(first, db.transaction())
     sessions.close_all()
     assert other.phase is Phase.ENDED
     assert sessions.count == 0
@@ -98,12 +98,12 @@ def test_open_transactions_and_connections_are_bounded() -> None:
     db, clock = with_two_rows(), Clock()
     sessions = sessions_of(clock, held_max=2, connections_max=2)
     home = sessions.open()
-    for key in ("1-1", "1-2"):
-        sessions.hold(home, key, db.transaction())
+    for _ in range(2):
+        sessions.hold(home, db.transaction())
     with pytest.raises(BusyError, match="2 transactions"):
-        sessions.hold(home, "1-3", db.transaction())
+        sessions.hold(home, db.transaction())
     clock.pass_s(61)  # idle ones make room
-    sessions.hold(home, "1-4", db.transaction())
+    sessions.hold(home, db.transaction())
     assert sessions.open().refusal is None
     assert isinstance(sessions.open().refusal, BusyError)
 
@@ -130,16 +130,46 @@ def test_an_id_whose_outcome_was_asked_for_runs_no_more() -> None:
         pass
 
 
-def test_a_transaction_that_commits_is_in_doubt_until_it_is_done() -> None:
+def test_an_id_grows_old_and_runs_no_more() -> None:
+    clock = Clock()
+    sessions = sessions_of(clock)
+    session = sessions.open()
+    old = sessions.reserved(session)
+    clock.pass_s(4)
+    assert sessions.reserved(session) == old
+    clock.pass_s(61)
+    with pytest.raises(ClosedError, match="spent"), sessions.statement(session, old):
+        pass
+    with sessions.statement(session, None) as running:  # a client that does not care
+        assert running != old
+    clock.pass_s(6)
+    assert sessions.reserved(session) != running
+
+
+def test_a_commit_that_runs_goes_on_when_its_connection_ends_and_is_in_doubt_meanwhile() -> None:
     db = with_two_rows()
     sessions = sessions_of(Clock())
     home = sessions.open()
-    sessions.hold(home, "1-1", db.transaction())
-    with sessions.ending("1-1") as held:
-        assert not sessions.spend("1-1")
-        sessions.close(home)  # its connection goes away meanwhile: the commit goes on
-        assert held.transaction.phase is Phase.OPEN
-    assert sessions.spend("1-1")
+    tx = db.transaction()
+    key = sessions.hold(home, tx)
+    with sessions.ending(key), sessions.statement(home, home.reserved) as running:
+        assert not sessions.spend(running)
+        sessions.close(home)
+        tx.commit()
+    assert tx.phase is Phase.COMMITTED
+    assert sessions.spend(running)
+
+
+def test_a_transaction_whose_commit_was_refused_before_it_began_is_ended() -> None:
+    db = with_two_rows()
+    sessions = sessions_of(Clock())
+    home = sessions.open()
+    tx = db.transaction()
+    key = sessions.hold(home, tx)
+    with pytest.raises(ClosedError), sessions.ending(key), sessions.statement(home, "1-9"):
+        pass
+    assert tx.phase is Phase.ENDED
+    assert db.status().open_transactions == 0
 
 
 def test_a_call_that_runs_is_waited_for_before_its_transaction_is_rolled_back() -> None:
@@ -147,8 +177,8 @@ def test_a_call_that_runs_is_waited_for_before_its_transaction_is_rolled_back() 
     sessions = sessions_of(Clock())
     home = sessions.open()
     tx = db.transaction()
-    sessions.hold(home, "1-1", tx)
-    with sessions.using("1-1"):
+    key = sessions.hold(home, tx)
+    with sessions.using(key):
         closing = threading.Thread(target=sessions.close, args=(home,))
         closing.start()
         assert tx.phase is Phase.OPEN

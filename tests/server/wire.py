@@ -14,7 +14,8 @@ class Wire:
     """Forwards bytes both ways. `cut` says what happens to the answer of a marked request.
 
     A request is marked when it holds `mark`. With `before` it never reaches the owner; otherwise
-    `event` runs when the owner's answer arrives here, and the answer is dropped.
+    `event` runs when the owner's answer arrives here, and the answer is dropped. With `pause` it
+    arrives late: after `pause` ran.
     """
 
     def __init__(self, address: Path, target: str) -> None:
@@ -23,6 +24,7 @@ class Wire:
         self.mark: bytes | None = None
         self.is_before = False
         self.event: Callable[[], object] = lambda: None
+        self.pause: Callable[[], object] | None = None
         self.cuts = 0
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(address))
@@ -58,7 +60,10 @@ class Wire:
             back.start()
             with contextlib.suppress(OSError):
                 while data := client.recv(1 << 16):
-                    if self.mark is not None and self.mark in data:
+                    if self.mark is not None and self.mark in data and self.pause is not None:
+                        self.mark = None
+                        self.pause()
+                    elif self.mark is not None and self.mark in data:
                         self._marked = True
                         if self.is_before:
                             self.mark, self.cuts = None, self.cuts + 1

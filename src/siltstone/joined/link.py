@@ -17,9 +17,10 @@ import os
 import select
 import socket
 import threading
+import time
 import weakref
 from base64 import b64decode
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +43,12 @@ _BROKEN = (OSError, http.client.HTTPException)
 
 
 class Connection(http.client.HTTPConnection):
-    """One connection over a Unix socket; `reserved` is the id of its next statement."""
+    """One connection over a Unix socket; `reserved` is the id of its next commit."""
 
     def __init__(self, address: str) -> None:
         super().__init__("localhost", timeout=HELLO_TIMEOUT_S)
         self._address = address
-        self.reserved = ""
+        self.reserved, self.reserved_at = "", 0.0
         self._held: list[bytes] | None = None
 
     def connect(self) -> None:
@@ -220,46 +221,53 @@ class Link:
             InDoubtError: The answer was lost.
         """
         body, kind = self._body(arguments, named)
-        connection = self.take()
-        headers = {protocol.ID_HEADER: connection.reserved}
-        return self.commit(connection, connection.reserved, path, body, kind, headers, self.give)
+        return self.commit(self.take(), path, body, kind)
 
     def commit(
         self,
         connection: Connection,
-        transaction_id: str,
         path: str,
         body: bytes = b"",
         kind: str = protocol.VALUES_TYPE,
-        headers: dict[str, str] | None = None,
-        after: Callable[[Connection], None] = lambda _: None,
     ) -> Any:
-        """Ask for what commits under `transaction_id`.
+        """Ask for what commits, and give the connection back.
 
         Raises:
             InDoubtError: The answer was lost.
-        UnavailableError: The owner went away before it was asked; nothing was committed.
+            UnavailableError: The owner went away before it was asked; nothing was committed.
         """
         self.check()
-        if connection.is_broken:  # before anything was sent: there is nothing to be in doubt about
-            connection.close()
-            raise self._gone(ConnectionError("the connection ended"))
+        self._refresh(connection)
+        transaction_id = connection.reserved
+        headers = {protocol.ID_HEADER: transaction_id}
         try:
-            response = self._ask(connection, path, body, kind, headers or {})
-            value = _value(_checked(connection, response))
+            value = _value(_checked(connection, self._ask(connection, path, body, kind, headers)))
         except _BROKEN as error:
             connection.close()
-            raise InDoubtError(
-                transaction_id, f"the owner's answer was lost ({_words(error)})"
-            ) from error
+            reason = f"the owner's answer was lost ({_words(error)})"
+            raise InDoubtError(transaction_id, reason) from error
         except SiltstoneError:
-            after(connection)
+            self.give(connection)
             raise
         except BaseException:
             connection.close()  # interrupted: the answer would come to the next who asks
             raise
-        after(connection)
+        self.give(connection)
         return value
+
+    def _refresh(self, connection: Connection) -> None:
+        """Have a fresh id: of an old one `outcome` could not tell for ever what became of it."""
+        if connection.is_broken:  # before anything was sent: there is nothing to be in doubt about
+            connection.close()
+            raise self._gone(ConnectionError("the connection ended"))
+        if time.monotonic() - connection.reserved_at <= protocol.FRESH_S:
+            return
+        try:
+            connection.request("GET", "/v1/hello")
+            _value(_checked(connection, connection.getresponse()))
+        except _BROKEN as error:
+            connection.close()
+            raise self._gone(error) from error
 
     def within(
         self,
@@ -377,6 +385,7 @@ def _checked(
 ) -> http.client.HTTPResponse:
     """Return a response that holds an answer; raise the error that another one holds."""
     connection.reserved = response.headers.get(protocol.ID_HEADER, "")
+    connection.reserved_at = time.monotonic()
     if response.status == 200:
         return response
     body = response.read()

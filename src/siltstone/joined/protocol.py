@@ -9,7 +9,8 @@
     GET  /v1/hello                           ─▶ who answers, and what it takes
 
 A body is a message (`values`), or rows as one Arrow IPC stream: then they are the one argument.
-Each answer carries `x-siltstone-id`: the id under which the connection's next statement commits.
+Each answer carries `x-siltstone-id`: the transaction id of the connection's next commit, which the
+request for it (a statement, or the commit of a transaction) repeats.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ ID_HEADER = "x-siltstone-id"
 TRANSACTION_HEADER = "x-siltstone-txn"
 SNAPSHOT_HEADER = "x-siltstone-snapshot"
 SEQ_HEADER = "x-siltstone-seq"
+
+FRESH_S = 5.0
+"""An id that was given out longer ago is replaced before a commit is asked for under it."""
 
 BODY_BYTES_MAX = 256 << 20
 """The most that one request may carry; more goes in several calls of one transaction."""

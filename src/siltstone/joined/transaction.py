@@ -1,7 +1,7 @@
 """Transaction: a transaction that runs at the owner and lives with one connection of this process.
 
-If this process ends, or is idle in it for too long, the owner rolls it back. Its id is known from
-the beginning: when the answer to its commit is lost, `outcome` of the id tells what happened.
+If this process ends, or is idle in it for too long, the owner rolls it back. When the answer to its
+commit is lost, InDoubtError has its id, and `outcome` of the id tells what happened.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class JoinedTransaction:
         except BaseException:
             self._home.close()
             raise
-        self.id: str = found["id"]
+        self._key: str = found["id"]
         self.read_seq: int = found["seq"]
         self.phase = Phase.OPEN
         self.receipt: Receipt | None = None
@@ -39,7 +39,7 @@ class JoinedTransaction:
         self._abandoned = weakref.finalize(self, self._home.close)
 
     def __repr__(self) -> str:
-        return f"<Transaction {self.id} {self.phase.value}, read seq {self.read_seq}>"
+        return f"<Transaction {self.phase.value}, read seq {self.read_seq}>"
 
     def __enter__(self) -> Self:
         self._require_open()
@@ -75,16 +75,16 @@ class JoinedTransaction:
     def read(self, path: str, *arguments: object) -> Any:
         """Ask for rows; a stream of them has a connection of its own."""
         self._require_open()
-        return self._link.read(path, *arguments, **{protocol.TRANSACTION_HEADER: self.id})
+        return self._link.read(path, *arguments, **{protocol.TRANSACTION_HEADER: self._key})
 
     def ask(self, path: str, arguments: tuple[object, ...], named: dict[str, object]) -> Any:
         """Ask for something on the connection that the transaction lives with."""
         self._require_open()
-        headers = {protocol.TRANSACTION_HEADER: self.id}
+        headers = {protocol.TRANSACTION_HEADER: self._key}
         return self._link.within(self._home, path, arguments, named, headers)
 
     def _own(self, verb: str, *arguments: object) -> Any:
-        return self.ask(f"transaction/{self.id}/{verb}", arguments, {})
+        return self.ask(f"transaction/{self._key}/{verb}", arguments, {})
 
     # tables
 
@@ -144,12 +144,14 @@ class JoinedTransaction:
         Raises:
             ConflictError: Another commit won; run the transaction again.
             ClosedError: It was idle for too long; nothing happened.
-            InDoubtError: The answer was lost; `outcome` of its id tells.
+            InDoubtError: The answer was lost; `outcome` of its `transaction_id` tells.
+            UnavailableError: The owner was gone before it was asked; nothing happened.
         """
         self._require_open()
         self.phase = Phase.ENDED
-        path = f"transaction/{self.id}/commit"
-        self.receipt = self._link.commit(self._home, self.id, path, after=self._ended)
+        path = f"transaction/{self._key}/commit"
+        self._abandoned.detach()
+        self.receipt = self._link.commit(self._home, path)
         self.phase = Phase.COMMITTED
         assert self.receipt is not None
         return self.receipt
@@ -163,11 +165,7 @@ class JoinedTransaction:
         except SiltstoneError:
             self._home.close()  # which is a rollback, too
         else:
-            self._ended(self._home)
+            self._abandoned.detach()
+            self._link.give(self._home)
         finally:
             self.phase = Phase.ENDED
-
-    def _ended(self, home: object) -> None:
-        assert home is self._home
-        self._abandoned.detach()
-        self._link.give(self._home)

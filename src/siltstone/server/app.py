@@ -49,7 +49,7 @@ class Desk:
         """Answer one request; whatever goes wrong is an answer too."""
         session: Session = request.state.session
         response = await self._response(request, session, verb, work)
-        response.headers[protocol.ID_HEADER] = session.reserved
+        response.headers[protocol.ID_HEADER] = self.calls.reserved(session)
         return response
 
     async def _response(

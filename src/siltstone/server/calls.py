@@ -20,7 +20,7 @@ from siltstone.engine.transaction_table import TransactionTable
 from siltstone.errors import RequestError
 from siltstone.handles import Snapshot, Table
 from siltstone.query.sql import Result
-from siltstone.server.served import Served
+from siltstone.server.served import Number, Served
 from siltstone.server.sessions import Session, Sessions
 
 STORE_READS = frozenset(
@@ -82,6 +82,10 @@ class Calls:
     def __init__(self, served: Served, sessions: Sessions) -> None:
         self._served, self._sessions = served, sessions
 
+    def reserved(self, session: Session) -> str:
+        """Return the id under which the connection's next commit is to be asked for."""
+        return self._sessions.reserved(session)
+
     # the store
 
     def of_store(self, call: Call) -> Outcome:
@@ -90,7 +94,8 @@ class Calls:
             return Outcome(self._outcome(*_bound(self._outcome, call).args))
         if call.verb in STORE_STATEMENTS:
             with self._sessions.statement(call.session, call.statement) as transaction_id:
-                return Outcome(_plain(_asked(self._served.numbered(transaction_id), call)))
+                db = self._served.numbered(Number(transaction_id))
+                return Outcome(_plain(_asked(db, call)))
         if call.verb in STORE_WORKS:
             return Outcome(_asked(self._served.db, call))
         if call.verb in {"changes", "changes_of"}:
@@ -105,7 +110,7 @@ class Calls:
         return Outcome(found)
 
     def _outcome(self, transaction_id: str) -> str:
-        if not self._sessions.spend(transaction_id):
+        if not self._sessions.spend(str(transaction_id)):
             return "in doubt"
         return self._served.db.outcome(transaction_id)
 
@@ -133,12 +138,13 @@ class Calls:
             with self._sessions.using(call.snapshot) as held:
                 return Outcome(_read(held.snapshot[table], call))
         if call.verb in TABLE_READS:
-            handle = self._served.table(_number(table), self._served.reserve())
+            handle = self._served.table(_number(table), Number())
             found = _read(handle, call)
             self._served.settle()
             return Outcome(found)
         with self._sessions.statement(call.session, call.statement) as transaction_id:
-            return Outcome(_asked(self._served.table(_number(table), transaction_id), call))
+            handle = self._served.table(_number(table), Number(transaction_id))
+            return Outcome(_asked(handle, call))
 
     def _in_transaction(self, key: str, table: int, call: Call) -> Outcome:
         with self._sessions.using(key) as held:
@@ -151,22 +157,28 @@ class Calls:
 
     def begin(self, call: Call) -> Outcome:
         """Begin a transaction that lives with its connection."""
-        transaction_id = self._served.reserve()
-        tx: Transaction = _asked(self._served.numbered(transaction_id), call)
+        number = Number()  # it is told when the commit is asked for
+        tx: Transaction = _asked(self._served.numbered(number), call)
         try:
             self._served.settle()
-            self._sessions.hold(call.session, transaction_id, tx)
+            key = self._sessions.hold(call.session, tx, number)
         except BaseException:
             tx.rollback()
             raise
-        return Outcome({"id": transaction_id, "seq": tx.read_seq})
+        return Outcome({"id": key, "seq": tx.read_seq})
 
     def of_transaction(self, key: str, call: Call) -> Outcome:
         """Answer a call to a transaction."""
-        if call.verb in {"commit", "rollback"}:
+        if call.verb == "rollback":
             with self._sessions.ending(key) as held:
-                tx = held.transaction
-                return Outcome(tx.commit() if call.verb == "commit" else tx.rollback())
+                return Outcome(held.transaction.rollback())
+        if call.verb == "commit":
+            with (
+                self._sessions.ending(key) as held,
+                self._sessions.statement(call.session, call.statement) as transaction_id,
+            ):
+                held.number.tell(transaction_id)
+                return Outcome(held.transaction.commit())
         _require(call.verb, TRANSACTION_VERBS, "transaction")
         with self._sessions.using(key) as held:
             tx = held.transaction
@@ -179,10 +191,9 @@ class Calls:
     def open(self, call: Call) -> Outcome:
         """Open a snapshot that lives with its connection."""
         snapshot: Snapshot = _asked(self._served.db, call)
-        key = f"s{self._served.reserve()}"
         try:
             self._served.settle()
-            self._sessions.hold(call.session, key, snapshot)
+            key = self._sessions.hold(call.session, snapshot)
         except BaseException:
             snapshot.close()
             raise

@@ -1,19 +1,41 @@
-"""Served: a store as its server uses it: statements under ids that are known before they run.
+"""Served: a store as its server uses it: commits under ids that are known before they run.
 
 An id (`<epoch>-<number>`) is given out before a commit is asked for, so that a client whose answer
-is lost can ask `outcome`. Nothing leaves the process before it is durable: `settle` stands between
-each call and its answer.
+is lost can ask `outcome`; shortly before, for `outcome` trusts that numbers and seqs rise together
+(`CommitHistory.is_forgotten`). Nothing leaves the process before it is durable: `settle` stands
+between each call and its answer.
 """
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, replace
+from typing import Self
 
 from siltstone.engine.core import Core
 from siltstone.handles import Table
 from siltstone.store import Store
+from siltstone.units import require
 from siltstone.wiring import Parts
+
+
+class Number:
+    """The number that one commit will have; told before it is asked for."""
+
+    def __init__(self, transaction_id: str = "") -> None:
+        self._number = 0
+        if transaction_id:
+            self.tell(transaction_id)
+
+    def tell(self, transaction_id: str) -> None:
+        """Say under which id the commit is to be found."""
+        self._number = int(transaction_id.partition("-")[2])
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> int:
+        require(self._number, "a joined commit without a number")
+        return self._number
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +54,13 @@ class Served:
         """Make all that a call may have seen durable: what is answered survives a power loss."""
         self.parts.core.writer().sync()
 
-    def table(self, table_id: int, transaction_id: str) -> Table:
-        """Return a table whose next statement commits under `transaction_id`."""
-        return Table(
-            self._core(transaction_id), table_id, self.numbered(transaction_id).transaction
-        )
+    def table(self, table_id: int, number: Number) -> Table:
+        """Return a table whose next statement commits under `number`."""
+        return Table(self._core(number), table_id, self.numbered(number).transaction)
 
-    def numbered(self, transaction_id: str) -> Store:
-        """Return the store for one statement, which commits under `transaction_id`."""
-        parts = replace(self.parts, core=self._core(transaction_id))
-        return Store(self.db.path, self.db.options, parts)
+    def numbered(self, number: Number) -> Store:
+        """Return the store for one statement or transaction, which commits under `number`."""
+        return Store(self.db.path, self.db.options, replace(self.parts, core=self._core(number)))
 
-    def _core(self, transaction_id: str) -> Core:
-        number = int(transaction_id.partition("-")[2])
-        return replace(self.parts.core, numbers=itertools.repeat(number))
+    def _core(self, number: Number) -> Core:
+        return replace(self.parts.core, numbers=number)

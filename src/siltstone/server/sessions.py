@@ -4,14 +4,15 @@
                     └──its connection ends, or it is idle for too long──▶ rolled back, gone
     snapshot      open ──close, its connection ends──▶ gone
 
-A transaction id is *reserved* (given to a connection, or to a transaction), then *running* (its
-commit was asked for), then spent. Asking for the outcome of a reserved id spends it: "not
-committed" is a promise, also when the commit request is still on its way.
+A transaction id is *reserved* for the next commit of a connection, then *running* (the commit was
+asked for), then spent. Asking for the outcome of a reserved id spends it: "not committed" is a
+promise, also when the commit request is still on its way. A reserved id grows old and is replaced.
 Lock: one, for the tables alone; each held thing has its own, held while a call uses it.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -21,17 +22,21 @@ from dataclasses import dataclass, field
 from siltstone.engine.transaction import Transaction
 from siltstone.errors import BusyError, ClosedError, RequestError, SiltstoneError
 from siltstone.handles import Snapshot
+from siltstone.joined.protocol import FRESH_S
+from siltstone.server.served import Number
 
 HELD_MAX = 1024
 CONNECTIONS_MAX = 512
 IDLE_S = 60.0
+RESERVED_S_MAX = 60.0
 
 
 @dataclass(eq=False, slots=True)
 class Session:
-    """One connection: the id that its next statement commits under, and what lives with it."""
+    """One connection: the id that its next commit is made under, and what lives with it."""
 
     reserved: str
+    reserved_us: int
     refusal: SiltstoneError | None = None
     is_closed: bool = False
 
@@ -43,6 +48,7 @@ class Held:
     thing: Transaction | Snapshot
     home: Session
     used_us: int
+    number: Number
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -99,12 +105,13 @@ class Sessions:
         self._sessions: set[Session] = set()
         self._held: dict[str, Held] = {}
         self._running: set[str] = set()
+        self._keys = itertools.count(1)
 
     # connections
 
     def open(self) -> Session:
         """Hear of a connection; above the bound every request on it is refused."""
-        session = Session(self._reserve())
+        session = Session(self._reserve(), self._now_us())
         with self._lock:
             if len(self._sessions) >= self._connections_max:
                 session.refusal = BusyError(
@@ -137,17 +144,31 @@ class Sessions:
 
     # ids
 
+    def reserved(self, session: Session) -> str:
+        """Return the id of the connection's next commit, a new one if it is old."""
+        with self._lock:
+            if self._now_us() - session.reserved_us > FRESH_S * 1e6:
+                self._renew(session)
+            return session.reserved
+
+    def _renew(self, session: Session) -> None:
+        session.reserved, session.reserved_us = self._reserve(), self._now_us()
+
     @contextmanager
     def statement(self, session: Session, transaction_id: str | None) -> Generator[str]:
-        """Run one statement under the connection's id.
+        """Run one commit under the connection's id.
 
         Raises:
             ClosedError: The id that the client names is not this connection's any more.
         """
         with self._lock:
-            if transaction_id is not None and transaction_id != session.reserved:
+            is_old = self._now_us() - session.reserved_us > RESERVED_S_MAX * 1e6
+            if transaction_id is None and is_old:
+                self._renew(session)
+            elif transaction_id is not None and (is_old or transaction_id != session.reserved):
                 raise ClosedError(f"transaction {transaction_id} is spent; nothing was changed")
-            running, session.reserved = session.reserved, self._reserve()
+            running = session.reserved
+            self._renew(session)
             self._running.add(running)
         try:
             yield running
@@ -162,16 +183,15 @@ class Sessions:
                 return False
             for session in self._sessions:
                 if session.reserved == transaction_id:
-                    session.reserved = self._reserve()
-            held = self._held.pop(transaction_id, None)
-        if held is not None:
-            held.end()
-        return True
+                    self._renew(session)
+            return True
 
     # transactions and snapshots
 
-    def hold(self, session: Session, key: str, thing: Transaction | Snapshot) -> None:
-        """Keep `thing` open as `key` for as long as its connection lives.
+    def hold(
+        self, session: Session, thing: Transaction | Snapshot, number: Number | None = None
+    ) -> str:
+        """Keep `thing` open for as long as its connection lives; return its key.
 
         Raises:
             BusyError: Too many are open; `thing` is not kept.
@@ -184,8 +204,9 @@ class Sessions:
                     " end some, or try again later"
                 )
             if not session.is_closed:
-                self._held[key] = Held(thing, session, self._now_us())
-                return
+                key = f"{'t' if isinstance(thing, Transaction) else 's'}{next(self._keys)}"
+                self._held[key] = Held(thing, session, self._now_us(), number or Number())
+                return key
         raise ClosedError("the connection ended")
 
     @contextmanager
@@ -210,19 +231,17 @@ class Sessions:
 
     @contextmanager
     def ending(self, key: str) -> Generator[Held]:
-        """Use what is open as `key` a last time; while it runs its outcome is in doubt."""
+        """Use what is open as `key` a last time; what is still open then is ended."""
         self.sweep()
         with self._lock:
             held = self._held.pop(key, None)
-            if held is None:
-                raise self._gone(key)
-            self._running.add(key)
+        if held is None:
+            raise self._gone(key)
         try:
             with held.lock:
                 yield held
         finally:
-            with self._lock:
-                self._running.discard(key)
+            held.end()
 
     def _is_idle(self, held: Held) -> bool:
         idle_us = self._now_us() - held.used_us
