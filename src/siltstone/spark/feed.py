@@ -1,0 +1,257 @@
+"""Feed: the changes of a table as a stream; an offset is a seq, up to which they were read.
+
+    {"seq": 40, "reader": "<uuid>", "begins": true, "is_new": true}   where a new query starts
+    {"seq": 40, "reader": "<uuid>", "begins": true}    after the first batch: from "earliest" it is
+                                                       the rows that live at seq 40, else empty
+    {"seq": 90, "reader": "<uuid>"}                    after the changes up to seq 90
+
+Spark logs where a batch ends, not where the first one starts, so the end of the first batch says
+all that there is to know of it: after a kill it is the same batch again.
+
+The planner lives in a Python process of its own beside the driver, as long as the query runs. It
+reads beside any owner. For each query it keeps the tag `spark-<reader>` at an offset that Spark has
+committed: from there on all changes are kept, also over a kill, because the reader's name is in
+Spark's log of offsets. The tag lasts as long as the store's retention (an hour at least) and is set
+again while the query runs, of one without news by an empty batch now and then. Who is gone for
+longer loses it: the next vacuum forgets the tag.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import types as spark
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from siltstone.errors import (
+    BusyError,
+    InDoubtError,
+    OwnedError,
+    RequestError,
+    SnapshotExpiredError,
+    UnavailableError,
+)
+from siltstone.query.change_task import ChangeTask
+from siltstone.spark import schemas
+from siltstone.spark.options import FeedOptions
+from siltstone.spark.reader import require_path
+from siltstone.store import Store, connect
+
+TAG_PREFIX = "spark-"
+TAG_LASTS_S_MIN = 3_600.0
+TAG_EVERY_S = 10.0
+IDLE_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """See the module. `begins`: the first batch has the rows that live at `seq`."""
+
+    seq: int
+    reader: str
+    begins: bool = False
+    is_new: bool = False
+
+    @classmethod
+    def parse(cls, found: dict[str, object]) -> Offset:
+        """Return an offset out of Spark's log.
+
+        Raises:
+            RequestError: It is not one of ours.
+        """
+        try:
+            return msgspec.convert(found, cls)
+        except msgspec.ValidationError as error:
+            raise RequestError(
+                f"the checkpoint holds an offset of another source: {found!r}"
+            ) from error
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it for Spark's log: equal offsets as equal texts."""
+        return {name: value for name, value in asdict(self).items() if value is not False}
+
+
+def describe(options: FeedOptions) -> spark.StructType:
+    """Return the columns of a feed: `_seq`, `_op`, and those of the table, null in a delete.
+
+    Raises:
+        RequestError: No such table, or a plain one; a column that Spark does not have.
+    """
+    with connect(options.uri, read_only=True) as db:
+        table = db[options.table]
+        if not table.primary_key:
+            raise RequestError(f"{options.table!r} is a plain table: it has versions, not changes")
+        keys = table.primary_key
+        columns = [f.with_nullable(f.name not in keys) for f in table.schema]
+    marks = [
+        pa.field("_seq", pa.int64(), nullable=False),
+        pa.field("_op", pa.string(), nullable=False),
+    ]
+    return schemas.to_spark(pa.schema([*marks, *columns]))
+
+
+class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans the batches of one run of a query."""
+
+    def __init__(
+        self,
+        options: FeedOptions,
+        schema: spark.StructType,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._options, self._schema, self._clock_s = options, schema, clock_s
+        self._open: Store | None = None
+        self._target: int | None = None
+        self._tagged_s: float | None = None
+        self._initial: Offset | None = None
+        self._reader: str | None = None
+
+    def __reduce__(self) -> tuple[type[TaskReader], tuple[spark.StructType]]:
+        """Pickle as what executors need."""
+        return TaskReader, (self._schema,)
+
+    @property
+    def _db(self) -> Store:
+        if self._open is None:
+            self._open = connect(self._options.uri, read_only=True)
+        return self._open
+
+    # offsets
+
+    def initialOffset(self) -> dict[str, object]:  # noqa: N802 - Spark's name
+        """Return where a new query starts.
+
+        Raises:
+            SnapshotExpiredError: No commit has the seq `startingSeq` yet.
+        """
+        if self._initial is None:  # Spark asks more than once
+            start, db = self._options.start, self._db
+            seq = start if isinstance(start, int) else db.durable_seq
+            if start == "earliest":
+                seq = db.changes_from(self._options.table)
+            if seq > db.durable_seq:
+                raise SnapshotExpiredError(f"changes since seq {seq}", 0, db.durable_seq)
+            reader = uuid.uuid4().hex
+            self._initial = Offset(seq, reader, begins=start == "earliest", is_new=True)
+        return self._initial.to_dict()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return what `maxRowsPerTrigger` asks for."""
+        rows_max = self._options.rows_max
+        return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Remember what is there now: the run ends with it."""
+        self._target = self._db.durable_seq
+
+    def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802 - Spark's name
+        """Return how far the store is."""
+        if self._reader is None:
+            return None
+        return Offset(self._db.durable_seq, self._reader).to_dict()
+
+    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802 - Spark's name
+        """Return where the next batch ends: `start` itself, if there is nothing to read.
+
+        A batch ends with a commit: one that has more changes than the limit comes whole, and so do
+        the rows that a query from "earliest" begins with.
+
+        Raises:
+            SnapshotExpiredError: Changes since the offset are not kept any more.
+            OwnedError: The owner does not serve others: `serve_local()` there lets them in.
+        """
+        offset = Offset.parse(start)
+        self._reader = offset.reader
+        if self._tagged_s is None:  # of a query that goes on it may have been forgotten
+            self._tag(offset)
+        if offset.is_new:
+            return replace(offset, is_new=False).to_dict()
+        until = self._db.durable_seq if self._target is None else self._target
+        if until <= offset.seq:
+            return start
+        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else 1
+        seq, rows = self._db.changes_upto(self._options.table, offset.seq, rows_max, until)
+        if not rows and not self._is_older_than(IDLE_S):
+            return start  # commits that touched other tables, or our own tag
+        end = seq if isinstance(limit, ReadMaxRows) else until
+        return Offset(end, offset.reader).to_dict()
+
+    def partitions(
+        self, start: dict[str, object], end: dict[str, object]
+    ) -> Sequence[InputPartition]:
+        """Return a partition for each task of a batch.
+
+        Raises:
+            SnapshotExpiredError: Changes since `start` are not kept any more.
+            SchemaMismatchError: A column of the stream was dropped or renamed meanwhile.
+        """
+        begin, until = Offset.parse(start), Offset.parse(end)
+        is_first = begin.is_new  # of a first batch again, `start` is a newer one than it had
+        if is_first and not until.begins:
+            return []
+        since = until.seq if is_first else begin.seq
+        tasks = self._db.change_tasks(self._options.table, since, until.seq, begins=is_first)
+        for task in tasks[:1]:
+            schemas.wanted_columns(self._schema, task.schema, self._options.table)
+        return [InputPartition(task) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read here what executors read elsewhere."""
+        return TaskReader(self._schema).read(partition)
+
+    # the tag
+
+    def commit(self, end: dict[str, object]) -> None:
+        """Move the tag, now and then: what lies below `end` has been processed."""
+        if self._is_older_than(TAG_EVERY_S):
+            # Where that fails the tag stays behind, and keeps more than is needed.
+            with contextlib.suppress(BusyError, InDoubtError, OwnedError, UnavailableError):
+                self._tag(Offset.parse(end))
+
+    def _is_older_than(self, seconds: float) -> bool:
+        return self._tagged_s is None or self._clock_s() - self._tagged_s >= seconds
+
+    def _tag(self, offset: Offset) -> None:
+        lasts_s = max(self._db.options.retention_s, TAG_LASTS_S_MIN)
+        with connect(self._options.uri, join=True) as db:
+            db.tag(TAG_PREFIX + offset.reader, offset.seq, lasts=lasts_s)
+        self._tagged_s = self._clock_s()
+
+    def stop(self) -> None:
+        """Let go of the store; the tag stays, for the next run."""
+        if self._open is not None:
+            self._open.close()
+
+
+class TaskReader(DataSourceStreamReader):
+    """The changes of one task, as the batches that Spark demands."""
+
+    def __init__(self, schema: spark.StructType) -> None:
+        self._schema = schema
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Return the changes of a partition.
+
+        Raises:
+            SnapshotExpiredError: The task came later than the store keeps its changes.
+            UnavailableError: This machine does not see the store's path.
+            SchemaMismatchError: A value that Spark cannot hold.
+        """
+        task = partition.value
+        assert isinstance(task, ChangeTask)
+        require_path(task.root)
+        wanted = schemas.arrow_schema(self._schema)
+        for batch in task.read():
+            yield schemas.as_schema(batch, wanted)

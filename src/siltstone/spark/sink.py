@@ -1,0 +1,127 @@
+"""Sink: the micro-batches of a stream into one table, each in one commit, exactly once.
+
+    plan, for each batch ─▶ write on executors ─▶ commit beside the driver
+                            staged; the message       the run claims the app, then one transaction
+                            says whose it is          with the token (app, batch id)
+
+The app is the query's id, which lies in the checkpoint: whoever goes on from a checkpoint goes on
+with its batches. A batch that was committed before a kill is committed again under its token, and
+nothing happens. A run that starts takes the app with its first commit; of the run before it, should
+it still be alive, no commit is taken from then on.
+
+The commit runs in a process of its own, which knows nothing but the messages of the tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from siltstone.engine.stage_task import Staged, StageTask
+from siltstone.errors import UnavailableError
+from siltstone.spark.options import SinkOptions
+from siltstone.spark.staging import Job, Piece, commit, plan
+from siltstone.store import connect
+
+QUERY_PROPERTY, RUN_PROPERTY = "sql.streaming.queryId", "spark.jobGroup.id"
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What one task has staged, of which job, for which run of which query."""
+
+    stage: StageTask
+    staged: Staged
+    query: str
+    run: str
+
+
+class Sink(DataSourceStreamArrowWriter):
+    """One batch of a stream, as the process that plans it or that commits it sees it."""
+
+    def __init__(self, options: SinkOptions, schema: StructType, *, is_overwrite: bool) -> None:
+        self._options, self._schema, self._is_overwrite = options, schema, is_overwrite
+        self._piece: Piece | None = None
+
+    def __reduce__(self) -> tuple[type[PieceWriter], tuple[Piece]]:
+        """Pickle as what executors need: here a job begins, which a commit does not.
+
+        Raises:
+            RequestError: The table, the op or a column does not fit; nothing was written.
+        """
+        if self._piece is None:
+            with connect(self._options.uri, read_only=True) as db:
+                self._piece = plan(
+                    db,
+                    self._options.table,
+                    self._schema,
+                    op=self._options.op,
+                    order_by=self._options.order_by,
+                    is_overwrite=self._is_overwrite,
+                )
+        return PieceWriter, (self._piece,)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Stage here what executors stage elsewhere."""
+        writer, pieces = self.__reduce__()
+        return writer(*pieces).write(iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Commit a batch, unless it was committed before.
+
+        Raises:
+            FencedError: A later run has taken the app: this one must stop.
+            OwnedError: The owner does not serve others: `serve_local()` there lets them in.
+            DuplicateKeyError, ConflictError, InDoubtError: See `staging.commit`.
+        """
+        job, written = self._job(messages)
+        if job is None:
+            return
+        app = self._options.app or written[0].query
+        with connect(self._options.uri, join=True) as db:
+            claim = db.claim(app, written[0].run)
+            commit(db, [job], (app, batchId), claim=claim)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Delete what is known of; tasks that failed sent nothing, vacuum takes theirs."""
+        del batchId
+        job, _ = self._job(messages)
+        if job is not None:
+            job.discard()
+
+    def _job(
+        self, messages: Sequence[WriterCommitMessage | None]
+    ) -> tuple[Job | None, list[Written]]:
+        written = [message for message in messages if isinstance(message, Written)]
+        if not written:  # a batch without a partition: it has no row, and no token to spend
+            return None, written
+        staged = tuple(message.staged for message in written)
+        return Job(written[0].stage, staged, self._is_overwrite), written
+
+
+class PieceWriter(DataSourceStreamArrowWriter):
+    """What executors do of a batch."""
+
+    def __init__(self, piece: Piece) -> None:
+        self._piece = piece
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Stage the rows of one task; see `Piece.write`.
+
+        Raises:
+            UnavailableError: Spark does not say which query the task belongs to.
+        """
+        context = TaskContext.get()
+        query = context and context.getLocalProperty(QUERY_PROPERTY)
+        run = context and context.getLocalProperty(RUN_PROPERTY)
+        if not query or not run:
+            raise UnavailableError(
+                f"this Spark does not tell tasks their query ({QUERY_PROPERTY}: {query!r},"
+                f" {RUN_PROPERTY}: {run!r}), so no batch can be committed once"
+            )
+        return Written(self._piece.stage, self._piece.write(iterator), query, run)
