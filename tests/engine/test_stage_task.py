@@ -296,7 +296,6 @@ def test_a_transaction_may_do_other_things_besides_but_not_to_the_same_rows(db: 
             lambda t: t["t"].get(1),
             lambda t: t["t"].upsert({"id": 1}),
             lambda t: t["t"].add_column("x", "int64"),
-            lambda t: t.attach(stage, pieces),
         ):
             with pytest.raises(st.RequestError):
                 use(tx)
@@ -306,6 +305,29 @@ def test_a_transaction_may_do_other_things_besides_but_not_to_the_same_rows(db: 
         with pytest.raises(st.RequestError):
             tx.attach(stage, pieces)
     assert amounts(db) == {1: 2, 9: 0}
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_several_jobs_of_one_table_follow_each_other_in_one_commit(
+    db: Store, tmp_path: Path, real_lance: bool, is_first: bool
+) -> None:
+    if not is_first:
+        db["t"].upsert({"id": 7, "amount": 0})
+    jobs = [db.stage("t"), db.stage("t", "delete"), db.stage("t")]
+    rows = [batch([1, 2, 3, 7]), batch([2, 3]), batch([3, 4], 5)]
+    pieces = [[piece(db, job, each)] for job, each in zip(jobs, rows, strict=True)]
+    late = db.stage("t", "insert")
+    written = [piece(db, late, batch([9]))]
+    with db.transaction() as tx:
+        for job, each in zip(jobs, pieces, strict=True):
+            tx.attach(job, each)
+        with pytest.raises(st.RequestError, match="attach it first"):
+            tx.attach(late, written)
+    expected = {1: 1, 3: 5, 4: 5, 7: 1}
+    assert amounts(db) == expected
+    db.close()
+    with open_store(tmp_path / "s", real_lance=real_lance) as again:
+        through_all_levels(again, expected)
 
 
 def test_without_a_row_nothing_is_committed(db: Store) -> None:

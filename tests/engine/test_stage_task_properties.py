@@ -17,9 +17,9 @@ SCHEMA = {"k": "string", "n": "int64", "rank": "int64"}
 
 ROW = some.tuples(some.sampled_from("abcdefgh"), some.one_of(some.none(), some.integers(0, 3)))
 PIECES = some.lists(some.lists(ROW, max_size=5), min_size=1, max_size=3)
-JOB = some.tuples(
-    some.sampled_from(["upsert", "insert", "delete"]), some.booleans(), some.booleans(), PIECES
-)
+JOB = some.tuples(some.sampled_from(["upsert", "insert", "delete"]), some.booleans(), PIECES)
+MORE = some.tuples(some.sampled_from(["upsert", "delete"]), some.booleans(), PIECES)
+JOBS = some.tuples(some.booleans(), JOB, some.lists(MORE, max_size=2))
 OTHER = some.sampled_from(["upsert", "delete", "checkpoint", "merge", "reopen"])
 
 Model = dict[str, tuple[int, int | None]]
@@ -46,17 +46,11 @@ def expected(
     return {**model, **{key: (number, rank) for key, rank in rows}}
 
 
-def run_job(
-    db: Store,
-    op: str,
-    pieces: list[list[tuple[str, int | None]]],
-    number: int,
-    *,
-    ordered: bool,
-    over: bool,
-) -> None:
+def staged(
+    db: Store, op: str, pieces: list[list[tuple[str, int | None]]], number: int, *, ordered: bool
+) -> tuple[st.StageTask, list[st.Staged]]:
     stage = db.stage("t", op, order_by="rank" if ordered and op != "delete" else None)
-    staged = []
+    found = []
     for rows in pieces:
         batch = pa.record_batch(
             {
@@ -66,11 +60,18 @@ def run_job(
             }
         )
         task = pickle.loads(pickle.dumps(stage))
-        staged.append(pickle.loads(pickle.dumps(task.run_through(db._core.tables, batch))))
+        found.append(pickle.loads(pickle.dumps(task.run_through(db._core.tables, batch))))
+    return stage, found
+
+
+def run_jobs(db: Store, over: bool, jobs: list[tuple], number: int) -> None:
+    """Commit all jobs at once."""
+    written = [staged(db, op, pieces, number, ordered=ordered) for op, ordered, pieces in jobs]
     with db.transaction() as tx:
         if over:
             tx["t"].truncate()
-        tx.attach(stage, staged)
+        for stage, pieces in written:
+            tx.attach(stage, pieces)
 
 
 def content(source: object) -> Model:
@@ -81,7 +82,7 @@ def content(source: object) -> Model:
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
-@given(steps=some.lists(some.one_of(JOB, OTHER), max_size=8))
+@given(steps=some.lists(some.one_of(JOBS, OTHER), max_size=8))
 def test_jobs_leave_what_one_writer_would_leave_at_every_seq(
     tmp_path_factory: pytest.TempPathFactory, steps: list
 ) -> None:
@@ -107,16 +108,18 @@ def test_jobs_leave_what_one_writer_would_leave_at_every_seq(
 
 def advance(db: Store, model: Model, step: object, number: int) -> Model:
     if isinstance(step, tuple):
-        op, ordered, over, pieces = step
+        over, first, more = step
+        wanted, jobs = {} if over else model, [first, *more]
         try:
-            wanted = expected({} if over else model, op, pieces, number, ordered=ordered)
+            for op, ordered, pieces in jobs:
+                wanted = expected(wanted, op, pieces, number, ordered=ordered)
         except DuplicateInModelError:
             seq = db.seq
             with pytest.raises(st.DuplicateKeyError):
-                run_job(db, op, pieces, number, ordered=ordered, over=over)
+                run_jobs(db, over, jobs, number)
             assert db.seq == seq
             return model
-        run_job(db, op, pieces, number, ordered=ordered, over=over)
+        run_jobs(db, over, jobs, number)
         return wanted
     if step == "upsert":
         db["t"].upsert([{"k": "a", "n": number}, {"k": "z", "n": number}])

@@ -25,12 +25,13 @@ from siltstone.engine.shape import Shape, shape_of
 from siltstone.engine.stage_task import ATTACHED, BASE, Staged, StageTask, stored_fields
 from siltstone.engine.view import View, is_virgin
 from siltstone.engine.write_set import AdvancePart, AttachPart
-from siltstone.errors import DuplicateKeyError
+from siltstone.errors import DuplicateKeyError, RequestError
 from siltstone.formats import group
 from siltstone.formats.keys import Codes, Key, newest_rows
 from siltstone.formats.manifest import Incarnation, Pin, Table
 from siltstone.formats.schema import history_name
 from siltstone.storage.tables import PinnedTable, Tables
+from siltstone.storage.tables import Staged as StagedFiles
 
 _BITS_PER_CODE_MAX = 16
 _CHECKED_BYTES = 64 << 20
@@ -192,46 +193,83 @@ def _refuse_living(batches: list[pa.RecordBatch], rows: Rows, reader: KeyedReade
         raise DuplicateKeyError(rows.table, rows.shape.codec.to_user(found))
 
 
-def staged_part(
-    core: Core, view: View, table: Table, stage: StageTask, staged: Sequence[Staged],
-    living: KeyedReader | None,
-) -> AdvancePart | AttachPart | None:  # fmt: skip
-    """Return what commits the staged pieces of a keyed table; None if they have no row.
+class BulkWrites:
+    """The jobs that one transaction attaches to one keyed table, in their order. One thread."""
 
-    Args:
-        core: The parts of the store.
-        view: What the transaction reads.
-        table: The table in the transaction's catalog.
-        stage: The job.
-        staged: Its pieces; of equal order the later one counts.
-        living: The table as the transaction reads it; None: made anew by it, without rows.
+    __slots__ = ("_core", "_jobs", "_view")
 
-    Raises:
-        DuplicateKeyError: Equal keys and no order, or an insert over a key that lives.
-        RequestError: The job was discarded or vacuumed; a piece of another one.
-    """
-    files = stage.joined(core.files, core.root, staged)
-    if not files.rows:
-        return None
+    def __init__(self, core: Core, view: View) -> None:
+        """Begin without a job; `view` is what the transaction reads."""
+        self._core, self._view = core, view
+        self._jobs: list[tuple[StageTask, AdvancePart | AttachPart]] = []
+
+    @property
+    def parts(self) -> list[AdvancePart | AttachPart]:
+        """What to commit: at most one first base, else runs, a later one over an earlier one."""
+        return [part for _, part in self._jobs]
+
+    def add(
+        self, table: Table, stage: StageTask, staged: Sequence[Staged], living: KeyedReader | None
+    ) -> int:
+        """Take the staged pieces of a job; return how many rows they have, each key once.
+
+        Args:
+            table: The table in the transaction's catalog.
+            stage: The job.
+            staged: Its pieces; of equal order the later one counts.
+            living: The table as the transaction reads it; None: without rows, or with other jobs.
+
+        Raises:
+            DuplicateKeyError: Equal keys and no order, or an insert over a key that lives.
+            RequestError: The job was discarded or vacuumed; a piece of another one.
+        """
+        if self._jobs and stage.op == "insert":
+            raise RequestError(f"{stage!r} would have to look into jobs before it; attach it first")
+        core = self._core
+        files = stage.joined(core.files, core.root, staged)
+        if not files.rows:
+            return 0
+        rows, codes = _each_key_once(core, catalogs.name_of(table), stage, files)
+        if stage.op == "insert" and living is not None:
+            refuse_living(core.tables, rows, living)
+        # A first base is alone: merges take what is above its seq, and a run beside it is not.
+        self._jobs = [(job, self._run_of(table, job, part)) for job, part in self._jobs]
+        part = self._part(table, stage, rows, codes, is_alone=living is not None)
+        self._jobs.append((stage, part))
+        return part.rows
+
+    def _part(
+        self, table: Table, stage: StageTask, rows: Rows, codes: Codes, *, is_alone: bool
+    ) -> AdvancePart | AttachPart:
+        core, incarnation = self._core, catalogs.incarnation_of(table)
+        if stage.target == BASE:
+            if is_alone and _may_load(self._view, table, incarnation, stage):
+                return load_part(core, table, incarnation.id, rows)
+            rows, codes = restaged(core, rows, stage.marks)
+        op = group.DELETE if stage.op == "delete" else group.UPSERT
+        return attach_part(core, table, incarnation.id, rows, codes, op)
+
+    def _run_of(self, table: Table, stage: StageTask, part: AdvancePart | AttachPart) -> AttachPart:
+        if isinstance(part, AttachPart):
+            return part
+        shape, pin = shape_of(stage.schema), part.entry.pin
+        base = Rows(catalogs.name_of(table), shape, stage.folder, pin, shape.codec.names)
+        rows, codes = restaged(self._core, base, stage.marks)
+        return attach_part(self._core, table, part.incarnation, rows, codes)
+
+
+def _each_key_once(
+    core: Core, name: str, stage: StageTask, files: StagedFiles
+) -> tuple[Rows, Codes]:
+    """Return the rows of a job in one pin, each key once, and their codes in no order."""
     shape = shape_of(stage.schema)
-    name = catalogs.name_of(table)
     stored = _stored_names(stage, shape)
     pin = core.tables.commit(stage.folder, stage.pin, files)
     rows = Rows(name, shape, stage.folder, pin, tuple(stored[n] for n in shape.codec.names))
     codes = [shape.codec.codes(batch) for batch in rows.keys(core.tables)]
     order = None if stage.order_by is None else stored[stage.order_by]
-    is_delete = stage.op == "delete"
-    repeats = Repeats(are_allowed=is_delete or order is not None, order=order)
-    rows, every = unique(core.tables, rows, codes, repeats)
-    if stage.op == "insert" and living is not None:
-        refuse_living(core.tables, rows, living)
-    incarnation = catalogs.incarnation_of(table)
-    if stage.target == BASE:
-        if living is not None and _may_load(view, table, incarnation, stage):
-            return load_part(core, table, incarnation.id, rows)
-        rows, every = restaged(core, rows, stage.marks)
-    op = group.DELETE if is_delete else group.UPSERT
-    return attach_part(core, table, incarnation.id, rows, every, op)
+    may_repeat = stage.op == "delete" or order is not None
+    return unique(core.tables, rows, codes, Repeats(are_allowed=may_repeat, order=order))
 
 
 def _stored_names(stage: StageTask, shape: Shape) -> dict[str, str]:

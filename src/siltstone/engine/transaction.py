@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from siltstone.engine import catalog as catalogs
 from siltstone.engine import definitions
-from siltstone.engine.bulk import staged_part
+from siltstone.engine.bulk import BulkWrites
 from siltstone.engine.core import Core
 from siltstone.engine.filtering import Filter, TextFilter
 from siltstone.engine.keyed_writes import KeyedWrites
@@ -31,14 +31,7 @@ from siltstone.engine.stage_task import Staged, StageTask
 from siltstone.engine.submission import submit
 from siltstone.engine.transaction_table import TransactionTable
 from siltstone.engine.view import State, storage_folder
-from siltstone.engine.write_set import (
-    AdvancePart,
-    AttachPart,
-    Part,
-    Reads,
-    Receipt,
-    WriteSet,
-)
+from siltstone.engine.write_set import Part, Reads, Receipt, WriteSet
 from siltstone.errors import ClosedError, ConflictError, RequestError, TableNotFoundError
 from siltstone.formats import group
 from siltstone.formats.keys import Key
@@ -94,7 +87,7 @@ class Transaction:
         self._changes: list[group.Entry] = []
         self._keyed: dict[int, KeyedWrites] = {}
         self._plain: dict[int, PlainWrites] = {}
-        self._bulk: dict[int, AdvancePart | AttachPart] = {}
+        self._bulk: dict[int, BulkWrites] = {}
         self._readers: dict[int, Reader] = {}
         self._found: dict[int, Table] = {}
         self.receipt: Receipt | None = None
@@ -335,11 +328,13 @@ class Transaction:
         """Commit staged rows with this transaction; return how many, each key once.
 
         For reads in the transaction they are not there yet, so it may neither read nor write the
-        rows of a keyed table besides, nor attach to it twice. To overwrite, truncate it before.
+        rows of a keyed table besides. Several jobs of one table follow each other: a later row
+        counts over an earlier one. To overwrite, truncate the table before.
 
         Raises:
             DuplicateKeyError: Equal keys and no `order_by`, or an insert over a key that lives.
-            RequestError: The job was discarded or vacuumed; pieces of another one, or twice.
+            RequestError: The job was discarded or vacuumed; pieces of another one, or twice; an
+                insert behind another job of the table.
             SchemaMismatchError: A column was renamed or dropped since the rows were staged.
         """
         table = self.table(stage.table_id)
@@ -349,18 +344,17 @@ class Transaction:
             writes = self.plain(table)
             files = stage.joined(self._core.files, self._core.root, staged)
             return writes.attach(stage.folder, stage.pin, files)
-        self._refuse_bulk(table)
         own = self._keyed.get(table.id)
         if own is not None and own.memtable.rows:
             raise RequestError(f"{catalogs.name_of(table)!r} has rows of this transaction already")
+        bulk = self._bulk.get(table.id) or BulkWrites(self._core, self._view)
         is_new = catalogs.incarnation_of(table).seq > self.read_seq
-        reader = None if is_new else self.reader(table)
+        reader = None if is_new or bulk.parts else self.reader(table)
         assert reader is None or isinstance(reader, KeyedReader)
-        part = staged_part(self._core, self._view, table, stage, staged, reader)
-        if part is None:
-            return 0
-        self._bulk[table.id] = part
-        return part.rows
+        rows = bulk.add(table, stage, staged, reader)
+        if rows:
+            self._bulk[table.id] = bulk
+        return rows
 
     def _refuse_bulk(self, table: Table) -> None:
         if table.id in self._bulk:
@@ -412,7 +406,7 @@ class Transaction:
 
     def _write_set(self) -> WriteSet | Receipt:
         """Return what to commit; a receipt if there is nothing to write."""
-        parts: list[Part] = [*self._bulk.values()]
+        parts: list[Part] = [part for bulk in self._bulk.values() for part in bulk.parts]
         for writes in self._keyed.values():
             table = catalogs.by_id(self._catalog, writes.table)
             if table is not None:
