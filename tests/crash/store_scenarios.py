@@ -104,6 +104,15 @@ def staged(*ids: int, op: str = "upsert", v: str = "staged", order_by: str | Non
     return step(f"stage {op} {ids}", act)
 
 
+def _two_jobs(db: Store) -> None:
+    """Rows, and the deletion of some of them, in one commit."""
+    jobs = [(db.stage("t"), (20, 21, 22)), (db.stage("t", "delete"), (21, 1))]
+    found = [(stage, _pieces(db, stage, ids, "two")) for stage, ids in jobs]
+    with db.transaction() as tx:
+        for stage, pieces in found:
+            tx.attach(stage, pieces)
+
+
 def _discarded(db: Store) -> None:
     stage = db.stage("t")
     pieces = _pieces(db, stage, (70, 71), "discarded")
@@ -294,6 +303,7 @@ SCENARIOS: dict[str, Scenario] = {
             staged(4, 6, 6, order_by="v"),
             MERGE,
             staged(7, 8, op="insert"),
+            step("two jobs", _two_jobs),
             CLOSE,
             OPEN,
             delete(8),
