@@ -138,7 +138,8 @@ class Snapshot:
             columns: As of `scan`.
             filter: As of `scan`.
             rows_max: About how many stored rows one task reads; parts of files are never cut.
-                Rows that are in the log alone travel in the tasks, at most 8 MiB in each.
+                Rows in this process's memory (those of the log, and of lately flushed memtables)
+                travel in the tasks, at most 8 MiB in each.
 
         Raises:
             TableNotFoundError, RequestError: No such table or column, a bad filter or `rows_max`.

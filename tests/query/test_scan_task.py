@@ -231,7 +231,9 @@ def planned_beside(path: Path) -> list[st.ScanTask]:
         return now.scan_tasks("t")
 
 
-def test_a_task_that_comes_after_the_retention_is_told_so(aging: st.Store, clock: Clock) -> None:
+def test_a_task_that_comes_after_the_retention_is_told_so(
+    aging: st.Store, clock: Clock, other: ProcessPoolExecutor
+) -> None:
     tasks = planned_beside(aging.path)
     rewrite(aging, 9)
     clock.move(days=2)
@@ -242,6 +244,9 @@ def test_a_task_that_comes_after_the_retention_is_told_so(aging: st.Store, clock
         with pytest.raises(SnapshotExpiredError) as told:
             task.read()
         assert told.value.oldest_seq == oldest > task.seq
+        with pytest.raises(SnapshotExpiredError) as told:
+            other.submit(task_reader.read, pickle.dumps(task)).result()
+        assert told.value.oldest_seq == oldest
 
 
 def test_a_task_at_a_tag_is_read_below_the_retention(aging: st.Store, clock: Clock) -> None:
