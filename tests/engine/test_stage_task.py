@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
+from siltstone.storage.files import Files
 from siltstone.store import Store
 from tests.engine import piece_writer
 from tests.maintenance.stores import Clock, open_store
@@ -454,6 +455,26 @@ def test_what_a_transaction_has_tried_to_attach_is_not_discarded(db: Store, name
     commit(db, (stage, [written]))
     assert not discard(db, stage, written)
     assert amounts(db, name) == {1: 1}
+
+
+class RacedFiles:
+    """Files where somebody else does the next rename first."""
+
+    def __init__(self, real: Files) -> None:
+        self._real = real
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._real, name)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._real.rename(old, new)
+        self._real.rename(old, new)
+
+
+def test_of_two_transactions_that_attach_a_job_at_once_both_may_try(db: Store) -> None:
+    stage = db.stage("t")
+    written = piece(db, stage, batch([1]))
+    assert stage.joined(RacedFiles(db._core.files), db.path, [written]).rows == 1  # type: ignore[arg-type]
 
 
 @pytest.fixture

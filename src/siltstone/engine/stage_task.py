@@ -177,7 +177,11 @@ class StageTask:
     def _mark_attached(self, files: Files, folder: Path) -> None:
         if files.exists(folder / _ATTACHED):
             return
-        files.rename(folder / _OPEN, folder / _ATTACHED)
+        try:
+            files.rename(folder / _OPEN, folder / _ATTACHED)
+        except FileNotFoundError:
+            if not files.exists(folder / _ATTACHED):  # else another transaction was first
+                raise
         files.sync_dir(folder)
 
 
