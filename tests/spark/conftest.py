@@ -35,6 +35,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     warehouse = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
     found = session({**SETTINGS, **warehouse}, master="local[2]")
-    found.sparkContext.setLogLevel("ERROR")
+    found.sparkContext.setLogLevel("FATAL")
     yield found
     found.stop()

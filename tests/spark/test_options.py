@@ -16,9 +16,9 @@ def test_options_become_values() -> None:
     assert found.columns == ("id", "total")
     assert not found.is_single_use
     assert found.pinned(7).seq == 7
-    wrote = WriteOptions.parse({"path": "/shop", "Table": "orders", "OP": "Upsert"}, overwrite=True)
+    wrote = WriteOptions.parse({"path": "/shop", "Table": "orders", "OP": "Upsert"})
     assert (wrote.uri, wrote.table, wrote.op, wrote.token) == ("/shop", "orders", "upsert", None)
-    token = WriteOptions.parse({**STORE, "token": "etl:nightly:17"}, overwrite=False).token
+    token = WriteOptions.parse({**STORE, "token": "etl:nightly:17"}).token
     assert token == ("etl:nightly", 17)
 
 
@@ -58,7 +58,7 @@ def test_a_bad_option_of_a_read_is_named(given: dict[str, str], said: str) -> No
     ("given", "said"),
     [
         ({"table": "t"}, "option 'uri' is missing"),
-        ({**STORE, "op": "merge"}, "'op' is one of insert, upsert, delete, not 'merge'"),
+        ({**STORE, "op": "merge"}, "'op' is one of upsert, insert, delete, append, not 'merge'"),
         ({**STORE, "seq": "1"}, "a write has no option 'seq'; there are uri, table, op"),
         ({**STORE, "token": "17"}, "option 'token' is like 'nightly:17'"),
         ({**STORE, "token": "a:b"}, "option 'token' is like 'nightly:17'"),
@@ -67,9 +67,4 @@ def test_a_bad_option_of_a_read_is_named(given: dict[str, str], said: str) -> No
 )
 def test_a_bad_option_of_a_write_is_named(given: dict[str, str], said: str) -> None:
     with pytest.raises(RequestError, match=said):
-        WriteOptions.parse(given, overwrite=False)
-
-
-def test_nothing_is_overwritten_by_deleting() -> None:
-    with pytest.raises(RequestError, match="op 'delete' needs 'append'"):
-        WriteOptions.parse({**STORE, "op": "delete"}, overwrite=True)
+        WriteOptions.parse(given)

@@ -6,5 +6,7 @@ it. See docs/spark.md.
 
 from siltstone.spark.maintenance import merge, optimize
 from siltstone.spark.session import register, session
+from siltstone.spark.snapshots import snapshot
+from siltstone.spark.transactions import transaction
 
-__all__ = ["merge", "optimize", "register", "session"]
+__all__ = ["merge", "optimize", "register", "session", "snapshot", "transaction"]

@@ -14,8 +14,12 @@ from siltstone.errors import RequestError
 
 _READS = ("uri", "table", "seq", "at", "tag", "columns", "filter", "pushdown")
 _WRITES = ("uri", "table", "op", "order_by", "token")
+_SINKS = ("uri", "table", "op", "order_by", "app")
+_OF_QUERIES = ("checkpointlocation", "queryname")  # what Spark adds to the options of a sink
+START, STARTS = "startingseq", ("earliest", "latest")
+_FEEDS = ("uri", "table", "startingSeq", "maxRowsPerTrigger")
 PUSHDOWNS = ("off", "single_use")
-OPS = ("insert", "upsert", "delete")
+OPS = ("upsert", "insert", "delete", "append")
 # A view hands its options to whoever reads it and to whoever inserts into it.
 _OF_WRITES = ("op", "order_by")
 
@@ -66,39 +70,108 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Where the rows go and what is done with them."""
+    """Where the rows go and what is done with them; without an `op` what `Store.stage` does."""
 
     uri: str
     table: str
-    op: str = "insert"
+    op: str | None = None
     order_by: str | None = None
     token: tuple[str, int] | None = None
 
     @classmethod
-    def parse(cls, given: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
+    def parse(cls, given: Mapping[str, str]) -> WriteOptions:
         """Return the options of a write.
 
         Raises:
             RequestError: One is missing, unknown or makes no sense; it is named.
         """
         known = _known(given, _WRITES, "write")
-        op = _choice(known, "op", OPS)
-        if overwrite and op == "delete":
-            raise RequestError("mode 'overwrite' replaces all rows; op 'delete' needs 'append'")
         return cls(
             uri=_uri(known),
             table=_needed(known, "table", "the name of a table"),
-            op=op,
+            op=_choice(known, "op", OPS) if "op" in known else None,
             order_by=known.get("order_by"),
             token=_token(known["token"]) if "token" in known else None,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class FeedOptions:
+    """Which table's changes, from where on. `start` is "earliest", "latest" or a seq."""
+
+    uri: str
+    table: str
+    start: int | str
+    rows_max: int | None = None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> FeedOptions:
+        """Return the options of a stream of changes.
+
+        Raises:
+            RequestError: One is missing, unknown or makes no sense; it is named.
+        """
+        known = _known(given, _FEEDS, "stream of changes")
+        if not known.get(START):
+            raise RequestError("option 'startingSeq' is missing: 'earliest', 'latest' or a seq")
+        start = known[START].lower()
+        rows_max = known.get("maxrowspertrigger")
+        if rows_max is not None and not _is_number(rows_max, 1):
+            raise RequestError(f"option 'maxRowsPerTrigger' is an integer from 1, not {rows_max!r}")
+        if start not in STARTS and not _is_number(start, 0):
+            raise RequestError(
+                f"option 'startingSeq' is 'earliest', 'latest' or a seq, not {known[START]!r}"
+            )
+        return cls(
+            uri=_uri(known),
+            table=_needed(known, "table", "the name of a keyed table"),
+            start=start if start in STARTS else int(start),
+            rows_max=None if rows_max is None else int(rows_max),
+        )
+
+
+def is_feed(given: Mapping[str, str]) -> bool:
+    """Say whether options are those of a stream of changes; Spark does not tell what it makes."""
+    return any(name.lower() == START for name in given)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Where the micro-batches of a stream go; `app` is whose batches they are (see `sink`)."""
+
+    uri: str
+    table: str
+    op: str | None = None
+    order_by: str | None = None
+    app: str | None = None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> SinkOptions:
+        """Return the options of a streaming write.
+
+        Raises:
+            RequestError: One is missing, unknown or makes no sense; it is named.
+        """
+        known = _known(given, _SINKS, "streaming write", ignored=_OF_QUERIES)
+        return cls(
+            uri=_uri(known),
+            table=_needed(known, "table", "the name of a table"),
+            op=_choice(known, "op", OPS) if "op" in known else None,
+            order_by=known.get("order_by"),
+            app=_needed(known, "app", "a name that is not empty") if "app" in known else None,
+        )
+
+
+def _is_number(text: str, least: int) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 20 and int(text) >= least
 
 
 def _known(
     given: Mapping[str, str], names: tuple[str, ...], what: str, ignored: tuple[str, ...] = ()
 ) -> dict[str, str]:
     found = {name.lower(): value for name, value in given.items()}
-    unknown = sorted(set(found) - {*names, *ignored, "path"})  # `load(path)` is option "path"
+    may = {name.lower() for name in (*names, *ignored, "path")}  # `load(path)` is option "path"
+    unknown = sorted(set(found) - may)
     if unknown:
         raise RequestError(f"a {what} has no option {unknown[0]!r}; there are {', '.join(names)}")
     return found

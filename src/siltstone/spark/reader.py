@@ -62,7 +62,9 @@ class BatchReader(DataSourceReader):
             SchemaMismatchError: The caller's own schema does not fit the table.
         """
         self._options, self._schema = options, schema
-        self._filters = [] if options.filter is None else [f"({options.filter}\n)"]  # it may end in a comment
+        self._filters = (
+            [] if options.filter is None else [f"({options.filter}\n)"]
+        )  # it may end in a comment
         self._open = opened(options)
         self._snapshot = self._open.__enter__()
         self._stored = self._snapshot[options.table].schema

@@ -18,8 +18,6 @@ microseconds: a value that Spark cannot hold is an error, never another value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pyarrow as pa
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -143,20 +141,6 @@ def to_store(given: spark.StructType, schema: pa.Schema, table: str) -> pa.Schem
     return pa.schema([schema.field(name) for name in names])
 
 
-def refuse_missing(columns: pa.Schema, needed: Sequence[pa.Field], table: str) -> None:
-    """Refuse rows that lack a column which may not be null.
-
-    Raises:
-        SchemaMismatchError: It is named.
-    """
-    for field in needed:
-        if field.name not in columns.names:
-            raise SchemaMismatchError(
-                f"the rows for {table!r} have no column {field.name!r} ({field.type}), which may"
-                " not be null"
-            )
-
-
 def _fits(given: spark.DataType, wanted: spark.DataType) -> bool:
     if isinstance(given, spark.NullType):
         return True
@@ -199,12 +183,12 @@ def as_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _as_type(array: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
-    if array.type.equals(kind):
+    is_time = pa.types.is_time64(array.type)
+    if array.type.equals(kind) and not is_time:
         return array
     try:
-        if pa.types.is_time64(array.type) and not pa.types.is_time32(kind):
-            array = array.cast(pa.time64("us"))  # Arrow's type has nanoseconds, Spark's has not
-        return array.cast(kind)
+        # Spark's batches have times in nanoseconds, its values do not.
+        return (array.cast(pa.time64("us")) if is_time else array).cast(kind)
     except pa.ArrowException as error:
         raise SchemaMismatchError(
             f"column {name!r}: a value of {array.type} does not fit {kind}: {error}"

@@ -7,11 +7,24 @@ query is planned from that pickle in yet another process.
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+import contextlib
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
-from siltstone.spark.options import ReadOptions
+from siltstone.errors import RequestError
+from siltstone.spark import feed
+from siltstone.spark.options import FeedOptions, ReadOptions, SinkOptions, WriteOptions, is_feed
+from siltstone.spark.plans import PLAN, Plan, PlannedReader
 from siltstone.spark.reader import BatchReader, PushingReader, describe
+from siltstone.spark.sink import Sink
+from siltstone.spark.writer import BatchWriter
 
 
 class SiltstoneSource(DataSource):
@@ -24,17 +37,36 @@ class SiltstoneSource(DataSource):
         return "siltstone"
 
     def schema(self) -> StructType:
+        if is_feed(self.options):
+            return feed.describe(FeedOptions.parse(self.options))
+        if PLAN in self.options:
+            return Plan.load(self.options[PLAN]).schema
         schema, self._seq = describe(ReadOptions.parse(self.options))
         return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        if PLAN in self.options:
+            return PlannedReader(Plan.load(self.options[PLAN]))
         options = ReadOptions.parse(self.options)
         if self._seq is not None:
             options = options.pinned(self._seq)
         return (PushingReader if options.is_single_use else BatchReader)(options, schema)
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        options = WriteOptions.parse(self.options)
+        return BatchWriter.plan(options, schema, is_overwrite=overwrite)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        return feed.FeedReader(FeedOptions.parse(self.options), schema)
+
+    def streamWriter(  # noqa: N802 - Spark's name
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamArrowWriter:
+        return Sink(SinkOptions.parse(self.options), schema, is_overwrite=overwrite)
+
     def __getstate__(self) -> dict[str, object]:
         """Pickle with a seq: where the caller gave a schema, nobody asked for one."""
-        if self._seq is None:
-            self.schema()
+        if self._seq is None and PLAN not in self.options and not is_feed(self.options):
+            with contextlib.suppress(RequestError):  # a sink has other options, and needs no seq
+                self.schema()
         return vars(self)

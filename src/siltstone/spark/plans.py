@@ -1,0 +1,67 @@
+"""Plans: reads that the driver has planned itself, under a lease that it holds.
+
+A process that plans for Spark opens the store anew, and finds what the retention keeps, not what a
+snapshot in the driver's process holds. So a snapshot plans its own reads and leaves them in a file
+beside the driver, where those processes run; the option `plan` says where. Nobody else sets it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from siltstone.errors import ClosedError
+from siltstone.query.scan_task import ScanTask
+from siltstone.spark.reader import TaskReader
+
+PLAN = "plan"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The columns of a read, and the tasks that have its rows."""
+
+    schema: StructType
+    tasks: tuple[ScanTask, ...]
+
+    def save(self, path: Path) -> None:
+        """Write the plan to a file that only this user reads."""
+        path.touch(mode=0o600, exist_ok=False)
+        path.write_bytes(pickle.dumps(self))
+
+    @classmethod
+    def load(cls, path: str) -> Plan:
+        """Return the plan at `path`.
+
+        Raises:
+            ClosedError: The snapshot is closed, its plans are gone.
+        """
+        try:
+            return pickle.loads(Path(path).read_bytes())  # noqa: S301 - `save` wrote it
+        except FileNotFoundError:
+            raise ClosedError("the snapshot of this frame is closed; open another one") from None
+
+
+class PlannedReader(DataSourceReader):
+    """A plan, as Spark asks for it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def __reduce__(self) -> tuple[type[TaskReader], tuple[StructType]]:
+        """Pickle as what executors need."""
+        return TaskReader, (self._plan.schema,)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return a partition for each scan task."""
+        return [InputPartition(task) for task in self._plan.tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read here what executors read elsewhere."""
+        return TaskReader(self._plan.schema).read(partition)

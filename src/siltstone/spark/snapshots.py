@@ -1,0 +1,146 @@
+"""Snapshots: all tables of a store as frames of one seq.
+
+The driver holds the lease and plans each read itself, so the frames are good for as long as the
+snapshot is open, whatever the retention is; the rows that only the log has travel in the plan.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from siltstone.spark import schemas
+from siltstone.spark.plans import PLAN, Plan
+from siltstone.spark.staging import AnyStore
+from siltstone.store import connect
+
+
+def snapshot(
+    spark: SparkSession,
+    uri: str | os.PathLike[str] | AnyStore,
+    *,
+    seq: int | None = None,
+    at: object = None,
+    tag: str | None = None,
+) -> SparkSnapshot:
+    """Return all tables at one seq, as frames; a context manager.
+
+    Args:
+        spark: A session whose executors see the path of the store.
+        uri: The store, by its path or as it is open here; its owner may be alive anywhere.
+        seq: Which seq; or a moment `at`, or a `tag`. Nothing given: now.
+
+    Raises:
+        SnapshotExpiredError: In the future, or older than what is kept.
+        RequestError: More than one of the three, or no such tag.
+    """
+    return SparkSnapshot(spark, uri, seq=seq, at=at, tag=tag)
+
+
+class SparkSnapshot:
+    """See `snapshot`. Its frames are read while it is open: no vacuum takes their files."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        uri: str | os.PathLike[str] | AnyStore,
+        *,
+        seq: int | None,
+        at: object,
+        tag: str | None,
+    ) -> None:
+        """Use `snapshot`."""
+        self._spark = spark
+        path = uri if isinstance(uri, str | os.PathLike) else uri.path
+        # Read only, as the processes that plan see it: what the owner has not synced is not there.
+        self._store = connect(path, read_only=True)
+        try:
+            self._snapshot = self._store.snapshot(seq=seq, at=at, tag=tag)
+        except BaseException:
+            self._store.close()
+            raise
+        self.seq = self._snapshot.seq
+        self._folder = tempfile.TemporaryDirectory(prefix="siltstone-")
+        self._numbers = itertools.count()
+        self._frames: dict[str, DataFrame] = {}
+        self._views: list[str] = []
+
+    def __repr__(self) -> str:
+        return f"<SparkSnapshot of {self._store.path} at seq {self.seq}>"
+
+    def tables(self) -> list[str]:
+        """Return the names of the tables that lived at this seq."""
+        return self._snapshot.tables()
+
+    def __getitem__(self, table: str) -> DataFrame:
+        """Return the frame of a table.
+
+        Raises:
+            TableNotFoundError: There was none of that name.
+        """
+        if table not in self._frames:
+            self._frames[table] = self.read(table)
+        return self._frames[table]
+
+    def read(
+        self,
+        table: str,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - the contract's name
+    ) -> DataFrame:
+        """Return some columns and rows of a table, as a frame of its own; both reach Lance.
+
+        Args:
+            table: Its name at this seq.
+            columns: Which; None is all.
+            filter: SQL boolean expression, as of `Table.scan`.
+        """
+        found = self._snapshot[table].schema
+        if columns is not None:
+            found = pa.schema([schemas.stored(name, found, table) for name in columns])
+        tasks = self._snapshot.scan_tasks(table, found.names, filter)
+        path = Path(self._folder.name) / str(next(self._numbers))
+        Plan(schemas.to_spark(found), tuple(tasks)).save(path)
+        return self._spark.read.format("siltstone").option(PLAN, str(path)).load()
+
+    def create_views(self, tables: Sequence[str] | None = None, prefix: str = "") -> list[str]:
+        """Make a temporary view of each table for Spark SQL; return their names.
+
+        Args:
+            tables: Which; None is all.
+            prefix: What their names begin with; views of the same name are replaced.
+        """
+        for table in self.tables() if tables is None else tables:
+            name = prefix + table
+            self[table].createOrReplaceTempView(f"`{name}`")
+            if name not in self._views:
+                self._views.append(name)
+        return list(self._views)
+
+    def close(self) -> None:
+        """Drop the views and let go of the files; a second time does nothing."""
+        for name in self._views:
+            self._spark.catalog.dropTempView(name)
+        self._views = []
+        self._folder.cleanup()
+        self._snapshot.close()
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

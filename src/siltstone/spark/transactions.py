@@ -1,0 +1,127 @@
+"""Transactions: several frames into several tables, one commit; for `foreachBatch` and jobs."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from siltstone.engine.stage_task import Staged
+from siltstone.errors import ClosedError, RequestError
+from siltstone.spark.staging import AnyStore, Job, Piece, Token, commit, plan
+from siltstone.store import Receipt, connect
+
+MODES = ("append", "overwrite")
+
+
+def transaction(db: AnyStore | str | os.PathLike[str], token: Token = None) -> SparkTransaction:
+    """Begin a transaction whose rows come from Spark; a context manager.
+
+        with transaction(db, token=("etl", batch_id)) as tx:
+            tx.write(orders, "orders", op="upsert")
+            tx.write(lines, "lines", op="upsert")
+
+    Args:
+        db: An open store, owned or joined; or the path of one, joined for the commit.
+        token: Application and batch: however often it is tried, it is applied once.
+    """
+    return SparkTransaction(db, token)
+
+
+class SparkTransaction:
+    """See `transaction`. Frames are written as they are given, nothing is visible before the end.
+
+    One thread at a time uses it. An error in the block leaves every table as it was.
+    """
+
+    def __init__(self, db: AnyStore | str | os.PathLike[str], token: Token) -> None:
+        """Use `transaction`."""
+        self._db, self._token = db, token
+        self._jobs: list[Job] = []
+        self._is_open = True
+        self.receipt: Receipt | None = None
+
+    @property
+    def seq(self) -> int:
+        """The seq of the commit; after the block only."""
+        if self.receipt is None:
+            raise RequestError("the transaction has no seq before it is committed")
+        return self.receipt.seq
+
+    def write(
+        self,
+        frame: DataFrame,
+        table: str,
+        *,
+        op: str | None = None,
+        mode: str = "append",
+        order_by: str | None = None,
+    ) -> int:
+        """Run the frame and stage its rows; return how many. A table is written once.
+
+        Args:
+            frame: Its columns are found by name; nullable columns that it lacks become null.
+            table: A table that exists.
+            op: "upsert" (default), "insert" or "delete"; "append" to a plain table.
+            mode: "append", or "overwrite" to replace all rows of the table.
+            order_by: Of equal keys the row with the highest value of this column counts.
+
+        Raises:
+            RequestError: The table, the op or a column does not fit; nothing was written.
+        """
+        if not self._is_open:
+            raise ClosedError("the transaction has ended; begin a new one")
+        if mode not in MODES:
+            raise RequestError(f"mode is one of {', '.join(MODES)}, not {mode!r}")
+        if any(job.stage.table == table for job in self._jobs):
+            raise RequestError(
+                f"{table!r} is written already in this transaction; union the frames"
+            )
+        is_overwrite = mode == "overwrite"
+        path = self._db if isinstance(self._db, str | os.PathLike) else self._db.path
+        with connect(path, read_only=True) as reader:
+            piece = plan(
+                reader, table, frame.schema, op=op, order_by=order_by, is_overwrite=is_overwrite
+            )
+        job = Job(piece.stage, (), is_overwrite)
+        self._jobs.append(job)  # known before a row is written: whatever fails, it is discarded
+        self._jobs[-1] = job = Job(piece.stage, _staged(frame, piece), is_overwrite)
+        return sum(piece.rows for piece in job.staged)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._is_open = False
+        if kind is not None:
+            self._discard()
+        elif isinstance(self._db, str | os.PathLike):
+            with connect(self._db, join=True) as db:
+                self.receipt = commit(db, self._jobs, self._token)
+        else:
+            self.receipt = commit(self._db, self._jobs, self._token)
+
+    def _discard(self) -> None:
+        for job in self._jobs:
+            job.discard()
+
+
+def _staged(frame: DataFrame, piece: Piece) -> tuple[Staged, ...]:
+    """Stage the rows of a frame in a job of Spark; only what tasks gave back counts."""
+
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        staged = piece.write(batches)
+        yield pa.RecordBatch.from_pydict({"staged": [pickle.dumps(staged)]})
+
+    rows = frame.mapInArrow(work, "staged binary").collect()  # pyright: ignore[reportArgumentType]
+    return tuple(pickle.loads(row["staged"]) for row in rows)  # noqa: S301 - ours, made above

@@ -1,0 +1,73 @@
+"""Batch writer: one frame into one table, in one commit.
+
+Spark makes the writer where it plans, sends it to executors, and gives it back for the commit or
+the abort in another Python process: it is a value, and holds only what pickles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from siltstone.engine.stage_task import Staged
+from siltstone.spark.options import WriteOptions
+from siltstone.spark.staging import Job, Piece, commit, plan
+from siltstone.store import connect
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What one task has staged."""
+
+    staged: Staged
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Stages in tasks, commits once; tasks that failed or ran twice leave what vacuum takes."""
+
+    def __init__(self, options: WriteOptions, piece: Piece, *, is_overwrite: bool) -> None:
+        self._options, self._piece, self._is_overwrite = options, piece, is_overwrite
+
+    @classmethod
+    def plan(cls, options: WriteOptions, schema: StructType, *, is_overwrite: bool) -> BatchWriter:
+        """Check all that can be checked before a row is written, beside any owner.
+
+        Raises:
+            RequestError: The table, the op or a column does not fit; nothing was written.
+        """
+        with connect(options.uri, read_only=True) as db:
+            piece = plan(
+                db,
+                options.table,
+                schema,
+                op=options.op,
+                order_by=options.order_by,
+                is_overwrite=is_overwrite,
+            )
+        return cls(options, piece, is_overwrite=is_overwrite)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Stage the rows of one task; see `Piece.write`."""
+        return Written(self._piece.write(iterator))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Commit what the tasks staged, through the owner of the store or as its owner.
+
+        Raises:
+            OwnedError: The owner does not serve others: `serve_local()` there lets them in.
+            DuplicateKeyError, ConflictError, InDoubtError: See `staging.commit`.
+        """
+        with connect(self._options.uri, join=True) as db:
+            commit(db, [self._job(messages)], self._options.token)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Delete what is known of; tasks that failed sent nothing, vacuum takes theirs."""
+        self._job(messages).discard()
+
+    def _job(self, messages: Sequence[WriterCommitMessage | None]) -> Job:
+        staged = tuple(m.staged for m in messages if isinstance(m, Written))
+        return Job(self._piece.stage, staged, self._is_overwrite)
