@@ -125,6 +125,18 @@ def test_merge_and_reads_work_beside_a_live_owner_and_writes_are_refused(
     assert filled("merge", "nope") == 3
 
 
+def test_writes_beside_an_owner_that_serves_go_through_it(filled: Shell, tmp_path: Path) -> None:
+    with st.connect(filled.db, background=False) as db:
+        db.serve_local()
+        (tmp_path / "more.csv").write_text("region,id,total\neu,77,1\n")
+        assert filled("upsert", "orders", tmp_path / "more.csv") == 0, filled.err
+        assert db["orders"].get(("eu", 77)) is not None
+        assert filled("checkpoint") == 0, filled.err
+        assert filled("vacuum", "--dry-run") == 0, filled.err
+        assert filled("insert", "orders", tmp_path / "more.csv") == 1
+        assert "77" in filled.err
+
+
 def test_a_plain_table_takes_rows_by_insert(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "events.csv").write_text("what\nhello\nworld\n")
     assert shell("create", "events", "-c", "what:string") == 0

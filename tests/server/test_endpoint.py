@@ -123,6 +123,37 @@ def test_a_request_that_is_too_large_is_refused_on_both_sides(tmp_path: Path) ->
         assert owner["t"].count() == 0
 
 
+def test_too_many_requests_at_once_are_refused_and_may_be_tried_again(tmp_path: Path) -> None:
+    with opened(tmp_path / "shop") as owner:
+        address = tmp_path / "s.sock"
+        with endpoint_of(owner, address, requests_max=0), pytest.raises(st.BusyError):
+            JoinedStore(owner.path, str(address))
+        with endpoint_of(owner, address) as endpoint:
+            joined = JoinedStore(owner.path, str(address))
+            tx = joined.transaction()
+            made = tx.create_table("t", {"id": "int64"}, "id")
+            endpoint._desk.requests_max = 0
+            with pytest.raises(st.BusyError, match="try again later"):
+                made.insert({"id": 1})
+            endpoint._desk.requests_max = 10
+            made.insert({"id": 1})  # the transaction goes on
+            tx.commit()
+            joined.close()
+        assert owner["t"].count() == 1
+
+
+def test_a_body_of_unknown_length_is_refused(both: Both) -> None:
+    owner, _ = both
+    connection = Connection(str(owner.serve_local()))
+    connection.connect()
+    connection.request("POST", "/v1/table/1/truncate", iter([b"x"]), encode_chunked=True)
+    response = connection.getresponse()
+    assert response.status == 400
+    assert "content-length" in json.loads(response.read())["error"]
+    connection.close()
+    assert owner["t"].count() == 2
+
+
 def asked(address: Path, method: str, path: str, body: bytes = b"", kind: str = "") -> tuple:
     connection = Connection(str(address))
     connection.connect()

@@ -6,11 +6,12 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import typer
 
 from siltstone.cli.exits import NotFoundError, UsageError
+from siltstone.errors import OwnedError
 
 if TYPE_CHECKING:
     from siltstone.handles import Snapshot
@@ -26,8 +27,21 @@ def reading(db: str) -> Generator[Store]:
 
 @contextmanager
 def writing(db: str) -> Generator[Store]:
-    """Own the store for one command. It must be there: a typing error must not create one."""
-    with opened(db, background=False) as store:
+    """Own the store for one command, or join the owner that serves it.
+
+    It must be there: a typing error must not create one.
+    """
+    from siltstone.joined.store import JoinedStore
+    from siltstone.store import connect
+
+    require_store(db)
+    try:
+        store = connect(db, background=False)
+    except OwnedError as owned:
+        if owned.endpoint is None:
+            raise
+        store = cast("Store", JoinedStore(owned.path, owned.endpoint))
+    with store:
         yield store
 
 

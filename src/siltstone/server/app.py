@@ -19,7 +19,7 @@ from fastapi import APIRouter, FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from siltstone.errors import BusyError, RequestError
+from siltstone.errors import BusyError, RequestError, SiltstoneError
 from siltstone.joined import protocol
 from siltstone.joined.values import decode, stream_of_bytes, too_large
 from siltstone.server import answers
@@ -27,6 +27,8 @@ from siltstone.server.calls import Call, Calls, Outcome, rows_of
 from siltstone.server.sessions import Session
 
 REQUESTS_MAX = 256
+BODIES_INSIDE_MAX = 4
+"""So many bodies of the largest size may be inside at once, or more of smaller ones."""
 ONE_PIECE_BYTES_MAX = 1 << 20
 
 Hello = dict[str, object]
@@ -35,7 +37,7 @@ Work = Callable[[Call], Outcome]
 
 @dataclass(slots=True)
 class Desk:
-    """Where requests come in: how many are inside (event loop only), and who does the work."""
+    """Where requests come in: what is inside (event loop only), and who does the work."""
 
     calls: Calls
     hello: Callable[[], Hello]
@@ -43,6 +45,7 @@ class Desk:
     requests_max: int = REQUESTS_MAX
     body_bytes_max: int = protocol.BODY_BYTES_MAX
     inside: int = 0
+    bytes_inside: int = 0
     is_closing: bool = field(default=False)
 
     async def serve(self, request: Request, verb: str, work: Work) -> Response:
@@ -55,34 +58,42 @@ class Desk:
     async def _response(
         self, request: Request, session: Session, verb: str, work: Work
     ) -> Response:
+        declared = int(request.headers.get("content-length") or 0)
         try:
-            if session.refusal is not None:
-                raise session.refusal
-            if self.inside >= self.requests_max:
-                raise BusyError(f"{self.requests_max} requests are running; try again later")
-            body = await self._body(request)
-        except Exception as error:  # noqa: BLE001 - it becomes the answer
-            # The body was not read: nothing that follows on this connection could be told from it.
-            return answers.refusal(answers.as_error(error), {"connection": "close"})
-        self.inside += 1
+            if "transfer-encoding" in request.headers:
+                raise RequestError("a request says how long it is: content-length, not chunks")
+            self._refuse(session, declared)
+        except SiltstoneError as error:
+            # The body is not read: nothing that follows on this connection could be told from it.
+            return answers.refusal(error, {"connection": "close"})
+        self.bytes_inside += declared
         try:
-            loop = asyncio.get_running_loop()
+            body = await request.body()
             kind = request.headers.get("content-type", "")
-            return await loop.run_in_executor(
-                self.executor, self._run, body, kind, request.headers, session, verb, work
+            return await self._in_thread(
+                lambda: self._run(body, kind, request.headers, session, verb, work)
             )
         finally:
-            self.inside -= 1
+            self.bytes_inside -= declared
 
-    async def _body(self, request: Request) -> bytes:
-        if int(request.headers.get("content-length") or 0) > self.body_bytes_max:
+    def _refuse(self, session: Session, declared: int) -> None:
+        if session.refusal is not None:
+            raise session.refusal
+        if declared > self.body_bytes_max:
             raise too_large(self.body_bytes_max)
-        body = bytearray()
-        async for piece in request.stream():
-            body += piece
-            if len(body) > self.body_bytes_max:
-                raise too_large(self.body_bytes_max)
-        return bytes(body)
+        most = BODIES_INSIDE_MAX * self.body_bytes_max
+        if self.bytes_inside + declared > most:
+            raise BusyError(f"requests with {most} bytes are running; try again later")
+
+    async def _in_thread(self, run: Callable[[], Response]) -> Response:
+        if self.inside >= self.requests_max:
+            busy = BusyError(f"{self.requests_max} requests are running; try again later")
+            return answers.refusal(busy, {})
+        self.inside += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self.executor, run)
+        finally:
+            self.inside -= 1
 
     def _run(
         self,

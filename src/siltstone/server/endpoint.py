@@ -27,7 +27,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from siltstone.errors import RequestError, UnavailableError
 from siltstone.joined import protocol
-from siltstone.server.app import Desk, app_of, hello_of
+from siltstone.server.app import REQUESTS_MAX, Desk, app_of, hello_of
 from siltstone.server.calls import Calls
 from siltstone.server.served import Served
 from siltstone.server.sessions import IDLE_S, Session, Sessions
@@ -53,6 +53,7 @@ class Endpoint:
         idle_s: float = IDLE_S,
         user: int | None = None,
         body_bytes_max: int = protocol.BODY_BYTES_MAX,
+        requests_max: int = REQUESTS_MAX,
     ) -> None:
         """Listen and serve; `address` answers from now on.
 
@@ -68,6 +69,7 @@ class Endpoint:
             Calls(served, self.sessions),
             lambda: hello_of(str(db.path), epoch, identity, body_bytes_max),
             self._executor,
+            requests_max=requests_max,
             body_bytes_max=body_bytes_max,
         )
         self.address = address
