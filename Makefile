@@ -1,12 +1,15 @@
 # The tasks of the project. bin/uv is uv, fetched on first use where it is missing.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format lock bench
+.PHONY: help demo demo-spark test check format lock bench
 
 help:  ## list the tasks
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
 
 demo:  ## a first look at siltstone, on flight data (no Spark, no Java)
 	@bin/uv run --locked --no-dev --extra demo siltstone demo
+
+demo-spark:  ## TPC-H as a pipeline on Spark; fetches a Java where there is none
+	@bin/uv run --locked --no-dev --extra demo --extra spark siltstone demo --spark
 
 test:  ## all tests
 	@bin/uv run --locked --all-extras pytest

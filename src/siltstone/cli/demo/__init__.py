@@ -1,4 +1,7 @@
-"""Demo: the main job on real input, checked all the way: the flights of 2013 as transactions."""
+"""Demo: the main job on real input, checked all the way.
+
+The flights of 2013 as transactions; with `--spark` TPC-H as a pipeline on Spark.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,66 @@ from typing import Annotated
 import typer
 
 from siltstone.cli.arguments import Ndjson
+from siltstone.cli.exits import UsageError
+from siltstone.errors import UnavailableError
 
+SCALE = 0.1
+
+Spark = Annotated[bool, typer.Option("--spark", help="Run TPC-H as a pipeline on Spark instead.")]
+Scale = Annotated[
+    float | None,
+    typer.Option(
+        min=0.001,
+        max=10.0,
+        help="With --spark: the scale factor, 0.1 unless said.",
+        show_default=False,
+    ),
+]
+Seconds = Annotated[float, typer.Option(min=1.0, help="How long all goes on at once.")]
+Threads = Annotated[int, typer.Option(min=1, max=64, help="Threads that write.")]
+Kills = Annotated[
+    int,
+    typer.Option(
+        min=0, max=20, help="How often to kill a writer; with --spark: to stop the stream."
+    ),
+]
 Keep = Annotated[
     Path | None, typer.Option(help="Keep the store in this new directory.", show_default=False)
 ]
 
 
 def demo(
-    seconds: Annotated[float, typer.Option(min=1.0, help="How long to replay.")] = 40.0,
-    threads: Annotated[int, typer.Option(min=1, max=64, help="Threads that write.")] = 4,
-    kills: Annotated[int, typer.Option(min=0, max=20, help="How often to kill a writer.")] = 2,
+    spark: Spark = False,
+    scale: Scale = None,
+    seconds: Seconds = 40.0,
+    threads: Threads = 4,
+    kills: Kills = 2,
     keep: Keep = None,
     ndjson: Ndjson = False,
 ) -> None:
     """Replay the flights of 2013 as transactions; check every snapshot; kill it; ask it."""
+    if spark:
+        _require_pyspark()
+        from siltstone.cli.demo.tpch.run import run as run_on_spark
+
+        run_on_spark(
+            scale=SCALE if scale is None else scale,
+            seconds=seconds,
+            threads=threads,
+            restarts=kills,
+            keep=keep,
+            ndjson=ndjson,
+        )
+        return
+    if scale is not None:
+        raise UsageError("--scale is of the demo on Spark: say --spark as well")
     from siltstone.cli.demo.run import run
 
     run(seconds=seconds, threads=threads, kills=kills, keep=keep, ndjson=ndjson)
+
+
+def _require_pyspark() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("pyspark") is None:
+        raise UnavailableError("this needs pyspark: pip install 'siltstone[demo,spark]'")

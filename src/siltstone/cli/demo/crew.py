@@ -30,9 +30,7 @@ class Crew:
 
         A part looks at `stop` now and then and returns when it is set.
         """
-        workers = [
-            threading.Thread(target=self._guarded, args=(one,), daemon=True) for one in parts
-        ]
+        workers = [threading.Thread(target=self.guarded, args=(one,), daemon=True) for one in parts]
         began = time.perf_counter()
         for worker in workers:
             worker.start()
@@ -51,17 +49,19 @@ class Crew:
             if worker.is_alive():
                 self._findings.fail(f"a thread did not end in {self._join_timeout_s} s")
 
-    def _guarded(self, part: Callable[[], None]) -> None:
+    def guarded(self, part: Callable[[], None]) -> None:
+        """Run a part in this thread."""
         try:
             part()
         except Exception as error:  # noqa: BLE001 - it is shown, and the demo fails
-            self._findings.fail(f"{part.__name__}: {type(error).__name__}: {error}")
+            name = getattr(getattr(part, "func", part), "__name__", repr(part))  # or of a partial
+            self._findings.fail(f"{name}: {type(error).__name__}: {error}")
             self.stop.set()
 
-    def merge(self, store: Path) -> int:
+    def merge(self, store: Path, pause_s: float = 0.0) -> int:
         """Merge in one child process after the other, as the owner's own scheduler does.
 
-        Returns how many ended; one that is told to stop is killed: what it has not published is
+        Return how many ended; one that is told to stop is killed: what it has not published is
         inert.
         """
         command = [sys.executable, "-m", "siltstone", "merge", "--quiet"]
@@ -75,6 +75,7 @@ class Crew:
                 while child.poll() is None and not self.stop.wait(CHILD_POLL_S):
                     pass
                 ended += self._end(child)
+            self.stop.wait(pause_s)
         return ended
 
     def _end(self, child: subprocess.Popen[bytes]) -> bool:

@@ -37,10 +37,10 @@ def run(*, seconds: float, threads: int, kills: int, keep: Path | None, ndjson: 
         UnavailableError: A package that it needs is missing.
     """
     form = form_of(json=False, ndjson=ndjson)
-    _require_duckdb()
+    require_duckdb()
     began = time.perf_counter()
     findings = Findings()
-    with _home(keep) as path:
+    with home(keep) as path:
         note("reading the flights of 2013")
         flights = data.flights()
         with connect(path) as store:
@@ -62,7 +62,12 @@ def run(*, seconds: float, threads: int, kills: int, keep: Path | None, ndjson: 
         raise typer.Exit(Exit.FAILED)
 
 
-def _require_duckdb() -> None:
+def require_duckdb() -> None:
+    """Refuse to go on without DuckDB.
+
+    Raises:
+        UnavailableError: It is not installed.
+    """
     try:
         import duckdb  # noqa: F401  # pyright: ignore[reportUnusedImport]
     except ImportError as error:
@@ -76,8 +81,11 @@ def _some(seqs: list[int]) -> list[int]:
 
 
 @contextmanager
-def _home(keep: Path | None) -> Generator[Path]:
-    """Give the store a directory: a temporary one, or the new one that is to be kept."""
+def home(keep: Path | None, inside: str = "") -> Generator[Path]:
+    """Give the demo a directory: a temporary one, or the new one that is to be kept.
+
+    `inside` is where in it the store lies.
+    """
     if keep is None:
         with tempfile.TemporaryDirectory(prefix="siltstone-demo-") as folder:
             yield Path(folder) / "store"
@@ -85,7 +93,8 @@ def _home(keep: Path | None) -> Generator[Path]:
     if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         raise UsageError(f"{keep} is there already and not an empty directory")
     yield keep
-    note(f"the store is kept in {keep}; try: siltstone tables --db {keep}")
+    store = keep / inside
+    note(f"the store is kept in {store}; try: siltstone tables --db {store}")
 
 
 def _replay(

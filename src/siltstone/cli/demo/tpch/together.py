@@ -1,0 +1,190 @@
+"""Together: refresh stream, row transactions, checkpoints, merges, optimize and queries at once.
+
+Each round of queries pins one seq and asks Spark and DuckDB the same at it: the answers must be
+equal, and what `checks` says must hold in both.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import partial
+
+import numpy as np
+from pyspark.sql import SparkSession
+
+from siltstone.cli.demo.checks import Findings
+from siltstone.cli.demo.crew import Crew
+from siltstone.cli.demo.tpch.checks import Ask, is_asked, violations
+from siltstone.cli.demo.tpch.data import Base
+from siltstone.cli.demo.tpch.pipeline import RefreshStream
+from siltstone.cli.demo.tpch.queries import QUERIES, Rows, difference
+from siltstone.spark import optimize, snapshot
+from siltstone.store import Store, Transaction
+
+CHECKPOINT_EVERY_S = 2.0
+OPTIMIZE_EVERY_S = 5.0
+REFRESH_PAUSE_S = 0.1
+ATTEMPTS = 1_000
+MOVE_CENTS_MAX = 10_000
+MOVE_PAUSE_S = 0.02  # the machine is shared with a JVM
+MERGE_PAUSE_S = 3.0
+# A round of queries that has begun is finished; it takes as many times as long as there are rows.
+JOIN_TIMEOUT_S, JOIN_TIMEOUT_S_PER_SCALE = 240.0, 600.0
+
+
+@dataclass
+class Done:
+    """What was done beside the stream."""
+
+    seconds: float = 0.0
+    moves_s: list[float] = field(default_factory=list[float])
+    attempts: int = 0
+    checkpoints: int = 0
+    merges: int = 0
+    optimizes: int = 0
+    restarts: int = 0
+    rounds: int = 0
+    answers: int = 0  # that were compared
+    answers_s: dict[str, list[float]] = field(
+        default_factory=lambda: defaultdict[str, list[float]](list)
+    )
+
+
+def transfer(
+    giver: int, taker: int, amount: Decimal, attempts: list[int]
+) -> Callable[[Transaction], None]:
+    """Return a transaction between two customers; `attempts` counts how often it was begun."""
+
+    def move(tx: Transaction) -> None:
+        attempts[0] += 1
+        customers = tx["customer"]
+        for key, change in ((giver, -amount), (taker, amount)):
+            row = customers.get(key)
+            assert row is not None, "customers are never deleted"
+            balance = row["c_acctbal"]
+            assert isinstance(balance, Decimal)
+            customers.update(key, c_acctbal=balance + change)
+
+    return move
+
+
+class Together:
+    """Runs all parts until the time is over, and at least one round of queries."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        store: Store,
+        stream: RefreshStream,
+        base: Base,
+        findings: Findings,
+    ) -> None:
+        self._spark, self._store, self._stream = spark, store, stream
+        self._base, self._findings = base, findings
+        self._crew = Crew(findings, JOIN_TIMEOUT_S + JOIN_TIMEOUT_S_PER_SCALE * base.scale)
+        self._stop = self._crew.stop
+        self.done = Done()
+
+    def run(
+        self, seconds: float, threads: int, restarts: int, on_tick: Callable[[float], None]
+    ) -> None:
+        """Run for `seconds`, with `threads` of row transactions and `restarts` of the stream."""
+        movers = [partial(self._move, np.random.default_rng(number)) for number in range(threads)]
+        refresh = partial(self._refresh, seconds, restarts)
+        parts = [refresh, *movers, self._checkpoint, self._merge, self._optimize, self._ask]
+        self.done.seconds = self._crew.run(parts, seconds, on_tick)
+        self._crew.guarded(self._settle)
+
+    def _refresh(self, seconds: float, restarts: int) -> None:
+        """Feed the stream, and stop it in full flight a few times, evenly over the run."""
+        began = time.monotonic()
+        self._stream.start()
+        while not self._stop.wait(REFRESH_PAUSE_S):
+            self._stream.require_alive()
+            if not self._stream.is_full and not self._stream.is_used_up:
+                self._stream.put()
+            due = int((time.monotonic() - began) / seconds * (restarts + 1))
+            if self.done.restarts < min(due, restarts):
+                self._restart()
+        while self.done.restarts < restarts:  # the run was too short for them
+            self._restart()
+        self._stream.drain()
+
+    def _restart(self) -> None:
+        self._stream.restart()
+        self.done.restarts += 1
+
+    def _move(self, random: np.random.Generator) -> None:
+        """Move money between two customers: single rows, from plain Python, without Spark."""
+        attempts = [0]
+        while not self._stop.wait(MOVE_PAUSE_S):
+            giver, taker = 1 + random.choice(self._base.customers, 2, replace=False)
+            amount = Decimal(int(random.integers(1, MOVE_CENTS_MAX))) / 100
+            began = time.perf_counter()
+            self._store.run(transfer(int(giver), int(taker), amount, attempts), ATTEMPTS)
+            self.done.moves_s.append(time.perf_counter() - began)
+        self.done.attempts += attempts[0]
+
+    def _checkpoint(self) -> None:
+        while not self._stop.wait(CHECKPOINT_EVERY_S):
+            self._store.checkpoint()
+            self.done.checkpoints += 1
+
+    def _merge(self) -> None:
+        self.done.merges += self._crew.merge(self._store.path, MERGE_PAUSE_S)
+
+    def _optimize(self) -> None:
+        while not self._stop.wait(OPTIMIZE_EVERY_S):
+            optimize(self._spark, self._store.path)
+            self.done.optimizes += 1
+
+    def _ask(self) -> None:
+        while not self._stop.is_set():
+            self._round()
+
+    def _round(self) -> None:
+        """Ask both engines everything at one seq."""
+        with (
+            self._store.snapshot() as here,
+            snapshot(self._spark, self._store, seq=here.seq) as there,
+        ):
+            for name in here.tables():
+                columns = [column for column in here[name].schema.names if is_asked(column)]
+                if columns:
+                    there.read(name, columns).createOrReplaceTempView(name)
+            asks: dict[str, Ask] = {
+                "Spark": lambda statement: self._spark.sql(statement).collect(),
+                "DuckDB": lambda statement: here.sql(statement).fetchall(),
+            }
+            for query in QUERIES:
+                self._compare(query, asks, here.seq)
+            for engine, ask in asks.items():
+                wrong = [f"at seq {here.seq} {text}" for text in violations(ask, self._base)]
+                self._findings.note(f"sums in {engine}", wrong)
+        self.done.rounds += 1
+
+    def _compare(self, query: str, asks: Mapping[str, Ask], seq: int) -> None:
+        answers: list[Rows] = []
+        for engine, ask in asks.items():
+            began = time.perf_counter()
+            answers.append(ask(QUERIES[query]))
+            self.done.answers_s[f"{query} {engine}"].append(time.perf_counter() - began)
+        found = difference(*answers)
+        wrong = [] if found is None else [f"at seq {seq} the answers to {query} differ: {found}"]
+        self._findings.note("Spark answers as DuckDB", wrong)
+        self.done.answers += 1
+
+    def _settle(self) -> None:
+        """Checkpoint, merge and optimize what is left, and look once more."""
+        self._store.checkpoint()
+        self._store.merge()
+        optimize(self._spark, self._store.path)
+        self.done.checkpoints += 1
+        self.done.merges += 1
+        self.done.optimizes += 1
+        self._round()
+        self._findings.note("each set applied once", self._stream.violations())
