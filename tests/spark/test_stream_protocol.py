@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -96,7 +96,9 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 @contextlib.contextmanager
-def followed(root: Path, clock: Clock) -> Iterator[tuple[st.Store, dict[str, str], dict[str, str]]]:
+def followed(
+    root: Path, clock: Clock
+) -> Generator[tuple[st.Store, dict[str, str], dict[str, str]]]:
     """Give a store without retention, by its own clock, whose table `t` goes to its table `log`."""
     with open_store(root / "s", clock, real_lance=True, retention_s=0) as db:
         db.create_table("t", SOURCE, primary_key="id")
@@ -135,7 +137,7 @@ HAPPENS = ("upsert", "upsert", "delete", "truncate", "elsewhere", "checkpoint", 
 kills = some.none() | some.tuples(some.sampled_from(STEPS), some.integers(0, 6))
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(some.lists(some.tuples(some.lists(some.sampled_from(HAPPENS), max_size=4), kills)),
        some.sampled_from([None, 1, 5]))  # fmt: skip
 def test_each_change_arrives_once_wherever_runs_are_killed(

@@ -1,0 +1,118 @@
+"""A driver of its own, with a stream that is killed at a step of a batch, JVM and all.
+
+planned      before a task has staged
+staged       before the commit
+committed    after our commit, before Spark's log of commits
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from siltstone.spark import session
+from siltstone.spark.options import SinkOptions
+from siltstone.spark.sink import PieceWriter, Sink, Written
+from siltstone.spark.source import SiltstoneSource
+from siltstone.spark.staging import Piece
+
+STEPS = ("planned", "staged", "committed")
+_SHORT_LIVED = {
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+}
+_KILL, _ROOT = "TESTED_KILL", Path(__file__).parent.parent.parent
+
+
+def kill_at(step: str, batch: int) -> None:
+    """Kill the driver with its JVM, and this process, if it is time."""
+    wanted, number, group = os.environ[_KILL].split(":")
+    if step == wanted and batch == int(number):
+        os.killpg(int(group), signal.SIGKILL)
+        os._exit(1)
+
+
+class KillingPieceWriter(PieceWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        context = TaskContext.get()
+        assert context is not None
+        kill_at("planned", int(context.getLocalProperty("streaming.sql.batchId") or -1))
+        return super().write(iterator)
+
+
+class KillingSink(Sink):
+    def __reduce__(self) -> tuple[type[PieceWriter], tuple[Piece]]:
+        return KillingPieceWriter, super().__reduce__()[1]
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        kill_at("staged", batchId)
+        super().commit(messages, batchId)
+        kill_at("committed", batchId)
+
+
+class KillingSource(SiltstoneSource):
+    @classmethod
+    def name(cls) -> str:
+        return "killing"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> KillingSink:  # noqa: N802 - as above
+        return KillingSink(SinkOptions.parse(self.options), schema, is_overwrite=overwrite)
+
+
+def changes(spark: SparkSession, uri: Path, **options: object) -> DataFrame:
+    """Return the changes of `t` as a stream, with the columns of the table `log`."""
+    stream = spark.readStream.format("siltstone").option("uri", str(uri)).option("table", "t")
+    for name, value in {"startingSeq": "earliest", **options}.items():
+        stream = stream.option(name, str(value))
+    return stream.load().selectExpr("_seq AS seq", "_op AS op", "id", "v")
+
+
+def follow(spark: SparkSession, root: Path, name: str) -> None:
+    """Write what there is of the changes in `root`/a to the table `log` in `root`/b."""
+    query = (
+        changes(spark, root / "a", maxRowsPerTrigger=10)
+        .writeStream.format(name)
+        .option("uri", str(root / "b"))
+        .option("table", "log")
+        .option("checkpointLocation", str(root / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def run_killed(root: Path, step: str, batch: int) -> int:
+    """Run a driver that is killed; return how it ended."""
+    command = [sys.executable, "-c", "from tests.spark import stream_driver as it; it.main()"]
+    environment = {**os.environ, "PYTHONPATH": str(_ROOT), _KILL: f"{step}:{batch}"}
+    return subprocess.run(
+        [*command, str(root)],
+        cwd=root,
+        env=environment,
+        start_new_session=True,
+        timeout=240,
+        check=False,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ).returncode
+
+
+def main() -> None:
+    """Be that driver."""
+    os.environ[_KILL] += f":{os.getpgid(0)}"
+    spark = session(_SHORT_LIVED, master="local[1]")
+    spark.sparkContext.setLogLevel("OFF")
+    spark.dataSource.register(KillingSource)
+    follow(spark, Path(sys.argv[1]), "killing")
