@@ -113,7 +113,8 @@ class World:
         """Take over some of the changes that came since, as whoever follows does."""
         if self.followed is None:
             return
-        seqs = sorted(seq for seq in self.answers if seq >= self.followed)
+        since, answers = self.followed, self.answers
+        seqs = sorted(seq for seq in answers if seq >= since and "t" in answers[seq])
         until = seqs[self.count % len(seqs)]
         self.check_changes(self.followed, until)
         self.followed = until
