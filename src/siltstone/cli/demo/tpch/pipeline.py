@@ -43,6 +43,7 @@ def start_spark(scratch: Path, scale: float) -> SparkSession:
         {
             "spark.driver.memory": "1g" if scale <= SCALE_OF_SMALL_MEMORY else "3g",
             "spark.sql.shuffle.partitions": str(CORES),
+            "spark.scheduler.mode": "FAIR",  # between pools: a small batch waits for no long query
             "spark.sql.warehouse.dir": str(scratch / "warehouse"),
             "spark.local.dir": str(scratch / "spark"),
             "spark.sql.streaming.stopTimeout": "60s",
@@ -54,6 +55,11 @@ def start_spark(scratch: Path, scale: float) -> SparkSession:
     )
     spark.sparkContext.setLogLevel("FATAL")  # what fails is raised here, and said once
     return spark
+
+
+def use_pool(spark: SparkSession, name: str) -> None:
+    """Let what this thread runs on Spark, and the streams that it starts, share a pool."""
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
 
 
 def load(spark: SparkSession, store: Store, files: Mapping[str, Path]) -> dict[str, int]:
@@ -105,6 +111,7 @@ class RefreshStream:
         """Start; again: go on where the checkpoint of the stream says that it stopped."""
         if not self.put_count:
             self.put()  # Spark takes the columns from a file
+        use_pool(self._spark, "stream")
         schema = self._spark.read.parquet(str(self._landing)).schema
         self._query = (
             self._spark.readStream.schema(schema)

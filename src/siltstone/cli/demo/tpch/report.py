@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from siltstone.cli.demo.checks import Findings
@@ -32,10 +32,10 @@ class Ran:
 def print_report(ran: Ran, form: Form) -> None:
     """Print how long queries took, then rates, latencies and checks."""
     lines = [
-        (query, *(percentiles_ms(ran.done.answers_s[f"{query} {engine}"])[0] for engine in ENGINES))
+        (query, *(_fastest_ms(ran.done.answers_s[f"{query} {engine}"]) for engine in ENGINES))
         for query in QUERIES
     ]
-    print_titled("Queries, median ms", ["query", *ENGINES], lines, form)
+    print_titled("Queries, fastest ms", ["query", *ENGINES], lines, form)
     print_titled("Summary", ["fact", "value"], list(summary(ran).items()), form)
 
 
@@ -72,6 +72,11 @@ def summary(ran: Ran) -> dict[str, object]:
         "violated checks": len(ran.findings.wrong),
         "seconds in all": round(ran.seconds, 1),
     }
+
+
+def _fastest_ms(times_s: Sequence[float]) -> int:
+    """The first answer of an engine waits for its processes to start; the fastest does not."""
+    return round(1e3 * min(times_s, default=0.0))
 
 
 def _rate(count: int, seconds: float) -> float:

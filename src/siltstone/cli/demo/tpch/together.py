@@ -20,7 +20,7 @@ from siltstone.cli.demo.checks import Findings
 from siltstone.cli.demo.crew import Crew
 from siltstone.cli.demo.tpch.checks import Ask, is_asked, violations
 from siltstone.cli.demo.tpch.data import Base
-from siltstone.cli.demo.tpch.pipeline import RefreshStream
+from siltstone.cli.demo.tpch.pipeline import RefreshStream, use_pool
 from siltstone.cli.demo.tpch.queries import QUERIES, Rows, difference
 from siltstone.spark import optimize, snapshot
 from siltstone.store import Store, Transaction
@@ -138,11 +138,13 @@ class Together:
         self.done.merges += self._crew.merge(self._store.path, MERGE_PAUSE_S)
 
     def _optimize(self) -> None:
+        use_pool(self._spark, "upkeep")
         while not self._stop.wait(OPTIMIZE_EVERY_S):
             optimize(self._spark, self._store.path)
             self.done.optimizes += 1
 
     def _ask(self) -> None:
+        use_pool(self._spark, "queries")
         while not self._stop.is_set():
             self._round()
 
