@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from hypothesis import strategies as some
 import siltstone as st
 from siltstone.spark import feed
 from siltstone.spark.options import FeedOptions
+from tests.cli.shell import Shell
 from tests.maintenance.stores import Clock, open_store
 from tests.spark.micro_batches import STEPS, Checkpoint, KilledError, Run
 
@@ -304,6 +306,22 @@ def test_complete_mode_replaces_all_rows_with_each_batch(world: World) -> None:
         assert world.b["copy"].to_arrow(["id", "v"]).sort_by("id").to_pylist() == newest
 
 
+def test_an_aborted_batch_leaves_no_rows_and_spends_no_token(world: World) -> None:
+    world.upsert()
+    before = set(world.b.path.rglob("*.lance"))
+    with Run(Checkpoint(), world.source(), world.sink(), as_log) as run:
+        run.plan()
+        run.checkpoint.commits.add(0)
+        run.plan()
+        ends = [json.loads(text) for text in run.checkpoint.offsets]
+        messages = run.stage(list(run.rows(*ends)))
+        assert set(world.b.path.rglob("*.lance")) > before
+        run.sink().abort([*messages, None], 1)
+        assert set(world.b.path.rglob("*.lance")) == before
+        run.drain()
+    assert in_order(world.log()) == in_order(fed(world.a, 1))
+
+
 # the tag
 
 
@@ -361,6 +379,18 @@ def test_a_query_gone_for_longer_than_the_tag_lasts_gets_an_error_with_the_oldes
         ):
             run.finish()
         assert caught.value.oldest_seq == db.status().oldest_seq
+
+
+def test_the_command_line_shows_the_tag_and_takes_it_away(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.upsert()
+    world.follow(Checkpoint(), world.source())
+    ((name, seq),) = tags(world.a).items()
+    shell = Shell(world.a.path, capsys)
+    assert shell.json("tag", "ls", "--db", world.a.path) == [{"tag": name, "seq": seq}]
+    assert shell("tag", "rm", name, "--yes", "--db", world.a.path) == 0, shell.err
+    assert tags(world.a) == {}
 
 
 def test_an_idle_query_keeps_its_tag_young_and_lets_the_past_go(world: World) -> None:
