@@ -453,6 +453,26 @@ def test_a_stream_needs_no_owner(tmp_path: Path) -> None:
         assert len(tags(db)) == 1
 
 
+def test_a_batch_that_was_logged_is_read_after_a_power_loss_without_an_owner(
+    tmp_path: Path,
+) -> None:
+    world, checkpoint = World(tmp_path), Checkpoint()
+    world.a.checkpoint()
+    world.upsert()
+    with contextlib.suppress(KilledError):
+        world.follow(checkpoint, world.source(), ("logged", 1))
+    world.close()
+    mark = world.a.path / "wal" / "MARK"  # never synced: what it says may be older than the log
+    mark.write_bytes(b"\0" * mark.stat().st_size)
+    world.follow(checkpoint, world.source())
+    with (
+        st.connect(world.a.path, read_only=True) as a,
+        st.connect(world.b.path, read_only=True) as b,
+    ):
+        found = [tuple(row.values()) for row in b["log"].to_arrow().to_pylist()]
+        assert in_order(found) == in_order(fed(a, 1))
+
+
 def test_an_owner_that_serves_nobody_is_named(tmp_path: Path) -> None:
     with st.connect(tmp_path / "a", background=False) as db:
         db.create_table("t", SOURCE, primary_key="id")

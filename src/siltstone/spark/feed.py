@@ -198,6 +198,10 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             SchemaMismatchError: A column of the stream was dropped or renamed meanwhile.
         """
         begin, until = Offset.parse(start), Offset.parse(end)
+        if until.seq > self._db.durable_seq:
+            # A reader knows by a mark how far the log is durable. After a power loss the mark may
+            # be older than what Spark has logged of it; whoever owns the store finds the rest.
+            connect(self._options.uri, join=True).close()
         is_first = begin.is_new  # of a first batch again, `start` is a newer one than it had
         if is_first and not until.begins:
             return []
