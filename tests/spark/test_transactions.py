@@ -1,0 +1,132 @@
+"""Several frames into several tables are one commit: all or nothing, and with a token once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import siltstone as st
+from siltstone.spark import transaction
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[st.Store]:
+    with st.connect(tmp_path / "store", background=False, segment_bytes=65_536) as store:
+        store.create_table("orders", {"id": "int64", "total": "float64"}, primary_key="id")
+        store.create_table("lines", {"id": "int64", "n": "int32"}, primary_key=["id", "n"])
+        store.create_table("log", {"text": "string"})
+        yield store
+        assert store.verify(deep=True).is_sound
+
+
+def orders(spark: SparkSession, first: int, last: int) -> DataFrame:
+    return spark.range(first, last, 1, 2).selectExpr("id", "id * 1.5d as total")
+
+
+def lines(spark: SparkSession, first: int, last: int) -> DataFrame:
+    return spark.range(first, last, 1, 2).selectExpr("id", "explode(array(1, 2)) as n")
+
+
+def counts(db: st.Store) -> dict[str, int]:
+    return {name: db[name].count() for name in db.tables()}
+
+
+def test_all_frames_become_visible_at_one_seq(spark: SparkSession, db: st.Store) -> None:
+    before = db.seq
+    with transaction(db, token=("etl", 1)) as tx:
+        assert tx.write(orders(spark, 0, 50), "orders", op="upsert") == 50
+        assert tx.write(lines(spark, 0, 50), "lines", op="insert") == 100
+        assert tx.write(spark.sql("select 'loaded' as text"), "log") == 1
+        assert db.seq == before
+        assert counts(db) == {"lines": 0, "log": 0, "orders": 0}
+    assert tx.seq == db.seq == before + 1
+    assert counts(db) == {"lines": 100, "log": 1, "orders": 50}
+
+
+def test_a_batch_that_is_tried_again_changes_nothing(spark: SparkSession, db: st.Store) -> None:
+    for last in (50, 70):
+        with transaction(db, token=("etl", 1)) as tx:
+            tx.write(orders(spark, 0, last), "orders")
+            tx.write(spark.sql("select 'loaded' as text"), "log")
+    assert counts(db) == {"lines": 0, "log": 1, "orders": 50}
+    db["orders"].upsert({"id": 1, "total": 0.0})
+    db.checkpoint()
+    db.vacuum(dry_run=False, grace_s=0)
+    assert counts(db)["orders"] == 50
+
+
+def test_an_error_in_the_block_leaves_every_table_as_it_was(
+    spark: SparkSession, db: st.Store
+) -> None:
+    def interrupted() -> None:
+        with transaction(db, token=("etl", 1)) as tx:
+            tx.write(orders(spark, 0, 50), "orders")
+            raise ZeroDivisionError
+
+    def doubled() -> None:
+        with transaction(db) as tx:
+            tx.write(orders(spark, 0, 50), "orders")
+            tx.write(lines(spark, 0, 5).union(lines(spark, 4, 6)), "lines")
+
+    before = db.seq
+    with pytest.raises(ZeroDivisionError):
+        interrupted()
+    with pytest.raises(st.DuplicateKeyError):
+        doubled()
+    assert db.seq == before
+    assert counts(db) == {"lines": 0, "log": 0, "orders": 0}
+
+
+def test_frames_replace_all_rows_of_some_tables(spark: SparkSession, db: st.Store) -> None:
+    db["orders"].insert({"id": 999, "total": 1.0})
+    db["log"].append({"text": "old"})
+    with transaction(db) as tx:
+        tx.write(orders(spark, 0, 10), "orders", mode="overwrite")
+        tx.write(spark.sql("select 'new' as text"), "log", mode="overwrite")
+        tx.write(lines(spark, 0, 10), "lines")
+    assert counts(db) == {"lines": 20, "log": 1, "orders": 10}
+
+
+def test_a_path_is_joined_for_the_commit(spark: SparkSession, db: st.Store) -> None:
+    db.serve_local()
+    with transaction(db.path, token=("etl", 1)) as tx:
+        tx.write(orders(spark, 0, 50), "orders")
+        tx.write(lines(spark, 0, 50), "lines")
+    assert tx.seq == db.seq
+    assert counts(db) == {"lines": 100, "log": 0, "orders": 50}
+
+
+def test_bad_calls_are_named_and_nothing_is_written(spark: SparkSession, db: st.Store) -> None:
+    before, frame = db.seq, orders(spark, 0, 5)
+    tx = transaction(db)
+    with pytest.raises(st.RequestError, match="mode is one of append, overwrite, not 'error'"):
+        tx.write(frame, "orders", mode="error")
+    with pytest.raises(st.TableNotFoundError, match="nothing"):
+        tx.write(frame, "nothing")
+    with pytest.raises(st.SchemaMismatchError, match="no column 'id'"):
+        tx.write(frame.select("total"), "orders")
+    with pytest.raises(st.RequestError, match="op 'delete' needs 'append'"):
+        tx.write(frame, "orders", op="delete", mode="overwrite")
+    with pytest.raises(st.RequestError, match="no seq before it is committed"):
+        _ = tx.seq
+    tx.write(frame, "orders")
+    with pytest.raises(st.RequestError, match="is written already in this transaction"), tx:
+        tx.write(frame, "orders")
+    with pytest.raises(st.ClosedError, match="has ended"):
+        tx.write(frame, "orders")
+    assert db.seq == before
+
+
+def test_small_transactions_go_on_while_frames_are_staged(
+    spark: SparkSession, db: st.Store
+) -> None:
+    db["orders"].upsert([{"id": n, "total": 0.0} for n in range(5)])
+    with transaction(db) as tx:
+        tx.write(orders(spark, 0, 50), "orders")
+        db["orders"].upsert({"id": 3, "total": -1.0})
+        db["orders"].upsert({"id": 77, "total": -1.0})
+    assert counts(db)["orders"] == 51
+    assert db["orders"].get(3) == {"id": 3, "total": 4.5}
