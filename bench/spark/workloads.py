@@ -252,7 +252,8 @@ def _micro_batches(place: Place, *, is_ours: bool, batches: int = 12) -> list[fl
         db.serve_local()
         if is_ours:
             source = place.spark.readStream.format("siltstone").option("uri", str(db.path))
-            frame = source.option("table", "t").load().drop("_seq", "_op")
+            source = source.option("table", "t").option("startingSeq", "latest")
+            frame = source.load().drop("_seq", "_op")
             writer = frame.writeStream.format("siltstone").option("uri", str(db.path))
             writer = writer.option("table", "copy").option("op", "upsert")
         else:
