@@ -90,6 +90,20 @@ def test_frames_replace_all_rows_of_some_tables(spark: SparkSession, db: st.Stor
     assert counts(db) == {"lines": 20, "log": 1, "orders": 10}
 
 
+def test_several_frames_go_into_one_table_each_over_the_one_before(
+    spark: SparkSession, db: st.Store
+) -> None:
+    db["orders"].insert([{"id": n, "total": -1.0} for n in range(5)])
+    before = db.seq
+    with transaction(db) as tx:
+        tx.write(orders(spark, 3, 50), "orders", op="upsert")
+        tx.write(orders(spark, 0, 10).select("id"), "orders", op="delete")
+        tx.write(orders(spark, 9, 10), "orders", op="upsert")
+    assert tx.seq == db.seq == before + 1
+    found = db["orders"].to_arrow().sort_by("id")["id"].to_pylist()
+    assert found == list(range(9, 50))
+
+
 def test_a_path_is_joined_for_the_commit(spark: SparkSession, db: st.Store) -> None:
     db.serve_local()
     with transaction(db.path, token=("etl", 1)) as tx:
@@ -113,8 +127,8 @@ def test_bad_calls_are_named_and_nothing_is_written(spark: SparkSession, db: st.
     with pytest.raises(st.RequestError, match="no seq before it is committed"):
         _ = tx.seq
     tx.write(frame, "orders")
-    with pytest.raises(st.RequestError, match="is written already in this transaction"), tx:
-        tx.write(frame, "orders")
+    with pytest.raises(st.RequestError, match="'orders' is written already in this"), tx:
+        tx.write(frame, "orders", mode="overwrite")
     with pytest.raises(st.ClosedError, match="has ended"):
         tx.write(frame, "orders")
     assert db.seq == before
