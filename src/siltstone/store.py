@@ -474,6 +474,8 @@ class Store:
         for seq in (since, until):
             if seq is not None and type(seq) is not int:
                 raise RequestError(f"a seq is an integer, not {seq!r}")
+            if seq is not None and seq < 0:
+                raise SnapshotExpiredError(f"changes beside seq {seq}", 0, durable)
         if until is not None and until > durable:
             raise SnapshotExpiredError(f"changes until seq {until}", 0, durable)
         if since > durable:

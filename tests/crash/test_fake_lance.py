@@ -39,10 +39,10 @@ def work(tables: FakeLance, done: Callable[[Pin, list[int]], None]) -> None:
     pin = tables.append(FOLDER, pin, [batch(3)], seqs=(3, 3))
     done(pin, [1, 2, 3])
     pin = tables.rewrite(FOLDER, pin, drop=np.array([0]), batches=[batch(4)], seqs=(4, 4))
-    done(pin, [3, 2, 4])
+    done(pin, [2, 4, 3])  # files stand by their lowest seqs
     tables.promote(FOLDER, [], pin)
     pin = tables.alter(FOLDER, pin, rename={"v": "w"}, drop=[], add=[])
-    done(pin, [3, 2, 4])
+    done(pin, [2, 4, 3])  # files stand by their lowest seqs
     pin = tables.overwrite(FOLDER, pin, SCHEMA, [batch(9)])
     done(pin, [9])
 
