@@ -62,7 +62,10 @@ class SparkTransaction:
         mode: str = "append",
         order_by: str | None = None,
     ) -> int:
-        """Run the frame and stage its rows; return how many. A table is written once.
+        """Run the frame and stage its rows; return how many.
+
+        Of several frames into one table a later one counts over those before it: upserts, then
+        deletes. An insert must be the first, as an overwrite.
 
         Args:
             frame: Its columns are found by name; nullable columns that it lacks become null.
@@ -78,11 +81,9 @@ class SparkTransaction:
             raise ClosedError("the transaction has ended; begin a new one")
         if mode not in MODES:
             raise RequestError(f"mode is one of {', '.join(MODES)}, not {mode!r}")
-        if any(job.stage.table == table for job in self._jobs):
-            raise RequestError(
-                f"{table!r} is written already in this transaction; union the frames"
-            )
         is_overwrite = mode == "overwrite"
+        if is_overwrite and any(job.stage.table == table for job in self._jobs):
+            raise RequestError(f"{table!r} is written already in this transaction; overwrite first")
         path = self._db if isinstance(self._db, str | os.PathLike) else self._db.path
         with connect(path, read_only=True) as reader:
             piece = plan(
