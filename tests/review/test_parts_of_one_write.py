@@ -1,0 +1,116 @@
+"""Rows of one large write, in several files, keep their order when some files become one.
+
+A file of Lance has at most a million rows, so a larger commit is flushed into several, which all
+span the same seqs. Here a file has three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from siltstone.formats.manifest import Pin
+from siltstone.options import Options
+from siltstone.storage.files import RealFiles
+from siltstone.storage.lance_io import LanceTables
+from siltstone.storage.tables import Staged, join
+from siltstone.store import Store
+from siltstone.wiring import Env
+from tests.query.test_scan_task import attach
+
+FILE_ROWS = 3
+SCHEMA = {"id": "int64", "v": "int64"}
+
+
+class SmallFiles(LanceTables):
+    """Lance, with files of at most `FILE_ROWS` rows."""
+
+    def stage(
+        self,
+        folder: str,
+        pin: Pin,
+        batches: Iterable[pa.RecordBatch],
+        *,
+        seqs: tuple[int, int] | None = None,
+    ) -> Staged:
+        """Write as many files as it takes."""
+        slices = [
+            batch.slice(start, FILE_ROWS)
+            for batch in batches
+            for start in range(0, batch.num_rows, FILE_ROWS)
+        ]
+        return join([super(SmallFiles, self).stage(folder, pin, [s], seqs=seqs) for s in slices])
+
+
+def opened(path: Path, **options: object) -> Store:
+    env = Env(tables=lambda root, files, _verify: SmallFiles(root, files))
+    return Store.open(path, Options(background=False, segment_bytes=65_536), env=env, **options)
+
+
+@pytest.fixture
+def db(tmp_path: Path):
+    with opened(tmp_path / "db") as store:
+        store.create_table("t", SCHEMA, primary_key="id")
+        attach(store, "t", pa.table({"id": [99], "v": [0]}))  # to base: history begins empty
+        yield store
+
+
+def _optimized(db: Store) -> None:
+    db.optimize(target_rows=8)
+    db._parts.owner.checkpointer.renew()
+
+
+def test_a_row_of_a_bulk_commit_is_read_by_its_key_after_an_optimize(db) -> None:
+    attach(db, "t", pa.table({"id": range(12), "v": range(12)}))
+    assert db["t"].get(4) == {"id": 4, "v": 4}
+    db.checkpoint()
+    _optimized(db)
+    assert [db["t"].get(n) for n in range(12)] == [{"id": n, "v": n} for n in range(12)]
+    with opened(db.path, read_only=True) as other:
+        assert sorted(other["t"].to_arrow()["v"].to_pylist()) == [0, *range(12)]
+
+
+def test_the_later_of_two_jobs_of_one_commit_counts_after_an_optimize(db) -> None:
+    with db.transaction() as tx:
+        for value in (1, 2):
+            job = db.stage("t")
+            rows = pa.table({"id": range(6), "v": [value] * 6})
+            tx.attach(job, [job.run_through(db._parts.tables, rows)])
+    db.checkpoint()
+    _optimized(db)
+    with opened(db.path, read_only=True) as other:
+        assert sorted(other["t"].to_arrow()["v"].to_pylist()) == [0] + [2] * 6
+    db.merge()
+    assert sorted(db["t"].to_arrow()["v"].to_pylist()) == [0] + [2] * 6
+
+
+def test_the_changes_of_one_flush_come_in_seq_order_after_an_optimize(db) -> None:
+    for n in range(12):
+        db["t"].upsert({"id": n, "v": n})
+    before = db.changes(1)["t"].read_all()
+    db.checkpoint()
+    _optimized(db)
+    with opened(db.path, read_only=True) as other:
+        assert other.changes(1)["t"].read_all().equals(before)
+        for seq in range(2, 15):
+            with other.snapshot(seq=seq) as then:
+                assert then["t"].count() == seq - 1
+
+
+def test_parts_that_span_the_same_seqs_stand_as_they_were_written(tmp_path: Path) -> None:
+    tables = LanceTables(tmp_path, RealFiles())
+    schema = pa.schema([("id", pa.int64())])
+    pin = tables.create("h", schema)
+    pieces = [
+        tables.stage("h", pin, [pa.record_batch({"id": [n, n + 1]})], seqs=(5, 5))
+        for n in range(0, 8, 2)
+    ]
+    pin = tables.commit("h", pin, join(pieces))
+    pin = tables.swap("h", pin, [tables.compact("h", pin, (0, 6))])
+    pin = tables.append("h", pin, [pa.record_batch({"id": [8]})], seqs=(6, 6))
+    found = tables.open("h", pin)
+    assert [n for b in found.scan() for n in b.column(0).to_pylist()] == list(range(9))
+    assert found.spans == [(0, 6), (6, 8), (8, 9)]
