@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from siltstone.engine.transaction import Transaction
     from siltstone.engine.write_set import Receipt
     from siltstone.handles import Snapshot, SnapshotTable, Table
+    from siltstone.joined.store import JoinedStore
     from siltstone.maintenance.merge import Deferred, Merged
     from siltstone.maintenance.optimize import Optimized
     from siltstone.maintenance.status import Status
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 # Lance and Arrow take 0.7 s to import; the command line answers --help without them.
 _LATE = {
     "Deferred": "siltstone.maintenance.merge",
+    "JoinedStore": "siltstone.joined.store",
     "Merged": "siltstone.maintenance.merge",
     "Optimized": "siltstone.maintenance.optimize",
     "Receipt": "siltstone.engine.write_set",
@@ -83,6 +85,7 @@ __all__ = [
     "FencedError",
     "InDoubtError",
     "InvariantError",
+    "JoinedStore",
     "Merged",
     "Optimized",
     "OwnedError",

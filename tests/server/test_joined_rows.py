@@ -113,6 +113,25 @@ def test_a_scan_whose_owner_dies_is_never_taken_for_whole(tmp_path: Path) -> Non
         joined.close()
 
 
+def test_a_reader_that_stalls_does_not_keep_the_owner_from_closing(tmp_path: Path) -> None:
+    path = tmp_path / "shop"
+    with st.connect(path, background=False) as owner:
+        owner.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+        owner.serve_local()
+        for first in range(0, 1_600_000, 400_000):
+            numbers = pa.array(range(first, first + 400_000))
+            owner["t"].upsert(pa.table({"id": numbers, "v": numbers}))
+        joined = st.connect(path, join=True)
+        reader = joined["t"].scan()
+        reader.read_next_batch()
+        owner.close()
+        with pytest.raises(st.UnavailableError):
+            reader.read_all()
+        joined.close()
+    with st.connect(path, background=False) as again:
+        assert again["t"].count() == 1_600_000
+
+
 def test_what_a_joined_process_sees_is_durable(tmp_path: Path) -> None:
     path = tmp_path / "shop"
     with st.connect(path, background=False, sync_interval_ms=10**7) as owner:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import struct
@@ -36,6 +37,8 @@ from siltstone.wiring import Parts
 
 THREADS_MAX = 32
 START_TIMEOUT_S = 30.0
+GRACEFUL_S = 2
+"""How long a close waits for answers on their way; what is cut off is in doubt, or unavailable."""
 _FOREVER_S = 10 * 365 * 86_400
 _CREDENTIALS = struct.Struct("3i")
 
@@ -88,7 +91,7 @@ class Endpoint:
                 server_header=False,
                 date_header=False,
                 timeout_keep_alive=_FOREVER_S,
-                timeout_graceful_shutdown=5,
+                timeout_graceful_shutdown=GRACEFUL_S,
             ),
             sweep=self._sweep,
             every_s=max(0.05, min(idle_s / 4, 5.0)),
@@ -154,6 +157,15 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._sweeping.cancel()
+        for server in self.servers:
+            server.close()
+        if self.server_state.tasks:
+            await asyncio.wait(self.server_state.tasks, timeout=GRACEFUL_S)
+        # Whoever does not read what was sent would be waited for; and a socket that stays open
+        # would be waited on.
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)
         await super().shutdown(sockets)
 
     async def _sweep_for_ever(self) -> None:
@@ -209,6 +221,9 @@ def _listening(address: Path) -> socket.socket:
         raise UnavailableError(f"cannot listen on {address}: {error}") from error
     return made
 
+
+# A library says nothing by itself: what fails here is an answer, or in our own log (`answers`).
+logging.getLogger("uvicorn").addHandler(logging.NullHandler())
 
 _endpoints: weakref.WeakSet[Endpoint] = weakref.WeakSet()
 
