@@ -4,7 +4,8 @@
     Lance's row address   = fragment id << 32 | offset
 
 Fragments stand in the order of their seqs where all of their files say them, so that rows of
-history are in seq order whatever was compacted; otherwise in the order of their ids, as in Lance.
+history are in seq order whatever was compacted; those of one large write, which span the same seqs,
+in the order of their stable row ids. Otherwise in the order of their own ids, as in Lance.
 
 So positions and addresses are one addition apart, because no fragment has a deletion file: we
 never write one (scans over them are slow), and a pin that names one is refused.
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from siltstone.formats.manifest import Pin
 
-_ADDRESS = "_rowaddr"
+_ADDRESS, _ROW_ID = "_rowaddr", "_rowid"
 _OFFSET_BITS = 32
 _BATCH_ROWS_MIN, _BATCH_ROWS_MAX = 64, 262_144
 _BATCH_BYTES = 16 << 20
@@ -265,11 +266,27 @@ class LancePinned:
             start += rows
         if len(parts) > 1:
             files = self._live(path for part in parts for path in part.paths)
-            order = staging.in_seq_order([[files[path] for path in p.paths] for p in parts])
+            order = staging.in_seq_order(
+                [[files[path] for path in p.paths] for p in parts],
+                lambda index: self._first_row_id(fragments[index]),
+            )
             parts = [parts[index] for index in order]
         starts = accumulate((part.rows for part in parts), initial=0)
         placed = tuple(replace(p, start=at) for p, at in zip(parts, starts, strict=False))
         return placed, [fragments[part.index] for part in placed]
+
+    def _first_row_id(self, fragment: Any) -> int:
+        """Return the stable id of its first row, from the manifest: rows get them as they come.
+
+        A compaction keeps them, but gives its fragment a number, and so a place in Lance's order,
+        behind what was written later.
+        """
+        with translated(self._where, is_reading=True):
+            scanner = self.dataset.scanner(
+                columns=[], fragments=[fragment], with_row_id=True, limit=1
+            )
+            found: int = scanner.to_table().column(_ROW_ID)[0].as_py()
+        return found
 
     def _know(self, columns: Sequence[str] | None) -> None:
         unknown = sorted(set(columns or ()) - set(self.schema.names))

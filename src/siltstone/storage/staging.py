@@ -7,7 +7,8 @@ field ids of what was written are compared with the pin's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -184,13 +185,18 @@ def span(
     return min(low for low, _ in known), max(high for _, high in known)
 
 
-def in_seq_order(files: Sequence[Sequence[InventoryFile]]) -> list[int]:
+def in_seq_order(
+    files: Sequence[Sequence[InventoryFile]], tie: Callable[[int], int] = lambda index: index
+) -> list[int]:
     """Return the indexes of the parts, whose `files` are given, in the order of their rows.
 
-    By the lowest seq where every file says its seqs, equal ones as they stand; else as they stand.
+    By the lowest seq where every file says its seqs; else as they stand. Equal ones are parts of
+    one write, or made of such: `tie` says of an index what orders those, and is asked for no other.
     """
     lows = [min((f.min_seq for f in part if f.min_seq is not None), default=None) for part in files]
     known = [low for low in lows if low is not None]
     if len(known) < len(files) or any(f.seqs is None for part in files for f in part):
         return list(range(len(files)))
-    return sorted(range(len(files)), key=known.__getitem__)
+    counts = Counter(known)
+    keys = [(low, tie(index) if counts[low] > 1 else 0) for index, low in enumerate(known)]
+    return sorted(range(len(files)), key=keys.__getitem__)
