@@ -92,15 +92,14 @@ def test_refresh_sets_keep_what_the_demo_checks(
 ) -> None:
     first = loaded.seq
     for number in range(3):
-        for op in ("insert", "delete"):
-            with loaded.transaction() as tx:
-                apply(tx, sets[number].filter(pc.equal(sets[number]["op"], op)))
-            assert wrong(loaded, base) == []
+        with loaded.transaction() as tx:
+            apply(tx, sets[number])
+        assert wrong(loaded, base) == []
     keys = set(loaded["orders"].to_arrow(["o_orderkey"])["o_orderkey"].to_pylist())
     for number in range(3):
         assert keys.issuperset(sets.new_keys(number).tolist())
         assert keys.isdisjoint(sets.old_keys(number).tolist())
-    assert [wrong(loaded, base, seq) for seq in range(first, loaded.seq)] == [[]] * 6
+    assert [wrong(loaded, base, seq) for seq in range(first, loaded.seq)] == [[]] * 3
 
 
 def test_half_a_refresh_set_is_a_violation(

@@ -1,9 +1,9 @@
 """Pipeline: what Spark does to the store: one bulk load, then a stream of refresh sets.
 
-    set-00000.parquet, set-00001.parquet, ... ─▶ readStream ─▶ foreachBatch ─▶ RF1, RF2
+    set-00000.parquet, set-00001.parquet, ... ─▶ readStream ─▶ foreachBatch ─▶ one commit each
 
-Each refresh function is one commit, orders and lineitems alike, and carries its number as a token:
-what Spark tries again, after a stop or a kill, is applied once.
+A commit has both refresh functions, orders and lineitems alike, and the number of its batch as a
+token: what Spark tries again, after a stop or a kill, is applied once.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def load(spark: SparkSession, store: Store, files: Mapping[str, Path]) -> dict[s
 
 
 class RefreshStream:
-    """A structured stream that applies the refresh sets of a directory, each in two commits.
+    """A structured stream that applies the refresh sets of a directory, each in one commit.
 
     One thread feeds, starts and stops it; the counts may be read by any.
     """
@@ -126,7 +126,7 @@ class RefreshStream:
         """Stop in full flight, forget that the last batch was done, and start again.
 
         That is what a kill between our commit and Spark's own note of it leaves: Spark runs the
-        batch again, and its tokens make it nothing.
+        batch again, and its token makes it nothing.
         """
         notes = self._checkpoint / "commits"
         self._wait(lambda: any(_batches(notes)))
@@ -183,17 +183,14 @@ class RefreshStream:
         self.applied.add(number)
 
     def _refresh(self, batch: DataFrame, number: int) -> None:
-        new, old = (batch.where(f.col("op") == op) for op in ("insert", "delete"))
-        self._commit(2 * number, "insert", new.select("order.*"), _lines(new).select("line.*"))
-        keys = [f"line.{column}" for column in data.KEYS["lineitem"]]
-        orders, lines = old.select(*data.KEYS["orders"]), _lines(old).select(*keys)
-        self._commit(2 * number + 1, "delete", orders, lines)
-
-    def _commit(self, number: int, op: str, orders: DataFrame, lines: DataFrame) -> None:
         began = time.perf_counter()
+        new, old = (batch.where(f.col("op") == op) for op in ("insert", "delete"))
+        keys = [f"line.{column}" for column in data.KEYS["lineitem"]]
         with transaction(self._store, token=(APP, number)) as tx:
-            tx.write(orders, "orders", op=op)
-            tx.write(lines, "lineitem", op=op)
+            tx.write(new.select("order.*"), "orders", op="insert")
+            tx.write(_lines(new).select("line.*"), "lineitem", op="insert")
+            tx.write(old.select(*data.KEYS["orders"]), "orders", op="delete")
+            tx.write(_lines(old).select(*keys), "lineitem", op="delete")
         self.latencies_s.append(time.perf_counter() - began)
 
 
