@@ -63,6 +63,21 @@ SELDOM = some.integers(0, 3).map(lambda n: n == 3)
 """A restart ends whatever is open: were it as likely as a write, no two transactions would meet."""
 
 
+@dataclass(frozen=True)
+class Read:
+    """What a transaction read of a table that had these columns, and how to read it again."""
+
+    table: int
+    columns: dict[str, Column]
+    again: Callable[[Relation], object]
+    found: object
+
+    def holds(self, world: World) -> bool:
+        """Say whether it is still so, as far as the columns that it names are still the same."""
+        table = world.tables.get(self.table)
+        return table is None or table.columns != self.columns or self.again(table) == self.found
+
+
 @dataclass
 class Open:
     """One open transaction: its own world, and what it did to come there."""
@@ -73,7 +88,7 @@ class Open:
     token: tuple[str, int] | None
     is_strict: bool
     effects: list[Effect] = field(default_factory=list)
-    reads: list[tuple[int, Callable[[Relation], object], object]] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
     is_definition: bool = False
 
     def writes(self) -> dict[int, set[object]]:
@@ -350,7 +365,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert rows_of(one.tx[table.name].to_arrow(filter=text)) == table.shown(keep=keep)
             read = lambda t, keep=keep, names=names: t.shown(names, keep)  # noqa: E731
         if not is_own:
-            one.reads.append((table.id, read, read(table)))
+            one.reads.append(Read(table.id, dict(table.columns), read, read(table)))
 
     @precondition(lambda self: self.open)
     @rule(data=some.data())
@@ -415,9 +430,7 @@ class StoreMachine(RuleBasedStateMachine):
         if not one.effects and one.token is None and receipt.seq == one.read_seq:
             return  # it read only: serial at its snapshot
         if one.is_strict:
-            for number, read, found in one.reads:
-                table = self.history.now.tables.get(number)
-                assert table is None or read(table) == found, "a serializable read changed"
+            assert all(read.holds(self.history.now) for read in one.reads)
 
         def with_token(world: World) -> None:
             assert one.token is not None
