@@ -41,11 +41,11 @@ def rows(ids: np.ndarray, seed: int) -> pa.Table:
     )
 
 
-def files(count: int, seed: int = 1) -> Iterator[pa.Table]:
+def files(count: int, seed: int = 1, file_rows: int = FILE_ROWS) -> Iterator[pa.Table]:
     """Yield the rows 0 to `count` - 1, shuffled within each file."""
     random = np.random.default_rng(seed)
-    for start in range(0, count, FILE_ROWS):
-        ids = np.arange(start, min(start + FILE_ROWS, count))
+    for start in range(0, count, file_rows):
+        ids = np.arange(start, min(start + file_rows, count))
         random.shuffle(ids)
         yield rows(ids, seed + start)
 

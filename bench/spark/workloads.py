@@ -212,11 +212,16 @@ def compactions(place: Place) -> Seconds:
 
 
 def streams(place: Place) -> dict[str, Any]:
-    """Stream all changes of one table into another store, and the cost of empty-handed batches."""
-    target = place.folder / "streamed"
+    """Stream the rows of ten bulk commits into another store, a commit's worth at a time."""
+    target, origin = place.folder / "streamed", place.folder / "stream"
     with st.connect(target, background=False) as db:
         db.create_table("t", KEYED, primary_key="id")
-    source = place.spark.readStream.format("siltstone").option("uri", str(place.store))
+    with st.connect(origin, background=False) as db:
+        table = db.create_table("t", KEYED, primary_key="id")
+        for rows in data.files(place.rows, file_rows=place.rows // 10):
+            table.upsert(rows)
+        db.checkpoint()
+    source = place.spark.readStream.format("siltstone").option("uri", str(origin))
     source = source.option("table", "t").option("startingSeq", "earliest")
     frame = source.option("maxRowsPerTrigger", str(max(1, place.rows // 10))).load()
     start = time.perf_counter()
