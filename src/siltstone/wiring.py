@@ -9,12 +9,13 @@ Every part gets what it needs here; none looks for another by itself.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from siltstone.engine.admission import TagMovedError
 from siltstone.engine.commit import Committer
 from siltstone.engine.core import Core, Ids
 from siltstone.engine.following import Follower
@@ -22,9 +23,11 @@ from siltstone.engine.past import CommitHistory, PastRecords
 from siltstone.engine.reader import Readers
 from siltstone.engine.recent_writes import RECENT_BYTES_MAX, OpenTransactions, RecentWrites
 from siltstone.engine.replay import Replayer, view_of
-from siltstone.engine.transaction import Transaction
 from siltstone.engine.view import State
+from siltstone.engine.write_set import BLIND, WriteSet
 from siltstone.errors import CorruptionError, RequestError
+from siltstone.formats import group
+from siltstone.formats.manifest import Tag
 from siltstone.maintenance.checkpoint import Checkpointer
 from siltstone.maintenance.merge import Merger
 from siltstone.maintenance.merge_child import MergeChild
@@ -227,7 +230,7 @@ def _wired(
         root=root,
         manifests=manifests,
         tables=tables,
-        live=OwnerLive(committer, checkpointer, lambda names: _untag(core, names)),
+        live=OwnerLive(committer, checkpointer, lambda tag: _forget(core, tag)),
         now_us=env.now_us,
         retention_s=options.retention_s,
     )
@@ -302,10 +305,11 @@ def _memtable_bytes_max(options: Options) -> int:
     return min(options.memtable_bytes_max, share)
 
 
-def _untag(core: Core, names: Sequence[str]) -> None:
-    with Transaction(core) as tx:
-        for name in names:
-            tx.tag(name, None)
+def _forget(core: Core, tag: Tag) -> None:
+    """Forget a tag that has lapsed, unless it was set again or forgotten meanwhile."""
+    changes = [group.Tagged(tag.name, None)]
+    with suppress(TagMovedError):
+        core.submit(WriteSet(next(core.numbers), BLIND, (), changes, lapsed=(tag,)))
 
 
 def _climb(committer: Committer) -> bool:

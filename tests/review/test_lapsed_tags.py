@@ -53,7 +53,7 @@ def test_a_tag_that_is_set_again_while_a_vacuum_forgets_it_stays(db, clock, last
     db.tag("stream", lasts="1d")
     _moved_on(db, clock)
     vacuum = db._parts.owner.vacuum
-    vacuum._live = Meanwhile(vacuum._live, "untag", lambda: db.tag("stream", tagged, lasts=lasts))
+    vacuum._live = Meanwhile(vacuum._live, "forget", lambda: db.tag("stream", tagged, lasts=lasts))
     vacuum.run(grace_s=0)
     assert db.tags() == {"stream": tagged}
     with db.snapshot(tag="stream") as then:
@@ -66,7 +66,7 @@ def test_a_tag_that_is_gone_before_a_vacuum_forgets_it_is_no_error(db, clock) ->
     db.tag("other", lasts="1d")
     _moved_on(db, clock)
     vacuum = db._parts.owner.vacuum
-    vacuum._live = Meanwhile(vacuum._live, "untag", lambda: db.untag("other"))
+    vacuum._live = Meanwhile(vacuum._live, "forget", lambda: db.untag("other"))
     vacuum.run(grace_s=0)
     assert db.tags() == {}
 

@@ -1,7 +1,8 @@
 """Admission: which write sets of a group may commit. Nothing is written for those that may not.
 
     token      seen before: the old receipt; lower than the last: refused; claimed by others: fenced
-    catalog    tables still there, the same incarnation, a schema that still fits; names free
+    catalog    tables still there, the same incarnation, a schema that still fits; names free;
+               lapsed tags as they were
     versions   a plain table is still at the version that the new one was staged on
     rows       first committer wins (`recent_writes`), against earlier members of the group too
     reads      serializable only: nothing read has been written since
@@ -51,6 +52,10 @@ class SchemaMovedError(Exception):
         self.table, self.seq = table, seq
 
 
+class TagMovedError(Exception):
+    """A lapsed tag was set again, or forgotten, since the caller looked: it leaves it alone."""
+
+
 class RecheckError(Exception):
     """A scanned table was written since: the caller evaluates its predicates, then comes again."""
 
@@ -63,6 +68,7 @@ def admit(write_set: WriteSet, seq: int, catalog: Catalog, recent: RecentWrites)
     before = catalog
     if write_set.token is not None:
         _check_token(write_set, catalog)
+    _check_lapsed(write_set, catalog)
     _check_tables(write_set, catalog)
     for entry in write_set.changes:
         _check_change(entry, catalog, write_set.read_seq)
@@ -91,6 +97,12 @@ def _check_token(write_set: WriteSet, catalog: Catalog) -> None:
         raise AlreadyAppliedError(app.seq, app.rows)
     if token.batch < app.batch:
         raise OlderBatchError
+
+
+def _check_lapsed(write_set: WriteSet, catalog: Catalog) -> None:
+    for tag in write_set.lapsed:
+        if catalogs.tag_of(catalog, tag.name) != tag:
+            raise TagMovedError
 
 
 def _check_tables(write_set: WriteSet, catalog: Catalog) -> None:

@@ -19,6 +19,7 @@ from siltstone.engine.recent_writes import Keys
 from siltstone.engine.shape import Shape
 from siltstone.formats import group
 from siltstone.formats.keys import Codes, Key
+from siltstone.formats.manifest import Tag
 from siltstone.formats.rows import Row
 from siltstone.storage.tables import PinnedTable
 
@@ -134,6 +135,7 @@ class WriteSet(msgspec.Struct, frozen=True, eq=False):
     """One transaction, ready to be admitted.
 
     `read_seq` is the seq it read at; `BLIND` means that it read nothing and conflicts with nobody.
+    `lapsed` are tags that it forgets, if they are still so.
     """
 
     number: int
@@ -146,6 +148,7 @@ class WriteSet(msgspec.Struct, frozen=True, eq=False):
     is_sync: bool = True
     rows: int = 0
     nbytes: int = 0
+    lapsed: Sequence[Tag] = ()
 
 
 class Receipt(msgspec.Struct, frozen=True):

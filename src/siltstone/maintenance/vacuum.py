@@ -61,8 +61,8 @@ class Live(Protocol):
         """Take over the newest record, and let go of older ones."""
         ...
 
-    def untag(self, names: Sequence[str]) -> object:
-        """Forget tags, by a commit."""
+    def forget(self, tag: Tag) -> object:
+        """Forget a tag by a commit, unless it was set again meanwhile."""
         ...
 
     def attached(self) -> Iterator[Pin]:
@@ -77,9 +77,9 @@ class OwnerLive:
         self,
         committer: Committer,
         checkpointer: Checkpointer,
-        untag: Callable[[Sequence[str]], object],
+        forget: Callable[[Tag], object],
     ) -> None:
-        self._committer, self._checkpointer, self._untag = committer, checkpointer, untag
+        self._committer, self._checkpointer, self._forget = committer, checkpointer, forget
 
     def catalog(self) -> Catalog:
         return self._committer.state.view.catalog
@@ -87,8 +87,8 @@ class OwnerLive:
     def renew(self) -> object:
         return self._checkpointer.renew()
 
-    def untag(self, names: Sequence[str]) -> object:
-        return self._untag(names)
+    def forget(self, tag: Tag) -> object:
+        return self._forget(tag)
 
     def attached(self) -> Iterator[Pin]:
         for levels in self._committer.state.view.levels.values():
@@ -177,24 +177,30 @@ class Vacuum:
         self._forget_lapsed_tags()
         newest, floor = self._raise_floor()
         self._live.renew()
-        census = self._census(floor, newest.oldest_seq)
+        census = self._census(floor, newest.oldest_seq, self._live.catalog().tags)
         trimmed, built_on = self._trim(census, newest)
         if built_on == floor:
             floor = trimmed.number  # as of the same seqs, and with less past
             self._manifests.write_floor(floor)
         self._live.renew()
-        census = self._census(floor, newest.oldest_seq)
+        census = self._census(floor, newest.oldest_seq, self._live.catalog().tags)
         dead = [record for record in census.dead if self._unlink(record)]
         self._manifests.sync()
         garbage = self._sweep(dead, grace_s)
         return Vacuumed(False, floor, newest.oldest_seq, garbage, _spared(census))
 
     def _forget_lapsed_tags(self) -> None:
-        """A tag is part of the catalog: it goes by a commit, and only then does its past."""
+        """A tag is part of the catalog: it goes by a commit, and only then does its past.
+
+        So one that lapses after this keeps its past until the next vacuum: it may be set again.
+        """
+        for tag in self._tags(are_lapsed=True):
+            self._live.forget(tag)
+
+    def _tags(self, *, are_lapsed: bool) -> tuple[Tag, ...]:
         now_us = self._now_us()
-        lapsed = [t.name for t in self._live.catalog().tags if catalogs.has_lapsed(t, now_us)]
-        if lapsed:
-            self._live.untag(lapsed)
+        tags = self._live.catalog().tags
+        return tuple(tag for tag in tags if catalogs.has_lapsed(tag, now_us) == are_lapsed)
 
     # the floor
 
@@ -236,13 +242,11 @@ class Vacuum:
     def _from_floor(self) -> list[Record]:
         return [self._manifests.read(number) for number in self._manifests.numbers()]
 
-    def _census(self, floor: int, oldest_seq: int) -> _Census:
+    def _census(self, floor: int, oldest_seq: int, tags: Sequence[Tag]) -> _Census:
         records: list[Record] = []
         for number in self._manifests.numbers(below_floor=True):
             with contextlib.suppress(FileNotFoundError):  # another vacuum
                 records.append(self._manifests.read(number))
-        now_us = self._now_us()
-        tags = tuple(t for t in self._live.catalog().tags if not catalogs.has_lapsed(t, now_us))
         islands = [
             (found, tag.seq)
             for tag in tags
@@ -258,7 +262,7 @@ class Vacuum:
             tuple(leased),
             tuple(islands),
             tuple(record for record in below if record.number not in held),
-            tags,
+            tuple(tags),
         )
 
     def _is_leased(self, number: int) -> bool:
@@ -396,7 +400,7 @@ class Vacuum:
         newest = self._manifests.newest()
         oldest = retention.floor_of(self._from_floor(), self._cutoff_us())
         seq = max(newest.oldest_seq, oldest.flushed_seq)
-        census = self._census(oldest.number, seq)
+        census = self._census(oldest.number, seq, self._tags(are_lapsed=False))
         sweep = Sweep(self._files, self._root)
         catalog = self._live.catalog()
         garbage = self._garbage(sweep, census.stay, catalog, census.dead, grace_s)
