@@ -185,6 +185,21 @@ def test_a_delete_needs_the_key_alone_and_forgives_repeats(db: Store) -> None:
     through_all_levels(db, {0: 0, 3: 0, 5: 0})
 
 
+def test_an_overwrite_empties_the_table_it_was_staged_for_whatever_that_is_called_now(
+    db: Store,
+) -> None:
+    put(db, None, batch([1, 2]))
+    stage = db.stage("t")
+    pieces = [piece(db, stage, batch([7], 5))]
+    db.rename_table("t", "renamed")
+    db.create_table("t", {"id": "int64", "amount": "int64"}, primary_key="id")
+    db["t"].upsert([{"id": 5, "amount": 9}])
+    with db.transaction() as tx:
+        assert tx.attach(stage, pieces, overwrite=True) == 1
+    assert amounts(db, "renamed") == {7: 5}
+    assert amounts(db) == {5: 9}
+
+
 def test_a_truncate_before_it_makes_it_an_overwrite_of_several_tables_at_once(db: Store) -> None:
     put(db, None, batch([1, 2]))
     put(db, None, batch([1, 2]), name="p")

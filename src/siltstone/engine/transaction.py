@@ -324,12 +324,13 @@ class Transaction:
         for writes in (self._keyed, self._plain, self._bulk):
             writes.pop(table_id, None)
 
-    def attach(self, stage: StageTask, staged: Sequence[Staged]) -> int:
+    def attach(self, stage: StageTask, staged: Sequence[Staged], overwrite: bool = False) -> int:
         """Commit staged rows with this transaction; return how many, each key once.
 
         For reads in the transaction they are not there yet, so it may neither read nor write the
         rows of a keyed table besides. Several jobs of one table follow each other: a later row
-        counts over an earlier one. To overwrite, truncate the table before.
+        counts over an earlier one. With `overwrite` the table is truncated first: the one that the
+        rows were staged for, whatever it is called by now.
 
         Raises:
             DuplicateKeyError: Equal keys and no `order_by`, or an insert over a key that lives.
@@ -340,6 +341,9 @@ class Transaction:
         table = self.table(stage.table_id)
         if self.is_applied:
             return 0
+        if overwrite:
+            self.truncate(table)
+            table = self.table(stage.table_id)
         if not catalogs.schema_of(table).key:
             writes = self.plain(table)
             files = stage.joined(self._core.files, self._core.root, staged)

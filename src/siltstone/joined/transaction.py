@@ -121,12 +121,12 @@ class JoinedTransaction:
         self._ids.clear()
         self._own("rename_table", name, new_name)
 
-    def attach(self, stage: StageTask, staged: Sequence[Staged]) -> int:
+    def attach(self, stage: StageTask, staged: Sequence[Staged], overwrite: bool = False) -> int:
         """Commit staged rows with this transaction; return how many, each key once.
 
         See `Transaction.attach`: the rows lie in the store already, only their names travel.
         """
-        return self._own("attach", stage, list(staged))
+        return self._own("attach", stage, list(staged), overwrite)
 
     def tag(self, name: str, seq: int | None, lasts_s: int = 0) -> None:
         """Name a seq, or (None) forget the name."""

@@ -114,9 +114,7 @@ def commit(db: AnyStore, jobs: Sequence[Job], token: Token, *, claim: int | None
 def _attach(db: AnyStore, jobs: Sequence[Job], token: Token, claim: int | None) -> Receipt:
     with db.transaction(token=token, claim=claim) as tx:
         for job in jobs:
-            if job.is_overwrite:
-                tx[job.stage.table].truncate()
-            tx.attach(job.stage, job.staged)
+            tx.attach(job.stage, job.staged, job.is_overwrite)
     assert tx.receipt is not None
     return tx.receipt
 
