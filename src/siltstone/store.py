@@ -4,7 +4,7 @@
             ├▶ follow the chain and the log                              (read_only=True)
             └▶ ask the owner, through its socket                         (join=True; `joined`)
 
-Names of maintenance that end in `_beside` need no open store: any process may call them.
+Maintenance that needs no open store is in `beside`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, TypeVar, overload
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
+from siltstone.beside import root_of
 from siltstone.engine import catalog as catalogs
 from siltstone.engine import interrupts
-from siltstone.engine.past import LogEntry, PastRecords, log_entry, time_us_of
-from siltstone.engine.reader import Readers
+from siltstone.engine.past import LogEntry, log_entry, time_us_of
 from siltstone.engine.stage_task import StageTask, begin
 from siltstone.engine.transaction import Transaction, run
 from siltstone.engine.view import State
@@ -35,9 +34,8 @@ from siltstone.errors import OwnedError, RequestError, SnapshotExpiredError, Una
 from siltstone.formats.manifest import Record
 from siltstone.handles import Snapshot, Table
 from siltstone.joined.address import address_of
-from siltstone.maintenance import merge_task
 from siltstone.maintenance.merge import Deferred, Merged
-from siltstone.maintenance.optimize import TARGET_ROWS, Execute, Optimized
+from siltstone.maintenance.optimize import TARGET_ROWS, Optimized
 from siltstone.maintenance.status import Status, status_of
 from siltstone.maintenance.vacuum import GRACE_S, Vacuumed
 from siltstone.maintenance.verify import Verified, Verifier
@@ -46,17 +44,13 @@ from siltstone.query.change_plan import begins_at, cut, plan_changes
 from siltstone.query.change_task import ChangeTask
 from siltstone.query.changes import changes, kept_from
 from siltstone.query.scan_plan import ROWS_MAX
-from siltstone.storage.manifest_store import ManifestStore
 from siltstone.wiring import (
     Endpoint,
     Env,
-    Maintainers,
     Owner,
     Parts,
     follow_store,
-    maintainers,
     own_store,
-    require_store,
 )
 
 if TYPE_CHECKING:
@@ -100,7 +94,7 @@ def connect(
         UnsupportedFormatError: A newer siltstone wrote it; not a byte was changed.
         CorruptionError: A file is damaged; it is named.
     """
-    root = _root_of(path)
+    root = root_of(path)
     found = resolve(root, options)
     if not join:
         return Store.open(root, found, read_only=read_only)
@@ -125,76 +119,6 @@ def _join(root: Path, options: Options) -> Store | JoinedStore:
             with contextlib.suppress(UnavailableError):  # without the extra it owns, and is alone
                 db.serve_local()
             return db
-
-
-def merge_beside(
-    path: str | os.PathLike[str],
-    table: str | None = None,
-    *,
-    execute: merge_task.Execute | None = None,
-    **options: object,
-) -> Merged | Deferred:
-    """Merge what is flushed from any process, beside a live owner or without one; owns nothing.
-
-    Args:
-        path: As for `connect`; the store exists.
-        table: One table; by default all, at one seq.
-        execute: Runs the `MergeTask`s that write the rows, wherever, and gives their results in
-            the same order; by default one writer here does it all.
-        options: As for `connect`.
-
-    Raises:
-        RequestError, TableNotFoundError: No store, or no such table in its newest record.
-        UnavailableError, CorruptionError: Nothing was changed.
-    """
-    return _beside(path, options).merger.merge(table, execute=execute)
-
-
-def optimize_beside(
-    path: str | os.PathLike[str],
-    table: str | None = None,
-    *,
-    target_rows: int = TARGET_ROWS,
-    execute: Execute | None = None,
-    **options: object,
-) -> Optimized | Deferred:
-    """Make few large files of many small ones, from any process, as `merge_beside`.
-
-    Args:
-        path: As for `connect`; the store exists.
-        table: One table; by default all, in one publish.
-        target_rows: How many rows a file should have.
-        execute: Runs the `CompactTask`s, wherever, and gives their results in the same order.
-        options: As for `connect`.
-
-    Raises:
-        RequestError, TableNotFoundError: No store, or no such table in its newest record.
-        UnavailableError, CorruptionError: Nothing was changed.
-    """
-    parts = _beside(path, options)
-    return parts.optimizer.optimize(table, target_rows=target_rows, execute=execute)
-
-
-def _beside(path: str | os.PathLike[str], options: dict[str, object]) -> Maintainers:
-    root, env = _root_of(path), Env()
-    require_store(root, env)
-    found = resolve(root, options)
-    manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
-    tables = env.tables(root, env.files, found.verify)
-    readers = Readers(tables, PastRecords(manifests), index_bytes_max=found.memory_bytes_max // 4)
-    return maintainers(manifests, tables, readers)
-
-
-def _root_of(path: str | os.PathLike[str]) -> Path:
-    text = os.fspath(path)
-    if not isinstance(text, str) or not text or "\0" in text:
-        raise RequestError(f"a store is a directory, not {path!r}")
-    if "://" in text:
-        url = urlsplit(text)
-        if url.scheme != "file" or url.netloc not in {"", "localhost"}:
-            raise RequestError(f"a store is a directory or a file:// URL, not {text!r}")
-        text = unquote(url.path)
-    return Path(text).absolute()
 
 
 class Store:

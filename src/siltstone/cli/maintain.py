@@ -34,7 +34,7 @@ def merge(
     quiet: Quiet = False,
 ) -> None:
     """Fold what is flushed into the bases of the tables; beside a live owner or without one."""
-    from siltstone.store import Deferred, merge_beside
+    from siltstone.beside import Deferred, merge_beside
 
     form = form_of(json=json, ndjson=ndjson)
     require_store(db)
@@ -56,7 +56,7 @@ def optimize(
     quiet: Quiet = False,
 ) -> None:
     """Make few large files of many small ones; beside a live owner or without one."""
-    from siltstone.store import Deferred, optimize_beside
+    from siltstone.beside import Deferred, optimize_beside
 
     form = form_of(json=json, ndjson=ndjson)
     require_store(db)

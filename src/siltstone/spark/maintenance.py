@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 
-from siltstone.store import TARGET_ROWS, Deferred, Merged, Optimized, merge_beside, optimize_beside
+from siltstone.beside import (
+    TARGET_ROWS,
+    Deferred,
+    Merged,
+    Optimized,
+    merge_beside,
+    optimize_beside,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
