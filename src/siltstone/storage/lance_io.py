@@ -305,8 +305,8 @@ class LanceTables:
         """See `tables.Tables.promote`."""
         where = self._root / folder
         wanted = {pin.version: self._root / pin.path for pin in (*pins, newest)}
-        promotion.link(self._files, where, wanted, newest.version)
         with translated(where, is_reading=False):
+            promotion.link(self._files, where, wanted, newest.version)
             dataset = _lance().dataset(str(where), version=newest.version)
             tags = {n: int(t["version"]) for n, t in dataset.tags.list().items()}
             stale, missing = promotion.tag_changes(tags, set(wanted), newest.version)
@@ -314,9 +314,9 @@ class LanceTables:
                 dataset.tags.delete(name)
             for name, version in missing:
                 dataset.tags.create(name, version)
-        promotion.sync_tags(self._files, where)
-        foreign = {v for n, v in tags.items() if not n.startswith(promotion.TAG_PREFIX)}
-        promotion.unlink_stale(self._files, where, set(wanted) | foreign, newest.version)
+            promotion.sync_tags(self._files, where)
+            foreign = {v for n, v in tags.items() if not n.startswith(promotion.TAG_PREFIX)}
+            promotion.unlink_stale(self._files, where, set(wanted) | foreign, newest.version)
 
     def files(self, folder: str, pin: Pin) -> list[InventoryFile]:
         """See `tables.Tables.files`."""

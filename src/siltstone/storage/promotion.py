@@ -5,7 +5,8 @@
 
 The tags keep a stranger's `cleanup_old_versions` from deleting the files of older pins. Late,
 idempotent, never a commit point: no reader of ours looks here. A crash between two steps leaves
-too little or too much, and the next promotion completes it.
+too little or too much, and the next promotion completes it. Promotions of several processes may
+meet: what another one made or took away meanwhile is done.
 
 A stranger that writes through the plain path takes a version number that a pin of ours has or will
 have. Its manifest is set aside under `_siltstone/strangers/`, with a warning, when ours needs the
@@ -14,6 +15,7 @@ name; it is not deleted. Versions of strangers above our newest stay where they 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -38,8 +40,16 @@ def link(files: Files, folder: Path, wanted: Mapping[int, Path], newest: int) ->
             if files.identity(target) == files.identity(private):
                 continue
             _set_aside(files, folder, target)
-        files.link(private, target)
+        _link(files, private, target)
     files.sync_dir(public)
+
+
+def _link(files: Files, private: Path, target: Path) -> None:
+    try:
+        files.link(private, target)
+    except FileExistsError:
+        if files.identity(target) != files.identity(private):
+            raise
 
 
 def unlink_stale(files: Files, folder: Path, kept: Collection[int], newest: int) -> None:
@@ -51,8 +61,9 @@ def unlink_stale(files: Files, folder: Path, kept: Collection[int], newest: int)
         if (version := _version(name)) is not None and version < newest and version not in kept
     ]
     for name in stale:
-        if _is_ours(files, folder, public / name):
-            files.unlink(public / name)
+        with contextlib.suppress(FileNotFoundError):
+            if _is_ours(files, folder, public / name):
+                files.unlink(public / name)
     if stale:
         files.sync_dir(public)
 
@@ -74,7 +85,8 @@ def sync_tags(files: Files, folder: Path) -> None:
         return
     for name in files.list(tags):
         if name.startswith(TAG_PREFIX):
-            files.sync_file(tags / name)
+            with contextlib.suppress(FileNotFoundError):  # deleted, or named when it was whole
+                files.sync_file(tags / name)
     for directory in (tags, tags.parent, folder):
         files.sync_dir(directory)
 
