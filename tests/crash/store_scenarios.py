@@ -18,6 +18,7 @@ OPEN = Step("open", Life.open, is_commit=False)
 CLOSE = Step("close", Life.close, is_commit=False)
 CHECKPOINT = Step("checkpoint", lambda life: life.store.checkpoint(), is_commit=False)
 MERGE = Step("merge", lambda life: life.store.merge(), is_commit=False)
+OPTIMIZE = Step("optimize", lambda life: life.store.optimize(target_rows=64), is_commit=False)
 ALL_AGES_S = -1e9
 """A grace period that lets whatever nothing names be old enough to go."""
 
@@ -29,6 +30,16 @@ VACUUM = Step(
 SYNC = Step("sync", lambda life: life.store._core.writer().sync(), is_commit=False)
 
 KEYED = {"id": "int64", "v": "string", "n": "float64"}
+
+
+def _merge_shared_out(life: Life) -> None:
+    """A merge whose rows are written by tasks, as other processes would."""
+    owner, tables = life.store._owner(), life.store._parts.tables
+    owner.merger.merge(execute=lambda tasks: [task.run_on(tables) for task in tasks])
+    owner.checkpointer.adopt_news()
+
+
+MERGE_SHARED_OUT = Step("merge shared out", _merge_shared_out, is_commit=False)
 
 
 def step(name: str, act: Callable[[Store], object]) -> Step:
@@ -214,6 +225,40 @@ SCENARIOS: dict[str, Scenario] = {
             MERGE,
             CHECKPOINT,
             MERGE,
+            delete(9),
+        ]
+    ),
+    "small files become large ones": Scenario(
+        [
+            OPEN,
+            create(),
+            staged(*range(8)),
+            CHECKPOINT,
+            upsert(2, 9, v="w"),
+            OPTIMIZE,  # of a base of two pieces
+            delete(1, 3),
+            CHECKPOINT,
+            upsert(1),
+            CHECKPOINT,
+            OPTIMIZE,  # of history
+            upsert(3, 4, v="x"),
+            CHECKPOINT,
+            OPTIMIZE,
+            VACUUM,
+            bulk(4, 5),
+            MERGE_SHARED_OUT,
+            CHECKPOINT,
+            OPTIMIZE,
+            MERGE_SHARED_OUT,
+            upsert(9, v="y"),
+            step("add column", lambda db: db["t"].add_column("more", "int64")),
+            step("drop column", lambda db: db["t"].drop_column("n")),
+            CHECKPOINT,
+            MERGE_SHARED_OUT,
+            OPTIMIZE,
+            VACUUM,
+            CLOSE,
+            OPEN,
             delete(9),
         ]
     ),
