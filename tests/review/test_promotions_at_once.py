@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+import siltstone as st
 from siltstone.options import Options
 from siltstone.storage.files import RealFiles
 from siltstone.store import Store
 from siltstone.wiring import Env
+from tests.maintenance.stores import Clock
 
 
 class WithAnother(RealFiles):
@@ -27,6 +29,13 @@ class WithAnother(RealFiles):
         if self.race == "link" and target.parent.name == "_versions":
             super().link(source, target)
         super().link(source, target)
+
+    def sync_dir(self, path: Path) -> None:
+        """The other one, which knows of fewer records, took away what we have just linked."""
+        super().sync_dir(path)
+        if self.race == "gone" and path.parts[-2:] == ("base", "_versions"):
+            for name in sorted(super().list(path))[1:]:
+                super().unlink(path / name)
 
     def unlink(self, path: Path) -> None:
         """The other one took the stale name away just before us."""
@@ -57,3 +66,22 @@ def test_a_merge_beside_another_promotion_is_done_and_the_next_one_promotes(
         import lance
 
         assert lance.dataset(str(next(db.path.glob("tables/t-*/base")))).count_rows() == 4
+
+
+def test_a_vacuum_that_meets_another_promotion_is_to_be_called_again(tmp_path: Path) -> None:
+    files = WithAnother()
+    options = Options(background=False, segment_bytes=65_536, retention_s=1)
+    clock = Clock()
+    with Store.open(tmp_path / "db", options, env=Env(files=files, now_us=clock)) as db:
+        table = db.create_table("t", {"id": "int64"}, primary_key="id")
+        for n in range(4):
+            files.race = "gone" if n == 3 else ""
+            table.upsert({"id": n})
+            db.checkpoint()
+            db.merge()
+            clock.move(days=n == 1)
+        with pytest.raises(st.UnavailableError):
+            db.vacuum(dry_run=False, grace_s=0)
+        files.race = ""
+        db.vacuum(dry_run=False, grace_s=0)
+        assert table.count() == 4
