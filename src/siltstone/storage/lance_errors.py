@@ -29,6 +29,8 @@ _UNFIT_TEXTS = (
     "Schema error", "Append with different schema", "Not supported", "not implemented",
     "contains null", "non-nullable", "declared as non-null",
 )  # fmt: skip
+# Of the tags of promoted versions, when two processes promote at once.
+_MET_TEXTS = ("Version not found error", "Ref conflict error", "Ref not found error")
 
 
 def is_panic(error: BaseException) -> bool:
@@ -51,6 +53,8 @@ def classify(error: BaseException, folder: Path, *, is_reading: bool) -> Siltsto
 
 
 def _classify_write(error: BaseException, folder: Path, text: str) -> SiltstoneError:
+    if _has(text, _MET_TEXTS):
+        return UnavailableError(f"{folder}: another process promotes at once; try again: {text}")
     if isinstance(error, (ValueError, TypeError, NotImplementedError)) or _has(text, _UNFIT_TEXTS):
         return SchemaMismatchError(f"{folder}: Lance cannot store these rows: {text}")
     if is_panic(error):
