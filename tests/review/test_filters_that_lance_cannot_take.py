@@ -1,4 +1,4 @@
-"""An Arrow filter that Lance cannot take is evaluated by us: a sound store is not called damaged."""
+"""Arrow filters that Lance cannot take are evaluated by us: no sound store is called damaged."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import substrait
 
 from siltstone.engine import filter_push
 from siltstone.errors import RequestError
@@ -122,12 +123,16 @@ def _evaluate(expression: pc.Expression, rows: pa.Table, text: str) -> pa.Chunke
 def pushable(expression: pc.Expression, schema: pa.Schema) -> pc.Expression | None:
     """Return a foreign Arrow expression if it provably reads no float or nested column, else None.
 
-    Lance may evaluate it then before us.
+    Lance may evaluate it then before us. It gets it as Substrait, which cannot say all of Arrow.
     """
     text = str(expression)
     if any(
         not filter_push.is_pushable(field.type) and mentions(text, field.name) for field in schema
     ):
+        return None
+    try:
+        substrait.serialize_expressions([expression], ["filter"], schema)
+    except pa.ArrowException:
         return None
     return expression
 
