@@ -109,6 +109,24 @@ class Open:
         return self.is_definition or any(effect.is_loose for effect in self.effects)
 
 
+class Staging:
+    """A table whose upserts are bulk commits."""
+
+    def __init__(self, db: Store, name: str) -> None:
+        self._db, self._name, self.rows = db, name, 0
+
+    def upsert(self, given: Any) -> None:
+        if isinstance(given, dict):
+            given = [given]
+        if isinstance(given, list):
+            given = pa.Table.from_pylist(given, self._db[self._name].schema)
+        stage = self._db.stage(self._name)
+        staged = stage.run_through(self._db._core.tables, given)
+        self.rows = staged.rows
+        with self._db.transaction() as tx:
+            tx.attach(stage, [staged])
+
+
 class StoreMachine(RuleBasedStateMachine):
     """The rules; `Simulated` and `Real` say on what files."""
 
@@ -214,6 +232,22 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(data=some.data())
     def write(self, data: Any) -> None:
         self.call(data, definition=False)
+
+    @rule(data=some.data())
+    def attach(self, data: Any) -> None:
+        """An upsert whose rows are staged first: the same answer, or equal keys are refused."""
+        table = self.any_table(data, self.history.now)
+        if table is None or not table.key:
+            return
+        call = calls.upsert(data.draw, table, self.history.now)
+        staging = Staging(self.db, table.name)
+        try:
+            call.run(staging)
+        except st.DuplicateKeyError:
+            assert staging.rows > call.effect.result
+            return
+        assert staging.rows == call.effect.result
+        self.committed(self.db.seq, [call.effect])
 
     @rule(data=some.data())
     def define(self, data: Any) -> None:
@@ -592,6 +626,15 @@ class StoreMachine(RuleBasedStateMachine):
     def merge_one(self, name: str | None) -> None:
         with contextlib.suppress(st.TableNotFoundError):  # no checkpoint has seen it yet
             self.db.merge(name)
+
+    @rule()
+    def optimize(self) -> None:
+        self.db.optimize()
+
+    @rule()
+    def vacuum(self) -> None:
+        """All of it is within the retention: nothing that can be asked for may go."""
+        self.db.vacuum(dry_run=False)
 
     @rule(is_meant=SELDOM)
     def reopen(self, is_meant: bool) -> None:
