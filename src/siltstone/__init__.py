@@ -26,13 +26,17 @@ from siltstone.errors import (
 )
 
 if TYPE_CHECKING:
+    from siltstone.beside import backups, restore
     from siltstone.engine.stage_task import Staged, StageTask
     from siltstone.engine.transaction import Transaction
     from siltstone.engine.write_set import Receipt
+    from siltstone.formats.backup import Backup
     from siltstone.handles import Snapshot, SnapshotTable, Table
     from siltstone.joined.store import JoinedStore
+    from siltstone.maintenance.backup import BackedUp
     from siltstone.maintenance.merge import Deferred, Merged
     from siltstone.maintenance.optimize import Optimized
+    from siltstone.maintenance.restore import Restored
     from siltstone.maintenance.status import Status
     from siltstone.maintenance.vacuum import Vacuumed
     from siltstone.maintenance.verify import Verified
@@ -41,11 +45,14 @@ if TYPE_CHECKING:
 
 # Lance and Arrow take 0.7 s to import; the command line answers --help without them.
 _LATE = {
+    "BackedUp": "siltstone.maintenance.backup",
+    "Backup": "siltstone.formats.backup",
     "Deferred": "siltstone.maintenance.merge",
     "JoinedStore": "siltstone.joined.store",
     "Merged": "siltstone.maintenance.merge",
     "Optimized": "siltstone.maintenance.optimize",
     "Receipt": "siltstone.engine.write_set",
+    "Restored": "siltstone.maintenance.restore",
     "ScanTask": "siltstone.query.scan_task",
     "StageTask": "siltstone.engine.stage_task",
     "Staged": "siltstone.engine.stage_task",
@@ -57,7 +64,9 @@ _LATE = {
     "Transaction": "siltstone.engine.transaction",
     "Vacuumed": "siltstone.maintenance.vacuum",
     "Verified": "siltstone.maintenance.verify",
+    "backups": "siltstone.beside",
     "connect": "siltstone.store",
+    "restore": "siltstone.beside",
 }
 
 
@@ -76,6 +85,8 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "BackedUp",
+    "Backup",
     "BusyError",
     "ClosedError",
     "ConflictError",
@@ -93,6 +104,7 @@ __all__ = [
     "ReadOnlyError",
     "Receipt",
     "RequestError",
+    "Restored",
     "ScanTask",
     "SchemaMismatchError",
     "SiltstoneError",
@@ -111,5 +123,7 @@ __all__ = [
     "UnsupportedFormatError",
     "Vacuumed",
     "Verified",
+    "backups",
     "connect",
+    "restore",
 ]

@@ -1,6 +1,7 @@
-"""Beside: maintenance of a store from any process, by its path alone; nobody needs to own it.
+"""Beside: maintenance and backup of a store from any process, by its path alone.
 
-An owner that is alive needs not know: it takes over what was published when it looks for news.
+Nobody needs to own it. An owner that is alive needs not know: it takes over what was published when
+it looks for news.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ import os
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from siltstone.engine.past import PastRecords
+from siltstone.engine.past import PastRecords, time_us_of
 from siltstone.engine.reader import Readers
 from siltstone.errors import RequestError
+from siltstone.formats.backup import Backup
 from siltstone.maintenance import merge_task
+from siltstone.maintenance.backup import BackedUp, Backuper, Progress
 from siltstone.maintenance.merge import Deferred, Merged
 from siltstone.maintenance.optimize import TARGET_ROWS, Execute, Optimized
+from siltstone.maintenance.restore import Restored, Restorer
 from siltstone.options import resolve
 from siltstone.storage.manifest_store import ManifestStore
 from siltstone.wiring import Env, Maintainers, maintainers, require_store
@@ -76,6 +80,89 @@ def _beside(path: str | os.PathLike[str], options: dict[str, object]) -> Maintai
     tables = env.tables(root, env.files, found.verify)
     readers = Readers(tables, PastRecords(manifests), index_bytes_max=found.memory_bytes_max // 4)
     return maintainers(manifests, tables, readers)
+
+
+def backup_beside(
+    path: str | os.PathLike[str],
+    directory: str | os.PathLike[str],
+    *,
+    incremental: bool = False,
+    link: bool = False,
+    on_progress: Progress | None = None,
+    **options: object,
+) -> BackedUp:
+    """Copy all that is durable now into `directory`, from any process, beside a live owner.
+
+    It makes no write call in the store. After a power loss, with no owner since, the last commits
+    may be known to the log alone: own the store for a moment before (`connect`, `close`).
+
+    Args:
+        path: As for `connect`; the store exists.
+        directory: Absent, empty, or one of backups of this store.
+        incremental: Files of older backups in the directory serve this one, too.
+        link: Make hard links, not copies: no space, and no protection of the bytes.
+        on_progress: Hears the next file, the bytes that are done, and the bytes of all.
+        options: As for `connect`.
+
+    Raises:
+        RequestError: No store; the directory holds something else, or backups.
+        CorruptionError: A file of the store is damaged; it is named.
+        BusyError, UnavailableError: Another backup into it runs; the file system refuses.
+    """
+    root, env = root_of(path), Env()
+    require_store(root, env)
+    found = resolve(root, options)
+    backuper = Backuper(
+        files=env.files,
+        root=root,
+        manifests=ManifestStore(env.files, root),
+        tables=env.tables(root, env.files, found.verify),
+        now_us=env.now_us,
+    )
+    return backuper.run(
+        root_of(directory), incremental=incremental, link=link, on_progress=on_progress
+    )
+
+
+def restore(
+    directory: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    seq: int | None = None,
+    at: object = None,
+    on_progress: Progress | None = None,
+) -> Restored:
+    """Make a store of a backup: with the rows of its seq, and an id of its own.
+
+    Args:
+        directory: One of backups (`db.backup`).
+        target: Absent or empty, or what an interrupted restore of the same backup left.
+        seq: That of the backup; by default the highest.
+        at: A moment: the last backup whose commits are not after it.
+        on_progress: As for `backup_beside`.
+
+    Raises:
+        RequestError: No such backup, or `target` holds something else.
+        CorruptionError: A file of the backup is damaged; it is named. `target` is no store.
+        BusyError, UnavailableError: Another restore runs; the file system refuses.
+    """
+    at_us = None if at is None else time_us_of(at)
+    found = _restorer(directory)
+    return found.run(root_of(target), seq=seq, at_us=at_us, on_progress=on_progress)
+
+
+def backups(directory: str | os.PathLike[str]) -> list[Backup]:
+    """Return the backups in a directory, oldest seq first.
+
+    Raises:
+        RequestError, CorruptionError: It holds none; a manifest is damaged.
+    """
+    return [backup for _, backup in _restorer(directory).list()]
+
+
+def _restorer(directory: str | os.PathLike[str]) -> Restorer:
+    env = Env()
+    return Restorer(env.files, root_of(directory), now_us=env.now_us, new_token=env.new_token)
 
 
 def root_of(path: str | os.PathLike[str]) -> Path:

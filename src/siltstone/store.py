@@ -34,6 +34,7 @@ from siltstone.errors import OwnedError, RequestError, SnapshotExpiredError, Una
 from siltstone.formats.manifest import Record
 from siltstone.handles import Snapshot, Table
 from siltstone.joined.address import address_of
+from siltstone.maintenance.backup import BackedUp, Backuper, Progress
 from siltstone.maintenance.merge import Deferred, Merged
 from siltstone.maintenance.optimize import TARGET_ROWS, Optimized
 from siltstone.maintenance.status import Status, status_of
@@ -551,6 +552,43 @@ class Store:
             readers=self._core.readers,
         )
         return verifier.run(deep=deep, on_progress=on_progress)
+
+    def backup(
+        self,
+        directory: str | os.PathLike[str],
+        incremental: bool = False,
+        *,
+        link: bool = False,
+        on_progress: Progress | None = None,
+    ) -> BackedUp:
+        """Copy one consistent snapshot, all that is durable now, while writers go on.
+
+        The owner makes a checkpoint first. `siltstone.restore` makes a store of it.
+
+        Args:
+            directory: Absent, empty, or one of backups of this store.
+            incremental: Files of older backups in the directory serve this one, too.
+            link: Make hard links, not copies: no space, and no protection of the bytes.
+            on_progress: Hears the next file, the bytes that are done, and the bytes of all.
+
+        Raises:
+            RequestError: The directory holds something else, or backups.
+            CorruptionError: A file of the store is damaged; it is named.
+            BusyError, UnavailableError: Another backup into it runs; the file system refuses.
+        """
+        self._core.check()
+        if not self.is_read_only:
+            self.checkpoint()
+        parts = self._parts
+        backuper = Backuper(
+            files=parts.files,
+            root=self.path,
+            manifests=parts.manifests,
+            tables=parts.tables,
+            now_us=parts.now_us,
+        )
+        target = root_of(directory)
+        return backuper.run(target, incremental=incremental, link=link, on_progress=on_progress)
 
     def status(self) -> Status:
         """Return what the store holds and owes now: seqs, log, memory, tables, the last failure."""

@@ -110,6 +110,7 @@ class Parts:
     manifests: ManifestStore
     tables: Tables
     files: Files
+    now_us: Callable[[], int]
     first_seq: int
     owner: Owner | None = None
     start_syncing: Callable[[], None] = lambda: None
@@ -291,7 +292,9 @@ def _wired(
         vacuum,
     )
     scheduler.start()
-    return Parts(core, commits, manifests, tables, env.files, state.visible, owner, syncer.start)
+    return Parts(
+        core, commits, manifests, tables, env.files, env.now_us, state.visible, owner, syncer.start
+    )
 
 
 def _memtable_bytes_max(options: Options) -> int:
@@ -336,7 +339,9 @@ def follow_store(root: Path, options: Options, env: Env) -> Parts:
         verify=options.verify,
     )
     first_seq = follower.state().visible
-    return Parts(core, commits, manifests, tables, env.files, first_seq, follower=follower)
+    return Parts(
+        core, commits, manifests, tables, env.files, env.now_us, first_seq, follower=follower
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import typer
 
+from siltstone.cli import backups, maintain, queries, rows, tables, tags
 from siltstone.cli import demo as demos
-from siltstone.cli import maintain, queries, rows, tables, tags
 from siltstone.cli.exits import Exit, code_of
 from siltstone.errors import SiltstoneError
 
@@ -41,6 +41,8 @@ for command in (
     maintain.vacuum,
     maintain.verify,
     maintain.status,
+    backups.backup,
+    backups.restore,
 ):
     app.command()(command)
 # A key may be a negative number.

@@ -8,6 +8,7 @@ way InDoubtError), and who connects with `join=True` next may become the owner.
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +26,7 @@ from siltstone.joined.link import Link
 from siltstone.joined.snapshot import JoinedSnapshot
 from siltstone.joined.tables import JoinedTable
 from siltstone.joined.transaction import JoinedTransaction
+from siltstone.maintenance.backup import BackedUp, Backuper, Progress
 from siltstone.maintenance.merge import Deferred, Merged
 from siltstone.maintenance.optimize import TARGET_ROWS, Optimized
 from siltstone.maintenance.status import Status
@@ -33,6 +35,8 @@ from siltstone.maintenance.verify import Verified
 from siltstone.query.change_task import ChangeTask
 from siltstone.query.scan_plan import ROWS_MAX
 from siltstone.query.sql import Parameters, Result
+from siltstone.storage.manifest_store import system_time_us
+from siltstone.storage.site import site_of
 
 T = TypeVar("T")
 
@@ -256,6 +260,27 @@ class JoinedStore:
         if on_progress is not None:
             raise RequestError("progress is heard in the owner, or with read_only=True")
         return self.link.ask("verify", deep=deep)
+
+    def backup(
+        self,
+        directory: str | os.PathLike[str],
+        incremental: bool = False,
+        *,
+        link: bool = False,
+        on_progress: Progress | None = None,
+    ) -> BackedUp:
+        """Copy one consistent snapshot, by this process, after a checkpoint of the owner."""
+        self.checkpoint()
+        site = site_of(str(self.path), "scrub")
+        backuper = Backuper(
+            files=site.files,
+            root=site.root,
+            manifests=site.manifests,
+            tables=site.tables,
+            now_us=system_time_us,
+        )
+        target = Path(directory).absolute()
+        return backuper.run(target, incremental=incremental, link=link, on_progress=on_progress)
 
     def status(self) -> Status:
         """Return what the store holds and owes now: seqs, log, memory, tables, the last failure."""

@@ -31,6 +31,7 @@ Buffer = bytes | bytearray | memoryview
 TEMPORARY_SUFFIX = ".tmp"
 _BUFFERS_PER_CALL_MAX = 1024  # IOV_MAX of Linux
 _ZEROS_PER_CALL_BYTES = 1 << 20
+_FICLONE = 0x4004_9409  # ioctl_ficlone(2)
 
 
 class File(Protocol):
@@ -124,6 +125,13 @@ class Files(Protocol):
 
     def link(self, old: Path, new: Path) -> None:
         """Give a file one more name; FileExistsError when that is taken."""
+        ...
+
+    def clone(self, old: Path, new: Path) -> bool:
+        """Make `new` a file that shares the bytes of `old` until one is written; not synced.
+
+        False, and no file, where the file system cannot.
+        """
         ...
 
     def sync_dir(self, path: Path) -> None:
@@ -392,6 +400,21 @@ class RealFiles:
 
     def link(self, old: Path, new: Path) -> None:
         os.link(old, new, follow_symlinks=False)
+
+    def clone(self, old: Path, new: Path) -> bool:
+        source = os.open(old, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            target = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            try:
+                fcntl.ioctl(target, _FICLONE, source)
+            except OSError:
+                new.unlink()
+                return False
+            finally:
+                os.close(target)
+        finally:
+            os.close(source)
+        return True
 
     def sync_dir(self, path: Path) -> None:
         _fsync(path, os.O_RDONLY | os.O_DIRECTORY)

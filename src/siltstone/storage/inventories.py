@@ -13,17 +13,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import xxhash
-
 from siltstone.errors import CorruptionError, UnavailableError
 from siltstone.formats import inventory
 from siltstone.formats.inventory import Inventory, InventoryFile
+from siltstone.storage.copying import hash_of, require_same
 from siltstone.storage.files import Files
 
 DIRECTORY = "inventory"
 _DECODED_MAX = 1024
 _VERIFIED_MAX = 1_000_000
-_CHUNK_BYTES = 4 << 20
 
 
 class Inventories:
@@ -118,7 +116,7 @@ def describe(
     files: Files, root: Path, path: str, seqs: tuple[int, int] | None = None
 ) -> InventoryFile:
     """Return size and checksum of a file as it is now; `path` is relative to `root`."""
-    size, xxh3 = _hash(files, root / path)
+    size, xxh3 = hash_of(files, root / path)
     low, high = seqs if seqs is not None else (None, None)
     return InventoryFile(path, size, xxh3, low, high)
 
@@ -131,28 +129,9 @@ def check(files: Files, root: Path, expected: InventoryFile) -> None:
         UnavailableError: The file system refuses to read it; nothing is known of its bytes.
     """
     try:
-        size, xxh3 = _hash(files, root / expected.path)
+        size, xxh3 = hash_of(files, root / expected.path)
     except FileNotFoundError as error:
         raise CorruptionError(root / expected.path, None, "the file is missing") from error
     except OSError as error:
         raise UnavailableError(f"{root / expected.path} cannot be read: {error}") from error
-    if size != expected.size:
-        raise CorruptionError(
-            root / expected.path, None, f"{size} bytes, {expected.size} were written; restore it"
-        )
-    if xxh3 != expected.xxh3:
-        raise CorruptionError(
-            root / expected.path, None, f"xxh3 is {xxh3}, {expected.xxh3} was written; restore it"
-        )
-
-
-def _hash(files: Files, path: Path) -> tuple[int, str]:
-    digest, offset = xxhash.xxh3_64(), 0
-    file = files.open(path, write=False)
-    try:
-        while chunk := file.pread(_CHUNK_BYTES, offset):
-            digest.update(chunk)
-            offset += len(chunk)
-    finally:
-        file.close()
-    return offset, digest.hexdigest()
+    require_same(root / expected.path, (size, xxh3), expected)

@@ -22,7 +22,7 @@ import contextlib
 import re
 import time
 import uuid
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -31,7 +31,13 @@ from typing import Self
 import msgspec
 import xxhash
 
-from siltstone.errors import BusyError, CorruptionError, RequestError, UnavailableError
+from siltstone.errors import (
+    BusyError,
+    CorruptionError,
+    FencedError,
+    RequestError,
+    UnavailableError,
+)
 from siltstone.formats import manifest
 from siltstone.formats.manifest import Record
 from siltstone.storage.files import Files, Lock
@@ -168,7 +174,10 @@ class ManifestStore:
         raise BusyError(f"{self.folder} changed {ATTEMPTS_MAX} times while it was read; try again")
 
     def _no_record(self, floor: int) -> Exception:
-        if floor or set(self._files.list(self._root)) & _MADE_AFTER_RECORD_1:
+        names = set(self._files.list(self._root))
+        if RESTORING in names:
+            return _half_restored(self._root)
+        if floor or names & _MADE_AFTER_RECORD_1:
             return CorruptionError(self.folder, None, f"no record at or above FLOOR {floor}")
         return RequestError(f"{self._root} is not a siltstone store: it has no manifest record")
 
@@ -204,6 +213,7 @@ class ManifestStore:
 
         Raises:
             BusyError: Every attempt lost.
+            FencedError: Another store stands in the place of ours.
             UnavailableError: The file system refused. The change may be published all the same,
                 not known to be durable: read the newest record before anything is made of it.
         """
@@ -216,8 +226,14 @@ class ManifestStore:
                 published = self._attempt(self._stamp(changed, base))
                 if published is not None:
                     return published
-                base = self._synced_newest()
+                base = self._of_same_store(self._synced_newest(), base)
         raise BusyError(f"{self.folder}: {attempts} publishes lost their race; try again")
+
+    def _of_same_store(self, newest: Record, base: Record) -> Record:
+        """Refuse to build on another store that was put in the place of ours (restored)."""
+        if newest.store_id != base.store_id:
+            raise FencedError(f"of store {base.store_id}", f"of store {newest.store_id}")
+        return newest
 
     def _stamp(self, changed: Record, base: Record) -> Record:
         record = msgspec.structs.replace(
@@ -387,6 +403,7 @@ def _floor_text(number: int) -> bytes:
     return head + xxhash.xxh3_64_hexdigest(head).encode() + b"\n"
 
 
+RESTORING = "RESTORING"
 _MADE_AFTER_RECORD_1 = {"inventory", "wal", "tables", "commits", "jobs", "quarantine"}
 _MADE_BEFORE_RECORD_1 = {"manifest", "LOCK"}
 
@@ -434,9 +451,28 @@ def _is_new(files: Files, root: Path) -> bool:
     inside = files.list(root / "manifest") if files.is_dir(root / "manifest") else []
     if any(name == "FLOOR" or _RECORD_NAME.fullmatch(name) for name in inside):
         return False
+    if RESTORING in names:
+        raise _half_restored(root)
     if names & _MADE_AFTER_RECORD_1 and "manifest" in names:
         return False  # `newest` says what is missing
     foreign = names - _MADE_BEFORE_RECORD_1 or {n for n in inside if not n.startswith(".")}
     if foreign:
         raise RequestError(f"{root} is not a store, and not empty: it holds {min(foreign)!r}")
     return True
+
+
+def _half_restored(root: Path) -> RequestError:
+    return RequestError(f"{root} is half restored and no store yet; run the restore again")
+
+
+def begin_chain(files: Files, root: Path, record: Record, islands: Sequence[Record]) -> None:
+    """Make the chain of a restored store: FLOOR is its first record, `islands` lie below.
+
+    The record comes last: without it there is no store. Running it again completes it.
+    """
+    store = ManifestStore(files, root)
+    files.mkdir(store.folder)
+    files.replace(store.folder / "FLOOR", _floor_text(record.number))
+    for island in islands:  # without a FLOOR above it one would be the newest record
+        files.replace(store.path(island.number), manifest.encode(island))
+    files.create_if_absent(store.path(record.number), manifest.encode(record))

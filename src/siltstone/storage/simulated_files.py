@@ -9,7 +9,7 @@ not get. The steps that `Files` is made of are counted, and a `Fault` hits one o
 a test can fail each step of whatever it runs: first without faults, to learn `operations`.
 
 Part of the package, not of the tests, because every suite and tool that crashes things uses it.
-Over 400 lines: `Files` alone has 24 methods. Lock: `_mutex`, held for one step.
+Over 400 lines: `Files` alone has 25 methods. Lock: `_mutex`, held for one step.
 """
 
 from __future__ import annotations
@@ -287,6 +287,9 @@ class SimFiles:
 
     def link(self, old: Path, new: Path) -> None:
         self._do("link", new, lambda: self._disk.link(old, new))
+
+    def clone(self, old: Path, new: Path) -> bool:  # noqa: ARG002 (it cannot)
+        return False
 
     def make_level(self, path: Path) -> None:
         self._do("mkdir", path, lambda: self._disk.make(path, Node(names={})))

@@ -1,0 +1,89 @@
+"""Backup commands: backup, restore."""
+
+from __future__ import annotations
+
+import datetime as dt
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from siltstone.cli.arguments import Db, Json, Ndjson, Quiet
+from siltstone.cli.output import Form, emit, emit_record, form_of
+from siltstone.cli.progress import progress_bar
+from siltstone.cli.sessions import note, require_store, writing
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+Directory = Annotated[Path, typer.Argument(metavar="DIR", show_default=False)]
+
+
+def backup(
+    db: Db,
+    directory: Directory,
+    incremental: Annotated[
+        bool, typer.Option("--incremental", "-i", help="Copy only what is not there yet.")
+    ] = False,
+    link: Annotated[
+        bool, typer.Option("--link", help="Hard links instead of copies; see docs/repair.md.")
+    ] = False,
+    json: Json = False,
+    ndjson: Ndjson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Copy one consistent snapshot into DIR, while writers go on; every byte is checked."""
+    from siltstone.beside import backup_beside
+
+    form = form_of(json=json, ndjson=ndjson)
+    require_store(db)
+    _settle(db)
+    with progress_bar("backup", quiet=quiet) as told:
+        made = backup_beside(db, directory, incremental=incremental, link=link, on_progress=told)
+    for name in made.lost_tags:
+        note(f"the tag {name!r} is kept, but nothing serves its seq any more")
+    if not quiet:
+        emit_record(made.to_dict() if form is Form.JSON else _short(made.to_dict()), form)
+
+
+def restore(
+    directory: Directory,
+    target: Annotated[Path | None, typer.Argument(metavar="[TARGET]", show_default=False)] = None,
+    seq: Annotated[int | None, typer.Option(help="That of the backup; else the highest.")] = None,
+    at: Annotated[
+        str | None, typer.Option(help="The last backup at or before a moment: 2026-11-20T10:00Z.")
+    ] = None,
+    json: Json = False,
+    ndjson: Ndjson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make a store at TARGET of a backup in DIR; without TARGET list the backups there."""
+    from siltstone import beside
+
+    form = form_of(json=json, ndjson=ndjson)
+    if target is None:
+        rows = [
+            (found.seq, _moment(found.time_us), _moment(found.made_us), found.nbytes)
+            for found in beside.backups(directory)
+        ]
+        emit(["seq", "time", "made", "bytes"], rows, form)
+        return
+    with progress_bar("restore", quiet=quiet) as told:
+        made = beside.restore(directory, target, seq=seq, at=at, on_progress=told)
+    if not quiet:
+        emit_record(made.to_dict(), form)
+
+
+def _settle(db: str) -> None:
+    """Have what was committed flushed, where somebody can be asked; else the log goes along."""
+    from siltstone.errors import OwnedError, UnavailableError
+
+    with suppress(OwnedError, UnavailableError), writing(db) as store:
+        store.checkpoint()
+
+
+def _short(found: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in found.items() if name != "lost_tags"}
+
+
+def _moment(time_us: int) -> dt.datetime:
+    return _EPOCH + dt.timedelta(microseconds=time_us)
