@@ -20,6 +20,7 @@ from siltstone.engine.recent_writes import OpenTransactions, RecentWrites
 from siltstone.engine.view import State
 from siltstone.engine.write_set import Receipt, WriteSet
 from siltstone.errors import ClosedError, ReadOnlyError
+from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.group import Token
 from siltstone.storage.files import Files
 from siltstone.storage.tables import Tables
@@ -104,6 +105,8 @@ class Core:
         """Wait for room, then commit."""
         committer = self.writer()
         self.room()
+        cross(Failpoint.COMMIT_BEFORE_FRAME)
         receipt = committer.commit(write_set)
+        cross(Failpoint.COMMIT_AFTER_FRAME)
         self.after_commit()
         return receipt

@@ -33,6 +33,7 @@ from siltstone.engine.transaction_table import TransactionTable
 from siltstone.engine.view import State, storage_folder
 from siltstone.engine.write_set import Part, Reads, Receipt, WriteSet
 from siltstone.errors import ClosedError, ConflictError, RequestError, TableNotFoundError
+from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import group
 from siltstone.formats.keys import Key
 from siltstone.formats.manifest import Catalog, Table
@@ -172,10 +173,12 @@ class Transaction:
         self._change(definitions.rename(self._catalog, name, new_name))
 
     def _change(self, entry: group.Entry) -> None:
+        cross(Failpoint.DDL_BEFORE_PLAN)
         self._readers.clear()
         self._found.clear()
         self._catalog = catalogs.apply(self._catalog, entry, self.read_seq + 1, 0)
         self._changes.append(entry)
+        cross(Failpoint.DDL_AFTER_PLAN)
 
     # what a TransactionTable asks
 
@@ -341,6 +344,7 @@ class Transaction:
         table = self.table(stage.table_id)
         if self.is_applied:
             return 0
+        cross(Failpoint.ATTACH_BEFORE_PLAN)
         if overwrite:
             self.truncate(table)
             table = self.table(stage.table_id)
@@ -358,6 +362,7 @@ class Transaction:
         rows = bulk.add(table, stage, staged, reader)
         if rows:
             self._bulk[table.id] = bulk
+        cross(Failpoint.ATTACH_AFTER_PLAN)
         return rows
 
     def _refuse_bulk(self, table: Table) -> None:

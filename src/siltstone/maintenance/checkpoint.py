@@ -31,6 +31,7 @@ from siltstone.engine.reader import Readers
 from siltstone.engine.shape import Shape, whole_shape
 from siltstone.engine.view import Generation, View
 from siltstone.errors import FencedError
+from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import Catalog, KeyedStorage, Pin, Record
 from siltstone.formats.schema import (
     OP_COLUMN,
@@ -95,14 +96,19 @@ class Checkpointer:
             PoisonedError: The log failed; reopen the store.
         """
         with self._lock:
+            cross(Failpoint.FLUSH_BEFORE_PLAN)
             self._committer.seal()
             sealed = self._unpublished()
             if not sealed:
                 return self._committer.state.view.record
+            cross(Failpoint.FLUSH_AFTER_PLAN)
             flushed = [item for item in self._flush(sealed) if item is not None]
             commits = self._flush_commits(sealed)
+            cross(Failpoint.FLUSH_AFTER_FRAGMENTS)
             record = self._publish(sealed[-1], flushed, commits)
+            cross(Failpoint.FLUSH_AFTER_PUBLISH)
             self._retire(record, sealed)
+            cross(Failpoint.FLUSH_AFTER_RETIRE)
             return record
 
     def _unpublished(self) -> Sequence[Generation]:
@@ -207,7 +213,7 @@ class Checkpointer:
                 raise FencedError(self._epoch, record.epoch)
             view = self._committer.state.view
             catalog = carried(last.catalog, record)
-            return msgspec.structs.replace(
+            changed = msgspec.structs.replace(
                 record,
                 last_seq=last.last_seq,
                 flushed_seq=last.last_seq,
@@ -219,6 +225,8 @@ class Checkpointer:
                     COMMITS_FOLDER, record.commits or commits[0], commits[1]
                 ),
             )
+            cross(Failpoint.FLUSH_BEFORE_PUBLISH)
+            return changed
 
         return self._manifests.publish(change, base=self._committer.state.view.record)
 

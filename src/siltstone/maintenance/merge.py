@@ -26,6 +26,7 @@ from siltstone.engine.read_union import KeyedReader, Overlay
 from siltstone.engine.reader import Readers
 from siltstone.engine.shape import Shape, shape_of
 from siltstone.errors import SiltstoneError
+from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, Table
 from siltstone.maintenance.merge_task import Execute, live_rows, survivors
 from siltstone.storage.manifest_store import ManifestStore
@@ -109,6 +110,7 @@ class Merger:
         on_table: Callable[[str], None] | None,
         execute: Execute | None,
     ) -> Merged | Deferred:
+        cross(Failpoint.MERGE_BEFORE_PLAN)
         planned: list[_Planned] = []
         names: list[str] = []
         for table, storage in candidates(record, name):
@@ -122,7 +124,9 @@ class Merger:
         if not planned:
             self.promote_late(record)
             return Merged(record.flushed_seq, (), 0)
+        cross(Failpoint.MERGE_AFTER_FRAGMENTS)
         published = self._manifests.publish(lambda now: _changed(now, planned), base=record)
+        cross(Failpoint.MERGE_AFTER_PUBLISH)
         self.promote_late(published)
         return Merged(record.flushed_seq, tuple(names), sum(item.rows for item in planned))
 
@@ -137,6 +141,7 @@ class Merger:
         base = self._readers.base(table, storage)
         reader = KeyedReader(shape, () if run is None else (run,), base, upto)
         overlay = reader.overlay()
+        cross(Failpoint.MERGE_AFTER_PLAN)
         pin = self._base(table, storage, shape, overlay)
         if pin is not None and (overlay.rows or len(overlay.shadowed)):
             folder, drop = f"{storage.folder}/base", np.sort(overlay.shadowed)
@@ -244,6 +249,7 @@ def _changed(record: Record, planned: Sequence[_Planned]) -> Record:
                     merged_seq=item.storage.merged_seq,
                 )
             )
+    cross(Failpoint.MERGE_BEFORE_PUBLISH)
     return msgspec.structs.replace(record, keyed=tuple(keyed))
 
 

@@ -20,6 +20,7 @@ import msgspec
 
 from siltstone.engine import catalog as catalogs
 from siltstone.errors import RequestError
+from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import KeyedStorage, Pin, Record
 from siltstone.maintenance.merge import Deferred, candidates
 from siltstone.storage.files import RealFiles
@@ -126,10 +127,13 @@ class Optimizer:
         for _ in range(attempts):
             record, lease = self._manifests.lease_newest()
             try:
+                cross(Failpoint.OPTIMIZE_BEFORE_PLAN)
                 plan = _Plan(record, self._tables, table, target_rows)
                 if not plan.tasks:
                     return total
+                cross(Failpoint.OPTIMIZE_AFTER_PLAN)
                 results = list(zip(plan.tasks, run(plan.tasks), strict=True))
+                cross(Failpoint.OPTIMIZE_AFTER_FRAGMENTS)
                 total = _sum(total, self._publish(record, plan, results))
             finally:
                 lease.release()
@@ -138,6 +142,7 @@ class Optimizer:
     def _here(self, tasks: Sequence[CompactTask]) -> Iterator[Compacted]:
         for task in tasks:
             yield self._tables.compact(task.folder, task.pin, task.within)
+            cross(Failpoint.OPTIMIZE_AFTER_TASK)
 
     def _publish(
         self, record: Record, plan: _Plan, results: Sequence[tuple[CompactTask, Compacted]]
@@ -151,6 +156,7 @@ class Optimizer:
             fitting.extend(fits)
             if not fits:
                 raise InputsMovedError
+            cross(Failpoint.OPTIMIZE_BEFORE_PUBLISH)
             return msgspec.structs.replace(
                 now, keyed=tuple(_with_pins(storage, swapped) for storage in now.keyed)
             )
@@ -159,6 +165,7 @@ class Optimizer:
             published = self._manifests.publish(change, base=record)
         except InputsMovedError:
             return Optimized((), 0, 0, 0)
+        cross(Failpoint.OPTIMIZE_AFTER_PUBLISH)
         self._promote(published)
         after = {task.place + task.within: len(done.fragments) for task, done in results}
         return Optimized(

@@ -27,6 +27,7 @@ from siltstone.engine import catalog as catalogs
 from siltstone.engine.commit import Committer
 from siltstone.engine.history_run import HistoryRun
 from siltstone.errors import UnavailableError
+from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import Catalog, KeyedStorage, Pin, Record, Tag
 from siltstone.formats.schema import SEQ_COLUMN
 from siltstone.maintenance import retention
@@ -174,19 +175,24 @@ class Vacuum:
             return self._preview(grace_s) if dry_run else self._run(grace_s)
 
     def _run(self, grace_s: float) -> Vacuumed:
+        cross(Failpoint.VACUUM_BEFORE_PLAN)
         self._forget_lapsed_tags()
         newest, floor = self._raise_floor()
+        cross(Failpoint.VACUUM_AFTER_FLOOR)
         self._live.renew()
         census = self._census(floor, newest.oldest_seq, self._live.catalog().tags)
         trimmed, built_on = self._trim(census, newest)
         if built_on == floor:
             floor = trimmed.number  # as of the same seqs, and with less past
             self._manifests.write_floor(floor)
+        cross(Failpoint.VACUUM_AFTER_TRIM)
         self._live.renew()
         census = self._census(floor, newest.oldest_seq, self._live.catalog().tags)
         dead = [record for record in census.dead if self._unlink(record)]
         self._manifests.sync()
+        cross(Failpoint.VACUUM_AFTER_UNLINK)
         garbage = self._sweep(dead, grace_s)
+        cross(Failpoint.VACUUM_AFTER_DELETE)
         return Vacuumed(False, floor, newest.oldest_seq, garbage, _spared(census))
 
     def _forget_lapsed_tags(self) -> None:
@@ -210,13 +216,16 @@ class Vacuum:
         newest, lease = self._manifests.lease_newest()
         with lease:
             oldest = retention.floor_of(self._from_floor(), cutoff)
+            cross(Failpoint.VACUUM_AFTER_PLAN)
 
             def change(record: Record) -> Record:
+                cross(Failpoint.VACUUM_BEFORE_PUBLISH)
                 if record.oldest_seq >= oldest.flushed_seq:
                     return record
                 return msgspec.structs.replace(record, oldest_seq=oldest.flushed_seq)
 
             newest, built_on = self._publish(change, newest)
+        cross(Failpoint.VACUUM_AFTER_PUBLISH)
         # Built on `oldest` itself it is the same, but for what was just said.
         floor = newest.number if built_on == oldest.number else oldest.number
         self._manifests.write_floor(floor)
@@ -342,6 +351,7 @@ class Vacuum:
         sweep = Sweep(self._files, self._root)
         records = [self._manifests.read(n) for n in self._manifests.numbers(below_floor=True)]
         garbage = self._garbage(sweep, records, self._live.catalog(), dead, grace_s)
+        cross(Failpoint.VACUUM_BEFORE_DELETE)
         self._promote(records, garbage)
         sweep.delete(garbage)
         return tuple(garbage)

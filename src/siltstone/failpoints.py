@@ -1,0 +1,199 @@
+r"""Failpoints: the places where tests kill, break or hold a process, and what is durable there.
+
+    cross(Failpoint.X)      nothing, unless X is armed: one test of an empty dict, 40 ns
+    arm("optimize.before_publish=kill, vacuum.after_floor=pause@2", socket="/tmp/rendezvous")
+
+Actions: `kill` (SIGKILL to oneself), `raise` (FailpointError, as if the file system refused) and
+`pause`: connect to the Unix socket, send "<label> <pid>\n", and wait for a byte: go on. Each is
+done once, at the nth crossing (`@n`, by default the first), so that a retry gets through.
+
+A testing facility, off in every other process. Child processes are armed by their environment:
+`SILTSTONE_FAILPOINTS` is the text above, `SILTSTONE_FAILPOINTS_SOCKET` the socket.
+
+Lock: one, over the count of crossings; never held while an action runs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket as sockets
+import threading
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from siltstone.errors import RequestError
+
+PAUSE_S_MAX = 120.0
+_ORDER = re.compile(r"([a-z_.]+)=([a-z]+)(?:@([1-9]\d{0,8}))?")
+
+Action = Literal["kill", "raise", "pause"]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A place in the code: its name in an order, and what is durable of the work there."""
+
+    label: str
+    durable: str
+
+
+class Failpoint:
+    """The catalog. Not an Enum: there the name alone would take 90 ns (Python 3.11)."""
+
+    FLUSH_BEFORE_PLAN = Point("flush.before_plan", "the log alone has the rows; nothing is sealed")
+    FLUSH_AFTER_PLAN = Point(
+        "flush.after_plan", "the log has the rows, in segments that are sealed"
+    )
+    FLUSH_AFTER_FRAGMENTS = Point("flush.after_fragments", "synced files that nobody names")
+    FLUSH_BEFORE_PUBLISH = Point(
+        "flush.before_publish", "files, and pins over them, that nobody names"
+    )
+    FLUSH_AFTER_PUBLISH = Point(
+        "flush.after_publish", "the record; the log still has its rows, too"
+    )
+    FLUSH_AFTER_RETIRE = Point(
+        "flush.after_retire", "the record; segments below its floor are recycled"
+    )
+
+    MERGE_BEFORE_PLAN = Point("merge.before_plan", "nothing of the merge")
+    MERGE_AFTER_PLAN = Point("merge.after_plan", "nothing of a table of which the overlay is known")
+    MERGE_AFTER_FRAGMENTS = Point("merge.after_fragments", "synced bases that nobody names")
+    MERGE_BEFORE_PUBLISH = Point("merge.before_publish", "the same; the winner's record is read")
+    MERGE_AFTER_PUBLISH = Point(
+        "merge.after_publish", "the record; readers by path see the old bases"
+    )
+
+    OPTIMIZE_BEFORE_PLAN = Point("optimize.before_plan", "nothing of the optimize")
+    OPTIMIZE_AFTER_PLAN = Point("optimize.after_plan", "nothing; the tasks are known")
+    OPTIMIZE_AFTER_TASK = Point(
+        "optimize.after_task", "synced files of one task, that nobody names"
+    )
+    OPTIMIZE_AFTER_FRAGMENTS = Point("optimize.after_fragments", "synced files of all tasks")
+    OPTIMIZE_BEFORE_PUBLISH = Point(
+        "optimize.before_publish", "rewrites on the winner's pins, unnamed"
+    )
+    OPTIMIZE_AFTER_PUBLISH = Point(
+        "optimize.after_publish", "the record; readers by path see old bases"
+    )
+
+    VACUUM_BEFORE_PLAN = Point("vacuum.before_plan", "nothing of the vacuum")
+    VACUUM_AFTER_PLAN = Point("vacuum.after_plan", "nothing; the oldest record to keep is known")
+    VACUUM_BEFORE_PUBLISH = Point("vacuum.before_publish", "nothing; the winner's record is read")
+    VACUUM_AFTER_PUBLISH = Point(
+        "vacuum.after_publish", "older seqs are refused; FLOOR is the old one"
+    )
+    VACUUM_AFTER_FLOOR = Point("vacuum.after_floor", "FLOOR; all that it gives up is still there")
+    VACUUM_AFTER_TRIM = Point("vacuum.after_trim", "the record without the past that nobody needs")
+    VACUUM_AFTER_UNLINK = Point(
+        "vacuum.after_unlink", "records below FLOOR are gone, their files not"
+    )
+    VACUUM_BEFORE_DELETE = Point("vacuum.before_delete", "the same; the garbage is listed")
+    VACUUM_AFTER_DELETE = Point("vacuum.after_delete", "the garbage is gone")
+
+    DDL_BEFORE_PLAN = Point("ddl.before_plan", "nothing of the change of a definition")
+    DDL_AFTER_PLAN = Point(
+        "ddl.after_plan", "the change is in its transaction; staged files at most"
+    )
+    ATTACH_BEFORE_PLAN = Point("attach.before_plan", "pieces of a job, synced, marked as open")
+    ATTACH_AFTER_PLAN = Point("attach.after_plan", "one pin over the pieces, that nobody names")
+    COMMIT_BEFORE_FRAME = Point(
+        "commit.before_frame", "nothing of the transaction but staged files"
+    )
+    COMMIT_AFTER_FRAME = Point("commit.after_frame", "the frame; nobody has been told")
+
+    def __init__(self, label: str, durable: str) -> None:
+        self.label, self.durable = label, durable
+
+
+CATALOG = tuple(value for value in vars(Failpoint).values() if isinstance(value, Point))
+
+
+class FailpointError(OSError):
+    """What `raise` raises, and a `pause` that nobody ended."""
+
+    def __init__(self, point: Point, reason: str) -> None:
+        self.point = point
+        super().__init__(f"failpoint {point.label}: {reason}")
+
+
+@dataclass(slots=True)
+class _Order:
+    action: Action
+    left: int
+
+
+_BY_LABEL = {point.label: point for point in CATALOG}
+_armed: dict[Point, _Order] = {}
+_lock = threading.Lock()
+_socket = ""
+
+
+def cross(point: Point) -> None:
+    """Pass `point`: no effect unless it is armed."""
+    if _armed:
+        _obey(point)
+
+
+def arm(orders: str, *, socket: str = "") -> None:
+    """Arm what `orders` names, beside what is armed; see the module.
+
+    Raises:
+        RequestError: No such failpoint or action.
+    """
+    global _socket  # noqa: PLW0603 - one rendezvous per process
+    parsed = [_parse(order.strip()) for order in orders.split(",") if order.strip()]
+    with _lock:
+        _socket = socket or _socket
+        _armed.update(parsed)
+
+
+def disarm() -> None:
+    """Take every order back."""
+    with _lock:
+        _armed.clear()
+
+
+def _parse(order: str) -> tuple[Point, _Order]:
+    match = _ORDER.fullmatch(order)
+    point = _BY_LABEL.get(match[1]) if match else None
+    action = next((a for a in get_args(Action) if match and a == match[2]), None)
+    if match is None or point is None or action is None:
+        raise RequestError(f"an order is like 'merge.after_plan=kill@2', not {order!r}")
+    return point, _Order(action, int(match[3] or 1))
+
+
+def _obey(point: Point) -> None:
+    with _lock:
+        order = _armed.get(point)
+        if order is None:
+            return
+        order.left -= 1
+        if order.left:
+            return
+        del _armed[point]
+    if order.action == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif order.action == "raise":
+        raise FailpointError(point, "told to fail")
+    else:
+        _pause(point)
+
+
+def _pause(point: Point) -> None:
+    """Say where we stand, and wait until the other side says go (or has gone)."""
+    try:
+        with sockets.socket(sockets.AF_UNIX) as held:
+            held.settimeout(PAUSE_S_MAX)
+            held.connect(_socket)
+            held.sendall(f"{point.label} {os.getpid()}\n".encode())
+            held.recv(1)
+    except OSError as error:
+        raise FailpointError(point, f"nobody said go ({error})") from error
+
+
+arm(
+    os.environ.get("SILTSTONE_FAILPOINTS", ""),
+    socket=os.environ.get("SILTSTONE_FAILPOINTS_SOCKET", ""),
+)
