@@ -19,6 +19,7 @@ from siltstone.maintenance.backup import BackedUp, Backuper, Progress
 from siltstone.maintenance.merge import Deferred, Merged
 from siltstone.maintenance.optimize import TARGET_ROWS, Execute, Optimized
 from siltstone.maintenance.restore import Restored, Restorer
+from siltstone.maintenance.verify import Verified, Verifier
 from siltstone.options import resolve
 from siltstone.storage.manifest_store import ManifestStore
 from siltstone.wiring import Env, Maintainers, maintainers, require_store
@@ -80,6 +81,36 @@ def _beside(path: str | os.PathLike[str], options: dict[str, object]) -> Maintai
     tables = env.tables(root, env.files, found.verify)
     readers = Readers(tables, PastRecords(manifests), index_bytes_max=found.memory_bytes_max // 4)
     return maintainers(manifests, tables, readers)
+
+
+def verify_beside(
+    path: str | os.PathLike[str],
+    *,
+    deep: bool = False,
+    on_progress: Progress | None = None,
+    **options: object,
+) -> Verified:
+    """Read what a store is made of and name what is damaged, also one that does not open any more.
+
+    Args:
+        path: As for `connect`; the store exists.
+        deep: Every byte and every row, not only what names them.
+        on_progress: Hears what is read next, how many files are done, and of how many.
+        options: As for `connect`.
+
+    Raises:
+        RequestError: No store.
+    """
+    root, env = root_of(path), Env()
+    require_store(root, env)
+    found = resolve(root, options)
+    manifests = ManifestStore(env.files, root)
+    tables = env.tables(root, env.files, found.verify)
+    readers = Readers(tables, PastRecords(manifests), index_bytes_max=found.memory_bytes_max // 4)
+    verifier = Verifier(
+        files=env.files, root=root, manifests=manifests, tables=tables, readers=readers
+    )
+    return verifier.run(deep=deep, on_progress=on_progress)
 
 
 def backup_beside(

@@ -35,8 +35,10 @@ from siltstone.formats.manifest import Record
 from siltstone.handles import Snapshot, Table
 from siltstone.joined.address import address_of
 from siltstone.maintenance.backup import BackedUp, Backuper, Progress
+from siltstone.maintenance.drift import Adopted, Adopter
 from siltstone.maintenance.merge import Deferred, Merged
 from siltstone.maintenance.optimize import TARGET_ROWS, Optimized
+from siltstone.maintenance.quarantine import Quarantine
 from siltstone.maintenance.status import Status, status_of
 from siltstone.maintenance.vacuum import GRACE_S, Vacuumed
 from siltstone.maintenance.verify import Verified, Verifier
@@ -45,6 +47,7 @@ from siltstone.query.change_plan import begins_at, cut, plan_changes
 from siltstone.query.change_task import ChangeTask
 from siltstone.query.changes import changes, kept_from
 from siltstone.query.scan_plan import ROWS_MAX
+from siltstone.storage.manifest_store import random_token
 from siltstone.wiring import (
     Endpoint,
     Env,
@@ -533,14 +536,12 @@ class Store:
         """
         return self._owner().vacuum.run(dry_run=dry_run, grace_s=grace_s)
 
-    def verify(
-        self, *, deep: bool = False, on_progress: Callable[[str], None] | None = None
-    ) -> Verified:
+    def verify(self, *, deep: bool = False, on_progress: Progress | None = None) -> Verified:
         """Read what the store is made of and name what is damaged; changes nothing.
 
         Args:
             deep: Every byte and every row, not only what names them.
-            on_progress: Hears the name of each thing before it is read.
+            on_progress: Hears what is read next, how many files are done, and of how many.
         """
         self._core.check()
         parts = self._parts
@@ -552,6 +553,27 @@ class Store:
             readers=self._core.readers,
         )
         return verifier.run(deep=deep, on_progress=on_progress)
+
+    def adopt(self, table: str, dry_run: bool = True) -> Adopted:
+        """Commit the rows that strangers appended to a plain table past siltstone.
+
+        That is `lance.write_dataset(path, mode="append")` on the table's folder; `verify` reports
+        it as drift. By default only a preview.
+
+        Raises:
+            TableNotFoundError, RequestError: No such table; a keyed one; a version that did
+                something else than append. Nothing was changed.
+            SchemaMismatchError: The rows do not fit the table.
+        """
+        self._core.check()
+        if not dry_run:
+            self._owner()
+        if not self.is_read_only:
+            self.checkpoint()
+        parts = self._parts
+        aside = Quarantine(parts.files, self.path, now_us=parts.now_us, new_token=random_token)
+        adopter = Adopter(files=parts.files, root=self.path, tables=parts.tables, quarantine=aside)
+        return adopter.run(table, parts.manifests.newest(), self.transaction, dry_run=dry_run)
 
     def backup(
         self,

@@ -33,7 +33,13 @@ def db(tmp_path: Path):
 def test_a_sound_store_has_no_findings_and_stays_as_it_is(db, deep):
     before = {name: (db.path / name).read_bytes() for name in paths(db.path)}
     heard: list[str] = []
-    report = db.verify(deep=deep, on_progress=heard.append)
+    done: list[tuple[int, int]] = []
+
+    def hear(what: str, *progress: int) -> None:
+        heard.append(what)
+        done.append(progress)
+
+    report = db.verify(deep=deep, on_progress=hear)
     assert report.is_sound
     assert report.findings == ()
     assert report.records == len([name for name in heard if name.startswith("record")])

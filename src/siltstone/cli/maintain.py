@@ -11,6 +11,7 @@ import typer
 from siltstone.cli.arguments import Db, DryRun, Json, Ndjson, Quiet, Yes
 from siltstone.cli.exits import Exit
 from siltstone.cli.output import Form, emit, emit_facts, emit_record, form_of
+from siltstone.cli.progress import progress_bar
 from siltstone.cli.sessions import confirm, note, reading, require_store, writing
 
 if TYPE_CHECKING:
@@ -101,9 +102,12 @@ def verify(
     quiet: Quiet = False,
 ) -> None:
     """Check what the store is made of, beside its owner; exit code 5 if something is damaged."""
+    from siltstone.beside import verify_beside
+
     form = form_of(json=json, ndjson=ndjson)
-    with reading(db) as store:
-        found = store.verify(deep=deep, on_progress=None if quiet else note)
+    require_store(db)
+    with progress_bar("verify", quiet=quiet) as told:
+        found = verify_beside(db, deep=deep, on_progress=told)
     rows = [(item.severity, item.path, item.message) for item in found.findings]
     if form is Form.JSON:
         emit_record(found.to_dict(), form)

@@ -27,15 +27,17 @@ from siltstone.joined.snapshot import JoinedSnapshot
 from siltstone.joined.tables import JoinedTable
 from siltstone.joined.transaction import JoinedTransaction
 from siltstone.maintenance.backup import BackedUp, Backuper, Progress
+from siltstone.maintenance.drift import Adopted, Adopter
 from siltstone.maintenance.merge import Deferred, Merged
 from siltstone.maintenance.optimize import TARGET_ROWS, Optimized
+from siltstone.maintenance.quarantine import Quarantine
 from siltstone.maintenance.status import Status
 from siltstone.maintenance.vacuum import GRACE_S, Vacuumed
 from siltstone.maintenance.verify import Verified
 from siltstone.query.change_task import ChangeTask
 from siltstone.query.scan_plan import ROWS_MAX
 from siltstone.query.sql import Parameters, Result
-from siltstone.storage.manifest_store import system_time_us
+from siltstone.storage.manifest_store import random_token, system_time_us
 from siltstone.storage.site import site_of
 
 T = TypeVar("T")
@@ -249,9 +251,7 @@ class JoinedStore:
         """Delete what no kept record, tag or reader needs; by default only say what would go."""
         return self.link.ask("vacuum", dry_run, grace_s=grace_s)
 
-    def verify(
-        self, *, deep: bool = False, on_progress: Callable[[str], None] | None = None
-    ) -> Verified:
+    def verify(self, *, deep: bool = False, on_progress: Progress | None = None) -> Verified:
         """Read what the store is made of and name what is damaged; changes nothing.
 
         Raises:
@@ -260,6 +260,14 @@ class JoinedStore:
         if on_progress is not None:
             raise RequestError("progress is heard in the owner, or with read_only=True")
         return self.link.ask("verify", deep=deep)
+
+    def adopt(self, table: str, dry_run: bool = True) -> Adopted:
+        """Commit the rows that strangers appended to a plain table past siltstone."""
+        self.checkpoint()
+        site = site_of(str(self.path), "scrub")
+        aside = Quarantine(site.files, site.root, now_us=system_time_us, new_token=random_token)
+        adopter = Adopter(files=site.files, root=site.root, tables=site.tables, quarantine=aside)
+        return adopter.run(table, site.manifests.newest(), self.transaction, dry_run=dry_run)
 
     def backup(
         self,

@@ -37,7 +37,7 @@ from siltstone.storage.files import TEMPORARY_SUFFIX, Files
 from siltstone.storage.follower import SegmentRecycled, WalFollower
 from siltstone.storage.inventories import describe
 from siltstone.storage.log_copy import write_segment
-from siltstone.storage.manifest_store import ManifestStore
+from siltstone.storage.manifest_store import Lease, ManifestStore
 from siltstone.storage.segments import LoggedFrame
 from siltstone.storage.tables import Tables
 from siltstone.units import Epoch, SegmentNumber, Seq
@@ -99,7 +99,7 @@ class _Source:
     def pins(self) -> list[Pin]:
         """Return every version that is needed, each once."""
         named = [pin for record in (self.record, *self.islands) for pin in pins_of(record)]
-        return list(distinct([*named, *_named_by(self.frames)]).values())
+        return list(distinct([*named, *named_by(self.frames)]).values())
 
 
 class Backuper:
@@ -148,42 +148,10 @@ class Backuper:
     # what to copy
 
     def _source(self, held: ExitStack) -> _Source:
-        record, frames = self._log(held)
+        record, lease, frames = newest_with_log(self._files, self._root, self._manifests)
+        held.enter_context(lease)
         islands, lost = self._islands(record, _tags(record, frames), held)
         return _Source(record, frames, islands, lost)
-
-    def _log(self, held: ExitStack) -> tuple[Record, tuple[LoggedFrame, ...]]:
-        """Return the newest record, leased, and the durable frames above it."""
-        recycled: SegmentRecycled | None = None
-        for _ in range(ATTEMPTS_MAX):
-            record, lease = self._manifests.lease_newest()
-            if recycled is not None and record.wal_floor <= recycled.segment:
-                reason = "a frame below the mark is damaged"
-                raise CorruptionError(recycled.path, recycled.offset, reason) from recycled
-            try:
-                frames = self._frames(record)
-            except SegmentRecycled as signal:
-                recycled = signal  # the owner went on: a newer record begins behind it
-                lease.release()
-            else:
-                held.enter_context(lease)
-                return record, frames
-        raise BusyError(f"{self._root}: the log moved on {ATTEMPTS_MAX} times; try again")
-
-    def _frames(self, record: Record) -> tuple[LoggedFrame, ...]:
-        follower = WalFollower(
-            self._files, self._root / "wal", store_id=bytes.fromhex(record.store_id)
-        )
-        found = follower.poll(SegmentNumber(record.wal_floor))
-        frames = tuple(frame for frame in found if frame.last_seq > record.flushed_seq)
-        if frames and frames[0].first_seq > record.flushed_seq + 1:
-            reason = f"it begins at seq {frames[0].first_seq}, after {record.flushed_seq}"
-            raise CorruptionError(self._root / "wal", None, reason)
-        end = frames[-1].last_seq if frames else record.flushed_seq
-        if end < record.last_seq:
-            reason = f"it ends at seq {end}, but seq {record.last_seq} was durable"
-            raise CorruptionError(self._root / "wal", None, reason)
-        return frames
 
     def _islands(
         self, record: Record, tags: dict[str, int], held: ExitStack
@@ -323,6 +291,45 @@ class Backuper:
         return BackupFile(name, size, xxh3)
 
 
+def newest_with_log(
+    files: Files, root: Path, manifests: ManifestStore
+) -> tuple[Record, Lease, tuple[LoggedFrame, ...]]:
+    """Return the newest record, a lease on it, and the durable frames above it, copied.
+
+    It makes no write call. Without an owner it goes as far as MARK.
+
+    Raises:
+        CorruptionError: The log is damaged.
+        BusyError: The owner recycled the log faster than we could read it.
+    """
+    recycled: SegmentRecycled | None = None
+    for _ in range(ATTEMPTS_MAX):
+        record, lease = manifests.lease_newest()
+        if recycled is not None and record.wal_floor <= recycled.segment:
+            reason = "a frame below the mark is damaged"
+            raise CorruptionError(recycled.path, recycled.offset, reason) from recycled
+        try:
+            return record, lease, _frames(files, root / "wal", record)
+        except SegmentRecycled as signal:
+            recycled = signal  # the owner went on: a newer record begins behind it
+            lease.release()
+    raise BusyError(f"{root}: the log moved on {ATTEMPTS_MAX} times; try again")
+
+
+def _frames(files: Files, wal: Path, record: Record) -> tuple[LoggedFrame, ...]:
+    follower = WalFollower(files, wal, store_id=bytes.fromhex(record.store_id))
+    found = follower.poll(SegmentNumber(record.wal_floor))
+    frames = tuple(frame for frame in found if frame.last_seq > record.flushed_seq)
+    if frames and frames[0].first_seq > record.flushed_seq + 1:
+        reason = f"it begins at seq {frames[0].first_seq}, after {record.flushed_seq}"
+        raise CorruptionError(wal, None, reason)
+    end = frames[-1].last_seq if frames else record.flushed_seq
+    if end < record.last_seq:
+        reason = f"it ends at seq {end}, but seq {record.last_seq} was durable"
+        raise CorruptionError(wal, None, reason)
+    return frames
+
+
 def backups(files: Files, directory: Path) -> list[Path]:
     """Return the manifests of the backups in a directory, oldest seq first."""
     found = [name for name in files.list(directory) if _NAME.fullmatch(name)]
@@ -352,7 +359,7 @@ def _entries(frames: Iterable[LoggedFrame]) -> Iterator[group.Entry]:
             yield from member.entries
 
 
-def _named_by(frames: Iterable[LoggedFrame]) -> Iterator[Pin]:
+def named_by(frames: Iterable[LoggedFrame]) -> Iterator[Pin]:
     """Yield the versions that frames name: bulk commits, and steps of plain tables."""
     for entry in _entries(frames):
         if isinstance(entry, group.Attach | group.Advance):

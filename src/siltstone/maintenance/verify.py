@@ -1,8 +1,13 @@
 """Verify: reads what a store is made of and names what is not as it was written; changes nothing.
 
-    quick   FLOOR, every record, the pins and inventories they name, the log's chain
+    quick   FLOOR, every record, the pins and inventories that they and the log name, the log's
+            chain, MARK; what strangers wrote
     deep    and every byte of every file, every row: keys of base are unique, seqs of history ascend
             within their range, base is the fold of history where history reaches back so far
+
+An error is damage. A warning is what the next owner sets right, or what was lost without loss of
+rows. Drift is what strangers wrote past siltstone; nothing reads it. `maintenance.repair` says what
+can be done about each.
 
 A damaged file ends no other check. What vacuum deletes meanwhile is not missed: a record is leased
 while it is checked, the newest to the end.
@@ -10,6 +15,7 @@ while it is checked, the newest to the end.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -27,15 +33,18 @@ from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.keys import newest_rows
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, Table
 from siltstone.formats.schema import SEQ_COLUMN
-from siltstone.maintenance.sweep import distinct, pins_of
+from siltstone.maintenance.backup import Progress, named_by, newest_with_log
+from siltstone.maintenance.drift import strangers_of, told
+from siltstone.maintenance.sweep import Sweep, distinct, pins_of
 from siltstone.storage.chain import read_chain
 from siltstone.storage.files import Files
 from siltstone.storage.inventories import check
 from siltstone.storage.manifest_store import ManifestStore
+from siltstone.storage.segments import MARK_NAME, find_segments, read_mark
 from siltstone.storage.tables import Tables
 from siltstone.units import SegmentNumber, Seq
 
-ERROR = "error"
+ERROR, WARNING, DRIFT = "error", "warning", "drift"
 _RISING = ("epoch", "last_seq", "flushed_seq", "wal_floor", "oldest_seq")
 _UNREADABLE = (SiltstoneError, OSError, ValueError, pa.ArrowException)
 
@@ -91,8 +100,14 @@ class _Tally:
     rows: int = 0
     findings: list[Finding] = field(default_factory=list)
 
+    done: int = 0
+    total: int = 0
+
     def error(self, path: object, message: object) -> None:
         self.findings.append(Finding(str(path), ERROR, str(message)))
+
+    def warn(self, path: object, message: object) -> None:
+        self.findings.append(Finding(str(path), WARNING, str(message)))
 
 
 class Verifier:
@@ -109,12 +124,19 @@ class Verifier:
     ) -> None:
         self._files, self._root = files, root
         self._manifests, self._tables, self._readers = manifests, tables, readers
+        self._floor = 0
 
-    def run(
-        self, *, deep: bool = False, on_progress: Callable[[str], None] | None = None
-    ) -> Verified:
-        """Verify; `on_progress` hears the name of each thing before it is checked."""
-        tally, say = _Tally(), on_progress or (lambda _: None)
+    def run(self, *, deep: bool = False, on_progress: Progress | None = None) -> Verified:
+        """Verify; `on_progress` hears what is next, how many files are done, and of how many.
+
+        Each counts twice when it is deep: for its bytes and for its rows. That is about right.
+        """
+        tally, hear = _Tally(), on_progress or (lambda _what, _done, _all: None)
+        tally.total = len(Sweep(self._files, self._root).listed) * (2 if deep else 1)
+
+        def say(what: str) -> None:
+            hear(what, min(tally.done, tally.total), tally.total)
+
         newest: Record | None = None
         with ExitStack() as leases:
             for number in self._numbers(tally):
@@ -130,9 +152,13 @@ class Verifier:
                 leases.enter_context(lease)
             if newest is not None:
                 self._log(newest, tally, say)
+                self._logged_pins(tally, say, deep=deep)
+                self._drift(newest, tally, say)
                 for table, storage in _keyed(newest) if deep else ():
                     say(storage.folder)
                     self._rows(newest, table, storage, tally)
+            tally.done = tally.total
+            say("done")
         return Verified(
             deep,
             tally.records,
@@ -148,6 +174,7 @@ class Verifier:
         except _UNREADABLE as error:
             tally.error(getattr(error, "path", self._manifests.folder), error)
             floor = 0
+        self._floor = floor
         numbers = self._manifests.numbers(below_floor=True)
         if not [number for number in numbers if number >= floor]:
             tally.error(self._manifests.folder, f"there is no record at or above FLOOR {floor}")
@@ -161,10 +188,20 @@ class Verifier:
         except _UNREADABLE as error:
             tally.error(path, error)
             return None
-        for name in _RISING if older is not None else ():
+        if older is not None:
+            self._against(path, record, older, tally)
+        return record
+
+    def _against(self, path: Path, record: Record, older: Record, tally: _Tally) -> None:
+        """Compare a record with the one that was published, and is still kept, before it."""
+        if record.store_id != older.store_id:
+            tally.error(path, f"it is of store {record.store_id}, not of {older.store_id}")
+        for name in _RISING:
             if getattr(record, name) < getattr(older, name):
                 tally.error(path, f"{name} is lower than in the record before")
-        return record
+        if record.number > older.number + 1 and older.number >= self._floor:
+            gone = f"{older.number + 1} to {record.number - 1}"
+            tally.warn(path, f"records {gone}, before it, are not there; it needs none of them")
 
     # files
 
@@ -186,6 +223,7 @@ class Verifier:
         for file in files:
             if file.path not in tally.files:
                 tally.files.add(file.path)
+                tally.done += 1
                 self._file(file, tally, deep=deep)
 
     def _file(self, file: InventoryFile, tally: _Tally, *, deep: bool) -> None:
@@ -208,6 +246,7 @@ class Verifier:
 
     def _log(self, record: Record, tally: _Tally, say: Callable[[str], None]) -> None:
         say("wal")
+        self._mark(record, tally)
         try:
             read_chain(
                 self._files,
@@ -223,9 +262,39 @@ class Verifier:
             if newest.wal_floor == record.wal_floor:
                 tally.error(getattr(error, "path", "wal"), error)
 
+    def _mark(self, record: Record, tally: _Tally) -> None:
+        """A MARK that is gone is written by the next owner; till then readers may see less."""
+        wal = self._root / "wal"
+        with contextlib.suppress(OSError):
+            is_marked = read_mark(self._files, wal, bytes.fromhex(record.store_id)) is not None
+            if not is_marked and find_segments(self._files, wal, bytes.fromhex(record.store_id)):
+                tally.warn(wal / MARK_NAME, "missing or damaged; the next owner writes it")
+
+    def _logged_pins(self, tally: _Tally, say: Callable[[str], None], *, deep: bool) -> None:
+        """Check what frames above the record name: bulk commits, versions of plain tables."""
+        try:
+            _, lease, frames = newest_with_log(self._files, self._root, self._manifests)
+        except _UNREADABLE:
+            return  # `_log` has named it
+        with lease:
+            for pin in distinct(named_by(frames)).values():
+                if pin.path not in tally.pins:
+                    say(pin.path)
+                    tally.pins.add(pin.path)
+                    self._pin(pin, tally, deep=deep)
+
+    def _drift(self, record: Record, tally: _Tally, say: Callable[[str], None]) -> None:
+        say("drift")
+        try:
+            for _, stranger in strangers_of(self._tables, record):
+                tally.findings.append(Finding(stranger.path, DRIFT, told(stranger)))
+        except _UNREADABLE as error:
+            tally.warn("tables", f"strangers' versions cannot be listed: {error}")
+
     # rows
 
     def _rows(self, record: Record, table: Table, storage: KeyedStorage, tally: _Tally) -> None:
+        tally.done += sum(f"{storage.folder}/" in path for path in tally.files)
         try:
             self._history(record, storage, tally)
             self._base(table, storage, tally)

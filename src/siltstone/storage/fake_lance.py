@@ -26,9 +26,10 @@ import pyarrow as pa
 from siltstone.errors import RequestError, SchemaMismatchError, UnavailableError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
-from siltstone.storage import promotion, staging
+from siltstone.storage import promotion, staging, strangers
 from siltstone.storage.inventories import Inventories, check, describe
 from siltstone.storage.lance_errors import translated
+from siltstone.storage.strangers import Stranger
 from siltstone.storage.tables import (
     POSITION,
     PRIVATE_DIRECTORY,
@@ -356,6 +357,20 @@ class FakeLance:
         live = self._inventories.live(pin.inventory, self._manifest(pin).paths)
         manifest = InventoryFile(pin.path, pin.size, pin.xxh3)
         return [*live.values(), manifest, *self._inventories.own_files(pin.inventory)]
+
+    def strangers(self, folder: str) -> list[Stranger]:
+        """Take each for one that appended the last of its data files."""
+        found: list[Stranger] = []
+        for version, path in strangers.manifests(self._files, self._root, folder):
+            manifest = _Manifest.decode(self._bytes(path))
+            last = manifest.paths[-1:]
+            rows = sum(manifest.rows)
+            found.append(Stranger(path, version, rows, "Append", sum(manifest.rows[-1:]), last))
+        return found
+
+    def added(self, folder: str, stranger: Stranger) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        for path in stranger.files:
+            yield from pa.ipc.open_stream(self._bytes(path)).read_all().to_batches()
 
     def check(self, folder: str, pin: Pin) -> None:
         for file in self.files(folder, pin):

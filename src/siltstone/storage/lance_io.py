@@ -31,14 +31,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from siltstone.errors import CorruptionError, RequestError
+from siltstone.errors import CorruptionError, RequestError, SiltstoneError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
-from siltstone.storage import lance_compaction, promotion, staging
+from siltstone.storage import lance_compaction, promotion, staging, strangers
 from siltstone.storage.inventories import Inventories, describe
 from siltstone.storage.inventories import check as check_file
 from siltstone.storage.lance_errors import translated
 from siltstone.storage.lance_pinned import LancePinned, Part
+from siltstone.storage.strangers import Stranger
 from siltstone.storage.tables import PRIVATE_DIRECTORY, Compacted, Staged
 from siltstone.units import require
 
@@ -326,6 +327,28 @@ class LanceTables:
         manifest = InventoryFile(pin.path, pin.size, pin.xxh3)
         inventories = self._inventories.own_files(pin.inventory)
         return [*table.inventory().values(), *notes, manifest, *inventories]
+
+    def strangers(self, folder: str) -> list[Stranger]:
+        """See `tables.Tables.strangers`."""
+        found = strangers.manifests(self._files, self._root, folder)
+        return [self._stranger(folder, version, path) for version, path in found]
+
+    def _stranger(self, folder: str, version: int, path: str) -> Stranger:
+        try:
+            dataset = self._strange(folder, version, path)
+            return strangers.describe(dataset, path, self._root / folder)
+        except SiltstoneError as error:
+            return Stranger(path, version, 0, f"it cannot be read: {error}")
+
+    def added(self, folder: str, stranger: Stranger) -> Iterator[pa.RecordBatch]:
+        """See `tables.Tables.added`."""
+        dataset = self._strange(folder, stranger.version, stranger.path)
+        return strangers.read(dataset, stranger, self._root / folder)
+
+    def _strange(self, folder: str, version: int, path: str) -> Any:
+        catalog = _catalog(self._root / folder, self._files, {version: self._root / path})
+        with translated(self._root / folder, is_reading=True):
+            return _open_newest_of(catalog)
 
     def check(self, folder: str, pin: Pin) -> None:
         """See `tables.Tables.check`."""

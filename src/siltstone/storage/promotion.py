@@ -62,7 +62,7 @@ def unlink_stale(files: Files, folder: Path, kept: Collection[int], newest: int)
     ]
     for name in stale:
         with contextlib.suppress(FileNotFoundError):
-            if _is_ours(files, folder, public / name):
+            if is_ours(files, folder, public / name):
                 files.unlink(public / name)
     if stale:
         files.sync_dir(public)
@@ -104,7 +104,8 @@ def _set_aside(files: Files, folder: Path, stranger: Path) -> None:
     )
 
 
-def _is_ours(files: Files, folder: Path, public: Path) -> bool:
+def is_ours(files: Files, folder: Path, public: Path) -> bool:
+    """Tell whether a public name in the dataset `folder` is a link to a manifest of ours."""
     private = folder / PRIVATE_DIRECTORY
     identity = files.identity(public)
     return any(
@@ -116,6 +117,11 @@ def _is_ours(files: Files, folder: Path, public: Path) -> bool:
 def public_name(version: int) -> str:
     """Return the name of a version's manifest: the newest sorts first."""
     return f"{_VERSION_MAX - version:020d}{_SUFFIX}"
+
+
+def version_of(name: str) -> int | None:
+    """Return the version that a manifest's name says, also of one that was set aside."""
+    return _version(name.removeprefix(".").partition(_SUFFIX)[0] + _SUFFIX)
 
 
 def _version(name: str) -> int | None:

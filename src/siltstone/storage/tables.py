@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
 
     from siltstone.formats.manifest import Pin
+    from siltstone.storage.strangers import Stranger
 
 POSITION = "_position"
 PRIVATE_DIRECTORY = "_siltstone"
@@ -238,6 +239,18 @@ class Tables(Protocol):
 
     def files(self, folder: str, pin: Pin) -> list[InventoryFile]:
         """Return every file that the pin needs, its manifest and inventories included."""
+        ...
+
+    def strangers(self, folder: str) -> list[Stranger]:
+        """Return the versions that somebody wrote past siltstone, lowest first."""
+        ...
+
+    def added(self, folder: str, stranger: Stranger) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that a stranger's version added.
+
+        Raises:
+            CorruptionError: They cannot be read (any more).
+        """
         ...
 
     def check(self, folder: str, pin: Pin) -> None:

@@ -1,0 +1,146 @@
+"""Drift: versions that strangers wrote into a table's folder, past siltstone.
+
+    lance.write_dataset(rows, "<store>/tables/<name>-<id>/...", mode="append")
+
+They are never adopted by themselves and block nothing: reads, commits and maintenance go on at the
+pins of the record. Here they are found and named; of a plain table, the rows that they appended can
+be committed on request, as an append through the public door. Each version is committed once (its
+token is the checksum of its manifest), then its manifest is moved into quarantine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from siltstone.engine import catalog as catalogs
+from siltstone.engine.reader import plain_folder
+from siltstone.errors import RequestError, UnavailableError
+from siltstone.formats.manifest import Record, Table
+from siltstone.maintenance.quarantine import Item, Quarantine
+from siltstone.maintenance.sweep import distinct, pins_of
+from siltstone.storage.files import Files
+from siltstone.storage.inventories import describe
+from siltstone.storage.strangers import Stranger
+from siltstone.storage.tables import Tables
+
+SAMPLE_ROWS = 5
+Transaction = Callable[..., AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """The rows of strangers' versions that were committed to a table, or would be.
+
+    `sample` are the first of them. `seq` is the commit's, None where nothing was committed.
+    """
+
+    table: str
+    is_dry_run: bool
+    rows: int
+    versions: tuple[str, ...]
+    sample: tuple[Mapping[str, object], ...]
+    seq: int | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        verb = "would commit" if self.is_dry_run else "committed"
+        head = f"{self.table}: {verb} {self.rows} rows of {len(self.versions)} versions"
+        return "\n".join([head, *(f"  {row}" for row in self.sample)])
+
+
+def strangers_of(tables: Tables, record: Record) -> Iterator[tuple[str, Stranger]]:
+    """Yield every stranger's version in the folders that a record names, with the folder."""
+    folders = {plain_folder(pin) for pin in distinct(pins_of(record)).values()}
+    for folder in sorted(folders):
+        for stranger in tables.strangers(folder):
+            yield folder, stranger
+
+
+def told(stranger: Stranger) -> str:
+    """Say what a stranger's version is."""
+    added = "" if stranger.added is None else f", {stranger.added} of them appended by it"
+    return (
+        f"version {stranger.version} was not written by siltstone ({stranger.by}); nothing reads"
+        f" it: {stranger.rows} rows{added}"
+    )
+
+
+class Adopter:
+    """See the module."""
+
+    def __init__(self, *, files: Files, root: Path, tables: Tables, quarantine: Quarantine) -> None:
+        self._files, self._root = files, root
+        self._tables, self._quarantine = tables, quarantine
+
+    def run(
+        self, name: str, record: Record, transaction: Transaction, *, dry_run: bool = True
+    ) -> Adopted:
+        """Commit the rows that strangers appended to a plain table; by default only preview them.
+
+        Args:
+            name: The table.
+            record: The newest, after a checkpoint.
+            transaction: Begins one; takes `token`.
+            dry_run: Change nothing.
+
+        Raises:
+            TableNotFoundError, RequestError: No such table; a keyed one; a version that did
+                something else than append. Nothing was changed.
+            SchemaMismatchError: The rows do not fit the table.
+        """
+        table = catalogs.find(record.catalog, name)
+        found = self._appended(table, name)
+        rows = sum(stranger.added or 0 for _, stranger in found)
+        sample = tuple(self._sample(found))
+        versions = tuple(stranger.path for _, stranger in found)
+        seq = None
+        if not dry_run:
+            for folder, stranger in found:
+                seq = self._adopt(name, folder, stranger, transaction)
+        return Adopted(name, dry_run, rows, versions, sample, seq)
+
+    def _appended(self, table: Table, name: str) -> list[tuple[str, Stranger]]:
+        if catalogs.schema_of(table).key:
+            reason = "is keyed: read the version with Lance, and upsert its rows"
+            raise RequestError(f"{name} {reason}")
+        pins = [version.pin for version in catalogs.incarnation_of(table).versions]
+        folders = sorted({plain_folder(pin) for pin in pins})
+        found = [(folder, each) for folder in folders for each in self._tables.strangers(folder)]
+        other = [stranger for _, stranger in found if stranger.added is None]
+        if other:
+            raise RequestError(f"{other[0].path}: {told(other[0])}; it cannot be adopted")
+        return found
+
+    def _sample(self, found: Sequence[tuple[str, Stranger]]) -> Iterator[Mapping[str, object]]:
+        left = SAMPLE_ROWS
+        for folder, stranger in found:
+            for batch in self._tables.added(folder, stranger):
+                yield from batch.slice(0, left).to_pylist()
+                left -= min(left, batch.num_rows)
+                if not left:
+                    return
+
+    def _adopt(self, name: str, folder: str, stranger: Stranger, transaction: Transaction) -> int:
+        app = f"adopted {describe(self._files, self._root, stranger.path).xxh3}"
+        batches = self._tables.added(folder, stranger)
+        first = next(batches, None)
+        with transaction(token=(app, 0)) as tx:
+            if first is not None:
+                rows = chain([first], batches)
+                tx[name].append(pa.RecordBatchReader.from_batches(first.schema, rows))
+        why = f"its {stranger.added} rows were committed to {name} at seq {tx.seq}"
+        try:
+            self._quarantine.take([Item(stranger.path, why)])
+        except OSError as error:
+            raise UnavailableError(f"{stranger.path}: {why}, but it stays: {error}") from error
+        return tx.seq

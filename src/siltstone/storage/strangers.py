@@ -1,0 +1,85 @@
+"""Strangers: versions of a dataset that somebody wrote past siltstone, through the plain path.
+
+    _versions/<n>.manifest              not a link to a manifest of ours
+    _siltstone/strangers/.<n>.manifest.*  one that stood in the way of a promotion
+
+Nobody reads them and nothing waits for them. What a version *added* are the rows of the data files
+that its own transaction appended: not whatever is in it, for it was built upon a version of ours of
+which rows may have been deleted since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from siltstone.storage import promotion
+from siltstone.storage.files import Files
+from siltstone.storage.lance_errors import translated
+from siltstone.storage.tables import PRIVATE_DIRECTORY
+
+ASIDE = f"{PRIVATE_DIRECTORY}/strangers"
+
+
+@dataclass(frozen=True, slots=True)
+class Stranger:
+    """One version; `path` is that of its manifest, relative to the store's root.
+
+    `by` says what is known of who wrote it. `added` counts the rows that it appended; None where it
+    did something else, or cannot be read. `files` hold those rows (names below `data/`).
+    """
+
+    path: str
+    version: int
+    rows: int
+    by: str
+    added: int | None = None
+    files: tuple[str, ...] = ()
+
+
+def manifests(files: Files, root: Path, folder: str) -> list[tuple[int, str]]:
+    """Return (version, path) of the strangers' manifests in a dataset, lowest version first."""
+    where = root / folder
+    found: list[tuple[int, str]] = []
+    for inside in ("_versions", ASIDE):
+        for name in files.list(where / inside) if files.is_dir(where / inside) else ():
+            version = promotion.version_of(name)
+            if version is None:
+                continue
+            if inside == ASIDE or not promotion.is_ours(files, where, where / inside / name):
+                found.append((version, f"{folder}/{inside}/{name}"))
+    return sorted(found)
+
+
+def describe(dataset: Any, path: str, folder: Path) -> Stranger:
+    """Return what a version that Lance opened from `path` says of itself."""
+    with translated(folder, is_reading=True):
+        version, rows = int(dataset.version), int(dataset.count_rows())
+        transaction = dataset.read_transaction(version)
+        if transaction is None:
+            return Stranger(path, version, rows, "nobody knows")
+        what = type(transaction.operation).__name__
+        by = f"{what}, transaction {transaction.uuid}"
+        if what != "Append":
+            return Stranger(path, version, rows, by)
+        names = {file.path for f in transaction.operation.fragments for file in f.files}
+        added = sum(fragment.count_rows() for fragment in _holding(dataset, names))
+        return Stranger(path, version, rows, by, added, tuple(sorted(names)))
+
+
+def read(dataset: Any, stranger: Stranger, folder: Path) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that a version added."""
+    with translated(folder, is_reading=True):
+        for fragment in _holding(dataset, set(stranger.files)):
+            yield from fragment.to_batches()
+
+
+def _holding(dataset: Any, names: set[str]) -> Iterator[Any]:
+    """Yield the fragments whose files are all among `names`."""
+    for fragment in dataset.get_fragments():
+        if {file.path for file in fragment.metadata.files} <= names:
+            yield fragment

@@ -1,0 +1,211 @@
+"""What a stranger writes into a table's folder is never read, blocks nothing, and is reported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+from siltstone.engine.reader import plain_folder
+from siltstone.errors import RequestError, SchemaMismatchError, TableNotFoundError, UnavailableError
+from siltstone.maintenance.drift import Adopter
+from siltstone.maintenance.verify import DRIFT
+from tests.maintenance.stores import open_store, rows
+
+KEYED = {"id": "int64", "v": "string"}
+STRANGE = [{"id": 100, "v": "s"}, {"id": 101, "v": "s"}]
+
+
+@pytest.fixture
+def db(tmp_path: Path):
+    with open_store(tmp_path / "s", real_lance=True) as store:
+        store.create_table("t", KEYED, primary_key="id")
+        store.create_table("p", KEYED)
+        store["t"].upsert([{"id": n, "v": "a"} for n in range(10)])
+        store["p"].append([{"id": n, "v": "a"} for n in range(10)])
+        store.checkpoint()
+        store.merge()
+        yield store
+
+
+def folder_of(db, name: str) -> Path:
+    record = db._parts.manifests.newest()
+    if name == "t":
+        return db.path / record.keyed[0].folder / "base"
+    (table,) = [t for t in record.catalog.tables if not t.schemas[0].schema.key]
+    return db.path / plain_folder(table.incarnations[0].versions[0].pin)
+
+
+def strange(db, name: str, mode: str = "append", written=STRANGE) -> Path:
+    folder = folder_of(db, name)
+    lance.write_dataset(pa.Table.from_pylist(written), str(folder), mode=mode)
+    return folder
+
+
+def drift(db, *, deep: bool = False) -> list[str]:
+    found = db.verify(deep=deep).findings
+    assert {finding.severity for finding in found} <= {DRIFT}
+    return [str(finding) for finding in found]
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_reads_commits_and_maintenance_go_on_at_the_pin(db, mode):
+    for name in ("t", "p"):
+        strange(db, name, mode)
+    expected = {name: rows(db[name]) for name in ("t", "p")}
+    for n in range(3):
+        db["t"].upsert({"id": n, "v": "b"})
+        db["p"].append([{"id": 50 + n, "v": "b"}])
+        db["t"].delete(9 - n)
+        db.checkpoint()
+        db.merge()
+        db.optimize()
+        for name in ("t", "p"):
+            strange(db, name, "append" if n else mode)
+    expected["t"] = sorted([(n, "b" if n < 3 else "a") for n in range(7)])
+    expected["p"] = sorted(expected["p"] + [(50 + n, "b") for n in range(3)])
+    assert {name: rows(db[name]) for name in ("t", "p")} == expected
+    assert drift(db, deep=True)
+    db.close()
+    with open_store(db.path, real_lance=True) as again:
+        assert {name: rows(again[name]) for name in ("t", "p")} == expected
+        again["t"].upsert({"id": 1, "v": "c"})
+        again["p"].delete_where("id = 50")
+        again.checkpoint()
+        again.merge()
+        assert (again["t"].count(), again["p"].count()) == (7, 12)
+
+
+def test_readers_of_the_plain_path_see_ours_again_after_the_next_merge(db):
+    folder = strange(db, "t")
+    assert lance.dataset(str(folder)).count_rows() == 12
+    db["t"].upsert({"id": 1, "v": "c"})
+    db.checkpoint()
+    db.merge()
+    db["t"].upsert({"id": 1, "v": "d"})
+    db.checkpoint()
+    db.merge()
+    assert lance.dataset(str(folder)).count_rows() == 10
+
+
+def test_verify_says_which_version_by_what_transaction_and_how_many_rows(db):
+    folder = strange(db, "p")
+    uuid = lance.dataset(str(folder)).read_transaction(3).uuid
+    (found,) = drift(db)
+    assert found.startswith(f"drift: {folder.relative_to(db.path)}/_versions/")
+    assert f"version 3 was not written by siltstone (Append, transaction {uuid})" in found
+    assert "12 rows, 2 of them appended by it" in found
+    strange(db, "p", "overwrite")
+    assert len(drift(db)) == 2
+    assert db.verify().is_sound
+
+
+def test_a_stranger_that_stood_in_the_way_is_still_reported(db):
+    strange(db, "p")
+    db["p"].append([{"id": 7, "v": "b"}])
+    db["t"].upsert({"id": 7, "v": "b"})
+    db.checkpoint()
+    db.merge()
+    (found,) = drift(db)
+    assert "/_siltstone/strangers/" in found
+
+
+def test_a_stranger_that_cannot_be_read_is_named_and_no_more(db):
+    folder = strange(db, "p")
+    (path,) = [Path(text.split(": ")[1]) for text in drift(db)]
+    (db.path / path).write_bytes(b"nonsense")
+    (found,) = drift(db, deep=True)
+    assert "it cannot be read" in found
+    with pytest.raises(RequestError, match="cannot be adopted"):
+        db.adopt("p")
+    assert folder.is_dir()
+
+
+def test_vacuum_leaves_young_files_of_strangers_alone(db):
+    for name in ("t", "p"):
+        strange(db, name)
+    before = drift(db)
+    db._owner().vacuum._retention_s = 0
+    db["t"].upsert({"id": 1, "v": "c"})
+    db.checkpoint()
+    db.vacuum(dry_run=False)
+    assert drift(db) == before
+    assert db.adopt("p").rows == 2
+
+
+# adopting
+
+
+def test_what_a_stranger_appended_to_a_plain_table_is_previewed_and_committed_once(db):
+    strange(db, "p")
+    before = rows(db["p"])
+    preview = db.adopt("p")
+    assert (preview.rows, preview.sample, preview.seq) == (2, tuple(STRANGE), None)
+    assert rows(db["p"]) == before
+    assert drift(db)
+    done = db.adopt("p", dry_run=False)
+    assert (done.rows, done.seq) == (2, db.seq)
+    assert rows(db["p"]) == sorted([*before, (100, "s"), (101, "s")])
+    assert drift(db) == []
+    assert db.adopt("p", dry_run=False).rows == 0
+    assert db["p"].count() == 12
+    (note,) = (db.path / "quarantine").glob("*/MANIFEST.json")
+    (moved,) = json.loads(note.read_text())["files"]
+    assert (note.parent / moved["to"]).exists()
+    assert f"2 rows were committed to p at seq {done.seq}" in moved["why"]
+
+
+def test_rows_that_were_deleted_since_do_not_come_back_with_what_a_stranger_built_upon_them(db):
+    strange(db, "p")
+    strange(db, "p", written=[{"id": 102, "v": "s"}])
+    db["p"].delete_where("id < 9")
+    db["t"].upsert({"id": 7, "v": "b"})
+    db.checkpoint()
+    db.merge()
+    assert db.adopt("p").rows == 3
+    db.adopt("p", dry_run=False)
+    assert rows(db["p"]) == [(9, "a"), (100, "s"), (101, "s"), (102, "s")]
+
+
+class Full:
+    """A quarantine that takes nothing."""
+
+    def take(self, items):
+        raise OSError(28, "No space left on device")
+
+
+def test_a_failure_between_the_commit_and_the_quarantine_commits_nothing_twice(db):
+    strange(db, "p")
+    parts = db._parts
+    adopter = Adopter(files=parts.files, root=db.path, tables=parts.tables, quarantine=Full())
+    with pytest.raises(UnavailableError, match="were committed to p at seq"):
+        adopter.run("p", parts.manifests.newest(), db.transaction, dry_run=False)
+    assert db["p"].count() == 12
+    db.adopt("p", dry_run=False)
+    assert db["p"].count() == 12
+    assert drift(db) == []
+
+
+def test_what_cannot_be_adopted_is_refused_and_nothing_changes(db):
+    strange(db, "t")
+    with pytest.raises(RequestError, match="is keyed"):
+        db.adopt("t", dry_run=False)
+    with pytest.raises(TableNotFoundError):
+        db.adopt("none")
+    strange(db, "p", "overwrite")
+    with pytest.raises(RequestError, match=r"Overwrite.*cannot be adopted"):
+        db.adopt("p", dry_run=False)
+    assert (db["t"].count(), db["p"].count()) == (10, 10)
+
+
+def test_rows_that_do_not_fit_the_table_any_more_are_refused(db):
+    strange(db, "p")
+    db["p"].drop_column("v")
+    db["p"].add_column("v", "float64")
+    with pytest.raises(SchemaMismatchError):
+        db.adopt("p", dry_run=False)
+    assert db["p"].count() == 10
+    assert drift(db)
