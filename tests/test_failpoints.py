@@ -77,6 +77,7 @@ def test_an_order_is_done_once_at_its_crossing() -> None:
         cross(Failpoint.MERGE_AFTER_PLAN)
     assert raised.value.point is Failpoint.MERGE_AFTER_PLAN
     cross(Failpoint.MERGE_AFTER_PLAN)
+    assert failpoints.crossings() == {"merge.after_plan": 3}
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ r"""Failpoints: the places where tests kill, break or hold a process, and what i
 
 Actions: `kill` (SIGKILL to oneself), `raise` (FailpointError, as if the file system refused) and
 `pause`: connect to the Unix socket, send "<label> <pid>\n", and wait for a byte: go on. Each is
-done once, at the nth crossing (`@n`, by default the first), so that a retry gets through.
+done once, at the nth crossing (`@n`, by default the first), so that a retry gets through. `note`
+does nothing: like every order, it counts (`crossings`).
 
 A testing facility, off in every other process. Child processes are armed by their environment:
 `SILTSTONE_FAILPOINTS` is the text above, `SILTSTONE_FAILPOINTS_SOCKET` the socket.
@@ -28,7 +29,7 @@ from siltstone.errors import RequestError
 PAUSE_S_MAX = 120.0
 _ORDER = re.compile(r"([a-z_.]+)=([a-z]+)(?:@([1-9]\d{0,8}))?")
 
-Action = Literal["kill", "raise", "pause"]
+Action = Literal["kill", "raise", "pause", "note"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,8 @@ class FailpointError(OSError):
 @dataclass(slots=True)
 class _Order:
     action: Action
-    left: int
+    due: int
+    crossed: int = 0
 
 
 _BY_LABEL = {point.label: point for point in CATALOG}
@@ -149,6 +151,12 @@ def arm(orders: str, *, socket: str = "") -> None:
         _armed.update(parsed)
 
 
+def crossings() -> dict[str, int]:
+    """Return how often each armed point was crossed since it was armed, by label."""
+    with _lock:
+        return {point.label: order.crossed for point, order in _armed.items()}
+
+
 def disarm() -> None:
     """Take every order back."""
     with _lock:
@@ -169,15 +177,14 @@ def _obey(point: Point) -> None:
         order = _armed.get(point)
         if order is None:
             return
-        order.left -= 1
-        if order.left:
+        order.crossed += 1
+        if order.crossed != order.due:
             return
-        del _armed[point]
     if order.action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif order.action == "raise":
         raise FailpointError(point, "told to fail")
-    else:
+    elif order.action == "pause":
         _pause(point)
 
 

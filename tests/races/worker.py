@@ -1,0 +1,116 @@
+"""Worker: a process that lives over many races and does one operation after the other when told.
+
+    python -m tests.races.worker        a JSON line in: {"call": 7, "do": "merge", ...}
+                                        a JSON line out: {"call": 7, "value": ...} or {..., "error"}
+
+Calls run at once, each in a thread of its own. It opens a store as its owner when told; merge,
+optimize and the like need only the path, and ask nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+
+import siltstone as st
+from siltstone import beside, failpoints
+from siltstone.storage.lance_io import warm_up
+from tests.races import shop
+
+
+class Worker:
+    """What it holds open: a store, and a snapshot from before the race."""
+
+    def __init__(self) -> None:
+        self.db: st.Store | None = None
+        self.before: st.Snapshot | None = None
+
+    def open(self, root: str, *, read_only: bool = False, **options: object) -> int:
+        self.db = st.connect(root, read_only=read_only, **{**shop.OPTIONS, **options})
+        self.before = self.db.snapshot()
+        return self.before.seq
+
+    def close(self) -> None:
+        failpoints.disarm()
+        if self.before is not None:
+            self.before.close()
+        if self.db is not None:
+            self.db.close()
+        self.db = self.before = None
+
+    def arm(self, orders: str, socket: str) -> None:
+        failpoints.disarm()
+        failpoints.arm(orders, socket=socket)
+
+    def crossings(self) -> dict[str, int]:
+        return failpoints.crossings()
+
+    def look(self) -> dict[str, object]:
+        """Return the answers before the race, at the tag, and now."""
+        assert self.db is not None
+        assert self.before is not None
+        with self.db.snapshot(tag=shop.TAG) as tagged, self.db.snapshot() as now:
+            found = (self.before, tagged, now)
+            return dict(
+                zip(("before", "tagged", "now"), [shop.answers(s) for s in found], strict=True)
+            )
+
+    # the operations
+
+    def flush(self, root: str, stamp: int) -> None:
+        assert self.db is not None
+        self.db.checkpoint()
+
+    def merge(self, root: str, stamp: int) -> None:
+        _refuse_deferred(beside.merge_beside(root))
+
+    def optimize(self, root: str, stamp: int) -> None:
+        _refuse_deferred(beside.optimize_beside(root, target_rows=shop.TARGET_ROWS))
+
+    def vacuum(self, root: str, stamp: int) -> None:
+        assert self.db is not None
+        self.db.vacuum(dry_run=False)
+
+    def attach(self, root: str, stamp: int) -> int:
+        assert self.db is not None
+        return shop.attach(self.db, stamp).seq
+
+    def ddl(self, root: str, stamp: int) -> int:
+        assert self.db is not None
+        return shop.ddl(self.db, stamp).seq
+
+
+def _refuse_deferred(outcome: object) -> None:
+    assert not isinstance(outcome, st.Deferred), outcome
+
+
+def _serve(worker: Worker, request: dict[str, object], say: Callable[[object], None]) -> None:
+    call, do = request.pop("call"), str(request.pop("do"))
+    try:
+        say({"call": call, "value": getattr(worker, do)(**request)})
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it is the answer
+        kinds = [kind.__name__ for kind in type(error).__mro__]
+        say({"call": call, "error": traceback.format_exc(), "kinds": kinds})
+
+
+def main() -> None:
+    worker, lock = Worker(), threading.Lock()
+    out = sys.stdout
+    sys.stdout = sys.stderr
+
+    def say(value: object) -> None:
+        with lock:
+            out.write(json.dumps(value, default=str) + "\n")
+            out.flush()
+
+    warm_up()
+    for line in sys.stdin:
+        threading.Thread(target=_serve, args=(worker, json.loads(line), say), daemon=True).start()
+    worker.close()
+
+
+if __name__ == "__main__":
+    main()
