@@ -58,6 +58,10 @@ class Failpoint:
         "flush.after_retire", "the record; segments below its floor are recycled"
     )
 
+    PUBLISH_AFTER_CREATE = Point(
+        "publish.after_create", "a record, its own or another's; its maker has no answer yet"
+    )
+
     MERGE_BEFORE_PLAN = Point("merge.before_plan", "nothing of the merge")
     MERGE_AFTER_PLAN = Point("merge.after_plan", "nothing of a table of which the overlay is known")
     MERGE_AFTER_FRAGMENTS = Point("merge.after_fragments", "synced bases that nobody names")

@@ -38,6 +38,7 @@ from siltstone.errors import (
     RequestError,
     UnavailableError,
 )
+from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import manifest
 from siltstone.formats.manifest import Record
 from siltstone.storage.files import Files, Lock
@@ -255,6 +256,7 @@ class ManifestStore:
             is_made = self._files.create_if_absent(
                 self.path(record.number), manifest.encode(record)
             )
+            cross(Failpoint.PUBLISH_AFTER_CREATE)
         except OSError:
             if not self._is_ours(record):
                 raise

@@ -1,0 +1,163 @@
+"""SIGKILL at every failpoint: what is left is inert, the next run finishes, no answer changed."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import siltstone as st
+from siltstone import beside
+from siltstone.failpoints import Failpoint, Point
+from tests.races import shop
+from tests.races.ledger import killed_at, points_of
+from tests.races.processes import Process, ProcessDiedError
+
+FRAMES = {"attach": (shop.attach, shop.after_attach), "ddl": (shop.ddl, shop.after_ddl)}
+IN_FRAME = [*points_of("commit")]
+
+
+class Spares:
+    """Workers for one death each; the next one starts up while its predecessor is at work."""
+
+    def __init__(self) -> None:
+        self._next = Process()
+        self.taken: list[Process] = []
+
+    def take(self) -> Process:
+        taken, self._next = self._next, Process()
+        self.taken.append(taken)
+        return taken
+
+    def end(self) -> None:
+        for process in (*self.taken, self._next):
+            process.end()
+
+
+@pytest.fixture(scope="module")
+def spares() -> Iterator[Spares]:
+    found = Spares()
+    yield found
+    found.end()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("killed") / "shop"
+    shop.make(root)
+    return root
+
+
+@pytest.fixture
+def root(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "shop"))
+
+
+def kill(spares: Spares, root: Path, operation: str, point: Point, *, is_owner: bool) -> None:
+    """Let a process do the operation and die at `point`."""
+    victim = spares.take()
+    if is_owner:
+        victim.call("open", root=str(root))
+    victim.call("arm", orders=f"{point.label}=kill", socket="")
+    with pytest.raises(ProcessDiedError):
+        victim.start(operation, root=str(root), stamp=1).result(60)
+    assert victim.died() == -signal.SIGKILL
+
+
+def settle(db: st.Store) -> None:
+    """Let all maintenance finish; nothing is late any more."""
+    db.checkpoint()
+    assert not isinstance(beside.merge_beside(db.path), st.Deferred)
+    found = beside.optimize_beside(db.path, target_rows=shop.TARGET_ROWS)
+    assert not isinstance(found, st.Deferred)
+    db.vacuum(dry_run=False, grace_s=0)
+    assert db.verify(deep=True).is_sound
+
+
+def looks(db: st.Store) -> tuple[shop.Answers, shop.Answers]:
+    with db.snapshot(tag=shop.TAG) as tagged:
+        return shop.answers(db), shop.answers(tagged)
+
+
+def check_beside(spares: Spares, root: Path, operation: str, point: Point) -> None:
+    """Kill a process that maintains a store beside its owner, which need not know."""
+    with st.connect(root, **shop.OPTIONS) as db:
+        before = looks(db)
+        kill(spares, root, operation, point, is_owner=False)
+        assert looks(db) == before
+        db["short"].upsert({"id": 9_999, "n": 1})
+        db["short"].delete([9_999])
+        settle(db)
+        assert looks(db) == before
+    with st.connect(root, read_only=True) as db:
+        assert looks(db) == before
+
+
+@killed_at(points_of("optimize"))
+def test_an_optimizer_killed_at_every_failpoint_leaves_the_next_run_to_finish(
+    spares: Spares, root: Path, point: Point
+) -> None:
+    check_beside(spares, root, "optimize", point)
+    with st.connect(root, **shop.OPTIONS) as db:
+        again = db.optimize(target_rows=shop.TARGET_ROWS)
+        assert again == st.Optimized((), 0, 0, 0)
+
+
+@killed_at([*points_of("merge"), *points_of("publish")])
+def test_a_merge_killed_at_every_failpoint_leaves_the_next_one_to_finish(
+    spares: Spares, root: Path, point: Point
+) -> None:
+    check_beside(spares, root, "merge", point)
+    with st.connect(root, read_only=True) as db:
+        assert db.status().tables[0].unmerged_rows == 0
+
+
+@killed_at([*points_of("flush"), *points_of("vacuum"), *points_of("publish")])
+def test_an_owner_killed_in_its_maintenance_leaves_all_that_it_had(
+    spares: Spares, root: Path, point: Point
+) -> None:
+    operation = point.label.split(".")[0].replace("publish", "flush")
+    with st.connect(root, read_only=True) as db:
+        before = looks(db)
+    kill(spares, root, operation, point, is_owner=True)
+    with st.connect(root, read_only=True) as db:
+        assert looks(db) == before
+    with st.connect(root, **shop.OPTIONS) as db:
+        assert looks(db) == before
+        settle(db)
+        assert looks(db) == before
+
+
+def check_frame(spares: Spares, root: Path, operation: str, point: Point) -> None:
+    """Kill an owner in a commit: all of it is there from its frame on, nothing before."""
+    again, after = FRAMES[operation]
+    with st.connect(root, read_only=True) as db:
+        before, tagged = looks(db)
+    kill(spares, root, operation, point, is_owner=True)
+    is_there = point is Failpoint.COMMIT_AFTER_FRAME
+    expected = after(before, 1) if is_there else before
+    with st.connect(root, **shop.OPTIONS) as db:
+        assert looks(db) == (expected, tagged)
+        if not is_there:
+            again(db, 1)
+            expected = after(before, 1)
+        assert looks(db) == (expected, tagged)
+        settle(db)
+        assert looks(db) == (expected, tagged)
+
+
+@killed_at([*points_of("attach"), *IN_FRAME])
+def test_an_owner_killed_in_a_bulk_commit_has_all_of_it_or_nothing(
+    spares: Spares, root: Path, point: Point
+) -> None:
+    check_frame(spares, root, "attach", point)
+
+
+@killed_at([*points_of("ddl"), *IN_FRAME])
+def test_an_owner_killed_in_a_change_of_definitions_has_all_of_it_or_nothing(
+    spares: Spares, root: Path, point: Point
+) -> None:
+    check_frame(spares, root, "ddl", point)
