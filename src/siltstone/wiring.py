@@ -80,6 +80,7 @@ class Owner:
     def close(self) -> None:
         """End all parts, in this order; whatever one of them raises, the others end, too."""
         with ExitStack() as last_first:
+            last_first.callback(self._let_go)
             last_first.callback(self.ownership.release)
             last_first.callback(self._close_log)
             last_first.callback(self.merge_child.stop)
@@ -91,6 +92,13 @@ class Owner:
             self.committer.run(self.wal.close)
         else:
             self.wal.close()
+
+    def _let_go(self) -> None:
+        """Let go of the record: only snapshots that are not closed keep it from vacuum.
+
+        Parts refer to each other, so memory would keep it until Python looks for such circles.
+        """
+        self.committer.swap_view(lambda view: view.changed(lease=None, levels={}, sealed=()))
 
 
 class Endpoint(Protocol):

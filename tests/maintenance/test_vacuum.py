@@ -371,3 +371,17 @@ def test_plain_path_readers_see_the_newest_base_after_a_vacuum(db):
     db.vacuum(dry_run=False, grace_s=0)
     assert lance.dataset(str(db.path / "tables/t-1/base")).count_rows() == 5
     assert lance.dataset(str(db.path / "tables/p-2")).count_rows() == 3
+
+
+def test_a_store_that_was_closed_keeps_no_record_however_long_it_is_in_memory(
+    tmp_path: Path,
+) -> None:
+    closed = []
+    for step in range(3):
+        with st.connect(tmp_path / "s", background=False, retention="0s") as db:
+            if not step:
+                db.create_table("t", KEYED, primary_key="id")
+            db["t"].upsert({"id": step, "v": step})
+            db.checkpoint()
+            assert db.vacuum(dry_run=False, grace_s=0).spared == ()
+        closed.append(db)
