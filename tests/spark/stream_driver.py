@@ -27,7 +27,7 @@ from siltstone.spark.source import SiltstoneSource
 from siltstone.spark.staging import Piece
 
 STEPS = ("planned", "staged", "committed")
-_SHORT_LIVED = {
+SHORT_LIVED = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "512m",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -112,7 +112,7 @@ def run_killed(root: Path, step: str, batch: int) -> int:
 def main() -> None:
     """Be that driver."""
     os.environ[_KILL] += f":{os.getpgid(0)}"
-    spark = session(_SHORT_LIVED, master="local[1]")
+    spark = session(SHORT_LIVED, master="local[1]")
     spark.sparkContext.setLogLevel("OFF")
     spark.dataSource.register(KillingSource)
     follow(spark, Path(sys.argv[1]), "killing")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,15 +12,17 @@ import siltstone as st
 from tests.spark import batch_driver
 from tests.spark.stores import SCHEMA
 
-ROOT = Path(__file__).parent.parent.parent
+ROWS = batch_driver.ROWS
 
 
 @pytest.mark.parametrize(
     ("way", "point", "left"),
     [
-        ("write", "staging", 0),
-        ("transaction", "staged", 0),
-        ("write", "committed", batch_driver.ROWS),
+        ("write", "planned", 0),
+        ("write", "staged", 0),
+        ("write", "committed", ROWS),
+        ("transaction", "staging", 0),
+        ("transaction", "committed", ROWS),
     ],
 )
 def test_rows_are_there_once_wherever_the_driver_was_killed(
@@ -32,26 +31,20 @@ def test_rows_are_there_once_wherever_the_driver_was_killed(
     path = tmp_path / "store"
     with st.connect(path, background=False) as db:
         db.create_table("t", SCHEMA, primary_key="id")
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.spark.batch_driver", str(path), way, point],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONWARNINGS": "ignore"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
+    done = batch_driver.run_killed(path, way, point)
     assert done.returncode == -signal.SIGKILL, done.stderr
     with st.connect(path, read_only=True) as db:
         assert db["t"].count() == left
     for _ in range(2):
         batch_driver.apply(spark, path, way)
         with st.connect(path, background=False) as db:
-            assert db["t"].count() == batch_driver.ROWS
-            assert [e.rows for e in db.log() if e.rows] == [batch_driver.ROWS]
+            found = db["t"].to_arrow().sort_by("id").to_pylist()
+            assert found == [{"id": n, "name": f"row {n}", "v": 0.5} for n in range(ROWS)]
+            assert [e.rows for e in db.log() if e.rows] == [ROWS]
     with st.connect(path, background=False) as db:
         db["t"].upsert({"id": 0, "name": "later"})
         db.checkpoint()
         db.vacuum(dry_run=False, grace_s=0)
+        assert db.vacuum(grace_s=0).files == ()
         assert db.verify(deep=True).is_sound
-        assert db["t"].count() == batch_driver.ROWS
+        assert db["t"].count() == ROWS

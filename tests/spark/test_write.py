@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import xxhash
 from pyspark.sql import DataFrame, SparkSession
 
 import siltstone as st
+from siltstone.spark import transaction
 from tests.spark.stores import SCHEMA, owner
 
 
@@ -107,6 +109,43 @@ def test_an_empty_frame_is_written_as_nothing(spark: SparkSession, path: Path) -
     assert len(names(path)) == 5
     save(rows(spark, 0, 0), path, mode="overwrite")
     assert names(path) == {}
+
+
+def test_an_empty_frame_spends_its_token(spark: SparkSession, path: Path) -> None:
+    save(rows(spark, 0, 0), path, token="nightly:1")
+    first = seq_of(path)
+    save(rows(spark, 0, 9), path, token="nightly:1")  # another frame, the same batch
+    assert seq_of(path) == first
+    assert names(path) == {}
+    with st.connect(path, read_only=True) as db:
+        assert [entry.token for entry in db.log() if entry.token] == [("nightly", 1)]
+    save(rows(spark, 0, 9), path, token="nightly:2")
+    assert len(names(path)) == 9
+
+
+def test_a_store_of_a_newer_format_is_refused_and_not_a_byte_is_changed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with st.connect(tmp_path / "s", background=False) as db:
+        db.create_table("t", SCHEMA, primary_key="id")
+    newest = max((tmp_path / "s" / "manifest").glob("*.json"))
+    head, body = b"siltstone-manifest 9 ", b"what only the future reads\n"
+    newest.write_bytes(head + xxhash.xxh3_64_hexdigest(head + body).encode() + b"\n" + body)
+    before = tree(tmp_path)
+    said = r"UnsupportedFormatError: .* has format 9, .* up to 1; upgrade"
+    frame = rows(spark, 0, 5)
+    with pytest.raises(Exception, match=said):
+        save(frame, tmp_path / "s")
+    with pytest.raises(Exception, match=said):
+        spark.read.format("siltstone").options(uri=str(tmp_path / "s"), table="t").load()
+    with pytest.raises(st.UnsupportedFormatError), transaction(tmp_path / "s") as tx:
+        tx.write(frame, "t")
+    assert tree(tmp_path) == before
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    files = (file for file in folder.rglob("*") if file.is_file())
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
 
 
 def test_spark_writes_through_an_owner_in_another_process(spark: SparkSession, path: Path) -> None:
