@@ -5,10 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import siltstone as st
-from siltstone.spark import merge, optimize
+from siltstone.engine.stage_task import Staged
+from siltstone.maintenance.scheduler import MERGE_ROWS_MIN
+from siltstone.spark import merge, optimize, transaction, upkeep
+from siltstone.spark.staging import Job
+from siltstone.storage.tables import Staged as Files
+from tests.engine.seams import until
 
 SCHEMA = {"id": "int64", "v": "int64"}
 
@@ -60,3 +65,62 @@ def test_maintenance_of_no_store_or_no_table_is_refused(spark: SparkSession, db,
         merge(spark, tmp_path / "nowhere")
     with pytest.raises(st.TableNotFoundError, match="nope"):
         optimize(spark, db.path, "nope")
+
+
+# the merge after a large write
+
+
+def merged_seq(path: Path) -> int:
+    with st.connect(path, read_only=True) as store:
+        (table,) = store.status().tables
+        return table.merged_seq
+
+
+def newer(spark: SparkSession) -> DataFrame:
+    return spark.range(0, 60, 1, 2).selectExpr("id", "7L as v")
+
+
+WANTED = {n: 7 if n < 60 else 3 for n in range(100)}
+
+
+def test_a_large_transaction_is_merged_on_spark_after_its_commit(spark: SparkSession, db) -> None:
+    with transaction(db, token=("etl", 1)) as tx:
+        tx.write(newer(spark), "t")
+    assert merged_seq(db.path) == 0  # not large
+    with transaction(db, token=("etl", 2), merge="always") as tx:
+        tx.write(newer(spark), "t")
+    assert merged_seq(db.path) == tx.seq
+    assert rows(db["t"]) == WANTED
+    with pytest.raises(st.RequestError, match="merge is one of auto, off, always, not 'yes'"):
+        transaction(db, merge="yes")
+
+
+def test_a_large_write_is_merged_by_a_process_that_it_leaves_behind(
+    spark: SparkSession, db
+) -> None:
+    db.serve_local()
+    write = newer(spark).write.format("siltstone").mode("append").options(uri=str(db.path))
+    write.options(table="t", merge="off").save()
+    assert merged_seq(db.path) == 0
+    write.options(table="t", merge="always").save()
+    assert rows(db["t"]) == WANTED
+    until(lambda: merged_seq(db.path) == db.seq)
+    assert rows(db["t"]) == WANTED
+
+
+def test_a_merge_that_fails_is_told_to_the_log_alone(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    upkeep.merge_on(spark, tmp_path / "nowhere", ["t"])
+    assert "the rows are committed; merging 't' failed" in caplog.text
+    assert "no such directory" in caplog.text
+
+
+def test_only_what_lies_above_a_base_in_large_numbers_is_due(spark: SparkSession, db) -> None:
+    stage = db.stage("t", "upsert")
+    few, many = (Staged(stage.job, Files(count, (), (), ())) for count in (10, MERGE_ROWS_MIN))
+    assert upkeep.due(db, [Job(stage, (few,), is_overwrite=False)], "auto") == []
+    assert upkeep.due(db, [Job(stage, (few,), is_overwrite=False)], "always") == ["t"]
+    assert upkeep.due(db, [Job(stage, (many,), is_overwrite=False)], "off") == []
+    # It is large, but what lies above the base is not: somebody was faster.
+    assert upkeep.due(db, [Job(stage, (many,), is_overwrite=False)], "auto") == []

@@ -8,10 +8,12 @@ command line, never by multiprocessing, which would run the user's main again.
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -19,6 +21,7 @@ from siltstone.errors import UnavailableError
 
 TIMEOUT_S = 3600
 _NICENESS = 19
+_START_TIMEOUT_S = 30
 _MESSAGE_BYTES_MAX = 4096
 # glibc raises its thresholds with what is freed, and then keeps hundreds of MB of a scan's batches.
 _ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "1048576", "MALLOC_TRIM_THRESHOLD_": "1048576"}
@@ -50,19 +53,16 @@ class MergeChild:
         if self.is_running:
             return
         self._reap()
-        command = [self._python, "-m", "siltstone", "merge", "--db", str(self._root), "--quiet"]
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("SILTSTONE_")}
-        environment = {**_ALLOCATOR, **environment}
         # A file, not a pipe: nobody reads while the child runs, and a full pipe would stop it.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it was read
         self._deadline = time.monotonic() + self._timeout_s
         try:
             self._process = subprocess.Popen(
-                ["nice", "-n", str(_NICENESS), *command],
+                _command(self._python, self._root),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
-                env=environment,
+                env=_environment(),
             )
         except OSError as error:
             raise UnavailableError(f"cannot start a merge: {error}") from error
@@ -101,3 +101,38 @@ class MergeChild:
         """Kill it: a child that is stopped by a signal would never hear a SIGTERM."""
         process.kill()
         process.wait()
+
+
+def detach(root: Path, tables: Sequence[str]) -> None:
+    """Start merges of some tables, one after the other, that outlive this process; wait for none.
+
+    For processes that end with a commit. A merge that fails or loses a race changes nothing, and
+    whoever looks next wants it again.
+
+    Raises:
+        UnavailableError: They cannot be started.
+    """
+    lines = [shlex.join(_command(sys.executable, root, table)) for table in tables]
+    try:
+        subprocess.run(
+            ["sh", "-c", f"{{ {'; '.join(lines)}; }} &"],  # the shell ends at once: no zombie
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=_environment(),
+            start_new_session=True,
+            check=True,
+            timeout=_START_TIMEOUT_S,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UnavailableError(f"cannot start a merge: {error}") from error
+
+
+def _command(python: str, root: Path, table: str | None = None) -> list[str]:
+    merge = [python, "-m", "siltstone", "merge", "--db", str(root), "--quiet"]
+    return ["nice", "-n", str(_NICENESS), *merge, *([] if table is None else [table])]
+
+
+def _environment() -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("SILTSTONE_")}
+    return {**_ALLOCATOR, **kept}

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from siltstone.errors import RequestError
 
 _READS = ("uri", "table", "seq", "at", "tag", "columns", "filter", "pushdown")
-_WRITES = ("uri", "table", "op", "order_by", "token")
+_WRITES = ("uri", "table", "op", "order_by", "token", "merge")
 _SINKS = ("uri", "table", "op", "order_by", "app")
 _OF_QUERIES = ("checkpointlocation", "queryname")  # what Spark adds to the options of a sink
 START, STARTS = "startingseq", ("earliest", "latest")
 _FEEDS = ("uri", "table", "startingSeq", "maxRowsPerTrigger")
 PUSHDOWNS = ("off", "single_use")
 OPS = ("upsert", "insert", "delete", "append")
+MERGES = AUTO, OFF, ALWAYS = ("auto", "off", "always")
 # A view hands its options to whoever reads it and to whoever inserts into it.
 _OF_WRITES = ("op", "order_by")
 
@@ -77,6 +78,7 @@ class WriteOptions:
     op: str | None = None
     order_by: str | None = None
     token: tuple[str, int] | None = None
+    merge: str = AUTO
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> WriteOptions:
@@ -92,6 +94,7 @@ class WriteOptions:
             op=_choice(known, "op", OPS) if "op" in known else None,
             order_by=known.get("order_by"),
             token=_token(known["token"]) if "token" in known else None,
+            merge=_choice(known, "merge", MERGES),
         )
 
 

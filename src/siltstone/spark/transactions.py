@@ -5,21 +5,26 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from siltstone.engine.stage_task import Staged
 from siltstone.errors import ClosedError, RequestError
+from siltstone.spark import upkeep
+from siltstone.spark.options import AUTO, MERGES
 from siltstone.spark.staging import AnyStore, Job, Piece, Token, commit, plan
 from siltstone.store import Receipt, connect
 
 MODES = ("append", "overwrite")
 
 
-def transaction(db: AnyStore | str | os.PathLike[str], token: Token = None) -> SparkTransaction:
+def transaction(
+    db: AnyStore | str | os.PathLike[str], token: Token = None, *, merge: str = AUTO
+) -> SparkTransaction:
     """Begin a transaction whose rows come from Spark; a context manager.
 
         with transaction(db, token=("etl", batch_id)) as tx:
@@ -29,8 +34,15 @@ def transaction(db: AnyStore | str | os.PathLike[str], token: Token = None) -> S
     Args:
         db: An open store, owned or joined; or the path of one, joined for the commit.
         token: Application and batch: however often it is tried, it is applied once.
+        merge: What becomes of many rows above a base: "auto" merges them on Spark after the commit
+            where an owner would, "always" and "off". The commit stands whatever becomes of it.
+
+    Raises:
+        RequestError: No such choice.
     """
-    return SparkTransaction(db, token)
+    if merge not in MERGES:
+        raise RequestError(f"merge is one of {', '.join(MERGES)}, not {merge!r}")
+    return SparkTransaction(db, token, merge)
 
 
 class SparkTransaction:
@@ -39,9 +51,10 @@ class SparkTransaction:
     One thread at a time uses it. An error in the block leaves every table as it was.
     """
 
-    def __init__(self, db: AnyStore | str | os.PathLike[str], token: Token) -> None:
+    def __init__(self, db: AnyStore | str | os.PathLike[str], token: Token, merge: str) -> None:
         """Use `transaction`."""
-        self._db, self._token = db, token
+        self._db, self._token, self._merge = db, token, merge
+        self._spark: SparkSession | None = None
         self._jobs: list[Job] = []
         self._is_open = True
         self.receipt: Receipt | None = None
@@ -84,6 +97,7 @@ class SparkTransaction:
         is_overwrite = mode == "overwrite"
         if is_overwrite and any(job.stage.table == table for job in self._jobs):
             raise RequestError(f"{table!r} is written already in this transaction; overwrite first")
+        self._spark = frame.sparkSession
         path = self._db if isinstance(self._db, str | os.PathLike) else self._db.path
         with connect(path, read_only=True) as reader:
             piece = plan(
@@ -108,9 +122,18 @@ class SparkTransaction:
             self._discard()
         elif isinstance(self._db, str | os.PathLike):
             with connect(self._db, join=True) as db:
-                self.receipt = commit(db, self._jobs, self._token)
+                due, root = self._commit(db), db.path
+            self._merge_on_spark(root, due)  # in no owner's way
         else:
-            self.receipt = commit(self._db, self._jobs, self._token)
+            self._merge_on_spark(self._db.path, self._commit(self._db))
+
+    def _commit(self, db: AnyStore) -> list[str]:
+        self.receipt = commit(db, self._jobs, self._token)
+        return upkeep.due(db, self._jobs, self._merge)
+
+    def _merge_on_spark(self, root: Path, tables: list[str]) -> None:
+        if self._spark is not None:
+            upkeep.merge_on(self._spark, root, tables)
 
     def _discard(self) -> None:
         for job in self._jobs:

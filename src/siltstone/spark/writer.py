@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from siltstone.engine.stage_task import Staged
+from siltstone.spark import upkeep
 from siltstone.spark.options import WriteOptions
 from siltstone.spark.staging import Job, Piece, commit, plan
 from siltstone.store import connect
@@ -61,8 +62,11 @@ class BatchWriter(DataSourceArrowWriter):
             OwnedError: The owner does not serve others: `serve_local()` there lets them in.
             DuplicateKeyError, ConflictError, InDoubtError: See `staging.commit`.
         """
+        jobs = [self._job(messages)]
         with connect(self._options.uri, join=True) as db:
-            commit(db, [self._job(messages)], self._options.token)
+            commit(db, jobs, self._options.token)
+            tables, root = upkeep.due(db, jobs, self._options.merge), db.path
+        upkeep.merge_beside(root, tables)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete what is known of; tasks that failed sent nothing, vacuum takes theirs."""
