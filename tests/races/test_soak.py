@@ -1,0 +1,26 @@
+"""A bank under writers, readers, maintenance and kills at random never loses or shows a cent more.
+
+`SILTSTONE_SOAK_S` makes it longer, `SILTSTONE_SOAK_SEED` other; `python -m tests.races.soak` is
+the same for ten minutes.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.races.soak import Soak
+
+SECONDS = float(os.environ.get("SILTSTONE_SOAK_S", "60"))
+SEED = int(os.environ.get("SILTSTONE_SOAK_SEED", "20"))
+
+
+@pytest.mark.timeout(int(SECONDS) + 240)
+def test_no_snapshot_of_any_process_is_wrong_whoever_is_killed(tmp_path: Path) -> None:
+    soak = Soak(tmp_path, SEED)
+    soak.run(SECONDS)
+    print(soak)  # noqa: T201 - what it was worth
+    assert soak.commits
+    assert soak.kills
