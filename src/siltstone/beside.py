@@ -21,6 +21,7 @@ from siltstone.maintenance.optimize import TARGET_ROWS, Execute, Optimized
 from siltstone.maintenance.restore import Restored, Restorer
 from siltstone.maintenance.verify import Verified, Verifier
 from siltstone.options import resolve
+from siltstone.storage.jobs import Jobs
 from siltstone.storage.manifest_store import ManifestStore
 from siltstone.wiring import Env, Maintainers, maintainers, require_store
 
@@ -80,7 +81,8 @@ def _beside(path: str | os.PathLike[str], options: dict[str, object]) -> Maintai
     manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
     tables = env.tables(root, env.files, found.verify)
     readers = Readers(tables, PastRecords(manifests), index_bytes_max=found.memory_bytes_max // 4)
-    return maintainers(manifests, tables, readers)
+    jobs = Jobs(env.files, root, env.now_us, env.new_token)
+    return maintainers(manifests, tables, readers, jobs)
 
 
 def verify_beside(

@@ -39,6 +39,7 @@ from siltstone.maintenance.vacuum import OwnerLive, Vacuum
 from siltstone.options import Options
 from siltstone.storage import lance_io
 from siltstone.storage.files import Files, RealFiles
+from siltstone.storage.jobs import Jobs
 from siltstone.storage.manifest_store import ManifestStore, initialise, random_token, system_time_us
 from siltstone.storage.ownership import Ownership, own
 from siltstone.storage.replay import recover
@@ -231,8 +232,10 @@ def _wired(
         log=wal,
         epoch=epoch,
         resident_bytes_max=options.memory_bytes_max // 8,
+        now_us=env.now_us,
     )
-    work, child = maintainers(manifests, tables, readers), MergeChild(root)
+    jobs = Jobs(env.files, root, env.now_us, env.new_token)
+    work, child = maintainers(manifests, tables, readers, jobs), MergeChild(root)
     merger = work.merger
     vacuum = Vacuum(
         files=env.files,
@@ -360,10 +363,12 @@ class Maintainers:
     optimizer: Optimizer
 
 
-def maintainers(manifests: ManifestStore, tables: Tables, readers: Readers) -> Maintainers:
+def maintainers(
+    manifests: ManifestStore, tables: Tables, readers: Readers, jobs: Jobs
+) -> Maintainers:
     """Return the maintainers of a store; they hold no lock and no state."""
-    merger = Merger(manifests, tables, readers)
-    return Maintainers(merger, Optimizer(manifests, tables, merger.promote_late))
+    merger = Merger(manifests, tables, readers, jobs)
+    return Maintainers(merger, Optimizer(manifests, tables, merger.promote_late, jobs))
 
 
 def require_store(root: Path, env: Env) -> None:

@@ -12,6 +12,7 @@ from typing import Self
 from siltstone.options import Options
 from siltstone.storage.fake_lance import FakeLance
 from siltstone.storage.files import File, RealFiles
+from siltstone.storage.jobs import Jobs
 from siltstone.storage.manifest_store import system_time_us
 from siltstone.storage.tables import Tables
 from siltstone.store import Store
@@ -183,3 +184,9 @@ class Interrupter:
                 for number in self._signals:
                     signal.raise_signal(number)
         return self._line
+
+
+def jobs_of(root: Path) -> Jobs:
+    """Return the job records of a store as another process sees them."""
+    env = fake_env()
+    return Jobs(env.files, root, env.now_us, env.new_token)

@@ -15,7 +15,7 @@ from siltstone.maintenance.merge import Merger
 from siltstone.storage.fake_lance import FakeLance
 from siltstone.storage.files import RealFiles
 from siltstone.storage.manifest_store import ManifestStore
-from tests.engine.seams import Threads, fake_env, open_store
+from tests.engine.seams import Threads, fake_env, jobs_of, open_store
 
 STEPS = 60
 
@@ -121,7 +121,10 @@ def merge_from_outside(root: Path, stop: threading.Event) -> None:
     files = RealFiles()
     manifests, tables = ManifestStore(files, root), FakeLance(root, files)
     merger = Merger(
-        manifests, tables, Readers(tables, PastRecords(manifests), index_bytes_max=1 << 20)
+        manifests,
+        tables,
+        Readers(tables, PastRecords(manifests), index_bytes_max=1 << 20),
+        jobs_of(root),
     )
     while not stop.is_set():
         merger.merge()

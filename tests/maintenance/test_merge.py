@@ -19,7 +19,7 @@ from siltstone.engine.reader import Readers
 from siltstone.maintenance.merge import Deferred, Merger
 from siltstone.storage.manifest_store import ManifestStore
 from siltstone.storage.tables import Tables
-from tests.engine.seams import HookedTables, Threads, fake_env, open_store
+from tests.engine.seams import HookedTables, Threads, fake_env, jobs_of, open_store
 
 SCHEMA = {"id": "int64", "v": "int64"}
 ACCOUNTS, START = 12, 100
@@ -28,7 +28,8 @@ ACCOUNTS, START = 12, 100
 def merger_of(root: Path, tables: Tables) -> Merger:
     """Return a merger as another process would have one."""
     manifests = ManifestStore(fake_env().files, root)
-    return Merger(manifests, tables, Readers(tables, PastRecords(manifests), index_bytes_max=0))
+    readers = Readers(tables, PastRecords(manifests), index_bytes_max=0)
+    return Merger(manifests, tables, readers, jobs_of(root))
 
 
 def rows(table) -> dict[int, int]:

@@ -6,6 +6,7 @@ import pickle
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
@@ -17,7 +18,7 @@ from siltstone.maintenance.merge import Deferred, Merger
 from siltstone.maintenance.optimize import CompactTask, Optimized, Optimizer, groups
 from siltstone.storage.manifest_store import ManifestStore
 from siltstone.storage.tables import Tables
-from tests.engine.seams import HookedTables, fake_env, open_store
+from tests.engine.seams import HookedTables, fake_env, jobs_of, open_store
 
 SCHEMA = {"id": "int64", "v": "int64"}
 
@@ -25,8 +26,9 @@ SCHEMA = {"id": "int64", "v": "int64"}
 def optimizer_of(root: Path, tables: Tables) -> Optimizer:
     """Return an optimizer as another process would have one."""
     manifests = ManifestStore(fake_env().files, root)
-    merger = Merger(manifests, tables, Readers(tables, PastRecords(manifests), index_bytes_max=0))
-    return Optimizer(manifests, tables, merger.promote)
+    readers = Readers(tables, PastRecords(manifests), index_bytes_max=0)
+    merger = Merger(manifests, tables, readers, jobs_of(root))
+    return Optimizer(manifests, tables, merger.promote, jobs_of(root))
 
 
 def rows(table) -> dict[int, int]:
@@ -181,6 +183,153 @@ def test_an_optimize_that_always_loses_is_deferred(made) -> None:
     assert found.attempts == 2
 
 
+class _DiedError(BaseException):
+    """The optimizer's process is gone."""
+
+
+def dies_after_its_tasks(db, tables) -> None:
+    def die(*_: object) -> None:
+        del tables.hooks["swap"]
+        raise _DiedError
+
+    tables.hooks["swap"] = die
+    with pytest.raises(_DiedError):
+        optimizer_of(db.path, tables).optimize()
+    (seen,) = jobs_of(db.path).list()
+    assert not seen.is_running
+    assert seen.finished
+
+
+def refuse_to_compact(*_: object) -> None:
+    pytest.fail("what was finished is done again")
+
+
+def test_what_a_dead_optimize_finished_is_published_by_the_next(made) -> None:
+    db, table, tables = made
+    expected = rows(table)
+    dies_after_its_tasks(db, tables)
+    tables.hooks["compact"] = refuse_to_compact
+    assert optimizer_of(db.path, tables).optimize().files_before == 6
+    assert jobs_of(db.path).list() == []
+    db._parts.owner.checkpointer.renew()
+    assert history_parts(db) == 1
+    assert rows(table) == expected
+
+
+def test_what_a_dead_optimize_finished_is_left_when_its_inputs_moved(made) -> None:
+    db, table, tables = made
+    expected = rows(table)
+    dies_after_its_tasks(db, tables)
+    (dead,) = jobs_of(db.path).list()
+    jobs_of(db.path).remove(dead.id)
+    optimizer_of(db.path, tables).optimize()
+    again = jobs_of(db.path).begin("optimize", ("t",))
+    for line in dead.finished:
+        again.append(line)
+    again.abandon()
+    optimizer_of(db.path, tables).optimize()
+    assert jobs_of(db.path).list() == []
+    db._parts.owner.checkpointer.renew()
+    assert rows(table) == expected
+    assert history_parts(db) == 1
+
+
+def test_a_running_job_is_not_robbed(made) -> None:
+    db, table, tables = made
+    expected = rows(table)
+    dies_after_its_tasks(db, tables)
+    (dead,) = jobs_of(db.path).list()
+    alive = jobs_of(db.path).begin("optimize", ("t",))
+    for line in dead.finished:
+        alive.append(line)
+    jobs_of(db.path).remove(dead.id)
+    compacted: list[object] = []
+    tables.hooks["compact"] = lambda *found: compacted.append(found)
+    optimizer_of(db.path, tables).optimize()
+    assert compacted
+    assert [seen.id for seen in jobs_of(db.path).list()] == [alive.job.id]
+    assert rows(table) == expected
+
+
+def condemn(db) -> None:
+    """Say what a vacuum says that takes everything unpublished for dead."""
+    manifests = ManifestStore(fake_env().files, db.path)
+    now = fake_env().now_us() + 1
+    manifests.publish(
+        lambda record: msgspec.structs.replace(record, condemned_before_us=now),
+        base=manifests.newest(),
+    )
+
+
+def test_an_optimize_that_is_condemned_begins_again(made) -> None:
+    db, table, tables = made
+    expected = rows(table)
+    compacted: list[object] = []
+
+    def condemned_once(*found: object) -> None:
+        if not compacted:
+            condemn(db)
+        compacted.append(found)
+
+    tables.hooks["compact"] = condemned_once
+    assert optimizer_of(db.path, tables).optimize().files_before == 6
+    assert len(compacted) == 2
+    assert jobs_of(db.path).list() == []
+    assert rows(table) == expected
+
+
+def test_what_a_condemned_dead_job_finished_is_not_used(made) -> None:
+    db, _, tables = made
+    dies_after_its_tasks(db, tables)
+    condemn(db)
+    compacted: list[object] = []
+    tables.hooks["compact"] = lambda *found: compacted.append(found)
+    assert optimizer_of(db.path, tables).optimize().files_before == 6
+    assert compacted
+    assert jobs_of(db.path).list() == []
+
+
+def test_a_merge_and_a_checkpoint_that_are_condemned_begin_again(made) -> None:
+    db, table, tables = made
+    table.upsert({"id": 100, "v": 1})
+    expected = rows(table)
+
+    def once(name: str):
+        def condemned(*_: object) -> None:
+            del tables.hooks[name]
+            condemn(db)
+
+        return condemned
+
+    tables.hooks["stage"] = once("stage")
+    db.checkpoint()
+    tables.hooks["rewrite"] = once("rewrite")
+    assert db.merge().tables == ("t",)
+    assert not tables.hooks
+    assert rows(table) == expected
+
+
+def test_a_lost_publish_budget_is_deferred_and_no_error(made) -> None:
+    db, _, tables = made
+
+    def advance(*_: object) -> None:
+        condemn_nothing(db)
+
+    tables.hooks["swap"] = advance
+    found = optimizer_of(db.path, tables).optimize(attempts=1, publish_attempts=1)
+    assert isinstance(found, Deferred)
+    del tables.hooks["swap"]
+    assert optimizer_of(db.path, tables).optimize().files_before == 6
+
+
+def condemn_nothing(db) -> None:
+    manifests = ManifestStore(fake_env().files, db.path)
+    manifests.publish(
+        lambda record: msgspec.structs.replace(record, last_time_us=record.last_time_us),
+        base=manifests.newest(),
+    )
+
+
 def test_tasks_pickle_and_run_by_the_path_alone(tmp_path: Path) -> None:
     with st.connect(tmp_path / "db", background=False, segment_bytes=65_536) as db:
         table = db.create_table("t", SCHEMA, primary_key="id")
@@ -194,7 +343,9 @@ def test_tasks_pickle_and_run_by_the_path_alone(tmp_path: Path) -> None:
             return [task.run(str(db.path)) for task in seen]
 
         parts = db._parts
-        optimizer = Optimizer(parts.manifests, parts.tables, parts.owner.merger.promote)
+        optimizer = Optimizer(
+            parts.manifests, parts.tables, parts.owner.merger.promote, jobs_of(db.path)
+        )
         assert optimizer.optimize(execute=elsewhere).files_after == 1
         assert [task.rows for task in seen] == [20]
         db.merge()

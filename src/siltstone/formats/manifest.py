@@ -173,6 +173,12 @@ class Record(msgspec.Struct, frozen=True):
     oldest_seq: int = 0
     condemned: tuple[str, ...] = ()
     format: int = MANIFEST_FORMAT
+    condemned_before_us: int | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def condemned_us(self) -> int:
+        """What was begun before this time, and is not published, may be deleted: begin again."""
+        return self.condemned_before_us or 0
 
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")

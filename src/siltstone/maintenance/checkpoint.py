@@ -14,8 +14,9 @@ Lock: one checkpoint at a time, over all steps. Nobody who holds another lock wa
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,7 +31,7 @@ from siltstone.engine.read_union import EVERYTHING, Source
 from siltstone.engine.reader import Readers
 from siltstone.engine.shape import Shape, whole_shape
 from siltstone.engine.view import Generation, View
-from siltstone.errors import FencedError
+from siltstone.errors import BusyError, FencedError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import Catalog, KeyedStorage, Pin, Record
 from siltstone.formats.schema import (
@@ -42,11 +43,13 @@ from siltstone.formats.schema import (
 )
 from siltstone.maintenance.adoption import adopt, renewals, renewed
 from siltstone.maintenance.retention import carried
+from siltstone.storage.jobs import CondemnedError, refuse_condemned
 from siltstone.storage.manifest_store import ManifestStore
 from siltstone.storage.tables import Staged, Tables
 from siltstone.units import SegmentNumber
 
 COMMITS_FOLDER = "commits"
+ATTEMPTS = 3
 _BATCH_ROWS = 65_536
 
 
@@ -80,11 +83,13 @@ class Checkpointer:
         log: Retirer,
         epoch: int,
         resident_bytes_max: int,
+        now_us: Callable[[], int],
     ) -> None:
         """`resident_bytes_max`: flushed memtables stay in memory as a cache up to so many bytes."""
         self._committer, self._tables = committer, tables
         self._manifests, self._readers, self._log = manifests, readers, log
         self._epoch, self._resident_bytes_max = epoch, resident_bytes_max
+        self._now_us = now_us
         self._lock = threading.Lock()
 
     def checkpoint(self) -> Record:
@@ -102,14 +107,22 @@ class Checkpointer:
             if not sealed:
                 return self._committer.state.view.record
             cross(Failpoint.FLUSH_AFTER_PLAN)
-            flushed = [item for item in self._flush(sealed) if item is not None]
-            commits = self._flush_commits(sealed)
-            cross(Failpoint.FLUSH_AFTER_FRAGMENTS)
-            record = self._publish(sealed[-1], flushed, commits)
+            record = self._written(sealed)
             cross(Failpoint.FLUSH_AFTER_PUBLISH)
             self._retire(record, sealed)
             cross(Failpoint.FLUSH_AFTER_RETIRE)
             return record
+
+    def _written(self, sealed: Sequence[Generation]) -> Record:
+        """Write and publish; again if a vacuum took what was written for garbage."""
+        for _ in range(ATTEMPTS):
+            started_us = self._now_us()
+            flushed = [item for item in self._flush(sealed) if item is not None]
+            commits = self._flush_commits(sealed)
+            cross(Failpoint.FLUSH_AFTER_FRAGMENTS)
+            with contextlib.suppress(CondemnedError):
+                return self._publish(sealed[-1], flushed, commits, started_us)
+        raise BusyError(f"{ATTEMPTS} checkpoints were condemned by vacuums; try again")
 
     def _unpublished(self) -> Sequence[Generation]:
         """Retire what an earlier checkpoint published before it failed; return what is left.
@@ -206,11 +219,16 @@ class Checkpointer:
     # publish
 
     def _publish(
-        self, last: Generation, flushed: Sequence[_Flushed], commits: tuple[Pin, Staged]
+        self,
+        last: Generation,
+        flushed: Sequence[_Flushed],
+        commits: tuple[Pin, Staged],
+        started_us: int,
     ) -> Record:
         def change(record: Record) -> Record:
             if record.epoch != self._epoch:
                 raise FencedError(self._epoch, record.epoch)
+            refuse_condemned(record, started_us)
             view = self._committer.state.view
             catalog = carried(last.catalog, record)
             changed = msgspec.structs.replace(

@@ -25,11 +25,12 @@ from siltstone.engine.history_run import HistoryRun
 from siltstone.engine.read_union import KeyedReader, Overlay
 from siltstone.engine.reader import Readers
 from siltstone.engine.shape import Shape, shape_of
-from siltstone.errors import SiltstoneError
+from siltstone.errors import BusyError, RequestError, SiltstoneError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, Table
 from siltstone.maintenance.merge_task import Execute, live_rows, survivors
-from siltstone.storage.manifest_store import ManifestStore
+from siltstone.storage.jobs import CondemnedError, Job, Jobs, refuse_condemned
+from siltstone.storage.manifest_store import ATTEMPTS_MAX, ManifestStore
 from siltstone.storage.tables import Tables, join
 
 ATTEMPTS = 8
@@ -72,36 +73,45 @@ class _Planned:
 class Merger:
     """Merges tables of one store. Holds no lock and no state."""
 
-    def __init__(self, manifests: ManifestStore, tables: Tables, readers: Readers) -> None:
+    def __init__(
+        self, manifests: ManifestStore, tables: Tables, readers: Readers, jobs: Jobs
+    ) -> None:
         self._manifests, self._tables, self._readers = manifests, tables, readers
+        self._jobs = jobs
 
     def merge(
         self,
         table: str | None = None,
         *,
         attempts: int = ATTEMPTS,
+        publish_attempts: int = ATTEMPTS_MAX,
         on_table: Callable[[str], None] | None = None,
         execute: Execute | None = None,
     ) -> Merged | Deferred:
         """Merge one table, or all of them at one seq.
 
         Args:
+            attempts: How often it is planned at most: what it reads was touched meanwhile.
+            publish_attempts: How many records each of them may try: only the number moved.
             execute: Runs tasks that write the rows, and gives their results in the same order; by
                 default one writer here does it all.
 
         Raises:
             TableNotFoundError: There is no table of that name in the newest record.
+            RequestError: A budget below 1.
             UnavailableError, CorruptionError: Nothing was changed.
         """
+        require_budgets(attempts, publish_attempts)
+        reason = ""
         for _ in range(attempts):
             record, lease = self._manifests.lease_newest()
             try:
-                return self._merge(record, table, on_table, execute)
-            except _LostError:
-                continue
+                return self._merge(record, table, on_table, execute, publish_attempts)
+            except (_LostError, CondemnedError, BusyError) as error:
+                reason = str(error)
             finally:
                 lease.release()
-        return Deferred("other merges won each race", attempts)
+        return Deferred(reason, attempts)
 
     def _merge(
         self,
@@ -109,34 +119,37 @@ class Merger:
         name: str | None,
         on_table: Callable[[str], None] | None,
         execute: Execute | None,
+        publish_attempts: int,
     ) -> Merged | Deferred:
         cross(Failpoint.MERGE_BEFORE_PLAN)
+        wanted = [(t, s) for t, s in candidates(record, name) if _is_behind(record, t, s)]
+        if not wanted:
+            self.promote_late(record)
+            return Merged(record.flushed_seq, (), 0)
         planned: list[_Planned] = []
         names: list[str] = []
-        for table, storage in candidates(record, name):
-            if on_table is not None:
-                on_table(catalogs.name_of(table))
-            found = self._plan(record, table, storage, execute)
-            if found is not None:
+        with self._jobs.begin("merge", tuple(catalogs.name_of(t) for t, _ in wanted)) as job:
+            for table, storage in wanted:
+                if on_table is not None:
+                    on_table(catalogs.name_of(table))
+                found = self._plan(record, table, storage, execute)
                 planned.append(found)
                 if found.base != found.storage.base:
                     names.append(catalogs.name_of(table))
-        if not planned:
-            self.promote_late(record)
-            return Merged(record.flushed_seq, (), 0)
-        cross(Failpoint.MERGE_AFTER_FRAGMENTS)
-        published = self._manifests.publish(lambda now: _changed(now, planned), base=record)
-        cross(Failpoint.MERGE_AFTER_PUBLISH)
+            cross(Failpoint.MERGE_AFTER_FRAGMENTS)
+            published = self._manifests.publish(
+                lambda now: _changed(now, planned, job.job), base=record, attempts=publish_attempts
+            )
+            cross(Failpoint.MERGE_AFTER_PUBLISH)
+            job.finish()
         self.promote_late(published)
         return Merged(record.flushed_seq, tuple(names), sum(item.rows for item in planned))
 
     def _plan(
         self, record: Record, table: Table, storage: KeyedStorage, execute: Execute | None
-    ) -> _Planned | None:
+    ) -> _Planned:
         upto = record.flushed_seq
         shape = shape_of(catalogs.schema_of(table))
-        if storage.merged_seq >= upto and storage.base_schema in (0, shape.id):
-            return None
         run = self._readers.history(table, storage, storage.merged_seq, upto, None)
         base = self._readers.base(table, storage)
         reader = KeyedReader(shape, () if run is None else (run,), base, upto)
@@ -230,8 +243,26 @@ def candidates(record: Record, name: str | None) -> Iterator[tuple[Table, KeyedS
             yield table, storage
 
 
-def _changed(record: Record, planned: Sequence[_Planned]) -> Record:
+def _is_behind(record: Record, table: Table, storage: KeyedStorage) -> bool:
+    """Tell whether there is something to merge: rows, or a base of an older schema."""
+    schemas = (0, catalogs.schema_of(table).id)
+    return storage.merged_seq < record.flushed_seq or storage.base_schema not in schemas
+
+
+def require_budgets(attempts: int, publish_attempts: int) -> None:
+    """Refuse a budget that allows nothing.
+
+    Raises:
+        RequestError: One is below 1.
+    """
+    if attempts < 1 or publish_attempts < 1:
+        given = f"attempts={attempts}, publish_attempts={publish_attempts}"
+        raise RequestError(f"a budget is at least 1, not {given}")
+
+
+def _changed(record: Record, planned: Sequence[_Planned], job: Job) -> Record:
     """Return `record` with the merged bases; done where the winner already has as much."""
+    refuse_condemned(record, job.started_us)
     wanted = {item.incarnation: item for item in planned}
     keyed: list[KeyedStorage] = []
     for storage in record.keyed:
@@ -239,7 +270,7 @@ def _changed(record: Record, planned: Sequence[_Planned]) -> Record:
         if item is None or storage.merged_seq > item.storage.merged_seq:
             keyed.append(storage)
         elif storage.base != item.base:
-            raise _LostError
+            raise _LostError(f"another merge of incarnation {storage.incarnation} won")
         else:
             keyed.append(
                 msgspec.structs.replace(

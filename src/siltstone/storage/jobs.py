@@ -1,0 +1,265 @@
+r"""Jobs: what maintenance is about to do, and has done, in records that die with nobody.
+
+    jobs/<uuid>.json    line 1: the job; then one line per finished task: <xxh3-64, hex> <JSON>\n
+
+    make it, empty ─▶ flock it ─▶ write the job, sync, sync the directory ─▶ first data file
+    ─▶ one synced line per finished task ─▶ publish ─▶ unlink
+
+A job is *running* while the flock of its record is held, else it is *dead*: a crash left it, and
+what it finished may be taken over. A line that a crash tore ends the list. A record is evidence,
+never authority: without it, nothing is lost but time.
+
+Lock: none; one thread writes a job's record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import msgspec
+import xxhash
+
+from siltstone.errors import UnavailableError
+from siltstone.formats.manifest import Record
+from siltstone.storage.files import File, Files, Lock
+
+DIRECTORY = "jobs"
+_SUFFIX = ".json"
+_ATTEMPTS_MAX = 8
+
+
+class CondemnedError(Exception):
+    """A vacuum took our work for dead, and may have deleted its files: begin again."""
+
+
+def refuse_condemned(record: Record, started_us: int) -> None:
+    """Refuse to publish on `record` what was begun at `started_us` if its files may be gone.
+
+    Vacuum says in a record what it condemns before it deletes, deletes nothing that is younger,
+    and spares what is older than a running job; so who publishes on a record that does not condemn
+    it has all its files, also when a vacuum comes right after.
+
+    Raises:
+        CondemnedError: They may be.
+    """
+    if record.condemned_us > started_us:
+        raise CondemnedError(
+            f"record {record.number} condemns what was begun before {record.condemned_us} and is"
+            f" not published; this was begun at {started_us}"
+        )
+
+
+class Job(msgspec.Struct, frozen=True):
+    """What a process set out to do: `inputs` are the parts it reads, as a person may want them."""
+
+    id: str
+    kind: str
+    tables: tuple[str, ...]
+    inputs: tuple[str, ...]
+    pid: int
+    host: str
+    started_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class SeenJob:
+    """A record as it was found; `job` is None where a crash left it without one."""
+
+    id: str
+    job: Job | None
+    finished: tuple[bytes, ...]
+    is_running: bool
+    nbytes: int
+    changed_us: int
+
+
+class OpenJob:
+    """The record of a job of this process; its flock ends with `finish`, `abandon` or with us."""
+
+    def __init__(self, files: Files, path: Path, file: File, lock: Lock, job: Job) -> None:
+        self.job = job
+        self._files, self._path, self._file, self._lock = files, path, file, lock
+        self._end, self._is_of_use = 0, False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_of_use:
+            self.abandon()
+        else:
+            self.finish()
+
+    def append(self, task: bytes) -> None:
+        """Add the JSON of a finished task, durably.
+
+        Raises:
+            UnavailableError: The file system refuses; the job may go on without a record.
+        """
+        with _refusals(self._path):
+            self._write(task)
+        self._is_of_use = True
+
+    def _write(self, text: bytes) -> None:
+        line = xxhash.xxh3_64_hexdigest(text).encode() + b" " + text + b"\n"
+        self._file.pwrite(line, self._end)
+        self._end += len(line)
+        self._file.sync()
+
+    def write_first(self) -> None:
+        """Write the job itself; `Jobs.begin` does."""
+        self._write(msgspec.json.encode(self.job))
+
+    def finish(self) -> None:
+        """Remove the record: what it names is published, or nobody will want it."""
+        if self._lock.fd >= 0:
+            with contextlib.suppress(OSError):  # then it is found dead, and of no use to anybody
+                self._files.unlink(self._path)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Leave the record, as a dead one, to who comes next; after `finish` nothing."""
+        self._file.close()
+        self._lock.release()
+
+
+class Jobs:
+    """The job records of the store at `root`. Holds no state."""
+
+    def __init__(
+        self, files: Files, root: Path, now_us: Callable[[], int], new_token: Callable[[], str]
+    ) -> None:
+        self.folder = root / DIRECTORY
+        self._files, self._now_us, self._new_token = files, now_us, new_token
+
+    def begin(self, kind: str, tables: tuple[str, ...], inputs: tuple[str, ...] = ()) -> OpenJob:
+        """Begin a job; its record is durable before this returns.
+
+        Raises:
+            UnavailableError: The file system refuses; nothing was begun.
+        """
+        with _refusals(self.folder):
+            self._files.mkdir(self.folder)
+            for _ in range(_ATTEMPTS_MAX):
+                job = Job(
+                    self._new_token(), kind, tables, inputs,
+                    os.getpid(), platform.node(), self._now_us(),
+                )  # fmt: skip
+                found = self._begin(job)
+                if found is not None:
+                    return found
+        raise UnavailableError(f"{self.folder}: {_ATTEMPTS_MAX} records were taken away at birth")
+
+    def _begin(self, job: Job) -> OpenJob | None:
+        path = self._path(job.id)
+        lock = self._files.lock(path, create=True)
+        if lock is None:
+            return None  # somebody looks whether it is alive
+        try:
+            file = self._files.open(path)
+        except FileNotFoundError:
+            lock.release()
+            return None
+        except BaseException:
+            lock.release()
+            raise
+        opened = OpenJob(self._files, path, file, lock, job)
+        try:
+            opened.write_first()
+            self._files.sync_dir(self.folder)
+            is_whole = lock.names(path)  # nobody took it away, still empty, before it was locked
+        except BaseException:
+            opened.finish()
+            raise
+        if not is_whole:
+            opened.abandon()
+        return opened if is_whole else None
+
+    def list(self) -> list[SeenJob]:
+        """Return the jobs, oldest first; makes no write call.
+
+        Raises:
+            UnavailableError: The file system refuses.
+        """
+        with _refusals(self.folder):
+            try:
+                names = self._files.list(self.folder)
+            except FileNotFoundError:
+                return []
+            ids = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
+            seen = [found for job_id in ids if (found := self._seen(job_id)) is not None]
+        return sorted(seen, key=lambda one: (one.changed_us if one.job is None else
+                                             one.job.started_us, one.id))  # fmt: skip
+
+    def _seen(self, job_id: str) -> SeenJob | None:
+        path = self._path(job_id)
+        try:
+            lock = self._files.lock(path, shared=True)
+            is_running = lock is None
+            if lock is not None:
+                lock.release()
+            data, changed = self._files.read(path), self._files.mtime(path)
+        except FileNotFoundError:  # finished since it was listed
+            return None
+        lines = _lines(data)
+        job = _job(lines[0], job_id) if lines else None
+        finished = () if job is None else tuple(lines[1:])
+        return SeenJob(job_id, job, finished, is_running, len(data), int(changed * 1e6))
+
+    def remove(self, job_id: str) -> bool:
+        """Remove the record of a dead job; False when it runs, or is gone.
+
+        Raises:
+            UnavailableError: The file system refuses.
+        """
+        path = self._path(job_id)
+        with _refusals(path):
+            try:
+                lock = self._files.lock(path)
+            except FileNotFoundError:
+                return False
+            if lock is None:
+                return False
+            try:
+                self._files.unlink(path)
+            except FileNotFoundError:
+                return False
+            finally:
+                lock.release()
+        return True
+
+    def _path(self, job_id: str) -> Path:
+        return self.folder / f"{job_id}{_SUFFIX}"
+
+
+def _lines(data: bytes) -> list[bytes]:
+    """Return the whole lines, up to the first that a crash (or anybody) damaged."""
+    found: list[bytes] = []
+    for line in data.split(b"\n")[:-1]:
+        check, _, text = line.partition(b" ")
+        if xxhash.xxh3_64_hexdigest(text).encode() != check:
+            break
+        found.append(text)
+    return found
+
+
+def _job(text: bytes, job_id: str) -> Job | None:
+    try:
+        job = msgspec.json.decode(text, type=Job)
+    except msgspec.MsgspecError:
+        return None
+    return job if job.id == job_id else None
+
+
+@contextlib.contextmanager
+def _refusals(path: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(f"cannot keep the record of a job in {path}: {error}") from error
