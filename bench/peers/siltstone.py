@@ -19,7 +19,7 @@ _ATTEMPTS = 10_000  # a hot account must end by winning, however long it takes
 class Siltstone:
     name = "siltstone"
     is_durable = True
-    takes = frozenset({"W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W9", "memory"})
+    takes = frozenset({*(f"W{number}" for number in range(1, 15)), "memory"})
 
     def __init__(self, path: Path, *, keep_log: bool = False, **options: Any) -> None:
         if keep_log:

@@ -2,15 +2,20 @@
 
 from bench.workload import Workload
 from bench.workloads.batches import Batches
+from bench.workloads.compacted import Compacted
+from bench.workloads.folding import Folding
 from bench.workloads.interference import Interference
 from bench.workloads.loads import Loads
 from bench.workloads.memory import Memory
 from bench.workloads.mixed import Mixed
+from bench.workloads.optimizing import Optimizing
 from bench.workloads.point_reads import PointReads
+from bench.workloads.publishing import Publishing
 from bench.workloads.recovery import Recovery
 from bench.workloads.scans import Scans
 from bench.workloads.transfers import Transfers
 from bench.workloads.upserts import Upserts
+from bench.workloads.vacuuming import Vacuuming
 
 ALL: tuple[Workload, ...] = (
     Upserts(),
@@ -22,5 +27,10 @@ ALL: tuple[Workload, ...] = (
     Mixed(),
     Recovery(),
     Interference(),
+    Optimizing(),
+    Folding(),
+    Compacted(),
+    Vacuuming(),
+    Publishing(),
     Memory(),
 )
