@@ -26,7 +26,7 @@ from siltstone.errors import (
 )
 
 if TYPE_CHECKING:
-    from siltstone.beside import backups, restore
+    from siltstone.beside import backups, repair, restore
     from siltstone.engine.stage_task import Staged, StageTask
     from siltstone.engine.transaction import Transaction
     from siltstone.engine.write_set import Receipt
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from siltstone.maintenance.backup import BackedUp
     from siltstone.maintenance.merge import Deferred, Merged
     from siltstone.maintenance.optimize import Optimized
+    from siltstone.maintenance.repair import Repaired
     from siltstone.maintenance.restore import Restored
     from siltstone.maintenance.status import Status
     from siltstone.maintenance.vacuum import Vacuumed
@@ -52,6 +53,7 @@ _LATE = {
     "Merged": "siltstone.maintenance.merge",
     "Optimized": "siltstone.maintenance.optimize",
     "Receipt": "siltstone.engine.write_set",
+    "Repaired": "siltstone.maintenance.repair",
     "Restored": "siltstone.maintenance.restore",
     "ScanTask": "siltstone.query.scan_task",
     "StageTask": "siltstone.engine.stage_task",
@@ -66,6 +68,7 @@ _LATE = {
     "Verified": "siltstone.maintenance.verify",
     "backups": "siltstone.beside",
     "connect": "siltstone.store",
+    "repair": "siltstone.beside",
     "restore": "siltstone.beside",
 }
 
@@ -103,6 +106,7 @@ __all__ = [
     "PoisonedError",
     "ReadOnlyError",
     "Receipt",
+    "Repaired",
     "RequestError",
     "Restored",
     "ScanTask",
@@ -125,5 +129,6 @@ __all__ = [
     "Verified",
     "backups",
     "connect",
+    "repair",
     "restore",
 ]

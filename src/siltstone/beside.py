@@ -18,12 +18,13 @@ from siltstone.maintenance import merge_task
 from siltstone.maintenance.backup import BackedUp, Backuper, Progress
 from siltstone.maintenance.merge import Deferred, Merged
 from siltstone.maintenance.optimize import TARGET_ROWS, Execute, Optimized
+from siltstone.maintenance.repair import Repaired
 from siltstone.maintenance.restore import Restored, Restorer
-from siltstone.maintenance.verify import Verified, Verifier
+from siltstone.maintenance.verify import Verified
 from siltstone.options import resolve
 from siltstone.storage.jobs import Jobs
 from siltstone.storage.manifest_store import ManifestStore
-from siltstone.wiring import Env, Maintainers, maintainers, require_store
+from siltstone.wiring import Carers, Env, Maintainers, carers, maintainers, require_store
 
 
 def merge_beside(
@@ -103,16 +104,43 @@ def verify_beside(
     Raises:
         RequestError: No store.
     """
+    return _carers(path, options).verifier.run(deep=deep, on_progress=on_progress)
+
+
+def repair(
+    path: str | os.PathLike[str],
+    *,
+    dry_run: bool = True,
+    deep: bool = False,
+    on_progress: Progress | None = None,
+    **options: object,
+) -> Repaired:
+    """Set right what can be proven, move aside what is damaged, name the rest; see docs/repair.md.
+
+    Args:
+        path: As for `connect`; the store exists. It may be one that does not open any more.
+        dry_run: Change nothing, only say what would be done.
+        deep: Look for damage by every byte and every row, not only by what names them.
+        on_progress: As for `verify_beside`.
+        options: As for `connect`.
+
+    Raises:
+        RequestError: No store.
+        OwnedError: There is something to repair, and a process owns the store.
+        BusyError, UnavailableError: Run it again; the file system refuses.
+    """
+    carers = _carers(path, options)
+    return carers.repairer.run(dry_run=dry_run, deep=deep, on_progress=on_progress)
+
+
+def _carers(path: str | os.PathLike[str], options: dict[str, object]) -> Carers:
     root, env = root_of(path), Env()
     require_store(root, env)
     found = resolve(root, options)
-    manifests = ManifestStore(env.files, root)
+    manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
     tables = env.tables(root, env.files, found.verify)
     readers = Readers(tables, PastRecords(manifests), index_bytes_max=found.memory_bytes_max // 4)
-    verifier = Verifier(
-        files=env.files, root=root, manifests=manifests, tables=tables, readers=readers
-    )
-    return verifier.run(deep=deep, on_progress=on_progress)
+    return carers(env.files, root, manifests, tables, readers, now_us=env.now_us)
 
 
 def backup_beside(

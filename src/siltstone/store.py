@@ -39,9 +39,10 @@ from siltstone.maintenance.drift import Adopted, Adopter
 from siltstone.maintenance.merge import Deferred, Merged
 from siltstone.maintenance.optimize import TARGET_ROWS, Optimized
 from siltstone.maintenance.quarantine import Quarantine
+from siltstone.maintenance.repair import Repaired
 from siltstone.maintenance.status import Status, status_of
 from siltstone.maintenance.vacuum import GRACE_S, Vacuumed
-from siltstone.maintenance.verify import Verified, Verifier
+from siltstone.maintenance.verify import Verified
 from siltstone.options import Options, resolve, seconds_of
 from siltstone.query.change_plan import begins_at, cut, plan_changes
 from siltstone.query.change_task import ChangeTask
@@ -49,10 +50,12 @@ from siltstone.query.changes import changes, kept_from
 from siltstone.query.scan_plan import ROWS_MAX
 from siltstone.storage.manifest_store import random_token
 from siltstone.wiring import (
+    Carers,
     Endpoint,
     Env,
     Owner,
     Parts,
+    carers,
     follow_store,
     own_store,
 )
@@ -543,16 +546,32 @@ class Store:
             deep: Every byte and every row, not only what names them.
             on_progress: Hears what is read next, how many files are done, and of how many.
         """
+        return self._carers().verifier.run(deep=deep, on_progress=on_progress)
+
+    def repair(
+        self,
+        dry_run: bool = True,
+        *,
+        deep: bool = False,
+        on_progress: Progress | None = None,
+    ) -> Repaired:
+        """Say what is damaged and what could be done; nobody may have the store open to do it.
+
+        With `dry_run=False` it raises as soon as there is something to do: close the store, and
+        call `siltstone.repair(path, dry_run=False)`.
+
+        Raises:
+            OwnedError: There is something to repair, and this process or another owns the store.
+        """
+        return self._carers().repairer.run(dry_run=dry_run, deep=deep, on_progress=on_progress)
+
+    def _carers(self) -> Carers:
         self._core.check()
         parts = self._parts
-        verifier = Verifier(
-            files=parts.files,
-            root=self.path,
-            manifests=parts.manifests,
-            tables=parts.tables,
-            readers=self._core.readers,
+        readers = self._core.readers
+        return carers(
+            parts.files, self.path, parts.manifests, parts.tables, readers, now_us=parts.now_us
         )
-        return verifier.run(deep=deep, on_progress=on_progress)
 
     def adopt(self, table: str, dry_run: bool = True) -> Adopted:
         """Commit the rows that strangers appended to a plain table past siltstone.

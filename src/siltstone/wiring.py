@@ -32,10 +32,13 @@ from siltstone.maintenance.checkpoint import Checkpointer
 from siltstone.maintenance.merge import Merger
 from siltstone.maintenance.merge_child import MergeChild
 from siltstone.maintenance.optimize import Optimizer
+from siltstone.maintenance.quarantine import Quarantine
+from siltstone.maintenance.repair import Repairer
 from siltstone.maintenance.scheduler import Scheduler, Work, unmerged_index_bytes, wants_merge
 from siltstone.maintenance.status import Counts
 from siltstone.maintenance.syncer import Syncer
 from siltstone.maintenance.vacuum import OwnerLive, Vacuum
+from siltstone.maintenance.verify import Verifier
 from siltstone.options import Options
 from siltstone.storage import lance_io
 from siltstone.storage.files import Files, RealFiles
@@ -369,6 +372,36 @@ def maintainers(
     """Return the maintainers of a store; they hold no lock and no state."""
     merger = Merger(manifests, tables, readers, jobs)
     return Maintainers(merger, Optimizer(manifests, tables, merger.promote_late, jobs))
+
+
+@dataclass(frozen=True, slots=True)
+class Carers:
+    """What looks after a store, also one that does not open any more."""
+
+    verifier: Verifier
+    repairer: Repairer
+
+
+def carers(
+    files: Files,
+    root: Path,
+    manifests: ManifestStore,
+    tables: Tables,
+    readers: Readers,
+    *,
+    now_us: Callable[[], int],
+) -> Carers:
+    """Return the carers of a store; they hold no lock and no state between two calls."""
+    verifier = Verifier(files=files, root=root, manifests=manifests, tables=tables, readers=readers)
+    repairer = Repairer(
+        files=files,
+        root=root,
+        manifests=manifests,
+        tables=tables,
+        verifier=verifier,
+        quarantine=Quarantine(files, root, now_us=now_us, new_token=random_token),
+    )
+    return Carers(verifier, repairer)
 
 
 def require_store(root: Path, env: Env) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import typer
 
-from siltstone.cli import backups, maintain, queries, rows, tables, tags
+from siltstone.cli import backups, maintain, queries, repairs, rows, tables, tags
 from siltstone.cli import demo as demos
 from siltstone.cli.exits import Exit, code_of
 from siltstone.errors import SiltstoneError
@@ -41,6 +41,7 @@ for command in (
     maintain.vacuum,
     maintain.verify,
     maintain.status,
+    repairs.repair,
     backups.backup,
     backups.restore,
 ):

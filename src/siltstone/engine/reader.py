@@ -242,9 +242,27 @@ class Readers:
             none_yet = KeyedStorage(storage.incarnation, storage.folder)
             mine = (s for s in record.keyed if s.incarnation == storage.incarnation)
             old = next(mine, none_yet)
-            if old.merged_seq >= storage.history_from:
+            if old.merged_seq >= storage.history_from and _covers(view, record, old, seq):
                 return old, lease
         raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, view.record.last_seq)
+
+
+def _covers(view: View, record: Record, storage: KeyedStorage, seq: int) -> bool:
+    """Say whether a record has all row versions of an incarnation up to `seq`.
+
+    The last record before a merge beyond `seq` has, if it was not lost. One from before a table
+    whose first rows were loaded straight into base, later than `seq`, has none to have.
+    """
+    if record.flushed_seq >= seq:
+        return True
+    table = catalogs.owner_of(view.catalog, storage.incarnation)
+    loads = [
+        version.seq
+        for step in table.incarnations
+        if step.id == storage.incarnation
+        for version in step.versions
+    ]
+    return bool(loads) and seq < loads[0]
 
 
 def plain_folder(pin: Pin) -> str:

@@ -31,6 +31,7 @@ from siltstone.maintenance.drift import Adopted, Adopter
 from siltstone.maintenance.merge import Deferred, Merged
 from siltstone.maintenance.optimize import TARGET_ROWS, Optimized
 from siltstone.maintenance.quarantine import Quarantine
+from siltstone.maintenance.repair import Repaired
 from siltstone.maintenance.status import Status
 from siltstone.maintenance.vacuum import GRACE_S, Vacuumed
 from siltstone.maintenance.verify import Verified
@@ -260,6 +261,18 @@ class JoinedStore:
         if on_progress is not None:
             raise RequestError("progress is heard in the owner, or with read_only=True")
         return self.link.ask("verify", deep=deep)
+
+    def repair(
+        self,
+        dry_run: bool = True,
+        *,
+        deep: bool = False,
+        on_progress: Progress | None = None,
+    ) -> Repaired:
+        """Say what is damaged and what could be done; nobody may have the store open to do it."""
+        # By name: it is above this module.
+        above = cast("Any", importlib.import_module("siltstone"))
+        return above.repair(self.path, dry_run=dry_run, deep=deep, on_progress=on_progress)
 
     def adopt(self, table: str, dry_run: bool = True) -> Adopted:
         """Commit the rows that strangers appended to a plain table past siltstone."""

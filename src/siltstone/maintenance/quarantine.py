@@ -25,10 +25,14 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A file to move aside: its path below the store's root, and why."""
+    """A file to move aside: its path below the store's root, and why.
+
+    `instead` takes its place in the same step, so that the name is never free.
+    """
 
     path: str
     why: str
+    instead: bytes | None = None
 
 
 class Quarantine:
@@ -65,9 +69,18 @@ class Quarantine:
         self._files.create_if_absent(self._root / folder / MANIFEST, text)
         for item, name in moves:
             with contextlib.suppress(FileNotFoundError):
-                self._files.rename(self._root / item.path, self._root / folder / name)
+                self._move(item, self._root / folder / name)
         for parent in sorted({(self._root / item.path).parent for item in items}):
             with contextlib.suppress(FileNotFoundError):
                 self._files.sync_dir(parent)
         self._files.sync_dir(self._root / folder)
         return folder
+
+    def _move(self, item: Item, target: Path) -> None:
+        source = self._root / item.path
+        if item.instead is None:
+            self._files.rename(source, target)
+            return
+        self._files.link(source, target)
+        self._files.sync_dir(target.parent)
+        self._files.replace(source, item.instead)

@@ -16,29 +16,26 @@ while it is checked, the newest to the end.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
 from siltstone.engine import catalog as catalogs
 from siltstone.engine.read_union import KeyedReader
-from siltstone.engine.reader import Readers, plain_folder
+from siltstone.engine.reader import Readers
 from siltstone.engine.shape import Shape, shape_of
-from siltstone.errors import SiltstoneError
-from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.keys import newest_rows
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, Table
 from siltstone.formats.schema import SEQ_COLUMN
 from siltstone.maintenance.backup import Progress, named_by, newest_with_log
 from siltstone.maintenance.drift import strangers_of, told
+from siltstone.maintenance.soundness import UNREADABLE, Soundness
 from siltstone.maintenance.sweep import Sweep, distinct, pins_of
 from siltstone.storage.chain import read_chain
 from siltstone.storage.files import Files
-from siltstone.storage.inventories import check
 from siltstone.storage.manifest_store import ManifestStore
 from siltstone.storage.segments import MARK_NAME, find_segments, read_mark
 from siltstone.storage.tables import Tables
@@ -46,7 +43,6 @@ from siltstone.units import SegmentNumber, Seq
 
 ERROR, WARNING, DRIFT = "error", "warning", "drift"
 _RISING = ("epoch", "last_seq", "flushed_seq", "wal_floor", "oldest_seq")
-_UNREADABLE = (SiltstoneError, OSError, ValueError, pa.ArrowException)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +90,11 @@ class Verified:
 class _Tally:
     """What was seen so far."""
 
+    soundness: Soundness
     records: int = 0
-    pins: set[str] = field(default_factory=set)
-    files: set[str] = field(default_factory=set)
     rows: int = 0
     findings: list[Finding] = field(default_factory=list)
-
+    named: set[str] = field(default_factory=set)
     done: int = 0
     total: int = 0
 
@@ -131,7 +126,12 @@ class Verifier:
 
         Each counts twice when it is deep: for its bytes and for its rows. That is about right.
         """
-        tally, hear = _Tally(), on_progress or (lambda _what, _done, _all: None)
+        hear = on_progress or (lambda _what, _done, _all: None)
+
+        def seen() -> None:
+            tally.done += 1
+
+        tally = _Tally(Soundness(self._files, self._root, self._tables, deep=deep, on_file=seen))
         tally.total = len(Sweep(self._files, self._root).listed) * (2 if deep else 1)
 
         def say(what: str) -> None:
@@ -146,13 +146,13 @@ class Verifier:
                     continue  # vacuumed since the listing
                 record = self._record(number, newest, tally)
                 if record is not None:
-                    self._pins(record, tally, say, deep=deep)
+                    self._pins(pins_of(record), tally, say)
                     leases.close()
                     newest = record
                 leases.enter_context(lease)
             if newest is not None:
                 self._log(newest, tally, say)
-                self._logged_pins(tally, say, deep=deep)
+                self._logged_pins(tally, say)
                 self._drift(newest, tally, say)
                 for table, storage in _keyed(newest) if deep else ():
                     say(storage.folder)
@@ -162,8 +162,8 @@ class Verifier:
         return Verified(
             deep,
             tally.records,
-            len(tally.pins),
-            len(tally.files),
+            len(tally.soundness.pins),
+            len(tally.soundness.files),
             tally.rows,
             tuple(tally.findings),
         )
@@ -171,11 +171,14 @@ class Verifier:
     def _numbers(self, tally: _Tally) -> list[int]:
         try:
             floor = self._manifests.floor()
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             tally.error(getattr(error, "path", self._manifests.folder), error)
             floor = 0
         self._floor = floor
         numbers = self._manifests.numbers(below_floor=True)
+        if not floor and numbers and numbers[0] > 1 and not tally.findings:
+            reason = f"missing, but records below {numbers[0]} were vacuumed"
+            tally.error(self._manifests.folder / "FLOOR", reason)
         if not [number for number in numbers if number >= floor]:
             tally.error(self._manifests.folder, f"there is no record at or above FLOOR {floor}")
         return numbers
@@ -185,8 +188,11 @@ class Verifier:
         path = self._manifests.path(number)
         try:
             record = self._manifests.read(number)
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             tally.error(path, error)
+            return None
+        if older is not None and record.store_id != older.store_id:
+            tally.error(path, f"it is of store {record.store_id}, not of {older.store_id}")
             return None
         if older is not None:
             self._against(path, record, older, tally)
@@ -194,8 +200,6 @@ class Verifier:
 
     def _against(self, path: Path, record: Record, older: Record, tally: _Tally) -> None:
         """Compare a record with the one that was published, and is still kept, before it."""
-        if record.store_id != older.store_id:
-            tally.error(path, f"it is of store {record.store_id}, not of {older.store_id}")
         for name in _RISING:
             if getattr(record, name) < getattr(older, name):
                 tally.error(path, f"{name} is lower than in the record before")
@@ -205,48 +209,19 @@ class Verifier:
 
     # files
 
-    def _pins(
-        self, record: Record, tally: _Tally, say: Callable[[str], None], *, deep: bool
-    ) -> None:
-        for pin in distinct(pins_of(record)).values():
-            if pin.path not in tally.pins:
+    def _pins(self, pins: Iterable[Pin], tally: _Tally, say: Callable[[str], None]) -> None:
+        for pin in distinct(pins).values():
+            if pin.path not in tally.soundness.pins:
                 say(pin.path)
-                tally.pins.add(pin.path)
-                self._pin(pin, tally, deep=deep)
-
-    def _pin(self, pin: Pin, tally: _Tally, *, deep: bool) -> None:
-        try:
-            files = self._tables.files(plain_folder(pin), pin)
-        except _UNREADABLE as error:
-            tally.error(getattr(error, "path", pin.path), error)
-            return
-        for file in files:
-            if file.path not in tally.files:
-                tally.files.add(file.path)
-                tally.done += 1
-                self._file(file, tally, deep=deep)
-
-    def _file(self, file: InventoryFile, tally: _Tally, *, deep: bool) -> None:
-        if not deep:
-            self._size(file.path, file.size, tally)
-            return
-        try:
-            check(self._files, self._root, file)
-        except _UNREADABLE as error:
-            tally.error(file.path, error)
-
-    def _size(self, path: str, size: int, tally: _Tally) -> None:
-        try:
-            found = self._files.size(self._root / path)
-        except OSError as error:
-            tally.error(path, error)
-            return
-        if found != size:
-            tally.error(path, f"{found} bytes, {size} were written; restore it")
+                for path, wrong in tally.soundness.damage(pin).items():
+                    if path not in tally.named:
+                        tally.named.add(path)
+                        tally.error(path, wrong)
 
     def _log(self, record: Record, tally: _Tally, say: Callable[[str], None]) -> None:
         say("wal")
         self._mark(record, tally)
+        self._epoch(record, tally)
         try:
             read_chain(
                 self._files,
@@ -257,10 +232,23 @@ class Verifier:
             )
         except FileNotFoundError:
             return  # nothing was ever committed, or a live owner recycled a segment meanwhile
-        except _UNREADABLE as error:
-            newest = self._manifests.newest()
-            if newest.wal_floor == record.wal_floor:
+        except UNREADABLE as error:
+            if not self._has_moved(record):
                 tally.error(getattr(error, "path", "wal"), error)
+
+    def _has_moved(self, record: Record) -> bool:
+        """Say whether the owner may have recycled segments that this record still names."""
+        with contextlib.suppress(*UNREADABLE):
+            return self._manifests.newest().wal_floor != record.wal_floor
+        return False  # the newest cannot be read
+
+    def _epoch(self, record: Record, tally: _Tally) -> None:
+        """An epoch is published before it has a segment: else the newest records are lost."""
+        with contextlib.suppress(*UNREADABLE):  # or `_numbers`, `_record` named it
+            epoch = epoch_of_log(self._files, self._root / "wal", record.store_id)
+            if epoch > record.epoch and self._manifests.newest().epoch < epoch:
+                reason = f"its epoch is {record.epoch}, the log is of epoch {epoch}"
+                tally.error(self._manifests.path(record.number), f"{reason}: newer ones are lost")
 
     def _mark(self, record: Record, tally: _Tally) -> None:
         """A MARK that is gone is written by the next owner; till then readers may see less."""
@@ -270,35 +258,31 @@ class Verifier:
             if not is_marked and find_segments(self._files, wal, bytes.fromhex(record.store_id)):
                 tally.warn(wal / MARK_NAME, "missing or damaged; the next owner writes it")
 
-    def _logged_pins(self, tally: _Tally, say: Callable[[str], None], *, deep: bool) -> None:
+    def _logged_pins(self, tally: _Tally, say: Callable[[str], None]) -> None:
         """Check what frames above the record name: bulk commits, versions of plain tables."""
         try:
             _, lease, frames = newest_with_log(self._files, self._root, self._manifests)
-        except _UNREADABLE:
+        except UNREADABLE:
             return  # `_log` has named it
         with lease:
-            for pin in distinct(named_by(frames)).values():
-                if pin.path not in tally.pins:
-                    say(pin.path)
-                    tally.pins.add(pin.path)
-                    self._pin(pin, tally, deep=deep)
+            self._pins(named_by(frames), tally, say)
 
     def _drift(self, record: Record, tally: _Tally, say: Callable[[str], None]) -> None:
         say("drift")
         try:
             for _, stranger in strangers_of(self._tables, record):
                 tally.findings.append(Finding(stranger.path, DRIFT, told(stranger)))
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             tally.warn("tables", f"strangers' versions cannot be listed: {error}")
 
     # rows
 
     def _rows(self, record: Record, table: Table, storage: KeyedStorage, tally: _Tally) -> None:
-        tally.done += sum(f"{storage.folder}/" in path for path in tally.files)
+        tally.done += sum(f"{storage.folder}/" in path for path in tally.soundness.files)
         try:
             self._history(record, storage, tally)
             self._base(table, storage, tally)
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             tally.error(getattr(error, "path", storage.folder), error)
 
     def _history(self, record: Record, storage: KeyedStorage, tally: _Tally) -> None:
@@ -355,3 +339,9 @@ def _sorted(reader: KeyedReader, shape: Shape) -> list[str]:
 def _keyed(record: Record) -> Iterator[tuple[Table, KeyedStorage]]:
     for storage in record.keyed:
         yield catalogs.owner_of(record.catalog, storage.incarnation), storage
+
+
+def epoch_of_log(files: Files, directory: Path, store_id: str) -> int:
+    """Return the highest epoch of the segments that are a part of the log; 0: there are none."""
+    found = find_segments(files, directory, bytes.fromhex(store_id))
+    return max((segment.epoch for segment in found if segment.header is not None), default=0)

@@ -339,6 +339,11 @@ class ManifestStore:
         require(self._files.exists(self.path(number)), f"FLOOR {number} has no record")
         self._files.replace(self.folder / "FLOOR", _floor_text(number))
 
+    def floor_item(self, number: int) -> bytes:
+        """Return the bytes of a FLOOR at `number`, for who replaces one that is lost."""
+        require(self._files.exists(self.path(number)), f"FLOOR {number} has no record")
+        return _floor_text(number)
+
     def lease(self, number: int, *, below_floor: bool = False) -> Lease | None:
         """Keep a record from vacuum; None when it is vacuumed or just being so.
 

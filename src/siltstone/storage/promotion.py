@@ -39,7 +39,10 @@ def link(files: Files, folder: Path, wanted: Mapping[int, Path], newest: int) ->
         if files.exists(target):
             if files.identity(target) == files.identity(private):
                 continue
-            _set_aside(files, folder, target)
+            if is_ours(files, folder, target):
+                files.unlink(target)  # of an older line: a base was folded again
+            else:
+                _set_aside(files, folder, target)
         _link(files, private, target)
     files.sync_dir(public)
 

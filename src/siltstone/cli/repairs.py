@@ -1,0 +1,70 @@
+"""Repair command: what is damaged, what can be proven, and the rows that strangers wrote."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from siltstone.cli.arguments import Db, DryRun, Json, Ndjson, Quiet, Yes
+from siltstone.cli.exits import Exit
+from siltstone.cli.output import Form, emit, emit_record, form_of
+from siltstone.cli.progress import progress_bar
+from siltstone.cli.sessions import confirm, note, require_store, writing
+
+
+def repair(
+    db: Db,
+    adopt: Annotated[
+        str | None,
+        typer.Option(metavar="TABLE", help="Commit what strangers appended to this plain table."),
+    ] = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Read every byte and every row.")] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+    ndjson: Ndjson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Set right what can be proven, put aside what is damaged; exit code 5 if something is left."""
+    form = form_of(json=json, ndjson=ndjson)
+    require_store(db)
+    if adopt is not None:
+        _adopt(db, adopt, form, yes=yes, dry_run=dry_run)
+        return
+    from siltstone.beside import repair as run
+
+    with progress_bar("repair", quiet=quiet) as told:
+        found = run(db, deep=deep, on_progress=told)
+    if found.steps and not dry_run:
+        for step in found.steps if not yes else ():
+            note(str(step))
+        confirm(f"Repair {len(found.steps)} things?", yes=yes)
+        with progress_bar("repair", quiet=quiet) as told:
+            found = run(db, dry_run=False, deep=deep, on_progress=told)
+    if form is Form.JSON:
+        emit_record(found.to_dict(), form)
+    else:
+        rows = [(step.path, step.wrong, step.done) for step in found.steps]
+        left = [(each.path, each.message, "restore it from a backup") for each in found.unproven]
+        emit(["file", "damage", "repair"], [*rows, *left], form)
+    if not quiet:
+        note(str(found).partition("\n")[0])
+    if not found.is_whole:
+        raise typer.Exit(Exit.CORRUPTED)
+
+
+def _adopt(db: str, table: str, form: Form, *, yes: bool, dry_run: bool) -> None:
+    with writing(db) as store:
+        found = store.adopt(table)
+        if found.rows and not dry_run:
+            if not yes:
+                note(str(found))
+            confirm(f"Commit {found.rows} rows to {table}?", yes=yes)
+            found = store.adopt(table, dry_run=False)
+    if form is Form.JSON:
+        emit_record(found.to_dict(), form)
+        return
+    columns = list(found.sample[0]) if found.sample else []
+    emit(columns, [tuple(row.values()) for row in found.sample], form)
+    note(str(found).partition("\n")[0])

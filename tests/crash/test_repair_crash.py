@@ -1,0 +1,124 @@
+"""A repair that is cut off at any step is completed by the next one, and nothing is lost."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from siltstone.engine.past import PastRecords
+from siltstone.engine.reader import Readers
+from siltstone.storage.fake_lance import FakeLance
+from siltstone.storage.manifest_store import ManifestStore
+from siltstone.storage.simulated_files import SimFiles
+from siltstone.wiring import Carers, carers
+from tests.crash.store_life import (
+    OPTIONS,
+    ROOT,
+    Answer,
+    Camera,
+    Life,
+    _names,
+    answer,
+    images_of,
+    open_store,
+    rows_of,
+    sampled,
+)
+from tests.crash.store_scenarios import (
+    CHECKPOINT,
+    MERGE,
+    OPEN,
+    append,
+    create,
+    create_plain,
+    delete,
+    upsert,
+)
+
+STEPS = [
+    *[OPEN, create(), create_plain(), upsert(1, 2, 3), append(1), CHECKPOINT, MERGE],
+    *[upsert(4), delete(1), CHECKPOINT, MERGE, upsert(5), append(2)],
+]
+
+
+def carers_of(files: SimFiles) -> Carers:
+    manifests = ManifestStore(files, ROOT, now_us=lambda: 1, new_token=next_name)
+    tables = FakeLance(ROOT, files, token=next_name)
+    readers = Readers(tables, PastRecords(manifests), index_bytes_max=1 << 20)
+    return carers(files, ROOT, manifests, tables, readers, now_us=lambda: 1)
+
+
+def next_name() -> str:
+    return f"{next(_names):032x}"
+
+
+def flip(files: SimFiles, path) -> None:
+    data = bytearray(files.read(path))
+    data[len(data) // 2] ^= 1
+    files.replace(path, bytes(data))
+
+
+def damage_newest_records(files: SimFiles) -> None:
+    manifests = ManifestStore(files, ROOT)
+    for number in manifests.numbers()[-2:]:
+        flip(files, manifests.path(number))
+
+
+def damage_base(files: SimFiles) -> None:
+    (storage,) = ManifestStore(files, ROOT).newest().keyed
+    folder = f"{storage.folder}/base"
+    tables = FakeLance(ROOT, files)
+    for file in tables.files(folder, storage.base):
+        if "/data/" in file.path:
+            flip(files, ROOT / file.path)
+
+
+def damage_floor_and_an_old_record(files: SimFiles) -> None:
+    manifests = ManifestStore(files, ROOT)
+    files.replace(ROOT / "manifest/FLOOR", b"nonsense")
+    flip(files, manifests.path(manifests.numbers(below_floor=True)[2]))
+
+
+@pytest.mark.parametrize(
+    "damage", [damage_newest_records, damage_base, damage_floor_and_an_old_record]
+)
+def test_a_repair_cut_off_at_any_step_is_completed_by_the_next(
+    damage: Callable[[SimFiles], None],
+) -> None:
+    life = Life(SimFiles(), OPTIONS)
+    for step in STEPS:
+        life.do(step)
+    life.close()
+    for _ in range(2):  # epochs that nothing but a record knows
+        open_store(life.files).close()
+    expected, seq = rows_of(answer(open_store(life.files.killed()))), life.seq
+    life.files = life.files.killed()
+    damage(life.files)
+    camera = Camera(life)
+    life.files.faults = [camera]
+    done = carers_of(life.files).repairer.run(dry_run=False, deep=True)
+    camera.take("at the end")
+    assert done.steps
+    assert done.is_whole
+    assert len(camera.shots) > 10
+    rng = random.Random(damage.__name__)
+    for shot in sampled(camera.shots, rng, 0.7):
+        for label, files in [(shot.label, shot.files.killed()), *images_of(shot, rng)]:
+            require_repaired(files, seq, expected, label)
+
+
+def require_repaired(files: SimFiles, seq: int, expected: Answer, label: str) -> None:
+    done = carers_of(files).repairer.run(dry_run=False, deep=True)
+    assert done.is_whole, f"{label}: {done}"
+    again = carers_of(files).repairer.run(dry_run=False, deep=True)
+    assert (again.steps, again.unproven) == ((), ()), label
+    db = open_store(files)
+    assert (db.seq, rows_of(answer(db))) == (seq, expected), label
+    db["t"].upsert({"id": 1000, "v": "after"})
+    db["t"].delete(1000)
+    db.checkpoint()
+    db.merge()
+    assert rows_of(answer(db)) == expected, label
+    assert carers_of(files).verifier.run(deep=False).is_sound, label
