@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from siltstone.beside import root_of
 from siltstone.engine import catalog as catalogs
-from siltstone.engine import interrupts
+from siltstone.engine import definitions, interrupts
 from siltstone.engine.past import LogEntry, log_entry, time_us_of
 from siltstone.engine.stage_task import StageTask, begin
 from siltstone.engine.transaction import Transaction, run
@@ -264,19 +264,28 @@ class Store:
         """
         return run(self.transaction, work, attempts)  # type: ignore[return-value]
 
-    def claim(self, app: str, holder: str | None = None) -> int:
+    def claim(self, app: str, holder: str | None = None, at: int | None = None) -> int:
         """Claim a token app: older users of it are fenced from now on; return the claim.
 
         Args:
             app: The app of tokens (app, batch).
             holder: Who claims it, by a name of its own (a run's id): while it holds the app, it
                 gets the same claim again.
+            at: The number of the holder's claim, if it is a new one: of several holders the one
+                with the highest number has the app in the end, whoever comes first.
 
         Raises:
-            FencedError: The holder had claimed it, and another one after that.
+            FencedError: The holder had claimed it, and another one after that (of very old holders
+                only a number tells); with `at`: the app is another's at that number or above.
         """
         with self.transaction() as tx:
-            return tx.claim(app, holder)
+            return tx.claim(app, holder, at)
+
+    def claimed(self, app: str) -> tuple[int, str]:
+        """Return the last claim of a token app, and its holder; 0 and "": none."""
+        self._core.check()
+        found = catalogs.app_of(self._core.state().view.catalog, definitions.check_app(app))
+        return found.claim, found.holder
 
     def outcome(self, transaction_id: str) -> str:
         """Return "committed", "not committed" or "in doubt" for a transaction's id.

@@ -191,3 +191,25 @@ def test_a_bounded_number_of_past_holders_is_known_and_batches_still_rise() -> N
     assert db["t"].get(999) is None
     with pytest.raises(st.FencedError):
         db.claim("app", "run 9")
+
+
+def test_of_holders_that_claim_at_numbers_the_highest_has_the_app_whoever_comes_first() -> None:
+    files = SimFiles()
+    db = with_two_rows(files)
+    assert db.claimed("app") == (0, "")
+    assert db.claim("app", "b", 7) == 7
+    for number in (0, 5, 7):
+        with pytest.raises(st.FencedError, match="our claim a of app 'app' ended: b claimed it"):
+            db.claim("app", "a", number)
+    assert db.claim("app", "b", 3) == 7  # it has it, at the number of then
+    for number in range(8, 30):
+        assert db.claim("app", f"c{number}", number) == number
+    db.checkpoint()
+    db.close()
+    db = opened(files)
+    assert db.claimed("app") == (29, "c29")
+    with pytest.raises(st.FencedError):
+        db.claim("app", "b", 7)
+    assert db.claim("app", "b", 30) == 30  # one that comes back at a new number is new
+    assert db.claim("app") == 31
+    assert db.claimed("app") == (31, "")

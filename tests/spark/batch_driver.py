@@ -27,7 +27,7 @@ from siltstone.spark import session, transaction
 from siltstone.spark.options import WriteOptions
 from siltstone.spark.source import SiltstoneSource
 from siltstone.spark.writer import BatchWriter, Written
-from tests.spark.stream_driver import SHORT_LIVED
+from tests.spark.stream_driver import SHORT_LIVED, with_tests
 
 TOKEN = ("nightly", 1)
 ROWS = 90
@@ -99,17 +99,13 @@ def run_killed(store: Path, way: str, point: str) -> subprocess.CompletedProcess
     return subprocess.run(
         [*command, str(store), way],
         cwd=_ROOT,
-        env={**os.environ, "PYTHONPATH": path_of(_ROOT), _KILL: point, "PYTHONWARNINGS": "ignore"},
+        env={**os.environ, "PYTHONPATH": with_tests(), _KILL: point, "PYTHONWARNINGS": "ignore"},
         start_new_session=True,
         capture_output=True,
         text=True,
         check=False,
         timeout=240,
     )
-
-
-def path_of(root: Path) -> str:
-    return os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
 
 
 def main() -> None:

@@ -16,10 +16,12 @@ from typing import Self
 import pyarrow as pa
 
 from siltstone.spark import feed
+from siltstone.spark.drivers import APPLICATION
 from siltstone.spark.feed import FeedReader, TaskReader
 from siltstone.spark.options import FeedOptions, SinkOptions
 from siltstone.spark.schemas import arrow_schema, to_spark
 from siltstone.spark.sink import Sink, Written
+from siltstone.spark.source import durable_seq
 
 STEPS = ("logged", "staged", "committed", "acknowledged")
 
@@ -49,9 +51,11 @@ class Run:
         *,
         is_overwrite: bool = False,
         clock_s: Callable[[], float] = time.monotonic,
+        driver: str | None = None,
     ) -> None:
         options = FeedOptions.parse(source)
-        self.checkpoint, self.id = checkpoint, str(uuid.uuid4())
+        self.checkpoint, self.driver = checkpoint, driver or str(uuid.uuid4())
+        self.first_commit: int | None = None
         self.schema = feed.describe(options)
         self.reader = FeedReader(options, self.schema, clock_s)
         self.change, self.sink_options, self.is_overwrite = change, sink, is_overwrite
@@ -98,10 +102,15 @@ class Run:
         batches = list(self.rows(start, json.loads(offsets[number])))
         messages = self.stage(batches)
         kill_after("staged", number, kill)
-        self.sink().commit(messages, number)
+        self.commit(messages, number)
         kill_after("committed", number, kill)
         self.checkpoint.commits.add(number)
         kill_after("acknowledged", number, kill)
+
+    def commit(self, messages: list[Written | None], number: int) -> None:
+        if self.first_commit is None:  # Spark pickles the source then
+            self.first_commit = durable_seq(self.sink_options["uri"])
+        self.sink().commit(messages, number)
 
     def rows(self, start: dict, end: dict) -> Iterator[list[pa.RecordBatch]]:
         wanted = arrow_schema(self.schema)
@@ -113,14 +122,20 @@ class Run:
     def sink(self) -> Sink:
         fields = arrow_schema(self.schema)
         nothing = pa.RecordBatch.from_arrays([pa.array([], f.type) for f in fields], schema=fields)
-        options = SinkOptions.parse({**self.sink_options, "checkpointLocation": "elsewhere"})
-        given = to_spark(self.change(nothing).schema)
-        return Sink(options, given, is_overwrite=self.is_overwrite)
+        where = {"checkpointLocation": self.checkpoint.query}
+        options = SinkOptions.parse({**self.sink_options, **where})
+        return Sink(
+            options,
+            to_spark(self.change(nothing).schema),
+            is_overwrite=self.is_overwrite,
+            first_commit=self.first_commit or 0,
+            environment={APPLICATION: self.driver},
+        )
 
     def stage(self, parts: list[list[pa.RecordBatch]]) -> list[Written | None]:
-        _, (piece,) = self.sink().__reduce__()
+        _, (piece, start) = self.sink().__reduce__()
         return [
-            Written(piece.stage, piece.write(iter(part)), self.checkpoint.query, self.id)
+            Written(piece.stage, piece.write(iter(part)), self.checkpoint.query, start)
             for part in parts
         ]
 

@@ -21,6 +21,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from siltstone.spark import session
+from siltstone.spark.drivers import Start
 from siltstone.spark.options import SinkOptions
 from siltstone.spark.sink import PieceWriter, Sink, Written
 from siltstone.spark.source import SiltstoneSource
@@ -53,7 +54,7 @@ class KillingPieceWriter(PieceWriter):
 
 
 class KillingSink(Sink):
-    def __reduce__(self) -> tuple[type[PieceWriter], tuple[Piece]]:
+    def __reduce__(self) -> tuple[type[PieceWriter], tuple[Piece, Start]]:
         return KillingPieceWriter, super().__reduce__()[1]
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -68,7 +69,9 @@ class KillingSource(SiltstoneSource):
         return "killing"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> KillingSink:  # noqa: N802 - as above
-        return KillingSink(SinkOptions.parse(self.options), schema, is_overwrite=overwrite)
+        options = SinkOptions.parse(self.options)
+        first = self._seq or 0
+        return KillingSink(options, schema, is_overwrite=overwrite, first_commit=first)
 
 
 def changes(spark: SparkSession, uri: Path, **options: object) -> DataFrame:
@@ -96,7 +99,7 @@ def follow(spark: SparkSession, root: Path, name: str) -> None:
 def run_killed(root: Path, step: str, batch: int) -> int:
     """Run a driver that is killed; return how it ended."""
     command = [sys.executable, "-c", "from tests.spark import stream_driver as it; it.main()"]
-    environment = {**os.environ, "PYTHONPATH": str(_ROOT), _KILL: f"{step}:{batch}"}
+    environment = {**os.environ, "PYTHONPATH": with_tests(), _KILL: f"{step}:{batch}"}
     return subprocess.run(
         [*command, str(root)],
         cwd=root,
@@ -107,6 +110,11 @@ def run_killed(root: Path, step: str, batch: int) -> int:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ).returncode
+
+
+def with_tests() -> str:
+    """Return where Python looks for modules, and first of all for these tests."""
+    return os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ import siltstone as st
 from siltstone.spark.java import java_home
 from tests.spark import cluster_driver
 from tests.spark.stores import SCHEMA
+from tests.spark.stream_driver import with_tests
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = "org.apache.spark.deploy"
@@ -32,7 +33,7 @@ def environment() -> dict[str, str]:
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": str(ROOT),  # the driver's own functions
+        "PYTHONPATH": with_tests(),  # the driver's own functions
         "PYTHONWARNINGS": "ignore",
     }
 

@@ -105,26 +105,35 @@ def token_of(token: object) -> group.Token:
     return group.Token(app, batch)
 
 
-def claim(catalog: Catalog, app: str, holder: object) -> group.Claim | group.Hold | None:
+def claim(
+    catalog: Catalog, app: str, holder: object, at: object = None
+) -> group.Claim | group.Hold | None:
     """Return the entry that claims a token app; None: `holder` holds it.
 
-    One without a holder is always new. Of past holders the last `catalogs.SUPERSEDED_MAX` are
-    known; one that is older counts as new.
+    One without a holder is always new. One that says `at` which number takes the app if the number
+    is above that of the last claim, so that order alone decides. Without it, of past holders the
+    last `catalogs.SUPERSEDED_MAX` are known; one that is older counts as new.
 
     Raises:
         FencedError: Another one claimed the app after this holder.
         RequestError: No name for a holder.
     """
     found = catalogs.app_of(catalog, app)
+    if at is not None and (
+        holder is None or not isinstance(at, int) or isinstance(at, bool) or not 0 <= at < 1 << 63
+    ):
+        raise RequestError(f"a holder claims at an integer from 0, not {at!r} by {holder!r}")
     if holder is None:
         return group.Claim(app, found.claim + 1)
     if not isinstance(holder, str) or not 0 < len(holder) <= HOLDER_CHARACTERS_MAX:
         raise RequestError(
             f"a holder is a string of 1 to {HOLDER_CHARACTERS_MAX} characters: {holder!r}"
         )
-    if holder in found.superseded:
+    if holder == found.holder:
+        return None
+    if holder in found.superseded if at is None else at <= found.claim:
         raise FencedError(holder, found.holder or found.claim, app=app)
-    return None if holder == found.holder else group.Hold(app, found.claim + 1, holder)
+    return group.Hold(app, found.claim + 1 if at is None else at, holder)
 
 
 def check_claim(claim: object, token: group.Token | None) -> None:

@@ -377,14 +377,15 @@ class Transaction:
         else:
             self._change(group.Keep(name, seq, lasts_s))
 
-    def claim(self, app: str, holder: str | None = None) -> int:
+    def claim(self, app: str, holder: str | None = None, at: int | None = None) -> int:
         """Claim a token app: users with an older claim are fenced from this commit on.
 
         Raises:
-            FencedError: `holder` had claimed it, and another one after that.
+            FencedError: `holder` had claimed it, and another one after that; with `at`: the app
+                is not the holder's, and its claim is `at` or above.
         """
         definitions.check_app(app)
-        entry = definitions.claim(self._catalog, app, holder)
+        entry = definitions.claim(self._catalog, app, holder, at)
         if entry is not None:
             self._change(entry)
         return catalogs.app_of(self._catalog, app).claim

@@ -135,9 +135,14 @@ class JoinedStore:
         """Run `work(tx)` in a transaction and commit; again after a ConflictError."""
         return cast("T", run(cast("Any", self.transaction), cast("Any", work), attempts))
 
-    def claim(self, app: str, holder: str | None = None) -> int:
+    def claim(self, app: str, holder: str | None = None, at: int | None = None) -> int:
         """Claim a token app: older users of it are fenced from now on; return the claim."""
-        return self._write("claim", app, holder)
+        return self._write("claim", app, holder, at)
+
+    def claimed(self, app: str) -> tuple[int, str]:
+        """Return the last claim of a token app, and its holder; 0 and "": none."""
+        claim, holder = self._read("claimed", app)
+        return claim, holder
 
     def outcome(self, transaction_id: str) -> str:
         """Return "committed", "not committed" or "in doubt" for a transaction's id.

@@ -132,9 +132,9 @@ class JoinedTransaction:
         """Name a seq, or (None) forget the name."""
         self._own("tag", name, seq, *([lasts_s] if lasts_s else []))
 
-    def claim(self, app: str, holder: str | None = None) -> int:
+    def claim(self, app: str, holder: str | None = None, at: int | None = None) -> int:
         """Claim a token app: users with an older claim are fenced from this commit on."""
-        return self._own("claim", app, holder)
+        return self._own("claim", app, holder, at)
 
     # the end
 

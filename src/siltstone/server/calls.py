@@ -33,6 +33,7 @@ STORE_READS = frozenset(
         "durable_seq",
         "sql",
         "id_of",
+        "claimed",
         "change_tasks",
         "changes_upto",
         "changes_from",

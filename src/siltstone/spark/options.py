@@ -147,6 +147,7 @@ class SinkOptions:
     op: str | None = None
     order_by: str | None = None
     app: str | None = None
+    checkpoint: str = ""
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SinkOptions:
@@ -162,6 +163,7 @@ class SinkOptions:
             op=_choice(known, "op", OPS) if "op" in known else None,
             order_by=known.get("order_by"),
             app=_needed(known, "app", "a name that is not empty") if "app" in known else None,
+            checkpoint=known.get("checkpointlocation", ""),
         )
 
 

@@ -1,20 +1,20 @@
 """Sink: the micro-batches of a stream into one table, each in one commit, exactly once.
 
     plan, for each batch ─▶ write on executors ─▶ commit beside the driver
-                            staged; the message       the run claims the app, then one transaction
-                            says whose it is          with the token (app, batch id)
+    the first one claims    staged; the message       the driver takes the app, then one transaction
+    the start               says whose it is          with the token (app, batch id)
 
 The app is the query's id, which lies in the checkpoint: whoever goes on from a checkpoint goes on
 with its batches. A batch that was committed before a kill is committed again under its token, and
-nothing happens. A run that starts takes the app with its first commit; of the run before it, should
-it still be alive, no commit is taken from then on.
+nothing happens. Of two drivers the one that started last has the app (see `drivers`).
 
 The commit runs in a process of its own, which knows nothing but the messages of the tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -24,47 +24,64 @@ from pyspark.sql.types import StructType
 
 from siltstone.engine.stage_task import Staged, StageTask
 from siltstone.errors import UnavailableError
+from siltstone.spark import drivers
+from siltstone.spark.drivers import Start
 from siltstone.spark.options import SinkOptions
 from siltstone.spark.staging import Job, Piece, commit, plan
 from siltstone.store import connect
 
-QUERY_PROPERTY, RUN_PROPERTY = "sql.streaming.queryId", "spark.jobGroup.id"
+QUERY_PROPERTY = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What one task has staged, of which job, for which run of which query."""
+    """What one task has staged, of which job, for which query of which driver."""
 
     stage: StageTask
     staged: Staged
     query: str
-    run: str
+    start: Start
 
 
 class Sink(DataSourceStreamArrowWriter):
     """One batch of a stream, as the process that plans it or that commits it sees it."""
 
-    def __init__(self, options: SinkOptions, schema: StructType, *, is_overwrite: bool) -> None:
+    def __init__(
+        self,
+        options: SinkOptions,
+        schema: StructType,
+        *,
+        is_overwrite: bool,
+        first_commit: int,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        """Make what plans, or what commits: that one knows the seq of the run's `first_commit`."""
         self._options, self._schema, self._is_overwrite = options, schema, is_overwrite
-        self._piece: Piece | None = None
+        self._first_commit, self._environment = first_commit, environment
+        self._planned: tuple[Piece, Start] | None = None
 
-    def __reduce__(self) -> tuple[type[PieceWriter], tuple[Piece]]:
+    def __reduce__(self) -> tuple[type[PieceWriter], tuple[Piece, Start]]:
         """Pickle as what executors need: here a job begins, which a commit does not.
 
         Raises:
             RequestError: The table, the op or a column does not fit; nothing was written.
+            OwnedError: The owner does not serve others: `serve_local()` there lets them in.
         """
-        if self._piece is None:
-            with connect(self._options.uri, read_only=True) as db:
-                self._piece = plan(
+        if self._planned is None:
+            options = self._options
+            driver = drivers.driver_of(self._environment, options.checkpoint)
+            with connect(options.uri, read_only=True) as db:
+                piece = plan(
                     db,
-                    self._options.table,
+                    options.table,
                     self._schema,
-                    op=self._options.op,
-                    order_by=self._options.order_by,
+                    op=options.op,
+                    order_by=options.order_by,
                     is_overwrite=self._is_overwrite,
                 )
-        return PieceWriter, (self._piece,)
+                stream = options.app or options.checkpoint
+                self._planned = piece, drivers.started(db, stream, driver)
+        return PieceWriter, self._planned
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Stage here what executors stage elsewhere."""
@@ -75,7 +92,7 @@ class Sink(DataSourceStreamArrowWriter):
         """Commit a batch, unless it was committed before.
 
         Raises:
-            FencedError: A later run has taken the app: this one must stop.
+            FencedError: A later driver has taken the app: this one must stop.
             OwnedError: The owner does not serve others: `serve_local()` there lets them in.
             DuplicateKeyError, ConflictError, InDoubtError: See `staging.commit`.
         """
@@ -84,7 +101,7 @@ class Sink(DataSourceStreamArrowWriter):
             return
         app = self._options.app or written[0].query
         with connect(self._options.uri, join=True) as db:
-            claim = db.claim(app, written[0].run)
+            claim = drivers.take(db, app, written[0].start, self._first_commit)
             commit(db, [job], (app, batchId), claim=claim)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -107,8 +124,8 @@ class Sink(DataSourceStreamArrowWriter):
 class PieceWriter(DataSourceStreamArrowWriter):
     """What executors do of a batch."""
 
-    def __init__(self, piece: Piece) -> None:
-        self._piece = piece
+    def __init__(self, piece: Piece, start: Start) -> None:
+        self._piece, self._start = piece, start
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Stage the rows of one task; see `Piece.write`.
@@ -118,10 +135,9 @@ class PieceWriter(DataSourceStreamArrowWriter):
         """
         context = TaskContext.get()
         query = context and context.getLocalProperty(QUERY_PROPERTY)
-        run = context and context.getLocalProperty(RUN_PROPERTY)
-        if not query or not run:
+        if not query:
             raise UnavailableError(
-                f"this Spark does not tell tasks their query ({QUERY_PROPERTY}: {query!r},"
-                f" {RUN_PROPERTY}: {run!r}), so no batch can be committed once"
+                f"this Spark does not tell tasks their query ({QUERY_PROPERTY}), so no batch can be"
+                " committed once"
             )
-        return Written(self._piece.stage, self._piece.write(iterator), query, run)
+        return Written(self._piece.stage, self._piece.write(iterator), query, self._start)

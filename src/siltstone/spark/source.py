@@ -25,12 +25,13 @@ from siltstone.spark.plans import PLAN, Plan, PlannedReader
 from siltstone.spark.reader import BatchReader, PushingReader, describe
 from siltstone.spark.sink import Sink
 from siltstone.spark.writer import BatchWriter
+from siltstone.store import connect
 
 
 class SiltstoneSource(DataSource):
     """Tables of siltstone stores."""
 
-    _seq: int | None = None
+    _seq: int | None = None  # as of when it was pickled; a sink is, at the first commit of a run
 
     @classmethod
     def name(cls) -> str:
@@ -62,11 +63,21 @@ class SiltstoneSource(DataSource):
     def streamWriter(  # noqa: N802 - Spark's name
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamArrowWriter:
-        return Sink(SinkOptions.parse(self.options), schema, is_overwrite=overwrite)
+        options = SinkOptions.parse(self.options)
+        return Sink(options, schema, is_overwrite=overwrite, first_commit=self._seq or 0)
 
     def __getstate__(self) -> dict[str, object]:
         """Pickle with a seq: where the caller gave a schema, nobody asked for one."""
         if self._seq is None and PLAN not in self.options and not is_feed(self.options):
-            with contextlib.suppress(RequestError):  # a sink has other options, and needs no seq
+            try:
                 self.schema()
+            except RequestError:  # those of a sink; or wrong ones, which is for others to say
+                with contextlib.suppress(RequestError):
+                    self._seq = durable_seq(SinkOptions.parse(self.options).uri)
         return vars(self)
+
+
+def durable_seq(uri: str) -> int:
+    """Return up to which seq a store is durable, beside any owner."""
+    with connect(uri, read_only=True) as db:
+        return db.durable_seq

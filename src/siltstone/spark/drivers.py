@@ -1,0 +1,91 @@
+"""Drivers: which of several drivers of one stream is the newest, so that only it goes on.
+
+    before its first batch    the driver claims the *start* of the stream: a number, durable, that
+                              rises from driver to driver
+    with its first commit     the driver takes the app at its number: refused if a higher one has it
+    with each commit          the app must still be the driver's
+
+A driver is a Spark application with a checkpoint; Spark itself runs a checkpoint once in it. The
+processes of Spark that plan and commit remember nothing, but two things tell them apart: the number
+is in the messages of the tasks, and the process that commits is made from what was pickled at the
+first commit of the run. A number that was claimed after that moment belongs to a driver that has
+lost the start meanwhile: it may go on if the app is still its own, never take it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from siltstone.errors import FencedError, UnavailableError
+from siltstone.spark.staging import AnyStore
+from siltstone.store import Store, connect
+
+# Where the blocks of this Spark application lie: a folder of a fresh name for each, told to all
+# Python processes that its driver starts.
+APPLICATION = "SPARK_LOCAL_DIRS"
+START_PREFIX = "spark-start-"
+_ATTEMPTS = 10
+_DIGITS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A driver, and the number by which it has the start of its stream."""
+
+    driver: str
+    number: int
+
+
+def driver_of(environment: Mapping[str, str], checkpoint: str) -> str:
+    """Return the name of the driver that started this process.
+
+    Raises:
+        UnavailableError: Spark does not say whose process this is.
+    """
+    application = environment.get(APPLICATION)
+    if not application:
+        raise UnavailableError(
+            f"this Spark does not tell its processes their application ({APPLICATION}), so an older"
+            " driver could not be told from a newer one"
+        )
+    return _short(f"{application}\n{checkpoint}")
+
+
+def started(db: Store, stream: str, driver: str) -> Start:
+    """Return the driver's start of a stream, claimed unless it has it; `db` may be read-only.
+
+    Raises:
+        OwnedError: The owner does not serve others: `serve_local()` there lets them in.
+        FencedError: Other drivers started at the very moment, again and again.
+    """
+    name = START_PREFIX + _short(stream)
+    number, holder = db.claimed(name)
+    if holder == driver:
+        return Start(driver, number)
+    with connect(db.path, join=True) as owner:
+        return Start(driver, _claim(owner, name, driver))
+
+
+def _claim(owner: AnyStore, name: str, driver: str) -> int:
+    """Claim at a number that is above all claims so far: each of them took a seq of its own."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return owner.claim(name, driver, owner.seq + 1)
+        except FencedError:
+            continue  # another driver of the stream was faster
+    return owner.claim(name, driver, owner.seq + 1)
+
+
+def take(db: AnyStore, app: str, start: Start, first_commit: int) -> int:
+    """Return the claim of an app for a driver whose run committed first at `first_commit`, a seq.
+
+    Raises:
+        FencedError: A driver that started later has the app: this one must stop.
+    """
+    return db.claim(app, start.driver, start.number if start.number <= first_commit else 0)
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
