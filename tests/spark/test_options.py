@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from siltstone import RequestError
-from siltstone.spark.options import ReadOptions, WriteOptions
+from siltstone.spark.options import FeedOptions, ReadOptions, SinkOptions, WriteOptions
 
 STORE = {"uri": "/shop", "table": "orders"}
 
@@ -63,8 +63,46 @@ def test_a_bad_option_of_a_read_is_named(given: dict[str, str], said: str) -> No
         ({**STORE, "token": "17"}, "option 'token' is like 'nightly:17'"),
         ({**STORE, "token": "a:b"}, "option 'token' is like 'nightly:17'"),
         ({**STORE, "token": ":1"}, "option 'token' is like 'nightly:17'"),
+        ({**STORE, "merge": "yes"}, "'merge' is one of auto, off, always, not 'yes'"),
     ],
 )
 def test_a_bad_option_of_a_write_is_named(given: dict[str, str], said: str) -> None:
     with pytest.raises(RequestError, match=said):
         WriteOptions.parse(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"table": "t"}, "option 'uri' is missing"),
+        ({"uri": "/shop"}, "option 'table' is missing"),
+        ({**STORE, "op": "merge"}, "'op' is one of upsert, insert, delete, append, not 'merge'"),
+        (
+            {**STORE, "token": "a:1"},
+            "a streaming write has no option 'token'; there are",
+        ),
+        ({**STORE, "app": ""}, "option 'app' is missing: a name that is not empty"),
+    ],
+)
+def test_a_bad_option_of_a_sink_is_named(given: dict[str, str], said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        SinkOptions.parse({**given, "checkpointLocation": "/c"})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (STORE, "option 'startingSeq' is missing: 'earliest', 'latest' or a seq"),
+        ({**STORE, "startingSeq": "soon"}, "'startingSeq' is 'earliest', 'latest' or a seq, not"),
+        ({**STORE, "startingSeq": "-1"}, "'startingSeq' is 'earliest', 'latest' or a seq, not"),
+        ({**STORE, "startingSeq": "1", "op": "x"}, "a stream of changes has no option 'op'"),
+        ({"uri": "/shop", "startingSeq": "1"}, "option 'table' is missing: the name of a keyed"),
+        (
+            {**STORE, "startingSeq": "1", "maxRowsPerTrigger": "many"},
+            "an integer from 1, not 'many'",
+        ),
+    ],
+)
+def test_a_bad_option_of_a_stream_is_named(given: dict[str, str], said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        FeedOptions.parse(given)

@@ -144,3 +144,62 @@ def test_small_transactions_go_on_while_frames_are_staged(
         db["orders"].upsert({"id": 77, "total": -1.0})
     assert counts(db)["orders"] == 51
     assert db["orders"].get(3) == {"id": 3, "total": 4.5}
+
+
+def changes(spark: SparkSession, *rows: tuple[int, str, int, float | None]) -> DataFrame:
+    return spark.createDataFrame(list(rows), "_seq long, _op string, id long, total double")
+
+
+def test_of_the_changes_of_a_key_the_newest_is_applied(spark: SparkSession, db: st.Store) -> None:
+    db["orders"].insert([{"id": n, "total": -1.0} for n in range(6)])
+    given = changes(
+        spark,
+        (4, "delete", 1, None),
+        (9, "upsert", 1, 9.0),  # deleted, then there again
+        (8, "delete", 2, None),
+        (5, "upsert", 2, 5.0),  # changed, then deleted
+        (6, "upsert", 3, None),
+        (5, "upsert", 3, 3.0),
+        (7, "delete", 77, None),  # never there
+        (7, "upsert", 8, 8.0),
+    ).repartition(3)
+    before = db.seq
+    for _ in range(2):
+        with transaction(db, token=("copy", 1)) as tx:
+            assert tx.apply_changes(given, "orders") == 5
+        assert db.seq == before + 1
+    found = {row["id"]: row["total"] for row in db["orders"].to_arrow().to_pylist()}
+    assert found == {0: -1.0, 1: 9.0, 3: None, 4: -1.0, 5: -1.0, 8: 8.0}
+
+
+def test_changes_that_are_none_are_refused(spark: SparkSession, db: st.Store) -> None:
+    tx = transaction(db)
+    with pytest.raises(st.SchemaMismatchError, match="changes have columns '_seq' and '_op'"):
+        tx.apply_changes(orders(spark, 0, 5), "orders")
+    with pytest.raises(st.RequestError, match="'log' has the key"):
+        tx.apply_changes(changes(spark, (1, "upsert", 1, 1.0)), "log")
+    with pytest.raises(st.RequestError, match="'lines' has the key"):
+        tx.apply_changes(changes(spark, (1, "upsert", 1, 1.0)), "lines")
+
+
+def test_a_stream_of_changes_copies_a_table_in_as_many_commits(
+    spark: SparkSession, db: st.Store, tmp_path: Path
+) -> None:
+    db.create_table("copy", {"id": "int64", "total": "float64"}, primary_key="id")
+    db.serve_local()
+
+    def apply(batch: DataFrame, number: int) -> None:
+        with transaction(db.path, token=("copy", number)) as tx:
+            tx.apply_changes(batch, "copy")
+
+    def follow() -> None:
+        stream = spark.readStream.format("siltstone").option("uri", str(db.path))
+        frame = stream.option("table", "orders").option("startingSeq", "earliest").load()
+        query = frame.writeStream.foreachBatch(apply).trigger(availableNow=True)
+        query.option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination()
+
+    for turn in range(3):
+        db["orders"].upsert([{"id": n, "total": float(turn)} for n in range(turn, 9 - turn)])
+        db["orders"].delete([turn, 100])
+        follow()
+        assert db["copy"].to_arrow().sort_by("id") == db["orders"].to_arrow().sort_by("id")

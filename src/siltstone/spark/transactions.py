@@ -11,9 +11,10 @@ from typing import Self
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
 
 from siltstone.engine.stage_task import Staged
-from siltstone.errors import ClosedError, RequestError
+from siltstone.errors import ClosedError, RequestError, SchemaMismatchError
 from siltstone.spark import upkeep
 from siltstone.spark.options import AUTO, MERGES
 from siltstone.spark.staging import AnyStore, Job, Piece, Token, commit, plan
@@ -60,6 +61,10 @@ class SparkTransaction:
         self.receipt: Receipt | None = None
 
     @property
+    def _path(self) -> str | os.PathLike[str]:
+        return self._db if isinstance(self._db, str | os.PathLike) else self._db.path
+
+    @property
     def seq(self) -> int:
         """The seq of the commit; after the block only."""
         if self.receipt is None:
@@ -98,8 +103,7 @@ class SparkTransaction:
         if is_overwrite and any(job.stage.table == table for job in self._jobs):
             raise RequestError(f"{table!r} is written already in this transaction; overwrite first")
         self._spark = frame.sparkSession
-        path = self._db if isinstance(self._db, str | os.PathLike) else self._db.path
-        with connect(path, read_only=True) as reader:
+        with connect(self._path, read_only=True) as reader:
             piece = plan(
                 reader, table, frame.schema, op=op, order_by=order_by, is_overwrite=is_overwrite
             )
@@ -107,6 +111,41 @@ class SparkTransaction:
         self._jobs.append(job)  # known before a row is written: whatever fails, it is discarded
         self._jobs[-1] = job = Job(piece.stage, _staged(frame, piece), is_overwrite)
         return sum(piece.rows for piece in job.staged)
+
+    def apply_changes(self, frame: DataFrame, table: str) -> int:
+        """Apply the changes of another keyed table, newest per key; return how many keys they are.
+
+        For a copy of a table: `frame` is a batch of the stream of its changes, as `foreachBatch`
+        gives it, or any rows with `_seq` and `_op` ("upsert" or "delete") beside the columns of
+        `table`. It is sorted out by Spark once, and held until it is staged.
+
+        Args:
+            frame: Changes in any order, of one key as many as there are.
+            table: A keyed table that exists; of a delete the key alone counts.
+
+        Raises:
+            RequestError: A plain table, or columns that do not fit; nothing was written.
+        """
+        if not {"_seq", "_op"} <= set(frame.columns):
+            raise SchemaMismatchError(f"changes have columns '_seq' and '_op', not {frame.columns}")
+        with connect(self._path, read_only=True) as reader:
+            keys = reader[table].primary_key
+        if not keys or not set(keys) <= set(frame.columns):
+            raise RequestError(f"{table!r} has the key {keys}, the changes have {frame.columns}")
+        whole = fn.struct(*(fn.col(f"`{name}`") for name in frame.columns))
+        newest = (
+            frame.groupBy(*(fn.col(f"`{name}`") for name in keys))
+            .agg(fn.max_by(whole, fn.col("_seq")).alias("newest"))
+            .select("newest.*")
+            .persist()
+        )
+        try:
+            is_gone = fn.col("_op") == "delete"
+            live, gone = newest.where(~is_gone), newest.where(is_gone)
+            count = self.write(live.drop("_seq", "_op"), table, op="upsert")
+            return count + self.write(gone.select(*(f"`{k}`" for k in keys)), table, op="delete")
+        finally:
+            newest.unpersist()
 
     def __enter__(self) -> Self:
         return self
