@@ -392,7 +392,10 @@ def carers(
     now_us: Callable[[], int],
 ) -> Carers:
     """Return the carers of a store; they hold no lock and no state between two calls."""
-    verifier = Verifier(files=files, root=root, manifests=manifests, tables=tables, readers=readers)
+    jobs = Jobs(files, root, now_us, random_token)
+    verifier = Verifier(
+        files=files, root=root, manifests=manifests, tables=tables, readers=readers, jobs=jobs
+    )
     repairer = Repairer(
         files=files,
         root=root,
@@ -400,6 +403,8 @@ def carers(
         tables=tables,
         verifier=verifier,
         quarantine=Quarantine(files, root, now_us=now_us, new_token=random_token),
+        jobs=jobs,
+        now_us=now_us,
     )
     return Carers(verifier, repairer)
 

@@ -104,7 +104,7 @@ def test_a_repair_cut_off_at_any_step_is_completed_by_the_next(
     assert done.is_whole
     assert len(camera.shots) > 10
     rng = random.Random(damage.__name__)
-    for shot in sampled(camera.shots, rng, 0.7):
+    for shot in sampled(camera.shots, rng, 0.25):
         for label, files in [(shot.label, shot.files.killed()), *images_of(shot, rng)]:
             require_repaired(files, seq, expected, label)
 

@@ -20,6 +20,7 @@ from siltstone.errors import CorruptionError, OwnedError, SiltstoneError, Snapsh
 from siltstone.formats import manifest
 from siltstone.maintenance.verify import WARNING
 from siltstone.storage.fake_lance import FakeLance
+from siltstone.storage.jobs import Jobs
 from siltstone.storage.manifest_store import ManifestStore
 from siltstone.storage.segments import find_segments
 from siltstone.wiring import carers
@@ -409,6 +410,33 @@ def test_a_store_that_somebody_owns_is_only_repaired_when_it_is_closed(place):
     assert place.bytes() == before
     db.close()
     place.repaired(expected, 1)
+
+
+@pytest.mark.parametrize("is_torn", [False, True])
+def test_the_record_of_a_dead_job_is_put_aside_beside_a_live_owner_too(place, is_torn):
+    expected = place.content()
+    tokens = iter("ab")
+    jobs = Jobs(place.files, place.root, Clock(), lambda: next(tokens))
+    with jobs.begin("optimize", ("t",)) as job:
+        job.append(b"{}")
+    if is_torn:
+        jobs.path("a").write_bytes(b"torn")
+    db = open_store(place.root)
+    with jobs.begin("merge", ("t",)):
+        done = db.repair(dry_run=False)
+        assert [step.path for step in done.steps] == ["jobs/a.json"]
+        assert [seen.id for seen in jobs.list()] == ["b"]
+    assert db.repair(dry_run=False).steps == ()
+    db.close()
+    place.require_whole(expected)
+
+
+def test_jobs_that_were_begun_before_a_record_was_lost_begin_again(place):
+    place.content()
+    begun = Clock()()
+    damage(place.records[-1])
+    place.repair(dry_run=False)
+    assert place.manifests.newest().condemned_us > begun
 
 
 def test_what_was_put_aside_can_be_put_back(place):

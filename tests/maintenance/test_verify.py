@@ -9,6 +9,7 @@ import pytest
 
 from siltstone.maintenance.load import load
 from siltstone.maintenance.sweep import distinct, needed, pins_of
+from siltstone.storage.jobs import Jobs
 from tests.maintenance.stores import open_store, paths
 
 KEYED = {"id": "int64", "v": "float64"}
@@ -93,18 +94,19 @@ def test_a_flipped_byte_in_any_data_file_is_found_by_the_deep_check(db):
 
 def fresh_verify(db, *, deep: bool):
     """Verify with nothing in memory of what was read before."""
-    from siltstone.maintenance.verify import Verifier
     from siltstone.storage.fake_lance import FakeLance
+    from siltstone.wiring import carers
 
     parts = db._parts
-    tables = FakeLance(db.path, parts.files)
-    return Verifier(
-        files=parts.files,
-        root=db.path,
-        manifests=parts.manifests,
-        tables=tables,
-        readers=parts.core.readers,
-    ).run(deep=deep)
+    made = carers(
+        parts.files,
+        db.path,
+        parts.manifests,
+        FakeLance(db.path, parts.files),
+        parts.core.readers,
+        now_us=parts.now_us,
+    )
+    return made.verifier.run(deep=deep)
 
 
 def test_damaged_records_and_floor_are_named(db):
@@ -151,3 +153,15 @@ def test_a_base_that_is_not_the_fold_of_history_is_found(db):
     assert [f.message for f in fresh_verify(db, deep=True).findings] == [
         "it is not the fold of its history"
     ]
+
+
+def test_a_dead_job_is_a_warning_and_a_running_one_is_not(db):
+    parts = db._parts
+    jobs = Jobs(parts.files, db.path, parts.now_us, lambda: "j")
+    with jobs.begin("optimize", ("t",)) as job:
+        assert db.verify(deep=True).findings == ()
+        job.append(b"{}")
+    (found,) = db.verify().findings
+    assert (found.severity, found.path.endswith("jobs/j.json")) == ("warning", True)
+    assert "optimize of t" in found.message
+    assert "1 finished tasks" in found.message

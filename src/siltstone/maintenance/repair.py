@@ -15,13 +15,14 @@ What is proven:
 Nothing is deleted. A number of a record is never freed: a copy of the record that serves instead
 takes its place, so nobody who sleeps can publish under it. Each step shows in the next look at the
 store, so a crash between two of them is completed by the next repair, and after it there is nothing
-to do. Nobody else may own the store meanwhile; others may read it and maintain it.
+to do. Nobody else may own the store meanwhile, but for the records of dead jobs; others may read it
+and maintain it.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -37,10 +38,11 @@ from siltstone.maintenance.backup import Progress, named_by
 from siltstone.maintenance.quarantine import Item, Quarantine
 from siltstone.maintenance.soundness import UNREADABLE, Soundness, relative
 from siltstone.maintenance.sweep import distinct, pins_of
-from siltstone.maintenance.verify import ERROR, Finding, Verifier, epoch_of_log
+from siltstone.maintenance.verify import ERROR, Finding, Verifier, epoch_of_log, told_of
 from siltstone.storage import promotion
 from siltstone.storage.chain import read_chain, read_stretch
 from siltstone.storage.files import Files
+from siltstone.storage.jobs import Jobs
 from siltstone.storage.manifest_store import RESTORING, ManifestStore
 from siltstone.storage.ownership import own
 from siltstone.storage.segments import LoggedFrame
@@ -91,7 +93,8 @@ class Repaired:
 class _Plan:
     """What to do: the FLOOR to write, the record to publish, the files to move aside.
 
-    `broken` are bases to begin again, empty; the files `late` go when that is published.
+    `broken` are bases to begin again, empty; the files `late` go when that is published. The
+    records of jobs that are `dead` are nobody's: an owner may be there.
     """
 
     floor: int | None = None
@@ -101,8 +104,13 @@ class _Plan:
     broken: tuple[KeyedStorage, ...] = ()
     items: list[Item] = field(default_factory=list)
     late: list[Item] = field(default_factory=list)
+    dead: list[Item] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     cured: set[str] = field(default_factory=set)
+
+    @property
+    def needs_owner(self) -> bool:
+        return len(self.steps) > len(self.dead)
 
     def add(self, path: str, wrong: str, done: str) -> None:
         self.steps.append(Step(path, wrong, done))
@@ -121,8 +129,10 @@ class Repairer:
         tables: Tables,
         verifier: Verifier,
         quarantine: Quarantine,
+        jobs: Jobs,
+        now_us: Callable[[], int],
     ) -> None:
-        self._files, self._root = files, root
+        self._files, self._root, self._jobs, self._now_us = files, root, jobs, now_us
         self._manifests, self._tables = manifests, tables
         self._verifier, self._quarantine = verifier, quarantine
 
@@ -144,8 +154,10 @@ class Repairer:
             found = self._verifier.run(deep=deep, on_progress=on_progress)
             plan = self._plan(deep=deep)
             folder = ""
-            if plan.steps and not dry_run:
+            if plan.needs_owner and not dry_run:
                 plan, folder = self._owned(deep=deep)
+            if not dry_run:
+                folder = self._quarantine.take(plan.dead) or folder
         errors = (finding for finding in found.findings if finding.severity == ERROR)
         left = [each for each in errors if relative(self._root, each.path) not in plan.cured]
         return Repaired(dry_run, tuple(plan.steps), tuple(left), folder)
@@ -171,10 +183,20 @@ class Repairer:
             self._plan_newest(plan, kept, records, soundness)
             self._plan_old_bases(plan, kept[-1], records, soundness)
             self._plan_unreadable(plan, numbers, kept, records)
+        self._plan_jobs(plan)
         if records and self._files.exists(self._root / RESTORING):
             plan.items.append(Item(RESTORING, "the restore was finished"))
             plan.add(RESTORING, "left by a restore that was finished", "moved to quarantine")
         return plan
+
+    def _plan_jobs(self, plan: _Plan) -> None:
+        """A dead job is evidence: without its record nothing is lost but what could be resumed."""
+        for seen in self._jobs.list():
+            if not seen.is_running:
+                path = relative(self._root, self._jobs.path(seen.id))
+                plan.dead.append(Item(path, "its process died"))
+                done = "moved to quarantine; the work is done anew, vacuum takes its files"
+                plan.add(path, told_of(seen), done)
 
     def _readable(self, numbers: Sequence[int]) -> Iterator[tuple[int, Record]]:
         for number in numbers:
@@ -227,7 +249,10 @@ class Repairer:
         ours = {n: record for n, record in records.items() if record.store_id == store_id}
         if not whole or not self._is_all(whole[-1], ours, soundness):
             return
-        sound = whole[-1]
+        # Lost records may have condemned files of jobs that go on: those must begin again.
+        sound = msgspec.structs.replace(
+            whole[-1], condemned_before_us=max(self._now_us(), whole[-1].condemned_us)
+        )
         plan.base, plan.top = sound, kept[-1]
         plan.epoch = self._log_epoch(sound)
         for number in kept[kept.index(sound.number) + 1 :]:
@@ -282,7 +307,10 @@ class Repairer:
         epoch = self._log_epoch(newest)
         if epoch <= newest.epoch or not self._is_all(newest, {newest.number: newest}, None):
             return
-        plan.base, plan.top, plan.epoch = newest, newest.number, epoch
+        plan.top, plan.epoch = newest.number, epoch
+        plan.base = msgspec.structs.replace(
+            newest, condemned_before_us=max(self._now_us(), newest.condemned_us)
+        )
         path = relative(self._root, self._manifests.path(newest.number))
         wrong = f"its epoch is {newest.epoch}, the log is of epoch {epoch}"
         plan.add(path, wrong, "its epoch is published again; the log has all that came since")

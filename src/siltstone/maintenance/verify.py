@@ -36,13 +36,14 @@ from siltstone.maintenance.soundness import UNREADABLE, Soundness
 from siltstone.maintenance.sweep import Sweep, distinct, pins_of
 from siltstone.storage.chain import read_chain
 from siltstone.storage.files import Files
+from siltstone.storage.jobs import Jobs, SeenJob
 from siltstone.storage.manifest_store import ManifestStore
 from siltstone.storage.segments import MARK_NAME, find_segments, read_mark
 from siltstone.storage.tables import Tables
 from siltstone.units import SegmentNumber, Seq
 
 ERROR, WARNING, DRIFT = "error", "warning", "drift"
-_RISING = ("epoch", "last_seq", "flushed_seq", "wal_floor", "oldest_seq")
+_RISING = ("epoch", "last_seq", "flushed_seq", "wal_floor", "oldest_seq", "condemned_us")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +117,9 @@ class Verifier:
         manifests: ManifestStore,
         tables: Tables,
         readers: Readers,
+        jobs: Jobs,
     ) -> None:
-        self._files, self._root = files, root
+        self._files, self._root, self._jobs = files, root, jobs
         self._manifests, self._tables, self._readers = manifests, tables, readers
         self._floor = 0
 
@@ -154,6 +156,7 @@ class Verifier:
                 self._log(newest, tally, say)
                 self._logged_pins(tally, say)
                 self._drift(newest, tally, say)
+                self._dead_jobs(tally)
                 for table, storage in _keyed(newest) if deep else ():
                     say(storage.folder)
                     self._rows(newest, table, storage, tally)
@@ -275,6 +278,12 @@ class Verifier:
         except UNREADABLE as error:
             tally.warn("tables", f"strangers' versions cannot be listed: {error}")
 
+    def _dead_jobs(self, tally: _Tally) -> None:
+        with contextlib.suppress(*UNREADABLE):
+            for seen in self._jobs.list():
+                if not seen.is_running:
+                    tally.warn(self._jobs.path(seen.id), told_of(seen))
+
     # rows
 
     def _rows(self, record: Record, table: Table, storage: KeyedStorage, tally: _Tally) -> None:
@@ -339,6 +348,15 @@ def _sorted(reader: KeyedReader, shape: Shape) -> list[str]:
 def _keyed(record: Record) -> Iterator[tuple[Table, KeyedStorage]]:
     for storage in record.keyed:
         yield catalogs.owner_of(record.catalog, storage.incarnation), storage
+
+
+def told_of(seen: SeenJob) -> str:
+    """Say what a dead job was."""
+    if seen.job is None:
+        return "the record of a job that died before it was written, or is damaged"
+    tables = ", ".join(seen.job.tables)
+    what = f"{seen.job.kind} of {tables}, process {seen.job.pid} on {seen.job.host}"
+    return f"a job that died: {what}; {len(seen.finished)} finished tasks can be taken over"
 
 
 def epoch_of_log(files: Files, directory: Path, store_id: str) -> int:

@@ -157,7 +157,7 @@ class Jobs:
         raise UnavailableError(f"{self.folder}: {_ATTEMPTS_MAX} records were taken away at birth")
 
     def _begin(self, job: Job) -> OpenJob | None:
-        path = self._path(job.id)
+        path = self.path(job.id)
         lock = self._files.lock(path, create=True)
         if lock is None:
             return None  # somebody looks whether it is alive
@@ -198,7 +198,7 @@ class Jobs:
                                              one.job.started_us, one.id))  # fmt: skip
 
     def _seen(self, job_id: str) -> SeenJob | None:
-        path = self._path(job_id)
+        path = self.path(job_id)
         try:
             lock = self._files.lock(path, shared=True)
             is_running = lock is None
@@ -218,7 +218,7 @@ class Jobs:
         Raises:
             UnavailableError: The file system refuses.
         """
-        path = self._path(job_id)
+        path = self.path(job_id)
         with _refusals(path):
             try:
                 lock = self._files.lock(path)
@@ -234,7 +234,8 @@ class Jobs:
                 lock.release()
         return True
 
-    def _path(self, job_id: str) -> Path:
+    def path(self, job_id: str) -> Path:
+        """Return where the record of a job is."""
         return self.folder / f"{job_id}{_SUFFIX}"
 
 
