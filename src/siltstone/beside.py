@@ -6,13 +6,17 @@ it looks for news.
 
 from __future__ import annotations
 
+import contextlib
 import os
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from siltstone.engine.core import FOREIGN_GRACE_S
+from siltstone.engine.following import Follower
 from siltstone.engine.past import PastRecords, time_us_of
 from siltstone.engine.reader import Readers
-from siltstone.errors import RequestError
+from siltstone.errors import OwnedError, RequestError
 from siltstone.formats.backup import Backup
 from siltstone.maintenance import merge_task
 from siltstone.maintenance.backup import BackedUp, Backuper, Progress
@@ -20,11 +24,20 @@ from siltstone.maintenance.merge import Deferred, Merged
 from siltstone.maintenance.optimize import TARGET_ROWS, Execute, Optimized
 from siltstone.maintenance.repair import Repaired
 from siltstone.maintenance.restore import Restored, Restorer
+from siltstone.maintenance.vacuum import GRACE_S, BesideLive, Vacuum, Vacuumed
 from siltstone.maintenance.verify import Verified
-from siltstone.options import resolve
+from siltstone.options import Options, resolve
 from siltstone.storage.jobs import Jobs
 from siltstone.storage.manifest_store import ManifestStore
-from siltstone.wiring import Carers, Env, Maintainers, carers, maintainers, require_store
+from siltstone.wiring import (
+    Carers,
+    Env,
+    Maintainers,
+    carers,
+    maintainers,
+    own_store,
+    require_store,
+)
 
 
 def merge_beside(
@@ -84,6 +97,69 @@ def _beside(path: str | os.PathLike[str], options: dict[str, object]) -> Maintai
     readers = Readers(tables, PastRecords(manifests), index_bytes_max=found.memory_bytes_max // 4)
     jobs = Jobs(env.files, root, env.now_us, env.new_token)
     return maintainers(manifests, tables, readers, jobs)
+
+
+def vacuum_beside(
+    path: str | os.PathLike[str],
+    *,
+    dry_run: bool = True,
+    grace_s: float = GRACE_S,
+    **options: object,
+) -> Vacuumed:
+    """Delete what nothing needs, from any process, beside a live owner or without one.
+
+    Without an owner the store is owned for a moment: what a crash left in the log names files.
+    Beside one, nothing goes that is younger than 24 hours: the owner may be about to name it. Tags
+    that lapsed are left to the owner then.
+
+    Args:
+        path: As for `connect`; the store exists.
+        dry_run: Only say what would go, and why; no write call.
+        grace_s: A file that nobody published is left alone for so long.
+        options: As for `connect`.
+
+    Raises:
+        RequestError: No store.
+        UnavailableError, BusyError: What was deleted was garbage; call again.
+        CorruptionError: A record or a pin that is needed is damaged: its files were spared.
+    """
+    root, env = root_of(path), Env()
+    require_store(root, env)
+    found = resolve(root, options)
+    if not dry_run:
+        try:
+            parts = own_store(root, replace(found, background=False), env)
+        except OwnedError:
+            pass
+        else:
+            with contextlib.closing(parts):
+                assert parts.owner is not None
+                return parts.owner.vacuum.run(dry_run=False, grace_s=grace_s)
+    return follow_vacuum(root, found, env, dry_run=dry_run, grace_s=grace_s)
+
+
+def follow_vacuum(
+    root: Path, options: Options, env: Env, *, dry_run: bool, grace_s: float
+) -> Vacuumed:
+    """Vacuum beside an owner, as `vacuum_beside`."""
+    manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
+    tables = env.tables(root, env.files, options.verify)
+    readers = Readers(tables, PastRecords(manifests), index_bytes_max=options.memory_bytes_max // 4)
+    follower = Follower(env.files, root, manifests, readers)
+    vacuum = Vacuum(
+        files=env.files,
+        root=root,
+        manifests=manifests,
+        tables=tables,
+        live=BesideLive(follower),
+        jobs=Jobs(env.files, root, env.now_us, env.new_token),
+        now_us=env.now_us,
+        retention_s=options.retention_s,
+    )
+    try:
+        return vacuum.run(dry_run=dry_run, grace_s=max(grace_s, FOREIGN_GRACE_S))
+    finally:
+        follower.close()
 
 
 def verify_beside(

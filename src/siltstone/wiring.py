@@ -246,6 +246,7 @@ def _wired(
         manifests=manifests,
         tables=tables,
         live=OwnerLive(committer, checkpointer, lambda tag: _forget(core, tag)),
+        jobs=jobs,
         now_us=env.now_us,
         retention_s=options.retention_s,
     )
@@ -282,6 +283,7 @@ def _wired(
         find_token=lambda token: commits.find_token(committer.state, token),
         files=env.files,
         new_token=env.new_token,
+        now_us=env.now_us,
         root=root,
         verify=options.verify,
         committer=committer,
@@ -349,6 +351,7 @@ def follow_store(root: Path, options: Options, env: Env) -> Parts:
         find_token=lambda token: commits.find_token(follower.state(), token),
         files=env.files,
         new_token=env.new_token,
+        now_us=env.now_us,
         root=root,
         verify=options.verify,
     )

@@ -25,8 +25,8 @@ class Clock:
     def __call__(self) -> int:
         return time.time_ns() // 1000 + self.ahead_us
 
-    def move(self, *, days: float) -> None:
-        self.ahead_us += int(days * DAY_US)
+    def move(self, *, days: float = 0, seconds: float = 0) -> None:
+        self.ahead_us += int(days * DAY_US + seconds * 1e6)
 
 
 class UnsyncedFile(RealFile):
@@ -50,6 +50,13 @@ class UnsyncedFiles(RealFiles):
         pass
 
 
+def env_of(clock: Clock | None = None, *, real_lance: bool = False) -> Env:
+    env = Env(files=UnsyncedFiles(), now_us=clock or Clock())
+    if real_lance:
+        return env
+    return replace(env, tables=lambda at, files, _: FakeLance(at, files), warm_up=lambda: None)
+
+
 def open_store(
     root: Path,
     clock: Clock | None = None,
@@ -59,9 +66,7 @@ def open_store(
     **options: object,
 ) -> Store:
     given = {"background": False, "segment_bytes": 65_536, **options}
-    env = Env(files=UnsyncedFiles(), now_us=clock or Clock())
-    if not real_lance:
-        env = replace(env, tables=lambda at, files, _: FakeLance(at, files), warm_up=lambda: None)
+    env = env_of(clock, real_lance=real_lance)
     return Store.open(root, Options(**given), env=env, read_only=read_only)
 
 

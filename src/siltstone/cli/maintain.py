@@ -78,14 +78,19 @@ def vacuum(
     json: Json = False,
     ndjson: Ndjson = False,
 ) -> None:
-    """Delete the files that nothing needs: no kept past, no tag, no reader, no transaction."""
+    """Delete the files that nothing needs: no kept past, no tag, no reader, no transaction.
+
+    Beside a live owner or without one.
+    """
+    from siltstone.beside import vacuum_beside
+
     form = form_of(json=json, ndjson=ndjson)
-    with writing(db) as store:
-        found = store.vacuum(dry_run=True)
-        if not dry_run and found.files:
-            confirm(f"Delete {len(found.files)} files ({found.nbytes} bytes)?", yes=yes)
-        if not dry_run:
-            found = store.vacuum(dry_run=False)
+    require_store(db)
+    found = vacuum_beside(db, dry_run=True)
+    if not dry_run and found.files:
+        confirm(f"Delete {len(found.files)} files ({found.nbytes} bytes)?", yes=yes)
+    if not dry_run:
+        found = vacuum_beside(db, dry_run=False)
     for reason in found.spared:
         note(f"spared: {reason}")
     verb = "would delete" if found.is_dry_run else "deleted"

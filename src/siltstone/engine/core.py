@@ -19,11 +19,14 @@ from siltstone.engine.reader import Readers
 from siltstone.engine.recent_writes import OpenTransactions, RecentWrites
 from siltstone.engine.view import State
 from siltstone.engine.write_set import Receipt, WriteSet
-from siltstone.errors import ClosedError, ReadOnlyError
+from siltstone.errors import BusyError, ClosedError, ReadOnlyError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.group import Token
 from siltstone.storage.files import Files
 from siltstone.storage.tables import Tables
+
+STAGED_S_MAX = 43_200.0
+FOREIGN_GRACE_S = 2 * STAGED_S_MAX
 
 
 class Ids:
@@ -68,7 +71,7 @@ class Core:
     `committer` is None in a read-only process; `state` gives what a new snapshot sees, `commits`
     finds commits that are in the log of commits (flushed or not), `room` waits while there is
     too much that is not flushed; `root` and `verify` are what another process opens the files by;
-    `new_token` gives names that were never used before.
+    `new_token` gives names that were never used before, `now_us` the time (us).
     """
 
     tables: Tables
@@ -77,6 +80,7 @@ class Core:
     find_token: Callable[[Token], Commit | None]
     files: Files
     new_token: Callable[[], str]
+    now_us: Callable[[], int]
     root: Path
     verify: str = "first_use"
     committer: Committer | None = None
@@ -101,9 +105,24 @@ class Core:
             raise ReadOnlyError("this store was opened read-only; open it without read_only=True")
         return self.committer
 
+    def _refuse_stale(self, write_set: WriteSet) -> None:
+        """Refuse files that were staged so long ago that a vacuum may have taken them for garbage.
+
+        A vacuum beside us spares what is younger than `FOREIGN_GRACE_S`, twice as long: what
+        is admitted here is named by a frame long before any vacuum would take it.
+        """
+        if write_set.staged_us is not None:
+            age_s = (self.now_us() - write_set.staged_us) / 1e6
+            if age_s > STAGED_S_MAX:
+                raise BusyError(
+                    f"rows were staged {age_s:.0f} s ago, and a commit must follow within"
+                    f" {STAGED_S_MAX:.0f} s; run the transaction again"
+                )
+
     def submit(self, write_set: WriteSet) -> Receipt:
         """Wait for room, then commit."""
         committer = self.writer()
+        self._refuse_stale(write_set)
         self.room()
         cross(Failpoint.COMMIT_BEFORE_FRAME)
         receipt = committer.commit(write_set)

@@ -78,6 +78,7 @@ class StageTask:
     home: str
     folder: str
     pin: Pin
+    began_us: int
 
     def __repr__(self) -> str:
         return f"<StageTask {self.op} into {self.table!r}, job {self.job}>"
@@ -198,7 +199,7 @@ def begin(core: Core, name: str, op: str | None, order_by: str | None) -> StageT
     shape = shape_of(catalogs.schema_of(table))
     op = _op(name, shape, op)
     _check_order(shape, op, order_by)
-    job = core.new_token()
+    job, began_us = core.new_token(), core.now_us()
     incarnation = catalogs.incarnation_of(table)
     levels = view.levels.get(incarnation.id)
     if levels is None:
@@ -209,7 +210,7 @@ def begin(core: Core, name: str, op: str | None, order_by: str | None) -> StageT
         pin = core.tables.create(folder, stored_fields(shape, target, op))
     task = StageTask(
         str(core.root), core.verify, job, name, table.id, incarnation.id, shape.schema, op,
-        order_by, target, home, folder, pin,
+        order_by, target, home, folder, pin, began_us,
     )  # fmt: skip
     _mark_open(core.files, core.root / task.marks)
     return task

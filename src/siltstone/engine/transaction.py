@@ -91,6 +91,7 @@ class Transaction:
         self._bulk: dict[int, BulkWrites] = {}
         self._readers: dict[int, Reader] = {}
         self._found: dict[int, Table] = {}
+        self._begun_us = core.now_us()
         self.receipt: Receipt | None = None
 
     def __repr__(self) -> str:
@@ -344,6 +345,7 @@ class Transaction:
         table = self.table(stage.table_id)
         if self.is_applied:
             return 0
+        self._begun_us = min(self._begun_us, stage.began_us)
         cross(Failpoint.ATTACH_BEFORE_PLAN)
         if overwrite:
             self.truncate(table)
@@ -438,6 +440,7 @@ class Transaction:
             is_sync=self._is_sync,
             rows=sum(part.rows for part in parts),
             nbytes=sum(part.nbytes for part in parts),
+            staged_us=self._begun_us if self._bulk or self._plain else None,
         )
 
     def rollback(self) -> None:

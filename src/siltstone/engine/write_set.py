@@ -135,7 +135,8 @@ class WriteSet(msgspec.Struct, frozen=True, eq=False):
     """One transaction, ready to be admitted.
 
     `read_seq` is the seq it read at; `BLIND` means that it read nothing and conflicts with nobody.
-    `lapsed` are tags that it forgets, if they are still so.
+    `lapsed` are tags that it forgets, if they are still so. `staged_us` is when the first file was
+    begun that it names, None if it names none.
     """
 
     number: int
@@ -149,6 +150,7 @@ class WriteSet(msgspec.Struct, frozen=True, eq=False):
     rows: int = 0
     nbytes: int = 0
     lapsed: Sequence[Tag] = ()
+    staged_us: int | None = None
 
 
 class Receipt(msgspec.Struct, frozen=True):

@@ -91,6 +91,7 @@ def _load(
     *,
     may_repeat: bool,
 ) -> Receipt:
+    begun_us = core.now_us()
     folder = f"{levels.storage.folder}/base"
     codes: list[Codes] = []
     empty = core.tables.create(folder, shape.arrow)
@@ -98,7 +99,13 @@ def _load(
     written = Rows(catalogs.name_of(table), shape, folder, pin, shape.codec.names)
     rows, _ = unique(core.tables, written, codes, Repeats(are_allowed=may_repeat))
     part = load_part(core, table, levels.storage.incarnation, rows)
-    write_set = WriteSet(number=next(core.numbers), read_seq=None, parts=(part,), rows=part.rows)
+    write_set = WriteSet(
+        number=next(core.numbers),
+        read_seq=None,
+        parts=(part,),
+        rows=part.rows,
+        staged_us=begun_us,
+    )
     try:
         return submit(core, lambda: write_set)
     except ConflictError:  # somebody wrote a row meanwhile: ours become a run on top of it
@@ -115,7 +122,7 @@ def _attach(
     *,
     may_repeat: bool,
 ) -> Receipt:
-    number = next(core.numbers)
+    number, begun_us = next(core.numbers), core.now_us()
     transaction, state = core.transactions.begin(core.writer().current)
     assert isinstance(state, State)
     try:
@@ -140,6 +147,7 @@ def _attach(
             read_seq=None if may_repeat else state.visible,
             parts=(part,),
             rows=part.rows,
+            staged_us=begun_us,
         )
         return submit(core, lambda: write_set)
     finally:

@@ -2,14 +2,21 @@
 
     record n+1 with the new oldest_seq ─▶ FLOOR, synced ─▶ who leases what below it? ─▶ record n+2
     without the past that nobody needs ─▶ unlink records below FLOOR, exclusively locked ─▶ sync
-    ─▶ list the files ─▶ gather what all records and the live catalog need ─▶ delete the rest
+    ─▶ list the files ─▶ say in a record what is condemned: begun before so long, by no running job
+    ─▶ gather what all records and the live catalog need ─▶ delete the rest
 
 A crash between any two steps leaves too much, never too little. A record below FLOOR stays, whole,
 while it is leased or serves a tag. Records from FLOOR on keep their files too, so trimmed history
 gives its space back when the last record from before the trim falls below FLOOR.
 
+Who publishes work that was begun before the condemned time begins again (`storage/jobs.py`), so a
+sleeper whose files went finds out, and one that published before is seen by the gathering.
+
 Any process may run it: what only an owner knows (frames that are in no record yet) comes in
-through `Live`. Lock: none of its own; two vacuums meet at FLOOR.lock and at each record's flock.
+through `Live`; beside an owner that is alive, through its log. A frame names files that were staged
+at most `STAGED_S_MAX` before, and there nothing goes that is younger than twice as long.
+
+Lock: none of its own; two vacuums meet at FLOOR.lock and at each record's flock.
 """
 
 from __future__ import annotations
@@ -25,14 +32,17 @@ import numpy as np
 
 from siltstone.engine import catalog as catalogs
 from siltstone.engine.commit import Committer
+from siltstone.engine.following import Follower
 from siltstone.engine.history_run import HistoryRun
-from siltstone.errors import UnavailableError
+from siltstone.engine.view import View
+from siltstone.errors import BusyError, UnavailableError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import Catalog, KeyedStorage, Pin, Record, Tag
 from siltstone.formats.schema import SEQ_COLUMN
 from siltstone.maintenance import retention
 from siltstone.maintenance.checkpoint import Checkpointer
 from siltstone.maintenance.sweep import (
+    DEAD,
     Ages,
     Removed,
     Sweep,
@@ -44,10 +54,14 @@ from siltstone.maintenance.sweep import (
 )
 from siltstone.storage.files import Files
 from siltstone.storage.inventories import Inventories
+from siltstone.storage.jobs import Jobs, SeenJob
 from siltstone.storage.manifest_store import ManifestStore, random_token
 from siltstone.storage.tables import POSITION, Tables
 
 GRACE_S = 86_400.0
+TICK_S = 0.05
+CENSUSES_MAX = 16
+CONDEMNED = "the record of a job that died before the grace period"
 _COMMITS = "commits"
 
 
@@ -92,10 +106,33 @@ class OwnerLive:
         return self._forget(tag)
 
     def attached(self) -> Iterator[Pin]:
-        for levels in self._committer.state.view.levels.values():
-            for source in levels.sealed:
-                if isinstance(source, HistoryRun):
-                    yield source.table.pin
+        return _attached(self._committer.state.view)
+
+
+class BesideLive:
+    """`Live` beside an owner that is alive: what is durable in its log."""
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+
+    def catalog(self) -> Catalog:
+        return self._follower.state().view.catalog
+
+    def renew(self) -> object:
+        return self._follower.close()  # the next look begins at the newest record
+
+    def forget(self, tag: Tag) -> object:
+        """Leave it to the owner's vacuum: a tag goes by a commit."""
+
+    def attached(self) -> Iterator[Pin]:
+        return _attached(self._follower.state().view)
+
+
+def _attached(view: View) -> Iterator[Pin]:
+    for levels in view.levels.values():
+        for source in levels.sealed:
+            if isinstance(source, HistoryRun):
+                yield source.table.pin
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +191,13 @@ class Vacuum:
         manifests: ManifestStore,
         tables: Tables,
         live: Live,
+        jobs: Jobs,
         now_us: Callable[[], int],
         retention_s: float,
     ) -> None:
         self._files, self._root = files, root
         self._manifests, self._tables, self._live = manifests, tables, live
-        self._now_us, self._retention_s = now_us, retention_s
+        self._now_us, self._retention_s, self._jobs = now_us, retention_s, jobs
 
     def run(self, *, dry_run: bool = False, grace_s: float = GRACE_S) -> Vacuumed:
         """Vacuum; with `dry_run` only say what would go (not what trimmed history frees later).
@@ -180,14 +218,14 @@ class Vacuum:
         newest, floor = self._raise_floor()
         cross(Failpoint.VACUUM_AFTER_FLOOR)
         self._live.renew()
-        census = self._census(floor, newest.oldest_seq, self._live.catalog().tags)
+        census = self._settled(floor, newest.oldest_seq)
         trimmed, built_on = self._trim(census, newest)
         if built_on == floor:
             floor = trimmed.number  # as of the same seqs, and with less past
             self._manifests.write_floor(floor)
         cross(Failpoint.VACUUM_AFTER_TRIM)
         self._live.renew()
-        census = self._census(floor, newest.oldest_seq, self._live.catalog().tags)
+        census = self._settled(floor, newest.oldest_seq)
         dead = [record for record in census.dead if self._unlink(record)]
         self._manifests.sync()
         cross(Failpoint.VACUUM_AFTER_UNLINK)
@@ -274,6 +312,19 @@ class Vacuum:
             tuple(tags),
         )
 
+    def _settled(self, floor: int, oldest_seq: int) -> _Census:
+        """Return a census whose tags are those after it.
+
+        Who sets a tag holds a lease until its commit is done: one that was let go when we asked
+        has its tag in the catalog by now, and below FLOOR no lease begins.
+        """
+        for _ in range(CENSUSES_MAX):
+            tags = self._live.catalog().tags
+            census = self._census(floor, oldest_seq, tags)
+            if self._live.catalog().tags == tags:
+                return census
+        raise BusyError(f"{self._root}: tags were set {CENSUSES_MAX} times meanwhile; try again")
+
     def _is_leased(self, number: int) -> bool:
         lock = self._manifests.try_exclusive(number)
         if lock is None:
@@ -349,21 +400,55 @@ class Vacuum:
 
     def _sweep(self, dead: Sequence[Record], grace_s: float) -> tuple[Removed, ...]:
         sweep = Sweep(self._files, self._root)
-        records = [self._manifests.read(n) for n in self._manifests.numbers(below_floor=True)]
-        garbage = self._garbage(sweep, records, self._live.catalog(), dead, grace_s)
+        condemned_us = self._condemned_us(grace_s)
+        garbage = self._garbage(sweep, self._all_records(), dead, condemned_us, grace_s)
+        if any(file.why != DEAD for file in garbage):
+            self._condemn(condemned_us)
+            self._live.renew()
+            garbage = self._garbage(sweep, self._all_records(), dead, condemned_us, grace_s)
+        records = self._all_records()
         cross(Failpoint.VACUUM_BEFORE_DELETE)
         self._promote(records, garbage)
         sweep.delete(garbage)
-        return tuple(garbage)
+        return (*garbage, *self._remove_jobs(condemned_us))
+
+    def _all_records(self) -> list[Record]:
+        return [self._manifests.read(n) for n in self._manifests.numbers(below_floor=True)]
+
+    def _condemned_us(self, grace_s: float) -> int:
+        """Return before when work must have been begun to be dead: no running job's is."""
+        running = [seen for seen in self._jobs.list() if seen.is_running]
+        begun = (seen.changed_us if seen.job is None else seen.job.started_us for seen in running)
+        return max(0, min([self._now_us() - int(grace_s * 1e6), *begun]))
+
+    def _condemn(self, condemned_us: int) -> None:
+        def change(record: Record) -> Record:
+            if record.condemned_us >= condemned_us:
+                return record
+            return msgspec.structs.replace(record, condemned_before_us=condemned_us)
+
+        self._publish(change, self._manifests.newest())
+
+    def _dead_jobs(self, condemned_us: int) -> Iterator[SeenJob]:
+        for seen in self._jobs.list():
+            begun = seen.changed_us if seen.job is None else seen.job.started_us
+            if not seen.is_running and begun < condemned_us:
+                yield seen
+
+    def _remove_jobs(self, condemned_us: int) -> Iterator[Removed]:
+        for seen in self._dead_jobs(condemned_us):
+            if self._jobs.remove(seen.id):
+                yield Removed(f"jobs/{seen.id}.json", seen.nbytes, CONDEMNED)
 
     def _garbage(
         self,
         sweep: Sweep,
         records: Sequence[Record],
-        catalog: Catalog,
         dead: Sequence[Record],
+        condemned_us: int,
         grace_s: float,
     ) -> list[Removed]:
+        catalog = self._live.catalog()
         pins = distinct(pin for record in records for pin in pins_of(record))
         pins |= distinct(versions_of(catalog))
         pins |= distinct(self._live.attached())
@@ -372,18 +457,18 @@ class Vacuum:
         reachable = needed(self._tables, pins)
         inventories = Inventories(self._root, self._files, random_token)
         doomed = published(inventories, gone) - reachable
-        return sweep.garbage(reachable, doomed, self._ages(records, grace_s))
+        return sweep.garbage(reachable, doomed, self._ages(records, condemned_us, grace_s))
 
-    def _ages(self, records: Sequence[Record], grace_s: float) -> Ages:
+    def _ages(self, records: Sequence[Record], condemned_us: int, grace_s: float) -> Ages:
         oldest_view = min(
             record.last_time_us
             for record in records
             if record is records[-1] or self._is_leased(record.number)
         )
-        return Ages(
-            unpublished=self._now_us() / 1e6 - grace_s,
-            attached=oldest_view / 1e6 - grace_s,
-        )
+        # The clock of files may be a tick behind; without a grace nobody else is at work.
+        is_exact = not grace_s and not any(seen.is_running for seen in self._jobs.list())
+        unpublished = condemned_us / 1e6 - (0 if is_exact else TICK_S)
+        return Ages(unpublished, attached=min(unpublished, oldest_view / 1e6 - grace_s))
 
     def _promote(self, records: Sequence[Record], garbage: Sequence[Removed]) -> None:
         """Take the public names away from the manifests that are about to go."""
@@ -412,8 +497,12 @@ class Vacuum:
         seq = max(newest.oldest_seq, oldest.flushed_seq)
         census = self._census(oldest.number, seq, self._tags(are_lapsed=False))
         sweep = Sweep(self._files, self._root)
-        catalog = self._live.catalog()
-        garbage = self._garbage(sweep, census.stay, catalog, census.dead, grace_s)
+        condemned_us = self._condemned_us(grace_s)
+        garbage = self._garbage(sweep, census.stay, census.dead, condemned_us, grace_s)
+        garbage += [
+            Removed(f"jobs/{seen.id}.json", seen.nbytes, CONDEMNED)
+            for seen in self._dead_jobs(condemned_us)
+        ]
         records = [
             Removed(str(path.relative_to(self._root)), self._files.size(path), "below FLOOR")
             for path in (self._manifests.path(record.number) for record in census.dead)

@@ -1,0 +1,240 @@
+"""Vacuum from any process: beside an owner that need not know, and without one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import siltstone as st
+from siltstone.beside import follow_vacuum, vacuum_beside
+from siltstone.engine.core import STAGED_S_MAX
+from siltstone.storage.files import RealFiles
+from siltstone.storage.jobs import Jobs
+from siltstone.storage.manifest_store import ManifestStore
+from tests.maintenance.stores import Clock, env_of, open_store, paths, rows
+
+KEYED = {"id": "int64", "v": "int64"}
+DAYS = 3
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def db(tmp_path: Path, clock):
+    with open_store(tmp_path / "s", clock, retention_s=0) as store:
+        store.create_table("t", KEYED, primary_key="id")
+        store.create_table("p", KEYED)
+        for step in range(3):
+            generation(store, step)
+        yield store
+
+
+def generation(db, step: int) -> None:
+    db["t"].upsert([{"id": n, "v": step} for n in range(5)])
+    db["p"].append([{"id": step, "v": step}])
+    db.checkpoint()
+    db.merge()
+
+
+def beside(db, clock, *, dry_run: bool = False):
+    """Vacuum as another process does that finds the store owned."""
+    return follow_vacuum(db.path, db.options, env_of(clock), dry_run=dry_run, grace_s=0)
+
+
+def jobs_of(db, clock) -> Jobs:
+    env = env_of(clock)
+    return Jobs(env.files, db.path, env.now_us, env.new_token)
+
+
+def test_an_owner_that_knows_nothing_of_a_vacuum_goes_on(db, clock):
+    clock.move(days=DAYS)
+    answers = rows(db["t"]), rows(db["p"])
+    assert beside(db, clock).files
+    assert (rows(db["t"]), rows(db["p"])) == answers
+    for step in range(3, 6):
+        generation(db, step)
+        beside(db, clock)
+        assert rows(db["t"]) == [(n, step) for n in range(5)]
+        assert len(rows(db["p"])) == step + 1
+    assert db.verify(deep=True).is_sound
+
+
+def test_a_snapshot_of_the_owner_outlives_a_vacuum_beside_it(db, clock):
+    with db.snapshot() as past:
+        answers = rows(past["t"]), rows(past["p"])
+        for step in range(3, 6):
+            generation(db, step)
+            clock.move(days=DAYS)
+            beside(db, clock)
+        assert (rows(past["t"]), rows(past["p"])) == answers
+
+
+def test_an_owner_refuses_a_seq_that_a_vacuum_beside_it_let_expire(db, clock):
+    old = db.seq
+    generation(db, 3)
+    clock.move(days=DAYS)
+    beside(db, clock)
+    db["t"].upsert({"id": 0, "v": 9})
+    db.checkpoint()
+    with pytest.raises(st.SnapshotExpiredError):
+        db.snapshot(seq=old - 3)
+    with pytest.raises(st.SnapshotExpiredError):
+        db.tag("late", seq=old - 3)
+
+
+def test_a_tag_that_the_log_alone_has_keeps_its_past(db, clock):
+    answer = rows(db["t"])
+    db.tag("audit")
+    for step in range(3, 6):
+        db["t"].upsert([{"id": n, "v": step} for n in range(5)])
+        db.checkpoint()
+        db.merge()
+        clock.move(days=DAYS)
+        beside(db, clock)
+    with db.snapshot(tag="audit") as past:
+        assert rows(past["t"]) == answer
+
+
+def test_a_tag_that_is_set_while_a_vacuum_counts_keeps_its_past(db, clock, monkeypatch):
+    """Its lease is let go before the vacuum asks, its frame is behind the look at the tags."""
+    answer, old = rows(db["t"]), db.seq
+    snapshot = db.snapshot()
+    for step in range(3, 5):
+        generation(db, step)
+    clock.move(days=DAYS)
+    numbers = ManifestStore.try_exclusive
+    done: list[int] = []
+
+    def tag_first(self, number):
+        if not done:
+            done.append(number)
+            db.tag("late", seq=old)
+            snapshot.close()
+            db._parts.owner.checkpointer.renew()
+        return numbers(self, number)
+
+    monkeypatch.setattr(ManifestStore, "try_exclusive", tag_first)
+    beside(db, clock)
+    assert done
+    with db.snapshot(tag="late") as past:
+        assert rows(past["t"]) == answer
+
+
+def test_files_that_an_open_transaction_of_the_owner_staged_stay(db, clock):
+    with db.transaction() as tx:
+        tx["p"].append([{"id": 100, "v": 1}])
+        clock.move(seconds=STAGED_S_MAX - 60)
+        beside(db, clock)
+    assert (100, 1) in rows(db["p"])
+    assert db.verify(deep=True).is_sound
+
+
+def test_a_commit_of_rows_that_were_staged_too_long_ago_is_refused_whole(db, clock):
+    before = rows(db["p"]), rows(db["t"])
+    tx = db.transaction()
+    tx["p"].append([{"id": 100, "v": 1}])
+    tx["t"].upsert({"id": 100, "v": 1})
+    clock.move(seconds=STAGED_S_MAX + 60)
+    with pytest.raises(st.BusyError, match="staged"):
+        tx.commit()
+    assert (rows(db["p"]), rows(db["t"])) == before
+
+
+def test_a_long_transaction_that_staged_nothing_commits(db, clock):
+    tx = db.transaction()
+    tx["t"].upsert({"id": 100, "v": 1})
+    clock.move(seconds=STAGED_S_MAX + 60)
+    tx.commit()
+    assert (100, 1) in rows(db["t"])
+
+
+def test_a_running_job_keeps_what_is_as_young_as_it_is(db, clock):
+    with jobs_of(db, clock).begin("optimize", ("t",)) as job:
+        orphan = db.path / "tables" / "orphan.lance"
+        orphan.write_bytes(b"x")
+        clock.move(days=DAYS)
+        db.vacuum(dry_run=False, grace_s=0)
+        assert orphan.exists()
+        assert ManifestStore(RealFiles(), db.path).newest().condemned_us <= job.job.started_us
+    clock.move(days=1)
+    db.vacuum(dry_run=False, grace_s=0)
+    assert not orphan.exists()
+
+
+def test_the_record_of_a_dead_job_goes_after_the_grace_period_and_not_before(db, clock):
+    with jobs_of(db, clock).begin("optimize", ("t",)) as job:
+        job.append(b"1")
+    db.vacuum(dry_run=False, grace_s=3600)
+    assert jobs_of(db, clock).list()
+    clock.move(days=DAYS)
+    preview = db.vacuum(grace_s=3600)
+    assert f"jobs/{job.job.id}.json" in {file.path for file in preview.files}
+    assert jobs_of(db, clock).list()
+    found = db.vacuum(dry_run=False, grace_s=3600)
+    assert f"jobs/{job.job.id}.json" in {file.path for file in found.files}
+    assert jobs_of(db, clock).list() == []
+
+
+def test_unpublished_files_are_condemned_in_a_record_before_they_go(db, clock, monkeypatch):
+    orphan = db.path / "tables" / "orphan.lance"
+    orphan.write_bytes(b"x")
+    os.utime(orphan, (1, 1))
+    clock.move(days=DAYS)
+    seen: list[int] = []
+    unlink = RealFiles.unlink
+
+    def noted(self, path):
+        if path == orphan:
+            seen.append(ManifestStore(RealFiles(), db.path).newest().condemned_us)
+        unlink(self, path)
+
+    monkeypatch.setattr(RealFiles, "unlink", noted)
+    db.vacuum(dry_run=False, grace_s=3600)
+    assert not orphan.exists()
+    assert seen[0] > 1_000_000
+
+
+def test_a_dry_run_beside_an_owner_changes_nothing(db, clock):
+    clock.move(days=DAYS)
+    before = paths(db.path)
+    assert beside(db, clock, dry_run=True).files
+    assert paths(db.path) == before
+
+
+def test_without_an_owner_what_a_crash_left_in_the_log_is_recovered_first(tmp_path):
+    code = (
+        "import sys, siltstone as st\n"
+        "db = st.connect(sys.argv[1], background=False, retention='0s')\n"
+        "p = db.create_table('p', {'id': 'int64'})\n"
+        "p.append([{'id': 1}]); p.append([{'id': 2}])\n"
+        "print('ready', flush=True); sys.stdin.read()\n"
+    )
+    root = tmp_path / "s"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout.readline() == b"ready\n"
+        os.kill(child.pid, signal.SIGKILL)
+    (root / "wal" / "MARK").unlink()
+    old = time.time() - 10 * 86_400
+    for path in (root / "tables").rglob("*"):
+        os.utime(path, (old, old))
+    assert not vacuum_beside(root, dry_run=False, grace_s=0, retention="0s").is_dry_run
+    with st.connect(root) as db:
+        assert sorted(row["id"] for row in db["p"].to_arrow().to_pylist()) == [1, 2]
+        assert db.verify(deep=True).is_sound
+
+
+def test_a_vacuum_of_no_store_is_refused(tmp_path):
+    with pytest.raises(st.RequestError):
+        vacuum_beside(tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
