@@ -55,6 +55,7 @@ from siltstone.wiring import (
     Env,
     Owner,
     Parts,
+    Service,
     carers,
     follow_store,
     own_store,
@@ -511,6 +512,34 @@ class Store:
                 text = "serve_local() needs FastAPI: pip install 'siltstone[server]'"
                 raise UnavailableError(text) from error
             raise
+
+    def serve(self, host: str = "127.0.0.1", port: int = 2333, **options: object) -> Service:
+        """Answer clients over TCP, in threads, until the store closes: the REST server.
+
+        Args:
+            host: Where it listens; one that other machines reach needs `tokens`.
+            port: 0 is any that is free; the service has it as `port`, and its `url`.
+            options: `tokens`, `allowed_hosts`, `certificate`, `key`, `limits`; see
+                `server.rest.service.Service`.
+
+        Raises:
+            RequestError: Other machines would reach it without a token; it serves already.
+            ReadOnlyError: This handle does not own the store.
+            UnavailableError: The extra `server` is not installed, or the address cannot be had.
+        """
+        self._owner()
+        with self._serving:
+            if self._parts.service is not None:
+                raise RequestError(f"the store is served already, at {self._parts.service.url}")
+            try:
+                # By name: the server is above this module, and an extra.
+                module = importlib.import_module("siltstone.server.rest.service")
+            except ImportError as error:
+                text = "serve() needs FastAPI: pip install 'siltstone[server]'"
+                raise UnavailableError(text) from error
+            made = module.Service(self, self._parts, host=host, port=port, **options)
+            self._parts.service = made
+            return made
 
     # maintenance
 

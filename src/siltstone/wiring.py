@@ -115,6 +115,16 @@ class Endpoint(Protocol):
         ...
 
 
+class Service(Protocol):
+    """What answers clients over TCP; `server.rest.service` is one, when it is installed."""
+
+    url: str
+
+    def close(self) -> None:
+        """Answer what is inside, roll back what is open, and stop."""
+        ...
+
+
 @dataclass(slots=True)
 class Parts:
     core: Core
@@ -127,6 +137,7 @@ class Parts:
     owner: Owner | None = None
     start_syncing: Callable[[], None] = lambda: None
     endpoint: Endpoint | None = None
+    service: Service | None = None
     follower: Follower | None = None
 
     def counts(self) -> Counts:
@@ -149,8 +160,9 @@ class Parts:
         if self.owner is None or not self.owner.ownership.is_held:
             return  # the store, and the socket's name, may be another's by now
         try:
-            if self.endpoint is not None:
-                self.endpoint.close()
+            for server in (self.service, self.endpoint):
+                if server is not None:
+                    server.close()
         finally:
             self.owner.close()
 

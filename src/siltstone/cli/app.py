@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import typer
 
-from siltstone.cli import backups, maintain, queries, repairs, rows, tables, tags
+from siltstone.cli import backups, maintain, queries, repairs, rows, serve, tables, tags
 from siltstone.cli import demo as demos
 from siltstone.cli.exits import Exit, code_of
 from siltstone.errors import SiltstoneError
@@ -44,6 +44,8 @@ for command in (
     repairs.repair,
     backups.backup,
     backups.restore,
+    serve.serve,
+    serve.token,
 ):
     app.command()(command)
 # A key may be a negative number.

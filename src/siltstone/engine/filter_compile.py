@@ -62,6 +62,23 @@ def compile_filter(text: str, schema: pa.Schema) -> Compiled:
     return Compiled(found.expression, found.push, frozenset(compiler.columns))
 
 
+def compile_value(text: str, schema: pa.Schema) -> Value | None:
+    """Compile a SQL expression of any type over the columns of `schema`; None is a bare NULL.
+
+    Raises:
+        RequestError: It does not parse, is not supported, or its types do not fit.
+    """
+    if len(text.encode("utf-8", "surrogatepass")) > TEXT_BYTES_MAX:
+        raise RequestError(f"the expression is longer than {TEXT_BYTES_MAX} bytes")
+    try:
+        found = _Compiler(schema).term(_tree(text))
+    except RecursionError as error:
+        raise RequestError("the expression is nested too deeply") from error
+    if not isinstance(found, Literal):
+        return found
+    return None if found.value is None else of_scalar(filter_literals.own_scalar(found))
+
+
 def _tree(text: str) -> Expression:
     try:
         return cast("Expression", sqlglot.parse_one(text, into=exp.Condition, dialect=_DIALECT))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import socket
 import struct
@@ -21,7 +20,7 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -31,6 +30,7 @@ from siltstone.joined import protocol
 from siltstone.server.app import REQUESTS_MAX, Desk, app_of, hello_of
 from siltstone.server.calls import Calls
 from siltstone.server.served import Served
+from siltstone.server.serving import Serving
 from siltstone.server.sessions import IDLE_S, Session, Sessions
 from siltstone.store import Store
 from siltstone.wiring import Parts
@@ -78,7 +78,7 @@ class Endpoint:
         self.address = address
         self._socket = _listening(address)
         user = os.geteuid() if user is None else user
-        self._server = _Server(
+        self._server = Serving(
             uvicorn.Config(
                 app_of(self._desk),
                 http=_connections(self.sessions, self._executor.submit, user),
@@ -95,6 +95,7 @@ class Endpoint:
             ),
             sweep=self._sweep,
             every_s=max(0.05, min(idle_s / 4, 5.0)),
+            graceful_s=GRACEFUL_S,
         )
         self._thread = threading.Thread(target=self._run, name="siltstone-endpoint", daemon=True)
         self._thread.start()
@@ -129,49 +130,6 @@ class Endpoint:
         for connection in self._server.server_state.connections:
             with contextlib.suppress(OSError):
                 os.close(connection.transport.get_extra_info("socket").fileno())
-
-
-class _Server(uvicorn.Server):
-    """Tells when it is ready, and sweeps now and then."""
-
-    def __init__(self, config: uvicorn.Config, *, sweep: Callable[[], Any], every_s: float) -> None:
-        super().__init__(config)
-        self.is_ready = threading.Event()
-        self._stopping = asyncio.Event()
-        self._sweep, self._every_s = sweep, every_s
-
-    def stop(self) -> None:
-        """Stop, from any thread."""
-        self.should_exit = True
-        with contextlib.suppress(RuntimeError):  # the loop is closed: it has stopped
-            self._loop.call_soon_threadsafe(self._stopping.set)
-
-    async def main_loop(self) -> None:
-        await self._stopping.wait()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._loop = asyncio.get_running_loop()
-        self._sweeping = self._loop.create_task(self._sweep_for_ever())
-        self.is_ready.set()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._sweeping.cancel()
-        for server in self.servers:
-            server.close()
-        if self.server_state.tasks:
-            await asyncio.wait(self.server_state.tasks, timeout=GRACEFUL_S)
-        # Whoever does not read what was sent would be waited for; and a socket that stays open
-        # would be waited on.
-        for connection in list(self.server_state.connections):
-            connection.transport.abort()
-        await asyncio.sleep(0)
-        await super().shutdown(sockets)
-
-    async def _sweep_for_ever(self) -> None:
-        while True:
-            await asyncio.sleep(self._every_s)
-            await self._sweep()
 
 
 def _connections(
@@ -221,9 +179,6 @@ def _listening(address: Path) -> socket.socket:
         raise UnavailableError(f"cannot listen on {address}: {error}") from error
     return made
 
-
-# A library says nothing by itself: what fails here is an answer, or in our own log (`answers`).
-logging.getLogger("uvicorn").addHandler(logging.NullHandler())
 
 _endpoints: weakref.WeakSet[Endpoint] = weakref.WeakSet()
 

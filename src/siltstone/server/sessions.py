@@ -98,7 +98,14 @@ class Sessions:
         now_us: Callable[[], int] = monotonic_us,
         held_max: int = HELD_MAX,
         connections_max: int = CONNECTIONS_MAX,
+        secret: Callable[[], str] = lambda: "",
     ) -> None:
+        """Keep what is open; `secret` is the part of a key that nobody can guess, if it needs one.
+
+        The socket of one user needs none; where several clients share a server, the key of a
+        transaction is what gives access to it.
+        """
+        self._secret = secret
         self._reserve, self._now_us = reserve, now_us
         self._idle_s, self._held_max, self._connections_max = idle_s, held_max, connections_max
         self._lock = threading.Lock()
@@ -204,20 +211,21 @@ class Sessions:
                     " end some, or try again later"
                 )
             if not session.is_closed:
-                key = f"{'t' if isinstance(thing, Transaction) else 's'}{next(self._keys)}"
+                kind = "t" if isinstance(thing, Transaction) else "s"
+                key = f"{kind}{next(self._keys)}{self._secret()}"
                 self._held[key] = Held(thing, session, self._now_us(), number or Number())
                 return key
         raise ClosedError("the connection ended")
 
     @contextmanager
-    def using(self, key: str) -> Generator[Held]:
-        """Use what is open as `key`, alone.
+    def using(self, key: str, home: Session | None = None) -> Generator[Held]:
+        """Use what is open as `key`, alone; with `home` only what was opened there.
 
         Raises:
             ClosedError: It ended: by itself, with its connection, or idle for too long.
         """
         held = self._held.get(key)
-        if held is None:
+        if held is None or home not in {None, held.home}:
             raise self._gone(key)
         if self._is_idle(held):
             self.sweep()
@@ -230,11 +238,12 @@ class Sessions:
                 held.used_us = self._now_us()
 
     @contextmanager
-    def ending(self, key: str) -> Generator[Held]:
+    def ending(self, key: str, home: Session | None = None) -> Generator[Held]:
         """Use what is open as `key` a last time; what is still open then is ended."""
         self.sweep()
         with self._lock:
-            held = self._held.pop(key, None)
+            is_there = key in self._held and home in {None, self._held[key].home}
+            held = self._held.pop(key) if is_there else None
         if held is None:
             raise self._gone(key)
         try:

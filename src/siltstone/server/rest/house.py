@@ -1,0 +1,93 @@
+"""House: the routes about the server itself: health, readiness, status, metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from siltstone.errors import UnavailableError
+from siltstone.server.rest.exchange import Call, Exchange
+from siltstone.server.rest.jobs import Jobs
+from siltstone.server.rest.replies import TEXT_TYPE, Reply
+from siltstone.server.served import Served
+from siltstone.server.sessions import Sessions
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """See the module. Any thread."""
+
+    served: Served
+    sessions: Sessions
+    jobs: Jobs
+    exchange: Exchange
+
+    def healthz(self, _: Call) -> Reply:
+        """Say that the process answers."""
+        return Reply({"status": "ok"})
+
+    def readyz(self, _: Call) -> Reply:
+        """Say whether it takes writes: not when it closes, nor when the log is poisoned."""
+        committer = self.served.parts.core.committer
+        if self.exchange.is_closing or committer is None or committer.poisoned:
+            raise UnavailableError("the store takes no writes")
+        return Reply({"status": "ready"})
+
+    def status(self, _: Call) -> Reply:
+        """Return what the store holds and owes now."""
+        found = self.served.db.status()
+        self.served.settle()
+        body = msgspec.to_builtins(found.to_dict(), enc_hook=str)
+        server = {
+            "requests": self.exchange.counters.inside,
+            "transactions": self.sessions.count,
+            "jobs": self.jobs.open,
+        }
+        return Reply({**body, "server": server}, found.visible_seq)
+
+    def metrics(self, _: Call) -> Reply:
+        """Return the same in the text format of Prometheus."""
+        return Reply("".join(self._metrics()).encode(), media_type=TEXT_TYPE)
+
+    def _metrics(self) -> Iterator[str]:
+        found, counters = self.served.db.status(), self.exchange.counters
+        gauges: dict[str, float] = {
+            "visible_seq": found.visible_seq,
+            "durable_seq": found.durable_seq,
+            "flushed_seq": found.flushed_seq,
+            "oldest_seq": found.oldest_seq,
+            "checkpoint_lag_seqs": found.visible_seq - found.flushed_seq,
+            "wal_bytes": found.wal_bytes,
+            "wal_segments": found.wal_segments,
+            "active_rows": found.active_rows,
+            "sealed_rows": found.sealed_rows,
+            "sealed_generations": found.sealed_generations,
+            "memory_bytes": found.memory.total,
+            "memory_bytes_max": found.memory.bytes_max,
+            "open_transactions": found.open_transactions,
+            "leases": found.leases,
+            "maintenance_failed": float(found.failure is not None),
+            "server_requests_inside": counters.inside,
+            "server_body_bytes_inside": counters.bytes_inside,
+            "server_transactions": self.sessions.count,
+            "server_jobs_open": self.jobs.open,
+        }
+        for name, value in gauges.items():
+            yield f"# TYPE siltstone_{name} gauge\nsiltstone_{name} {value}\n"
+        for table in found.tables:
+            label = '{table="' + _escaped(table.name) + '"}'
+            yield f"siltstone_table_unmerged_rows{label} {table.unmerged_rows}\n"
+        yield "# TYPE siltstone_commits_total counter\n"
+        yield f"siltstone_commits_total {found.commits_since_open}\n"
+        yield "# TYPE siltstone_request_seconds_total counter\n"
+        yield f"siltstone_request_seconds_total {counters.seconds:g}\n"
+        yield "# TYPE siltstone_requests_total counter\n"
+        for (route, status), count in list(counters.by_route.items()):
+            label = '{route="' + _escaped(route) + f'",status="{status}"' + "}"
+            yield f"siltstone_requests_total{label} {count}\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

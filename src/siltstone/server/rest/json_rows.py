@@ -1,0 +1,74 @@
+"""JSON rows: values as JSON can say them, as what the columns hold.
+
+Times are ISO 8601, bytes base64, decimals strings or numbers; the rest is what it looks like.
+"""
+
+from __future__ import annotations
+
+import binascii
+import datetime as dt
+from base64 import b64decode
+from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import pyarrow as pa
+
+from siltstone.errors import SchemaMismatchError
+from siltstone.server.rest.refusals import invalid
+
+
+def json_rows(rows: object, schema: pa.Schema) -> list[dict[str, Any]]:
+    """Return rows of JSON as rows of Python values.
+
+    Raises:
+        Refused: They are no list of objects.
+        SchemaMismatchError: A value that its column cannot hold.
+    """
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise invalid("rows is a list of objects")
+    return [json_values(row, schema) for row in rows]
+
+
+def json_values(row: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:
+    """Return the values of one row; columns that are not known are left for the store to refuse."""
+    kinds = {field.name: field.type for field in schema}
+    return {
+        name: _value(value, kinds[name], name) if name in kinds else value
+        for name, value in row.items()
+    }
+
+
+def json_key(key: object, schema: pa.Schema, names: Sequence[str]) -> object:
+    """Return a key: a value, a list in key order, or an object by column."""
+    if isinstance(key, dict):
+        return json_values(key, schema)
+    if isinstance(key, list):
+        if len(key) != len(names):
+            raise SchemaMismatchError(f"a key has the columns {list(names)}, not {key!r:.80}")
+        parts = [_value(v, schema.field(n).type, n) for v, n in zip(key, names, strict=True)]
+        return tuple(parts) if len(parts) != 1 else parts[0]
+    return _value(key, schema.field(names[0]).type, names[0]) if names else key
+
+
+def _value(value: Any, kind: pa.DataType, name: str) -> Any:
+    if not isinstance(value, str) and not (pa.types.is_decimal(kind) and value is not None):
+        return value
+    try:
+        return _of_text(value, kind)
+    except (ValueError, InvalidOperation, binascii.Error) as error:
+        raise SchemaMismatchError(f"column {name!r} is {kind}: {value!r:.80}") from error
+
+
+def _of_text(value: Any, kind: pa.DataType) -> Any:
+    if pa.types.is_timestamp(kind):
+        return dt.datetime.fromisoformat(value)
+    if pa.types.is_date(kind):
+        return dt.date.fromisoformat(value)
+    if pa.types.is_time(kind):
+        return dt.time.fromisoformat(value)
+    if pa.types.is_decimal(kind):
+        return Decimal(str(value))
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return b64decode(value, validate=True)
+    return value

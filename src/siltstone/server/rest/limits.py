@@ -1,0 +1,41 @@
+"""Limits: what one client, and all of them together, may cost the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bytes, counts and seconds. At a limit a request is refused, never cut."""
+
+    body_bytes_max: int = 256 << 20
+    json_bytes_max: int = 16 << 20
+    bodies_bytes_max: int = 1 << 30
+    """All bodies that are inside at once."""
+    decompressed_bytes_max: int = 512 << 20
+    """What the Arrow buffers of one body may take once they are decompressed."""
+    rows_max: int = 16_000_000
+    columns_max: int = 4_000
+    operations_max: int = 1_000
+    """Of one `transaction/apply` or batch."""
+    collected_rows_max: int = 1_000_000
+    """Rows that one statement may hold at once: an update, a merge, the nearest to a vector."""
+    collected_bytes_max: int = 256 << 20
+    header_bytes_max: int = 64 << 10
+    header_timeout_s: float = 75.0
+    """How long a connection may take to send the head of its next request."""
+    body_timeout_s: float = 30.0
+    """How long a client may send nothing of a body, or read nothing of an answer."""
+    connections_max: int = 512
+    requests_max: int = 256
+    threads: int = 32
+    transactions_max: int = 256
+    idle_s: float = 60.0
+    """A transaction that is left alone for longer is rolled back."""
+    jobs_max: int = 4
+    """Maintenance jobs that run or wait."""
+    finished_jobs_max: int = 256
+    ended_transactions_max: int = 4_096
+    graceful_s: float = 10.0
+    """How long a stop waits for answers on their way."""

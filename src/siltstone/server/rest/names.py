@@ -1,0 +1,69 @@
+"""Names: ids of the specification (lists of names, joined by a delimiter) and names of tables.
+
+The store is flat: its root namespace holds all tables, and there is no other one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from siltstone.server.rest.exchange import Call
+from siltstone.server.rest.refusals import Code, Refused, invalid
+
+DELIMITER = "$"
+
+
+def table_of(call: Call, body: Mapping[str, object] | None = None) -> str:
+    """Return the name of the table that a call is about; `id` in the body says the same.
+
+    Raises:
+        Refused: It lies in a namespace that is not there, or the body names another one.
+    """
+    parts = _parts(call.path["id"], call)
+    if not parts:
+        raise invalid("the id names the root, which is no table")
+    _refuse_other(parts, body)
+    *outer, name = parts
+    if outer:
+        raise Refused(Code.NAMESPACE_NOT_FOUND, _shown(outer))
+    return name
+
+
+def namespace_of(call: Call, body: Mapping[str, object] | None = None) -> tuple[str, ...]:
+    """Return the names of the namespace that a call is about, () for the root."""
+    parts = _parts(call.path["id"], call)
+    _refuse_other(parts, body)
+    return parts
+
+
+def require_root(call: Call, body: Mapping[str, object] | None = None) -> None:
+    """Refuse a namespace that is not there.
+
+    Raises:
+        Refused: It is not the root.
+    """
+    parts = namespace_of(call, body)
+    if parts:
+        raise Refused(Code.NAMESPACE_NOT_FOUND, _shown(parts))
+
+
+def _parts(text: str, call: Call) -> tuple[str, ...]:
+    delimiter = call.query.get("delimiter") or DELIMITER
+    if text == delimiter:
+        return ()
+    parts = tuple(text.split(delimiter))
+    if not all(parts):
+        raise invalid(f"the id {text[:200]!r} has an empty name in it")
+    return parts
+
+
+def _refuse_other(parts: tuple[str, ...], body: Mapping[str, object] | None) -> None:
+    given = (body or {}).get("id")
+    if given is None:
+        return
+    if not isinstance(given, list) or tuple(given) != parts:
+        raise invalid(f"the id of the body, {given!r:.200}, is not the one of the path")
+
+
+def _shown(parts: Iterable[str]) -> str:
+    return DELIMITER.join(parts)[:200]

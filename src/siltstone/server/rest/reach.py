@@ -1,0 +1,253 @@
+"""Reach: how a call reaches the store: now, at a snapshot, or in an open transaction.
+
+    x-siltstone-txn: <id>                               reads and writes of that transaction
+    x-siltstone-snapshot: seq:42 | record:7 | at:... | tag:...     reads as of then
+    x-siltstone-token: <app>/<batch>                    a statement is applied once, however often
+
+A statement without a transaction is one of its own, run again when it lost a race. Lock: of each
+open transaction, held while a statement runs in it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from siltstone.engine.transaction import Transaction
+from siltstone.engine.transaction_table import TransactionTable
+from siltstone.engine.write_set import Receipt
+from siltstone.errors import ClosedError, ConflictError, InDoubtError
+from siltstone.handles import Snapshot, SnapshotTable
+from siltstone.server.rest.access import Principal
+from siltstone.server.rest.exchange import Call
+from siltstone.server.rest.limits import Limits
+from siltstone.server.rest.refusals import Code, Refused, invalid
+from siltstone.server.served import Served
+from siltstone.server.sessions import Held, Session, Sessions
+
+TRANSACTION_HEADER = "x-siltstone-txn"
+SNAPSHOT_HEADER = "x-siltstone-snapshot"
+TOKEN_HEADER = "x-siltstone-token"  # noqa: S105 - a name
+ATTEMPTS = 100
+
+Face = Transaction | Snapshot
+ReadTable = TransactionTable | SnapshotTable
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a transaction ended, for whoever lost the answer."""
+
+    principal: str
+    status: str
+    receipt: Receipt | None = None
+
+
+class Reach:
+    """See the module. Any thread."""
+
+    def __init__(self, served: Served, sessions: Sessions, limits: Limits) -> None:
+        self.served, self.sessions, self.limits = served, sessions, limits
+        self._lock = threading.Lock()
+        self._homes: dict[str, Session] = {}
+        self._ended: OrderedDict[str, Ended] = OrderedDict()
+
+    # reading
+
+    @contextmanager
+    def reading(self, call: Call) -> Generator[Face]:
+        """Read as the call's headers say; what was read is durable when the block ends."""
+        with ExitStack() as held:
+            yield self.opened(call, held)
+            self.served.settle()
+
+    def opened(self, call: Call, held: ExitStack) -> Face:
+        """Return what the call reads; it is let go of when `held` closes."""
+        key = call.headers.get(TRANSACTION_HEADER)
+        if key:
+            if call.headers.get(SNAPSHOT_HEADER):
+                raise invalid("a transaction has its own snapshot: give one of the two headers")
+            return held.enter_context(self._using(key, call.principal)).transaction
+        snapshot = held.enter_context(self._snapshot(call.headers.get(SNAPSHOT_HEADER)))
+        self.served.settle()
+        return snapshot
+
+    def _snapshot(self, text: str | None) -> Snapshot:
+        db = self.served.db
+        if not text:
+            return db.snapshot()
+        kind, _, value = text.partition(":")
+        if kind == "seq" and value.isascii() and value.isdecimal():
+            return db.snapshot(seq=int(value[:20]))
+        if kind == "record" and value.isascii() and value.isdecimal():
+            return db.snapshot(seq=self._seq_of_record(int(value[:20])))
+        if kind == "at" and value:
+            return db.snapshot(at=value)
+        if kind == "tag" and value:
+            return db.snapshot(tag=value)
+        raise invalid(f"{SNAPSHOT_HEADER} is seq:N, record:N, at:<time> or tag:<name>")
+
+    def _seq_of_record(self, number: int) -> int:
+        newest = self.served.parts.manifests.newest()
+        if number == newest.number:
+            return newest.flushed_seq
+        try:
+            return self.served.parts.manifests.read(number).flushed_seq
+        except FileNotFoundError:
+            text = f"record {number} is not kept; the newest is {newest.number}"
+            raise Refused(Code.VERSION_NOT_FOUND, text) from None
+
+    # writing
+
+    def write(self, call: Call, work: Callable[[Transaction], object]) -> int | None:
+        """Run a statement; return the seq of its commit, None inside a transaction.
+
+        Raises:
+            ConflictError: It lost `ATTEMPTS` races.
+        """
+        if call.headers.get(SNAPSHOT_HEADER):
+            raise invalid(f"{SNAPSHOT_HEADER} is for reads: the past is not written")
+        key = call.headers.get(TRANSACTION_HEADER)
+        if key:
+            with self._using(key, call.principal) as held:
+                work(held.transaction)
+            return None
+        return self.commit(call, work).seq
+
+    def commit(
+        self, call: Call, work: Callable[[Transaction], object], isolation: str = "snapshot"
+    ) -> Receipt:
+        """Run `work` in a transaction of its own and commit it; again after a conflict."""
+        token = token_of(call)
+        for left in range(ATTEMPTS - 1, -1, -1):
+            tx = self.served.db.transaction(isolation=isolation, token=token)
+            try:
+                with tx:
+                    work(tx)
+            except ConflictError:
+                if not left:
+                    raise
+            else:
+                assert tx.receipt is not None
+                return tx.receipt
+        raise AssertionError
+
+    # transactions over several requests
+
+    def begin(self, call: Call, isolation: str, durability: str) -> tuple[str, int]:
+        """Begin a transaction; return its id and the seq that it reads at.
+
+        Raises:
+            BusyError: Too many are open.
+        """
+        tx = self.served.db.transaction(
+            isolation=isolation, durability=durability, token=token_of(call)
+        )
+        try:
+            self.served.settle()
+            key = self.sessions.hold(self._home(call.principal), tx)
+        except BaseException:
+            tx.rollback()
+            raise
+        return key, tx.read_seq
+
+    def end(self, call: Call, key: str, *, commits: bool) -> Receipt | None:
+        """Commit a transaction, or roll it back; again, tell how it ended.
+
+        Raises:
+            Refused: No such transaction of this client, or it ended the other way.
+        """
+        status = "Succeeded" if commits else "Canceled"
+        before = self.ended(key, call.principal)
+        if before is not None and before.status == status:
+            return before.receipt
+        if before is not None:
+            raise Refused(Code.INVALID_INPUT, f"the transaction ended already: {before.status}")
+        with self._ending(key, call.principal) as held:
+            return self._finish(key, held.transaction, call.principal, commits=commits)
+
+    def _finish(
+        self, key: str, tx: Transaction, principal: Principal, *, commits: bool
+    ) -> Receipt | None:
+        if not commits:
+            tx.rollback()
+            self._remember(key, Ended(principal.name, "Canceled"))
+            return None
+        try:
+            receipt = tx.commit()
+        except InDoubtError:
+            raise  # nobody knows how it ended
+        except Exception:
+            self._remember(key, Ended(principal.name, "Failed"))
+            raise
+        self._remember(key, Ended(principal.name, "Succeeded", receipt))
+        return receipt
+
+    def is_open(self, key: str, principal: Principal) -> bool:
+        """Say whether a transaction of this client is open."""
+        try:
+            with self._using(key, principal):
+                return True
+        except Refused:
+            return False
+
+    def ended(self, key: str, principal: Principal) -> Ended | None:
+        """Return how a transaction of this client ended, as far as it is remembered."""
+        found = self._ended.get(key)
+        return found if found is not None and found.principal == principal.name else None
+
+    def _remember(self, key: str, ended: Ended) -> None:
+        with self._lock:
+            self._ended[key] = ended
+            while len(self._ended) > self.limits.ended_transactions_max:
+                self._ended.popitem(last=False)
+
+    def _home(self, principal: Principal) -> Session:
+        with self._lock:
+            home = self._homes.get(principal.name)
+            if home is None:
+                home = self._homes[principal.name] = self.sessions.open()
+            return home
+
+    @contextmanager
+    def _using(self, key: str, principal: Principal) -> Generator[Held]:
+        with _foreseen(key, self.sessions.using(key, self._home(principal))) as held:
+            yield held
+
+    @contextmanager
+    def _ending(self, key: str, principal: Principal) -> Generator[Held]:
+        with _foreseen(key, self.sessions.ending(key, self._home(principal))) as held:
+            yield held
+
+
+@contextmanager
+def _foreseen(key: str, entered: object) -> Generator[Held]:
+    """Enter what uses a transaction; one that is not there has a code of its own."""
+    with ExitStack() as stack:
+        try:
+            held: Held = stack.enter_context(entered)  # type: ignore[arg-type]
+        except ClosedError:
+            raise Refused(
+                Code.TRANSACTION_NOT_FOUND,
+                f"{key[:80]}: it ended, was idle for too long, or is not yours; nothing of it was"
+                " committed unless its commit was answered",
+            ) from None
+        yield held
+
+
+def token_of(call: Call) -> tuple[str, int] | None:
+    """Return the token of a call, so that it is applied once.
+
+    Raises:
+        Refused: It is not `<app>/<batch>`.
+    """
+    text = call.headers.get(TOKEN_HEADER)
+    if not text:
+        return None
+    app, slash, batch = text.rpartition("/")
+    if not slash or not app or not (batch.isascii() and batch.isdecimal() and len(batch) < 20):
+        raise invalid(f"{TOKEN_HEADER} is <app>/<batch>, the batch a number from 0")
+    return app, int(batch)

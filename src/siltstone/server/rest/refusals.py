@@ -1,0 +1,160 @@
+"""Refusals: every error as the flat JSON of the Lance Namespace specification.
+
+    {"error": "<one sentence>", "code": <int>, "detail": ..., "instance": "<request id>"}
+
+Clients choose the class of their error by `code` alone; the HTTP status is for everybody else.
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import IntEnum
+from http import HTTPStatus
+
+import msgspec
+from starlette.responses import Response
+
+from siltstone import errors
+from siltstone.errors import SiltstoneError
+
+_log = logging.getLogger("siltstone.server")
+JSON_TYPE = "application/json"
+ERROR_CHARACTERS_MAX = 2_000
+
+
+class Code(IntEnum):
+    """The error codes of the specification."""
+
+    UNSUPPORTED = 0
+    NAMESPACE_NOT_FOUND = 1
+    NAMESPACE_EXISTS = 2
+    NAMESPACE_NOT_EMPTY = 3
+    TABLE_NOT_FOUND = 4
+    TABLE_EXISTS = 5
+    INDEX_NOT_FOUND = 6
+    INDEX_EXISTS = 7
+    TAG_NOT_FOUND = 8
+    TAG_EXISTS = 9
+    TRANSACTION_NOT_FOUND = 10
+    VERSION_NOT_FOUND = 11
+    COLUMN_NOT_FOUND = 12
+    INVALID_INPUT = 13
+    CONCURRENT_MODIFICATION = 14
+    PERMISSION_DENIED = 15
+    UNAUTHENTICATED = 16
+    UNAVAILABLE = 17
+    INTERNAL = 18
+    INVALID_TABLE_STATE = 19
+    SCHEMA_VALIDATION = 20
+    THROTTLING = 21
+
+
+_STATUS = {
+    Code.UNSUPPORTED: 406,
+    Code.NAMESPACE_NOT_FOUND: 404,
+    Code.NAMESPACE_EXISTS: 409,
+    Code.NAMESPACE_NOT_EMPTY: 409,
+    Code.TABLE_NOT_FOUND: 404,
+    Code.TABLE_EXISTS: 409,
+    Code.INDEX_NOT_FOUND: 404,
+    Code.INDEX_EXISTS: 409,
+    Code.TAG_NOT_FOUND: 404,
+    Code.TAG_EXISTS: 409,
+    Code.TRANSACTION_NOT_FOUND: 404,
+    Code.VERSION_NOT_FOUND: 404,
+    Code.COLUMN_NOT_FOUND: 404,
+    Code.CONCURRENT_MODIFICATION: 409,
+    Code.PERMISSION_DENIED: 403,
+    Code.UNAUTHENTICATED: 401,
+    Code.UNAVAILABLE: 503,
+    Code.INTERNAL: 500,
+    Code.INVALID_TABLE_STATE: 409,
+    Code.THROTTLING: 429,
+}
+# The first that fits decides, so leaves come before their group.
+_CODES: tuple[tuple[type[SiltstoneError], Code], ...] = (
+    (errors.TableNotFoundError, Code.TABLE_NOT_FOUND),
+    (errors.TableExistsError, Code.TABLE_EXISTS),
+    (errors.SchemaMismatchError, Code.SCHEMA_VALIDATION),
+    (errors.SnapshotExpiredError, Code.VERSION_NOT_FOUND),
+    (errors.ReadOnlyError, Code.PERMISSION_DENIED),
+    (errors.ClosedError, Code.UNAVAILABLE),
+    (errors.RequestError, Code.INVALID_INPUT),
+    (errors.ConflictError, Code.CONCURRENT_MODIFICATION),
+    (errors.FencedError, Code.PERMISSION_DENIED),
+    (errors.BusyError, Code.THROTTLING),
+    (errors.UnavailableError, Code.UNAVAILABLE),
+    (errors.PoisonedError, Code.UNAVAILABLE),
+)
+
+
+class Refused(SiltstoneError):
+    """A request that is refused under a code of its own; nothing was changed."""
+
+    def __init__(self, code: Code, error: str, *, status: int | None = None) -> None:
+        self.code, self.status = code, status or _STATUS.get(code, 400)
+        super().__init__(error)
+
+
+def unsupported(what: str) -> Refused:
+    """Return the refusal of what the specification has and this server has not."""
+    return Refused(Code.UNSUPPORTED, what)
+
+
+def invalid(why: str) -> Refused:
+    """Return the refusal of a request that is wrong."""
+    return Refused(Code.INVALID_INPUT, why)
+
+
+def code_of(error: Exception) -> Code:
+    """Return the code that says what the caller should do."""
+    if isinstance(error, Refused):
+        return error.code
+    return next((code for kind, code in _CODES if isinstance(error, kind)), Code.INTERNAL)
+
+
+def response_of(error: Exception, request_id: str) -> Response:
+    """Return the answer to a request that failed with `error`.
+
+    What nobody foresaw is logged, with the request's id, and told in no detail: its words may hold
+    what is not the client's to know.
+    """
+    if not isinstance(error, SiltstoneError):
+        _log.error("request %s failed", request_id, exc_info=error)
+        text = f"the server failed; its log has request {request_id}"
+        return refusal(500, Code.INTERNAL, text, request_id)
+    code = code_of(error)
+    status = error.status if isinstance(error, Refused) else _STATUS.get(code, 400)
+    if code is Code.INTERNAL:
+        _log.error("request %s failed: %s", request_id, type(error).__name__, exc_info=error)
+    detail = _detail(error)
+    return refusal(status, code, str(error), request_id, detail)
+
+
+def _detail(error: SiltstoneError) -> str | None:
+    name = type(error).__name__
+    if isinstance(error, errors.InDoubtError):
+        return f"{name}: transaction {error.transaction_id}"
+    return None if isinstance(error, Refused) else name
+
+
+def refusal(
+    status: int, code: int, error: str, request_id: str, detail: str | None = None
+) -> Response:
+    """Return the flat body of an error."""
+    body: dict[str, object] = {"error": error[:ERROR_CHARACTERS_MAX], "code": int(code)}
+    if detail is not None:
+        body["detail"] = detail
+    if request_id:
+        body["instance"] = request_id
+    headers = {"www-authenticate": "Bearer"} if code == Code.UNAUTHENTICATED else None
+    return Response(msgspec.json.encode(body), status, headers, JSON_TYPE)
+
+
+def of_status(status: int, request_id: str) -> Response:
+    """Return the answer of the framework's own refusals: no such route, no such method."""
+    code = {404: Code.UNSUPPORTED, 405: Code.UNSUPPORTED}.get(
+        status, Code.INVALID_INPUT if status < 500 else Code.INTERNAL
+    )
+    phrase = HTTPStatus(status).phrase.lower()
+    return refusal(status, code, f"{phrase}: the routes are those of /openapi.json", request_id)

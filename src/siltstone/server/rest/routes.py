@@ -1,0 +1,173 @@
+"""Routes: every operation in one table: where, for whom, what it takes and gives.
+
+An operation of the specification that is not offered answers 406 with code 0, so that clients raise
+their own "unsupported" error, and do not take it for a missing table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from siltstone.server.rest.access import Role
+from siltstone.server.rest.exchange import ARROW, JSON, NOTHING, Call, Handler, Route
+from siltstone.server.rest.feed import Feed
+from siltstone.server.rest.house import House
+from siltstone.server.rest.jobs import Jobs
+from siltstone.server.rest.namespaces import Namespaces
+from siltstone.server.rest.queries import Queries
+from siltstone.server.rest.refusals import unsupported
+from siltstone.server.rest.replies import Reply
+from siltstone.server.rest.tables import Tables
+from siltstone.server.rest.transactions import Transactions
+
+FILE, STREAM, TEXT = "file", "stream", "text"
+_PAGE = ("page_token", "limit")
+
+
+@dataclass(frozen=True, slots=True)
+class Desks:
+    """The handlers, by what they are about."""
+
+    house: House
+    namespaces: Namespaces
+    tables: Tables
+    queries: Queries
+    transactions: Transactions
+    feed: Feed
+    jobs: Jobs
+
+
+def routes_of(desks: Desks) -> list[Route]:
+    """Return all routes; the first that fits a path answers."""
+    return [
+        *_house(desks),
+        *_namespaces(desks.namespaces),
+        *_tables(desks.tables),
+        *_queries(desks.queries),
+        *_transactions(desks.transactions),
+        *_versions(desks.namespaces),
+        *_unsupported(),
+    ]
+
+
+def _post(path: str, role: Role, handler: Handler, **more: object) -> Route:
+    return Route("POST", path, role, handler, _summary(handler), **more)  # type: ignore[arg-type]
+
+
+def _get(path: str, role: Role, handler: Handler, **more: object) -> Route:
+    taken = {"takes": NOTHING, **more}
+    return Route("GET", path, role, handler, _summary(handler), **taken)  # type: ignore[arg-type]
+
+
+def _summary(handler: Handler) -> str:
+    return (handler.__doc__ or "").partition("\n")[0].rstrip(".")
+
+
+def _house(desks: Desks) -> Iterable[Route]:
+    house, jobs = desks.house, desks.jobs
+    changes = ("since", "until", "tables", "format")
+    yield _get("/healthz", Role.NOBODY, house.healthz)
+    yield _get("/readyz", Role.NOBODY, house.readyz)
+    yield _get("/metrics", Role.READ, house.metrics, gives=TEXT)
+    yield _get("/v1/status", Role.READ, house.status)
+    yield _get("/v1/changes", Role.READ, desks.feed.changes, gives=STREAM, query=changes)
+    yield _get("/v1/jobs", Role.READ, jobs.list_all)
+    yield _get("/v1/jobs/{id}", Role.READ, jobs.status)
+    yield _post("/v1/checkpoint", Role.WRITE, jobs.checkpoint)
+    yield _post("/v1/merge", Role.WRITE, jobs.merge)
+    yield _post("/v1/optimize", Role.WRITE, jobs.optimize)
+    yield _post("/v1/vacuum", Role.ADMIN, jobs.vacuum)
+
+
+def _namespaces(spaces: Namespaces) -> Iterable[Route]:
+    yield _get("/v1/namespace/{id}/list", Role.READ, spaces.list_all, query=_PAGE)
+    yield _post("/v1/namespace/{id}/describe", Role.READ, spaces.describe)
+    yield _post("/v1/namespace/{id}/exists", Role.READ, spaces.exists)
+    yield _post("/v1/namespace/{id}/create", Role.ADMIN, spaces.create)
+    yield _post("/v1/namespace/{id}/drop", Role.ADMIN, spaces.drop)
+
+
+def _tables(tables: Tables) -> Iterable[Route]:
+    at = "/v1/table/{id}"
+    made = ("mode", "primary_key", "properties")
+    yield _get("/v1/table", Role.READ, tables.list_all, query=_PAGE)
+    yield _get("/v1/namespace/{id}/table/list", Role.READ, tables.list_of, query=_PAGE)
+    yield _post(f"{at}/describe", Role.READ, tables.describe)
+    yield _post(f"{at}/exists", Role.READ, tables.exists)
+    yield _post(f"{at}/stats", Role.READ, tables.stats)
+    yield _post(f"{at}/create", Role.WRITE, tables.create, takes=ARROW, query=made)
+    yield _post(f"{at}/drop", Role.WRITE, tables.drop)
+    yield _post(f"{at}/rename", Role.WRITE, tables.rename)
+    yield _post(f"{at}/add_columns", Role.WRITE, tables.add_columns)
+    yield _post(f"{at}/alter_columns", Role.WRITE, tables.alter_columns)
+    yield _post(f"{at}/drop_columns", Role.WRITE, tables.drop_columns)
+    yield _post(f"{at}/tags/list", Role.READ, tables.list_tags)
+    yield _post(f"{at}/tags/version", Role.READ, tables.tag_version)
+    yield _post(f"{at}/tags/create", Role.WRITE, tables.create_tag)
+    yield _post(f"{at}/tags/update", Role.WRITE, tables.update_tag)
+    yield _post(f"{at}/tags/delete", Role.WRITE, tables.delete_tag)
+
+
+def _queries(queries: Queries) -> Iterable[Route]:
+    at = "/v1/table/{id}"
+    merged = (
+        *("on", "when_matched_update_all", "when_not_matched_insert_all"),
+        *("when_not_matched_by_source_delete", "when_not_matched_by_source_delete_filt"),
+    )
+    yield _post(f"{at}/query", Role.READ, queries.query, gives=FILE)
+    yield _post(f"{at}/scan", Role.READ, queries.scan, gives=STREAM)
+    yield _post(f"{at}/count_rows", Role.READ, queries.count)
+    yield _post(f"{at}/explain_plan", Role.READ, queries.explain)
+    yield _post(f"{at}/insert", Role.WRITE, queries.insert, takes=ARROW, query=("mode", "branch"))
+    yield _post(f"{at}/merge_insert", Role.WRITE, queries.merge_insert, takes=ARROW, query=merged)
+    yield _post(f"{at}/update", Role.WRITE, queries.update)
+    yield _post(f"{at}/delete", Role.WRITE, queries.delete)
+
+
+def _transactions(transactions: Transactions) -> Iterable[Route]:
+    at = "/v1/transaction/{id}"
+    yield _post("/v1/transaction/begin", Role.READ, transactions.begin)
+    yield _post("/v1/transaction/apply", Role.WRITE, transactions.apply)
+    yield _post(f"{at}/commit", Role.READ, transactions.commit)
+    yield _post(f"{at}/rollback", Role.READ, transactions.rollback)
+    yield _post(f"{at}/describe", Role.READ, transactions.describe)
+    yield _post(f"{at}/alter", Role.READ, transactions.alter)
+
+
+def _versions(spaces: Namespaces) -> Iterable[Route]:
+    at = "/v1/table/{id}"
+    listed = ("branch", "limit", "descending", "page_token")
+    yield _post(f"{at}/declare", Role.WRITE, spaces.managed("declare_table"))
+    yield _post(f"{at}/deregister", Role.WRITE, spaces.managed("deregister_table"))
+    yield _post(
+        f"{at}/version/list", Role.READ, spaces.managed("list_table_versions"), query=listed
+    )
+    yield _post(f"{at}/version/describe", Role.READ, spaces.managed("describe_table_version"))
+    yield _post(f"{at}/version/create", Role.WRITE, spaces.managed("create_table_version"))
+    yield _post(f"{at}/version/delete", Role.WRITE, spaces.managed("batch_delete_table_versions"))
+    yield _post(
+        "/v1/table/version/batch-create",
+        Role.WRITE,
+        spaces.managed("batch_create_table_versions"),
+    )
+    yield _post("/v1/table/batch-commit", Role.WRITE, spaces.managed("batch_commit_tables"))
+
+
+_TABLE_VERBS_NOT_OFFERED = (
+    *("register", "restore", "schema_metadata/update", "update_field_metadata", "analyze_plan"),
+    *("backfill_column", "create_index", "create_scalar_index", "index/list"),
+    *("index/{name}/stats", "index/{name}/drop", "branches/list", "branches/create"),
+    "branches/delete",
+)
+
+
+def _unsupported() -> Iterable[Route]:
+    paths = [f"/v1/table/{{id}}/{verb}" for verb in _TABLE_VERBS_NOT_OFFERED]
+    paths += [f"/v1/materialized_view/{{id}}/{verb}" for verb in ("create", "refresh")]
+    for path in paths:
+        yield Route("POST", path, Role.READ, _refuse, f"Not offered: {path}", takes=JSON)
+
+
+def _refuse(_: Call) -> Reply:
+    raise unsupported("this server does not offer the operation")

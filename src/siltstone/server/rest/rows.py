@@ -1,0 +1,213 @@
+"""Rows: the statements that write rows: insert, merge, update, delete, and those of `apply`.
+
+Each works on a `Transaction`, so that it is a commit of its own, a part of an open transaction, or
+one of many operations that are committed at once, without knowing which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from siltstone.engine.expression import compile_value
+from siltstone.engine.transaction import Transaction
+from siltstone.engine.transaction_table import TransactionTable
+from siltstone.errors import SchemaMismatchError
+from siltstone.server.rest.json_rows import json_key, json_rows, json_values
+from siltstone.server.rest.limits import Limits
+from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
+
+
+def insert(tx: Transaction, name: str, rows: pa.Table, *, overwrites: bool) -> int:
+    """Add rows, or replace all that there are."""
+    table = tx[name]
+    if not table.primary_key:
+        return table.overwrite(rows) if overwrites else table.append(rows)
+    if overwrites:
+        table.truncate()
+    return table.insert(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """What a merge does with rows that are in both, in the source alone, in the table alone."""
+
+    on: tuple[str, ...]
+    updates: bool
+    inserts: bool
+    deletes: bool
+    delete_filter: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    updated: int
+    inserted: int
+    deleted: int
+
+
+def merge(tx: Transaction, name: str, rows: pa.Table, how: Merge, limits: Limits) -> Merged:
+    """Merge rows by the primary key.
+
+    Raises:
+        Refused: The table has none, or it is not what the rows are merged on.
+        DuplicateKeyError, SchemaMismatchError: Two rows have one key; columns that do not fit.
+    """
+    table = tx[name]
+    key = table.primary_key
+    if not key:
+        raise unsupported(
+            f"{name!r} has no primary key: merge through the Lance client, or insert and delete"
+        )
+    if set(how.on) != set(key):
+        raise invalid(f"{name!r} is merged on its primary key {list(key)}, not on {list(how.on)}")
+    keys = _keys_of(rows, key)
+    if len(set(keys)) != len(keys):
+        raise invalid("two rows of the source have the same key")
+    if rows.num_rows > limits.collected_rows_max:
+        raise invalid(f"a merge takes at most {limits.collected_rows_max} rows; use several")
+    living = set(_keys_of(table.get_many(rows.select(list(key))), key)) if keys else set[Any]()
+    is_there = [found in living for found in keys]
+    wanted = [how.updates if there else how.inserts for there in is_there]
+    if any(wanted):
+        table.upsert(rows.filter(pa.array(wanted, pa.bool_())))
+    deleted = _delete_others(table, set(keys), how) if how.deletes else 0
+    updated = sum(is_there) if how.updates else 0
+    return Merged(updated, len(keys) - sum(is_there) if how.inserts else 0, deleted)
+
+
+def _keys_of(rows: pa.Table, key: Sequence[str]) -> Sequence[object]:
+    missing = [name for name in key if name not in rows.schema.names]
+    if missing:
+        raise SchemaMismatchError(f"the rows lack the key columns {missing}")
+    columns = [rows.column(name).to_pylist() for name in key]
+    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+
+def _delete_others(table: TransactionTable, keys: set[object], how: Merge) -> int:
+    key = table.primary_key
+    gone: list[object] = []
+    for batch in table.scan(list(key), how.delete_filter):
+        found = _keys_of(pa.Table.from_batches([batch]), key)
+        gone += [one for one in found if one not in keys]
+    return table.delete(gone) if gone else 0
+
+
+def assign(
+    tx: Transaction,
+    name: str,
+    updates: Sequence[tuple[str, str]],
+    filter: str | None,  # noqa: A002 - the contract's name
+    limits: Limits,
+) -> int:
+    """Set columns to SQL expressions in the rows that match; return how many.
+
+    Raises:
+        Refused: No such column, a column of the key, or more rows than one statement may hold.
+    """
+    table = tx[name]
+    schema, key = table.schema, table.primary_key
+    for column, _ in updates:
+        if column not in schema.names:
+            raise Refused(Code.COLUMN_NOT_FOUND, f"table {name!r} has no column {column[:128]!r}")
+        if column in key:
+            raise invalid(f"{column!r} is of the primary key; delete the row and insert another")
+    made = {column: compile_value(text, schema) for column, text in updates}
+    rows = collected(table.scan(None, filter), limits)
+    if not rows.num_rows:
+        return 0
+    changed = rows
+    for column, expression in made.items():
+        at = schema.get_field_index(column)
+        changed = changed.set_column(
+            at, schema.field(at), expression.evaluate(rows, schema.field(at).type)
+        )
+    if key:
+        return table.upsert(changed)
+    if filter is None:
+        return table.overwrite(changed)
+    table.delete_where(filter)
+    return table.append(changed)
+
+
+def collected(reader: pa.RecordBatchReader, limits: Limits) -> pa.Table:
+    """Return rows that are held at once.
+
+    Raises:
+        Refused: They are more than one statement may hold.
+    """
+    batches: list[pa.RecordBatch] = []
+    rows = nbytes = 0
+    for batch in reader:
+        rows, nbytes = rows + batch.num_rows, nbytes + batch.nbytes
+        if rows > limits.collected_rows_max or nbytes > limits.collected_bytes_max:
+            raise invalid(
+                f"the statement holds more than {limits.collected_rows_max} rows or"
+                f" {limits.collected_bytes_max} bytes; do it in parts"
+            )
+        batches.append(batch)
+    return pa.Table.from_batches(batches, reader.schema)
+
+
+# operations of `transaction/apply`
+
+
+def apply(tx: Transaction, operation: dict[str, Any], limits: Limits) -> dict[str, object]:
+    """Do one operation: `{"table", "op", ...}`; return what it did."""
+    name, op = operation.get("table"), operation.get("op")
+    if not isinstance(name, str):
+        raise invalid("an operation names its table: {'table': ..., 'op': ...}")
+    run = _OPERATIONS.get(op) if isinstance(op, str) else None
+    if run is None:
+        raise invalid(f"op is one of {sorted(_OPERATIONS)}, not {op!r:.80}")
+    return {"rows": run(tx[name], operation, limits)}
+
+
+def _with_rows(verb: str) -> Callable[[TransactionTable, dict[str, Any], Limits], int]:
+    def run(table: TransactionTable, operation: dict[str, Any], _: Limits) -> int:
+        return getattr(table, verb)(json_rows(operation.get("rows"), table.schema))
+
+    return run
+
+
+def _update(table: TransactionTable, operation: dict[str, Any], _: Limits) -> int:
+    values = operation.get("set")
+    if not isinstance(values, dict) or not values:
+        raise invalid("update has `set`: an object of column and value")
+    key = json_key(operation.get("key"), table.schema, table.primary_key)
+    return table.update(key, **json_values(values, table.schema))
+
+
+def _delete(table: TransactionTable, operation: dict[str, Any], _: Limits) -> int:
+    keys = operation.get("keys")
+    if not isinstance(keys, list):
+        raise invalid("delete has `keys`: a list")
+    return table.delete([json_key(key, table.schema, table.primary_key) for key in keys])
+
+
+def _delete_where(table: TransactionTable, operation: dict[str, Any], _: Limits) -> int:
+    wanted = operation.get("filter")
+    if not isinstance(wanted, str):
+        raise invalid("delete_where has `filter`: a SQL boolean expression")
+    return table.delete_where(wanted)
+
+
+def _truncate(table: TransactionTable, _: dict[str, Any], __: Limits) -> int:
+    rows = table.count()
+    table.truncate()
+    return rows
+
+
+_OPERATIONS: dict[str, Callable[[TransactionTable, dict[str, Any], Limits], int]] = {
+    "upsert": _with_rows("upsert"),
+    "insert": _with_rows("insert"),
+    "append": _with_rows("append"),
+    "overwrite": _with_rows("overwrite"),
+    "update": _update,
+    "delete": _delete,
+    "delete_where": _delete_where,
+    "truncate": _truncate,
+}

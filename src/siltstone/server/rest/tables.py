@@ -1,0 +1,327 @@
+"""Tables: the routes that list, describe, create, drop, rename and alter tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from siltstone.engine import catalog as catalogs
+from siltstone.engine.expression import compile_value
+from siltstone.engine.transaction import Transaction
+from siltstone.engine.view import storage_folder
+from siltstone.errors import TableNotFoundError
+from siltstone.server.rest.arrow_input import table_of as arrow_of
+from siltstone.server.rest.exchange import Call
+from siltstone.server.rest.names import require_root, table_of
+from siltstone.server.rest.reach import Face, Reach
+from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
+from siltstone.server.rest.replies import Reply, empty
+from siltstone.server.rest.rows import assign
+from siltstone.server.rest.schemas import schema_json
+from siltstone.server.rest.versions import seq_of, version_at
+
+PRIMARY_KEY = "primary_key"
+LANCE_KEY = b"lance-schema:unenforced-primary-key"
+PAGE_MAX = 10_000
+_MODES = {"create": "create", "existok": "existok", "overwrite": "overwrite"}
+
+
+def seq_shown(face: Face) -> int:
+    """Return the seq that a face reads at."""
+    return face.read_seq if isinstance(face, Transaction) else face.seq
+
+
+class Tables:
+    """See the module. Any thread."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+        self._served = reach.served
+
+    # looking
+
+    def list_all(self, call: Call) -> Reply:
+        """Return the names of all tables, a page at a time."""
+        with self._reach.reading(call) as face:
+            return Reply(_page(face.tables(), call, "tables"), seq_shown(face))
+
+    def list_of(self, call: Call) -> Reply:
+        """Return the names of the tables of a namespace."""
+        require_root(call)
+        return self.list_all(call)
+
+    def describe(self, call: Call) -> Reply:
+        """Return where a table is, its version and its columns."""
+        body = call.json()
+        name = table_of(call, body)
+        with self._reach.reading(call) as face:
+            seq, version = seq_shown(face), body.get("version")
+            table = face[name]
+            schema = table.schema
+            if version is not None:
+                seq = seq_of(self._served, name, version)
+                with self._served.db.snapshot(seq=seq) as past:
+                    schema = past[name].schema
+            found: dict[str, object] = {
+                "table": name,
+                "namespace": [],
+                "location": self.location(name),
+                "version": self._version(name, seq),
+                "schema": schema_json(schema, is_remote=call.is_remote),
+                "properties": {PRIMARY_KEY: ",".join(table.primary_key)},
+                "is_only_declared": False,
+            }
+            return Reply(found, seq)
+
+    def _version(self, name: str, seq: int) -> int:
+        try:
+            return version_at(self._served, name, seq)
+        except TableNotFoundError:  # made, or named so, by the transaction that asks
+            return 0
+
+    def location(self, name: str) -> str:
+        """Return the URL of the folder that holds a table's files, of one that lives."""
+        root = self._served.db.path
+        try:
+            table = catalogs.find(self._served.parts.core.state().view.catalog, name)
+        except TableNotFoundError:
+            return root.as_uri()
+        incarnation = catalogs.incarnation_of(table)
+        folder = storage_folder(catalogs.name_of(table, incarnation.seq), incarnation.id)
+        return (root / folder / "base").as_uri()
+
+    def exists(self, call: Call) -> Reply:
+        """Answer nothing, or that there is no such table."""
+        with self._reach.reading(call) as face:
+            _ = face[table_of(call, call.json())].name
+            return empty(seq_shown(face))
+
+    def stats(self, call: Call) -> Reply:
+        """Return how many rows a table has."""
+        name = table_of(call, call.json())
+        with self._reach.reading(call) as face:
+            rows = face[name].count()
+            lengths = dict.fromkeys(("min", "max", "mean", "p25", "p50", "p75", "p99"), 0)
+            fragments = {"num_fragments": 0, "num_small_fragments": 0, "lengths": lengths}
+            found = {"total_bytes": 0, "num_rows": rows, "num_indices": 0}
+            return Reply(found | {"fragment_stats": fragments}, seq_shown(face))
+
+    # changing
+
+    def create(self, call: Call) -> Reply:
+        """Create a table with the rows of an Arrow stream."""
+        name, mode = table_of(call), _mode(call)
+        if not call.body:
+            raise invalid("the body is an Arrow IPC stream: a schema, and rows if there are some")
+        rows = arrow_of(call.body, self._reach.limits)
+        key = _key(call, rows.schema)
+
+        def work(tx: Transaction) -> None:
+            if name in tx.tables():
+                if mode == "existok":
+                    return
+                if mode == "overwrite":
+                    tx.drop_table(name)
+            made = tx.create_table(name, _plain(rows.schema), key)
+            if rows.num_rows:
+                (made.insert if key else made.append)(rows)
+
+        seq = self._reach.write(call, work)
+        found = {"location": self.location(name), "version": self.version_now(name, seq)}
+        return Reply(found, seq)
+
+    def version_now(self, name: str, seq: int | None) -> int:
+        """Return the version that a statement made; in a transaction there is none yet."""
+        if seq is None:
+            return 0
+        try:
+            return version_at(self._served, name, seq)
+        except TableNotFoundError:
+            return 0
+
+    def drop(self, call: Call) -> Reply:
+        """Drop a table with its rows; older snapshots still see it."""
+        name = table_of(call, call.json())
+        location = self.location(name)
+        seq = self._reach.write(call, lambda tx: tx.drop_table(name))
+        return Reply({"id": [name], "location": location}, seq)
+
+    def rename(self, call: Call) -> Reply:
+        """Rename a table."""
+        body = call.json()
+        name, new_name = table_of(call, body), _text(body, "new_table_name")
+        if body.get("new_namespace_id"):
+            raise Refused(Code.NAMESPACE_NOT_FOUND, str(body["new_namespace_id"])[:200])
+        return Reply({}, self._reach.write(call, lambda tx: tx.rename_table(name, new_name)))
+
+    def add_columns(self, call: Call) -> Reply:
+        """Add columns, each the value of a SQL expression over the old ones."""
+        body = call.json()
+        name, wanted = table_of(call, body), _objects(body, "new_columns")
+
+        def work(tx: Transaction) -> None:
+            for entry in wanted:
+                self._add(tx, name, entry)
+
+        return self._altered(call, name, work)
+
+    def _add(self, tx: Transaction, name: str, entry: dict[str, Any]) -> None:
+        if entry.get("computed") or entry.get("virtual_column"):
+            raise unsupported("computed and virtual columns are not offered")
+        column, text = _text(entry, "name"), _text(entry, "expression")
+        table = tx[name]
+        value = compile_value(text, table.schema)
+        table.add_column(column, value.type)
+        if not value.is_null:
+            assign(tx, name, [(column, text)], None, self._reach.limits)
+
+    def alter_columns(self, call: Call) -> Reply:
+        """Rename columns."""
+        body = call.json()
+        name, wanted = table_of(call, body), _objects(body, "alterations")
+        for entry in wanted:
+            if any(entry.get(x) is not None for x in ("data_type", "nullable", "virtual_column")):
+                raise unsupported("the type of a column does not change; add another column")
+
+        def work(tx: Transaction) -> None:
+            for entry in wanted:
+                tx[name].rename_column(_text(entry, "path"), _text(entry, "rename"))
+
+        return self._altered(call, name, work)
+
+    def drop_columns(self, call: Call) -> Reply:
+        """Drop columns."""
+        body = call.json()
+        name, wanted = table_of(call, body), body.get("columns")
+        if not isinstance(wanted, list) or not wanted:
+            raise invalid("columns is a list of names")
+
+        def work(tx: Transaction) -> None:
+            for column in wanted:
+                tx[name].drop_column(column)
+
+        return self._altered(call, name, work)
+
+    def _altered(self, call: Call, name: str, work: Callable[[Transaction], None]) -> Reply:
+        seq = self._reach.write(call, work)
+        return Reply({"version": self.version_now(name, seq)}, seq)
+
+    # tags: names of seqs, of the whole store
+
+    def list_tags(self, call: Call) -> Reply:
+        """Return the tags at which this table can be read."""
+        name = table_of(call)
+        found: dict[str, object] = {}
+        for tag, seq in self._served.db.tags().items():
+            try:
+                version = version_at(self._served, name, seq)
+            except TableNotFoundError:
+                continue
+            size = "manifestSize" if call.is_remote else "manifest_size"
+            found[tag] = {"version": version, size: 0}
+        with self._reach.reading(call) as face:
+            _ = face[name].name
+        return Reply(found if call.is_remote else {"tags": found})
+
+    def tag_version(self, call: Call) -> Reply:
+        """Return the version that a tag names."""
+        body = call.json()
+        name, seq = table_of(call, body), self._tagged(_text(body, "tag"))
+        return Reply({"version": version_at(self._served, name, seq)}, seq)
+
+    def create_tag(self, call: Call) -> Reply:
+        """Name a version."""
+        return self._tag(call, is_new=True)
+
+    def update_tag(self, call: Call) -> Reply:
+        """Let a tag name another version."""
+        return self._tag(call, is_new=False)
+
+    def _tag(self, call: Call, *, is_new: bool) -> Reply:
+        body = call.json()
+        name, tag = table_of(call, body), _text(body, "tag")
+        if is_new and tag in self._served.db.tags():
+            raise Refused(Code.TAG_EXISTS, f"tag {tag!r} names a seq already")
+        if not is_new:
+            self._tagged(tag)
+        seq = seq_of(self._served, name, body.get("version"))
+        return Reply({}, self._served.db.tag(tag, seq).seq)
+
+    def delete_tag(self, call: Call) -> Reply:
+        """Forget a tag."""
+        body = call.json()
+        tag = _text(body, "tag")
+        _ = self._served.db[table_of(call, body)]
+        self._tagged(tag)
+        return Reply({}, self._served.db.untag(tag).seq)
+
+    def _tagged(self, tag: str) -> int:
+        found = self._served.db.tags().get(tag)
+        if found is None:
+            raise Refused(Code.TAG_NOT_FOUND, f"no tag {tag[:128]!r}")
+        return found
+
+
+def _page(names: Sequence[str], call: Call, title: str) -> dict[str, object]:
+    """Return the names after the page token, which is the last name of the page before."""
+    after = call.query.get("page_token") or ""
+    limit = call.query.get("limit") or str(PAGE_MAX)
+    if not (limit.isascii() and limit.isdecimal() and 0 < len(limit) < 10):
+        raise invalid(f"limit is an integer from 0, not {limit[:80]!r}")
+    most = min(int(limit), PAGE_MAX) if int(limit) else PAGE_MAX
+    left = [name for name in sorted(names) if name > after]
+    found: dict[str, object] = {title: left[:most]}
+    if len(left) > most:
+        found["page_token"] = left[most - 1]
+    return found
+
+
+def _mode(call: Call) -> str:
+    text = call.query.get("mode") or "create"
+    mode = _MODES.get(text.replace("_", "").lower())
+    if mode is None:
+        raise invalid(f"mode is create, exist_ok or overwrite, not {text[:80]!r}")
+    return mode
+
+
+def _key(call: Call, schema: pa.Schema) -> list[str]:
+    """Return the primary key: of the query, the properties, or the schema's own words for it."""
+    text = call.query.get(PRIMARY_KEY) or _properties(call).get(PRIMARY_KEY)
+    if text is not None:
+        return [name.strip() for name in str(text).split(",") if name.strip()]
+    return [field.name for field in schema if (field.metadata or {}).get(LANCE_KEY) == b"true"]
+
+
+def _properties(call: Call) -> dict[str, Any]:
+    text = call.query.get("properties") or call.headers.get("x-lance-table-properties")
+    if not text:
+        return {}
+    try:
+        found = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        found = None
+    if not isinstance(found, dict):
+        raise invalid("properties is a JSON object of strings")
+    return found
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """Return the columns without what clients noted on them."""
+    return pa.schema([field.remove_metadata() for field in schema])
+
+
+def _text(body: dict[str, Any], name: str) -> str:
+    found = body.get(name)
+    if not isinstance(found, str) or not found:
+        raise invalid(f"{name} is a string that is not empty")
+    return found
+
+
+def _objects(body: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    found = body.get(name)
+    if not isinstance(found, list) or not found or not all(isinstance(x, dict) for x in found):
+        raise invalid(f"{name} is a list of objects")
+    return found

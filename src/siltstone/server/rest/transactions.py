@@ -1,0 +1,118 @@
+"""Transactions: the routes that begin, end and describe transactions over several requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from siltstone.engine.transaction import Transaction
+from siltstone.errors import RequestError
+from siltstone.server.rest.exchange import Call
+from siltstone.server.rest.reach import TRANSACTION_HEADER, Reach
+from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
+from siltstone.server.rest.replies import Reply
+from siltstone.server.rest.rows import apply
+
+_ENDS = {"succeeded": True, "canceled": False, "cancelled": False, "failed": False}
+_OUTCOMES = {"committed": "Succeeded", "not committed": "Failed", "in doubt": "Running"}
+
+
+class Transactions:
+    """See the module. Any thread."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+
+    def begin(self, call: Call) -> Reply:
+        """Begin a transaction: its id goes into the header `x-siltstone-txn` of what follows."""
+        body = call.json()
+        key, seq = self._reach.begin(
+            call, _choice(body, "isolation", "snapshot"), _choice(body, "durability", "sync")
+        )
+        return Reply({"id": key, "seq": seq}, seq)
+
+    def commit(self, call: Call) -> Reply:
+        """Commit all of it, durably; again, answer the same."""
+        key = _id_of(call)
+        receipt = self._reach.end(call, key, commits=True)
+        assert receipt is not None
+        return Reply(
+            {"id": key, "seq": receipt.seq, "transaction_id": receipt.transaction_id}, receipt.seq
+        )
+
+    def rollback(self, call: Call) -> Reply:
+        """Forget all of it."""
+        key = _id_of(call)
+        self._reach.end(call, key, commits=False)
+        return Reply({"id": key})
+
+    def apply(self, call: Call) -> Reply:
+        """Do several operations on several tables in one transaction, in one request."""
+        if call.headers.get(TRANSACTION_HEADER):
+            raise invalid("apply is a transaction of its own; it does not run in another one")
+        body = call.json()
+        operations = body.get("ops")
+        if not isinstance(operations, list) or not all(isinstance(x, dict) for x in operations):
+            raise invalid("ops is a list of objects: {'table': ..., 'op': ..., ...}")
+        most = self._reach.limits.operations_max
+        if not 0 < len(operations) <= most:
+            raise invalid(f"ops are 1 to {most} operations, not {len(operations)}")
+        results: list[dict[str, object]] = []
+
+        def work(tx: Transaction) -> None:
+            results[:] = [apply(tx, one, self._reach.limits) for one in operations]
+
+        receipt = self._reach.commit(call, work, _choice(body, "isolation", "snapshot"))
+        found = {"seq": receipt.seq, "transaction_id": receipt.transaction_id, "results": results}
+        return Reply(found, receipt.seq)
+
+    def describe(self, call: Call) -> Reply:
+        """Return how a transaction is: Running, Succeeded, Failed or Canceled."""
+        key = _id_of(call)
+        if self._reach.is_open(key, call.principal):
+            return Reply({"status": "Running", "properties": {}})
+        ended = self._reach.ended(key, call.principal)
+        if ended is not None:
+            seq = None if ended.receipt is None else ended.receipt.seq
+            properties = {} if seq is None else {"seq": str(seq)}
+            return Reply({"status": ended.status, "properties": properties}, seq)
+        return Reply({"status": self._outcome(key), "properties": {}})
+
+    def _outcome(self, key: str) -> str:
+        """Return what became of a commit, by the id that an answer, or an error, gave."""
+        try:
+            return _OUTCOMES[self._reach.served.db.outcome(key)]
+        except RequestError:
+            text = f"{key[:80]}: no such transaction is known, or it is not yours"
+            raise Refused(Code.TRANSACTION_NOT_FOUND, text) from None
+
+    def alter(self, call: Call) -> Reply:
+        """Set the status: Succeeded commits, Canceled rolls back."""
+        body = call.json()
+        actions = body.get("actions")
+        if not isinstance(actions, list) or len(actions) != 1 or not isinstance(actions[0], dict):
+            raise invalid("actions is a list of one action")
+        action = actions[0].get("set_status_action", actions[0].get("setStatusAction"))
+        if not isinstance(action, dict):
+            raise unsupported("of a transaction only the status is set")
+        commits = _ENDS.get(str(action.get("status")).lower())
+        if commits is None:
+            raise invalid("a status is set to Succeeded or to Canceled")
+        receipt = self._reach.end(call, _id_of(call), commits=commits)
+        status = "Succeeded" if commits else "Canceled"
+        seq = None if receipt is None else receipt.seq
+        return Reply({"status": status, "properties": {}}, seq)
+
+
+def _id_of(call: Call) -> str:
+    """Return the id; the specification's may begin with the table's: then the last part counts."""
+    delimiter = call.query.get("delimiter") or "$"
+    return call.path["id"].rpartition(delimiter)[2]
+
+
+def _choice(body: dict[str, Any], name: str, default: str) -> str:
+    found = body.get(name)
+    if found is None:
+        return default
+    if not isinstance(found, str):
+        raise invalid(f"{name} is a string, not {found!r:.80}")
+    return found
