@@ -73,9 +73,9 @@ class Failpoint:
     OPTIMIZE_BEFORE_PLAN = Point("optimize.before_plan", "nothing of the optimize")
     OPTIMIZE_AFTER_PLAN = Point("optimize.after_plan", "nothing; the tasks are known")
     OPTIMIZE_AFTER_TASK = Point(
-        "optimize.after_task", "synced files of one task, that nobody names"
+        "optimize.after_task", "synced files of one task, noted in its job's record"
     )
-    OPTIMIZE_AFTER_FRAGMENTS = Point("optimize.after_fragments", "synced files of all tasks")
+    OPTIMIZE_AFTER_FRAGMENTS = Point("optimize.after_fragments", "the same of all tasks")
     OPTIMIZE_BEFORE_PUBLISH = Point(
         "optimize.before_publish", "rewrites on the winner's pins, unnamed"
     )

@@ -21,6 +21,7 @@ from typing import Self
 import pytest
 
 import siltstone as st
+from siltstone.failpoints import Failpoint
 from tests.races import shop
 from tests.races.ledger import STAGES, held_at, stage_of
 from tests.races.processes import WAIT_S, CallFailedError, Meeting, Process, workers
@@ -47,8 +48,10 @@ PLANS_MAX = {
 }
 """How often the first plans: once where it is put on the winner's record as it is. An optimize
 looks again when it is done, and finds what a flush has added."""
-PLANS = {"flush": "flush.before_plan", "merge": "merge.before_plan"} | {
-    "optimize": "optimize.after_plan"
+PLANS = {
+    "flush": Failpoint.FLUSH_BEFORE_PLAN.label,
+    "merge": Failpoint.MERGE_BEFORE_PLAN.label,
+    "optimize": Failpoint.OPTIMIZE_AFTER_PLAN.label,
 }
 
 
@@ -132,7 +135,7 @@ class Race:
         self.note(1, running)
         counts = leader.call("crossings")
         assert isinstance(counts, dict)
-        self.plans = counts.get(PLANS.get(first), 0)
+        self.plans = counts.get(PLANS.get(first, ""), 0)
 
     def note(self, stamp: int, call: Future[object]) -> None:
         """Remember the seq of a commit, None of maintenance, or why it was refused."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import lance
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -18,7 +19,7 @@ from siltstone.failpoints import Failpoint, Point
 from siltstone.storage import lance_compaction
 from siltstone.storage.files import RealFiles
 from siltstone.storage.lance_io import LanceTables
-from siltstone.storage.manifest_store import ManifestStore
+from siltstone.storage.manifest_store import ManifestStore, system_time_us
 from siltstone.storage.tables import Compacted, InputsMovedError
 from tests.races import shop
 from tests.races.ledger import held_at
@@ -56,7 +57,7 @@ class Optimize:
     """An optimize in the other process, held at a failpoint until `end`."""
 
     def __init__(self, process: Process, meeting: Meeting, db: st.Store, point: Point) -> None:
-        orders = f"{held_at(point).label}=pause, optimize.after_task=note"
+        orders = f"{held_at(point).label}=pause"
         process.call("arm", orders=orders, socket=meeting.address)
         self.process = process
         self.running = process.start("optimize", root=str(db.path), stamp=0)
@@ -139,12 +140,12 @@ def test_a_lost_acknowledgement_after_publish_is_recognised(
     expected = shop.answers(db)
     manifests = ManifestStore(RealFiles(), db.path)
     number = manifests.newest().number
-    orders = "publish.after_create=raise, optimize.after_plan=note"
-    optimizer.call("arm", orders=orders, socket="")
+    lost, planned = Failpoint.PUBLISH_AFTER_CREATE.label, Failpoint.OPTIMIZE_AFTER_PLAN.label
+    optimizer.call("arm", orders=f"{lost}=raise, {planned}=note", socket="")
     optimizer.call("optimize", root=str(db.path), stamp=0)
     counts = optimizer.call("crossings")
     assert isinstance(counts, dict)
-    assert counts["optimize.after_plan"] == 1
+    assert counts[planned] == 1
     assert manifests.newest().number == number + 2  # it says the same again: its sync counts
     check(db, expected)
 
@@ -214,6 +215,24 @@ def test_an_optimizer_stopped_by_a_signal_while_others_publish_goes_on_where_it_
     finally:
         os.kill(optimize.held.pid, signal.SIGCONT)
     optimize.running.result(60)
+    check(db, expected)
+
+
+def test_an_optimizer_that_a_vacuum_took_for_dead_starts_again(
+    db: st.Store, optimizer: Process, meeting: Meeting
+) -> None:
+    """It had lost its record, slept longer than the grace period, and its files are gone."""
+    manifests = ManifestStore(RealFiles(), db.path)
+    before = set(db.path.glob("tables/**/*.lance"))
+    optimize = Optimize(optimizer, meeting, db, Failpoint.OPTIMIZE_AFTER_FRAGMENTS)
+    newest = manifests.newest()
+    condemned = msgspec.structs.replace(newest, condemned_before_us=system_time_us())
+    manifests.publish(lambda _: condemned, base=newest)
+    for path in set(db.path.glob("tables/**/*.lance")) - before:
+        path.unlink()
+    expected = shop.answers(db)
+    optimize.end()
+    assert parts(db, "wide") == 2
     check(db, expected)
 
 
