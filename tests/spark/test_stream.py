@@ -156,3 +156,12 @@ def test_a_bad_source_is_one_clear_sentence(
         reader = reader.option(name, str(stores[0].path) if value == "A" else value)
     with pytest.raises(PySparkException, match=said):
         reader.load()
+
+
+def test_a_stream_that_does_not_say_where_it_starts_is_refused(
+    stores: Stores, spark: SparkSession, tmp_path: Path
+) -> None:
+    frame = spark.readStream.format("siltstone").options(uri=str(stores[0].path), table="t").load()
+    query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
+    with pytest.raises(PySparkException, match="option 'startingSeq' is missing: 'earliest', 'lat"):
+        query.start().awaitTermination()

@@ -616,3 +616,94 @@ def test_what_cannot_be_followed_is_refused(world: World) -> None:
         pytest.raises(st.RequestError, match="another source"),
     ):
         run.reader.latestOffset({"version": 1}, run.reader.getDefaultReadLimit())
+
+
+@pytest.mark.parametrize("table", ["dropped", "renamed"])
+def test_a_table_that_is_gone_ends_the_run_by_its_name(world: World, table: str) -> None:
+    world.upsert()
+    with Run(Checkpoint(), world.source(), world.sink(), as_log) as run:
+        run.drain()
+        if table == "dropped":
+            world.a.drop_table("t")
+        else:
+            world.a.rename_table("t", "u")
+        with pytest.raises(st.TableNotFoundError, match="no table 't'"):
+            run.drain()
+    assert len(world.log()) == 4
+
+
+def test_a_table_that_is_made_anew_arrives_as_deletes_and_its_new_rows(world: World) -> None:
+    world.upsert()
+    checkpoint = Checkpoint()
+    with Run(checkpoint, world.source(), world.sink(), as_log) as run:
+        run.drain()
+        world.a.drop_table("t")
+        world.a.create_table("t", SOURCE, primary_key="id")
+        world.upsert()
+        run.drain()
+    rows: dict[int, int] = {}
+    for _, op, key, value in sorted(world.log()):
+        rows.pop(key, None) if op == "delete" else rows.update({key: value})
+    assert rows == {row["id"]: row["v"] for row in world.a["t"].to_arrow().to_pylist()}
+
+
+# what happens to the target between the last task and the commit
+
+
+def staged(world: World, run: Run) -> tuple[list, int]:
+    run.drain()
+    world.upsert()
+    assert run.plan()
+    offsets = run.checkpoint.offsets
+    batch = run.rows(json.loads(offsets[-2]), json.loads(offsets[-1]))
+    return run.stage(list(batch)), len(offsets) - 1
+
+
+def test_a_target_that_got_a_column_or_lost_its_rows_takes_the_batch(world: World) -> None:
+    world.upsert()
+    with Run(Checkpoint(), world.source(), world.sink(), as_log) as run:
+        batch = staged(world, run)
+        world.b["log"].add_column("extra", "string")
+        run.commit(*batch)
+    assert world.b["log"].count() == 8
+    with Run(Checkpoint(), world.source(), world.sink("copy", order_by="version"), as_copy) as run:
+        batch = staged(world, run)
+        world.b["copy"].truncate()
+        run.commit(*batch)
+    assert world.b["copy"].count() == 4
+
+
+def test_a_target_that_is_dropped_is_named_and_nothing_is_written(world: World) -> None:
+    world.upsert()
+    with Run(Checkpoint(), world.source(), world.sink(), as_log) as run:
+        batch = staged(world, run)
+        world.b.drop_table("log")
+        with pytest.raises(st.TableNotFoundError, match="no table 'log'"):
+            run.commit(*batch)
+    assert "log" not in world.b.tables()
+
+
+def test_a_batch_that_is_aborted_or_committed_again_after_its_commit_stays_as_it_is(
+    world: World,
+) -> None:
+    world.upsert()
+    with Run(Checkpoint(), world.source(), world.sink(), as_log) as run:
+        batch = staged(world, run)
+        run.commit(*batch)
+        before = world.log()
+        run.sink().abort(*batch)
+        run.commit(*batch)
+    assert world.log() == before
+    assert len(before) == 8
+    world.b.checkpoint()
+    assert world.b.verify(deep=True).is_sound
+
+
+def test_batches_may_leave_numbers_out_but_never_go_back(world: World) -> None:
+    world.upsert()
+    with Run(Checkpoint(), world.source(), world.sink(), as_log) as run:
+        messages, _ = staged(world, run)
+        run.commit(messages, 7)
+        with pytest.raises(st.RequestError, match="was never applied and the app is at batch 7"):
+            run.commit(messages, 5)
+    assert world.b["log"].count() == 8

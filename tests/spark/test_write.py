@@ -93,6 +93,25 @@ def test_a_token_applies_a_write_once(spark: SparkSession, path: Path) -> None:
     assert names(path) == {n: f"new {n}" for n in range(5)}
 
 
+def test_a_token_applies_an_overwrite_once(spark: SparkSession, path: Path) -> None:
+    save(rows(spark, 0, 5), path, mode="overwrite", token="nightly:1")
+    save(rows(spark, 7, 9), path)
+    save(rows(spark, 0, 5), path, mode="overwrite", token="nightly:1")
+    assert sorted(names(path)) == [0, 1, 2, 3, 4, 7, 8]
+
+
+def test_a_store_is_named_by_a_url_too(spark: SparkSession, path: Path) -> None:
+    url = f"file://{path}"
+    frame = rows(spark, 0, 5)
+    frame.write.format("siltstone").options(uri=url, table="t").mode("append").save()
+    read = spark.read.format("siltstone").options(uri=url, table="t").load()
+    assert read.count() == len(names(path)) == 5
+    with pytest.raises(Exception, match="is a directory or a file:// URL, not 's3://bucket/shop'"):
+        frame.write.format("siltstone").options(uri="s3://bucket/shop", table="t").mode(
+            "append"
+        ).save()
+
+
 def test_sql_inserts_through_a_view(spark: SparkSession, path: Path) -> None:
     spark.sql(
         f"create or replace temporary view target using siltstone"
@@ -176,6 +195,7 @@ def test_spark_writes_through_the_owner_in_this_process(spark: SparkSession, pat
         (["id"], {"op": "append"}, "'t' is a keyed table: op is one of"),
         (["id"], {"order_by": "v"}, "have no column 'v' to order by"),
         (["id", "id as more"], {}, "table 't' has no column 'more'"),
+        (["id as ID"], {}, "table 't' has no column 'ID'; its columns are id, name, v"),
         (["cast(id as string) id"], {}, "column 'id' of 't' has type int64, the rows have string"),
         (["name"], {}, r"have no column 'id' \(int64\), which may not be null"),
         (["if(id = 3, null, id) id"], {}, "column 'id'"),
