@@ -1,0 +1,190 @@
+"""What is wrong is refused with the specification's code, in one sentence; nothing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+import siltstone as st
+from siltstone.server.rest.service import Service
+from tests.server.rest import Rest, rest_of, stream_of
+
+Served = tuple[st.Store, Service, Rest]
+ROWS = pa.table({"id": [1, 2], "v": ["a", "b"]})
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with rest_of(tmp_path_factory.mktemp("bad") / "shop") as found:
+        db = found[0]
+        db.create_table("t", {"id": "int64", "v": "string"}, primary_key="id")
+        db["t"].upsert(ROWS)
+        db.create_table("p", {"id": "int64", "v": "string"})
+        db["p"].append(ROWS)
+        db.create_table("vectors", {"id": "int64", "e": pa.list_(pa.float32(), 2)})
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _unchanged(served: Served) -> Iterator[None]:
+    db = served[0]
+    before, tables = db.seq, db.tables()
+    yield
+    assert (db.seq, db.tables()) == (before, tables)
+
+
+IN_JSON: list[tuple[str, object, tuple[int, int]]] = [
+    ("table/none/describe", {}, (404, 4)),
+    ("table/none/query", {"k": 1}, (404, 4)),
+    ("table/none/drop", None, (404, 4)),
+    ("table/none/exists", None, (404, 4)),
+    ("table/a$t/describe", {}, (404, 1)),
+    ("namespace/a/describe", {}, (404, 1)),
+    ("namespace/a/exists", {}, (404, 1)),
+    ("namespace/$/drop", {}, (400, 13)),
+    ("namespace/$/create", {}, (409, 2)),
+    ("table/$/describe", {}, (400, 13)),
+    ("table/t/describe", {"id": ["p"]}, (400, 13)),
+    ("table/t/describe", {"id": "t"}, (400, 13)),
+    ("table/t/query", {"version": 99}, (404, 11)),
+    ("table/p/query", {"version": 99}, (404, 11)),
+    ("table/t/query", {"version": "new"}, (400, 13)),
+    ("table/t/query", {"filter": "id >"}, (400, 13)),
+    ("table/t/query", {"filter": "id = (select 1)"}, (400, 13)),
+    ("table/t/query", {"filter": "nothing = 1"}, (400, 13)),
+    ("table/t/query", {"filter": 5}, (400, 13)),
+    ("table/t/query", {"columns": ["nothing"]}, (400, 20)),
+    ("table/t/query", {"columns": "id"}, (400, 13)),
+    ("table/t/query", {"k": -1}, (400, 13)),
+    ("table/t/query", {"k": 1, "vector": [1.0]}, (400, 13)),
+    ("table/t/query", {"k": 1, "full_text_query": {"query": "x"}}, (406, 0)),
+    ("table/vectors/query", {"k": 1, "vector": [1.0]}, (400, 13)),
+    ("table/vectors/query", {"k": 1, "vector": [1.0, 2.0], "distance_type": "far"}, (400, 13)),
+    ("table/vectors/query", {"k": 1, "vector": [1.0, 2.0], "vector_column": "x"}, (404, 12)),
+    ("table/t/count_rows", {"predicate": "id >"}, (400, 13)),
+    ("table/t/update", {"updates": [["nothing", "1"]]}, (404, 12)),
+    ("table/t/update", {"updates": [["id", "1"]]}, (400, 13)),
+    ("table/t/update", {"updates": [["v", "1 +"]]}, (400, 13)),
+    ("table/t/update", {"updates": []}, (400, 13)),
+    ("table/t/update", {"updates": [["v", "'a'"], ["v", "'b'"]]}, (400, 13)),
+    ("table/t/update", {"predicate": "v >", "updates": [["v", "'a'"]]}, (400, 13)),
+    ("table/t/delete", {}, (400, 13)),
+    ("table/t/delete", {"predicate": "drop table t"}, (400, 13)),
+    ("table/t/rename", {"new_table_name": "p"}, (409, 5)),
+    ("table/t/rename", {"new_table_name": "../p"}, (400, 13)),
+    ("table/t/rename", {}, (400, 13)),
+    ("table/t/add_columns", {"new_columns": []}, (400, 13)),
+    ("table/t/add_columns", {"new_columns": [{"name": "n", "expression": "NULL"}]}, (400, 13)),
+    ("table/t/add_columns", {"new_columns": [{"name": "v", "expression": "1"}]}, (400, 20)),
+    ("table/t/drop_columns", {"columns": ["id"]}, (400, 13)),
+    ("table/t/drop_columns", {"columns": ["nothing"]}, (400, 20)),
+    ("table/t/alter_columns", {"alterations": [{"path": "v", "nullable": False}]}, (406, 0)),
+    ("table/t/tags/version", {"tag": "none"}, (404, 8)),
+    ("table/t/tags/create", {"tag": "x", "version": 99}, (404, 11)),
+    ("table/t/tags/update", {"tag": "none", "version": 1}, (404, 8)),
+    ("table/t/tags/delete", {"tag": "none"}, (404, 8)),
+    ("table/t/register", {"location": "../../etc"}, (406, 0)),
+    ("table/batch-commit", {"operations": []}, (406, 0)),
+    ("transaction/none/commit", None, (404, 10)),
+    ("transaction/none/rollback", None, (404, 10)),
+    ("transaction/none/describe", None, (404, 10)),
+    ("transaction/none/alter", {"actions": []}, (400, 13)),
+    ("transaction/begin", {"isolation": "none"}, (400, 13)),
+    ("transaction/begin", {"durability": 3}, (400, 13)),
+    ("transaction/apply", {}, (400, 13)),
+    ("transaction/apply", {"ops": []}, (400, 13)),
+    ("transaction/apply", {"ops": [{"table": "t", "op": "explode"}]}, (400, 13)),
+    ("transaction/apply", {"ops": [{"op": "upsert"}]}, (400, 13)),
+    ("transaction/apply", {"ops": [{"table": "t", "op": "upsert", "rows": [{"x": 1}]}]}, (400, 20)),
+    ("transaction/apply", {"ops": [{"table": "t", "op": "insert", "rows": [{"id": 1}]}]},
+     (400, 13)),
+    ("transaction/apply", {"ops": [{"table": "t", "op": "upsert", "rows": [{"id": 7}]},
+                                   {"table": "none", "op": "append", "rows": []}]}, (404, 4)),
+    ("vacuum", {"dry_run": "no"}, (400, 13)),
+    ("merge", {"table": 5}, (400, 13)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "body", "code"), IN_JSON)
+def test_what_is_wrong_has_the_code_of_the_specification(
+    served: Served, path: str, body: object, code: tuple[int, int]
+) -> None:
+    rest = served[2]
+    assert rest.post(f"/v1/{path}", body).code == code
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b"5", b"\xff\xfe", b'{"a":' * 5_000])
+def test_a_body_that_is_no_object_of_json_is_refused(served: Served, body: bytes) -> None:
+    assert served[2].post("/v1/table/t/query", body).code == (400, 13)
+
+
+def _bodies() -> dict[str, bytes]:
+    whole = stream_of(ROWS)
+    lying = bytearray(whole)
+    at = whole.index((16).to_bytes(8, "little"), 200)
+    lying[at : at + 8] = (1 << 40).to_bytes(8, "little")
+    flipped = bytearray(whole)
+    flipped[-100:-60] = b"\xff" * 40
+    return {
+        "nothing": b"",
+        "text": b"id,v\n1,a\n",
+        "cut in the head": whole[:20],
+        "cut in the rows": whole[:-40],
+        "a length that lies": bytes(lying),
+        "offsets outside": bytes(flipped),
+        "zeros": bytes(1_000),
+        "a large length": b"\xff\xff\xff\xff\xff\xff\xff\x7f" + bytes(100),
+    }
+
+
+@pytest.mark.parametrize("name", sorted(_bodies()))
+@pytest.mark.parametrize("verb", ["t/insert", "p/insert", "t/merge_insert?on=id", "new/create"])
+def test_a_body_that_is_no_arrow_stream_is_refused(served: Served, verb: str, name: str) -> None:
+    assert served[2].post(f"/v1/table/{verb}", _bodies()[name]).code == (400, 13)
+
+
+def test_rows_that_do_not_fit_are_refused(served: Served) -> None:
+    rest = served[2]
+    other = pa.table({"id": [1], "w": ["a"]})
+    wrong = pa.table({"id": ["x"], "v": ["a"]})
+    for rows in (other, wrong):
+        assert rest.post("/v1/table/p/insert", rows).code == (400, 20)
+        assert rest.post("/v1/table/t/insert", rows).code == (400, 20)
+    assert rest.post("/v1/table/t/insert", ROWS).code == (400, 13)  # the keys live already
+    merge = "/v1/table/{}/merge_insert?when_matched_update_all=true&on={}"
+    assert rest.post(merge.format("t", "v"), ROWS).code == (400, 13)
+    assert rest.post(merge.format("p", "id"), ROWS).code == (406, 0)
+    assert rest.post("/v1/table/t/merge_insert", ROWS).code == (400, 13)
+    twice = pa.table({"id": [5, 5], "v": ["a", "b"]})
+    assert rest.post(merge.format("t", "id"), twice).code == (400, 13)
+    assert rest.post("/v1/table/t/insert?mode=explode", ROWS).code == (400, 13)
+    assert rest.post("/v1/table/t/create", ROWS).code == (409, 5)
+    assert rest.post("/v1/table/x/create?mode=explode", ROWS).code == (400, 13)
+    assert rest.post("/v1/table/x/create?primary_key=nothing", ROWS).code[0] == 400
+    for name in ("..", ".hidden", "_x", "a%2Fb", "a b", "x" * 200, "%2e%2e%2fetc"):
+        assert rest.post(f"/v1/table/{name.replace(' ', '%20')}/create", ROWS).status in {400, 404}
+
+
+def test_headers_that_are_wrong_are_refused(served: Served) -> None:
+    rest = served[2]
+    count = "/v1/table/t/count_rows"
+    assert rest.post(count, {}, x_siltstone_txn="t1-nobody").code == (404, 10)
+    assert rest.post(count, {}, x_siltstone_snapshot="seq:99").code == (404, 11)
+    assert rest.post(count, {}, x_siltstone_snapshot="record:99").code == (404, 11)
+    assert rest.post(count, {}, x_siltstone_snapshot="tag:none").code == (400, 13)
+    assert rest.post(count, {}, x_siltstone_snapshot="at:yesterday").code == (400, 13)
+    assert rest.post(count, {}, x_siltstone_snapshot="now").code == (400, 13)
+    delete = {"predicate": "true"}
+    past = rest.post("/v1/table/t/delete", delete, x_siltstone_snapshot="seq:1")
+    assert past.code == (400, 13)
+    token = rest.post("/v1/table/t/delete", delete, x_siltstone_token="app")
+    assert token.code == (400, 13)
+    assert rest.get("/v1/changes?since=x").code == (400, 13)
+    assert rest.get("/v1/changes?since=99").code == (404, 11)
+    assert rest.get("/v1/changes?tables=none").code == (404, 4)
+    assert rest.get("/v1/changes?tables=p").code == (400, 13)
+    assert rest.get("/v1/changes?format=xml").code == (400, 13)
+    assert rest.get("/v1/table?limit=-1").code == (400, 13)
+    assert rest.get("/v1/jobs/none").code == (404, 13)

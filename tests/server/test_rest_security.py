@@ -1,0 +1,315 @@
+"""Nobody gets in without a role, no browser from elsewhere does, and no secret gets out."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import socket
+import ssl
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import siltstone as st
+from siltstone.errors import RequestError
+from siltstone.server.rest.access import (
+    Role,
+    digest_of,
+    is_loopback,
+    new_token,
+    tokens_from,
+    tokens_of,
+)
+from siltstone.server.rest.limits import Limits
+from siltstone.server.rest.service import Service
+from tests.server.rest import Rest, rest_of, stream_of
+from tests.server.stores import eventually, opened
+
+SECRETS = {role: f"{role.name.lower()}-{new_token()}" for role in Role if role is not Role.NOBODY}
+TOKENS = tokens_of(
+    ";".join(f"{role.name} {role.name} {secret}" for role, secret in SECRETS.items()), "test"
+)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[st.Store, Service]]:
+    path = tmp_path_factory.mktemp("guarded") / "shop"
+    with rest_of(path, tokens=TOKENS) as (db, service, _):
+        db.create_table("t", {"id": "int64"}, primary_key="id")
+        yield db, service
+
+
+def as_role(service: Service, role: Role) -> Rest:
+    return Rest(service, authorization=f"Bearer {SECRETS[role]}")
+
+
+def path_of(route: str) -> str:
+    return re.sub(r"{\w+}", "nothing", route)
+
+
+def test_every_route_needs_a_role_and_refuses_the_one_below(
+    guarded: tuple[st.Store, Service],
+) -> None:
+    db, service = guarded
+    before = db.seq
+    nobody, foreign = Rest(service), Rest(service, x_api_key=new_token())
+    foreign.headers = {"x-api-key": new_token()}
+    for route in service.routes:
+        if route.role is Role.NOBODY:
+            assert route.path in {"/healthz", "/readyz"}
+            continue
+        assert nobody.ask(route.method, path_of(route.path)).code == (401, 16), route.path
+        assert foreign.ask(route.method, path_of(route.path)).code == (401, 16), route.path
+        if route.role > Role.READ:
+            weaker = as_role(service, Role(route.role - 1))
+            found = weaker.ask(route.method, path_of(route.path))
+            assert found.code == (403, 15), route.path
+            weaker.close()
+    for rest in (nobody, foreign):
+        rest.close()
+    assert db.seq == before
+
+
+def test_each_role_may_do_what_is_its_own(guarded: tuple[st.Store, Service]) -> None:
+    service = guarded[1]
+    reader, writer = as_role(service, Role.READ), as_role(service, Role.WRITE)
+    assert reader.post("/v1/table/t/count_rows", {}).status == 200
+    assert writer.post("/v1/table/t/delete", {"predicate": "id < 0"}).status == 200
+    assert writer.post("/v1/vacuum", {}).code == (403, 15)
+    admin = Rest(service)
+    admin.headers = {"x-api-key": SECRETS[Role.ADMIN]}
+    assert admin.post("/v1/vacuum", {}).status == 202
+    for rest in (reader, writer, admin):
+        rest.close()
+
+
+def test_a_transaction_is_of_the_one_who_began_it(guarded: tuple[st.Store, Service]) -> None:
+    service = guarded[1]
+    writer, admin = as_role(service, Role.WRITE), as_role(service, Role.ADMIN)
+    key = writer.post("/v1/transaction/begin").json["id"]
+    assert admin.post("/v1/table/t/count_rows", {}, x_siltstone_txn=key).code == (404, 10)
+    for verb in ("commit", "rollback", "describe"):
+        assert admin.post(f"/v1/transaction/{key}/{verb}").code == (404, 10)
+    assert writer.post(f"/v1/transaction/{key}/commit").status == 200
+    for rest in (writer, admin):
+        rest.close()
+
+
+def test_no_secret_is_in_an_answer_or_in_a_log(
+    guarded: tuple[st.Store, Service], caplog: pytest.LogCaptureFixture
+) -> None:
+    service = guarded[1]
+    secret = new_token()
+    with caplog.at_level(logging.DEBUG):
+        for headers in ({"authorization": f"Bearer {secret}"}, {"x-api-key": secret}):
+            rest = Rest(service)
+            rest.headers = headers
+            answer = rest.get("/v1/status")
+            assert secret.encode() not in answer.body
+            rest.close()
+        reader = as_role(service, Role.READ)
+        assert SECRETS[Role.READ].encode() not in reader.post("/v1/vacuum").body
+        assert SECRETS[Role.READ].encode() not in reader.get("/v1/status").body
+        reader.close()
+    assert secret not in caplog.text
+    assert not any(one in caplog.text for one in SECRETS.values())
+    assert not any(one in repr(vars(service)) for one in SECRETS.values())
+
+
+def test_a_foreign_host_or_origin_is_refused_where_no_token_is_asked_for(tmp_path: Path) -> None:
+    with rest_of(tmp_path / "shop", allowed_hosts=["db.local"]) as (_, service, rest):
+        assert rest.get("/v1/status", host="evil.example:2333").code == (403, 15)
+        assert rest.get("/healthz", host="evil.example").code == (403, 15)
+        assert rest.get("/v1/status", origin="http://evil.example").code == (403, 15)
+        assert rest.get("/v1/status", origin="null").code == (403, 15)
+        assert rest.get("/v1/status", origin=f"http://127.0.0.1:{service.port}").status == 200
+        for host in ("localhost:1", "[::1]:2333", "127.0.0.1", "db.local:80"):
+            assert rest.get("/v1/status", host=host).status == 200
+
+
+def test_another_interface_needs_a_token(tmp_path: Path) -> None:
+    with opened(tmp_path / "shop") as db:
+        with pytest.raises(RequestError, match="give tokens"):
+            db.serve("0.0.0.0", 0)
+        with pytest.raises(RequestError, match="give tokens"):
+            db.serve("::", 0)
+        service = db.serve("0.0.0.0", 0, tokens=TOKENS)
+        rest = as_role(service, Role.READ)
+        assert rest.get("/v1/status", host="anything.example").status == 200
+        rest.close()
+    assert [is_loopback(host) for host in ("127.8.8.8", "::1", "localhost")] == [True] * 3
+    assert not any(is_loopback(host) for host in ("0.0.0.0", "::", "10.0.0.1", "example.org"))
+
+
+def test_tokens_come_from_a_private_file_and_the_environment_and_are_kept_hashed(
+    tmp_path: Path,
+) -> None:
+    secret, file = new_token(), tmp_path / "tokens"
+    file.write_text(f"# ours\nbob read sha256:{digest_of(secret).hex()}\n\n")
+    file.chmod(0o640)
+    with pytest.raises(RequestError, match="open to others"):
+        tokens_from(file, {})
+    file.chmod(0o600)
+    found = tokens_from(file, {"SILTSTONE_SERVER_TOKENS": f"eve admin {new_token()}"})
+    assert [token.principal.name for token in found] == ["eve", "bob"]
+    assert found[1].digest == digest_of(secret)
+    with pytest.raises(RequestError, match="cannot be read"):
+        tokens_from(tmp_path / "none", {})
+
+
+@pytest.mark.parametrize(
+    "line", ["bob read short-secret", "bob chief " + "x" * 40, "just-a-secret", "a read b c"]
+)
+def test_a_line_that_is_no_token_is_named_by_its_number_alone(line: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        tokens_of("# first\n" + line, "file")
+    assert "line 2" in str(caught.value)
+    assert line.rsplit(maxsplit=1)[-1] not in str(caught.value)
+
+
+def test_tls_is_what_the_certificate_says(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    made = subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-keyout", str(key), "-out", str(certificate), "-days", "2",
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"],
+        capture_output=True, check=False,
+    )  # fmt: skip
+    if made.returncode:
+        pytest.skip("no openssl")
+    with opened(tmp_path / "shop") as db:
+        service = db.serve(port=0, certificate=certificate, key=key)
+        assert service.url.startswith("https://")
+        context = ssl.create_default_context(cafile=str(certificate))
+        raw = socket.create_connection(("127.0.0.1", service.port), timeout=60)
+        with context.wrap_socket(raw, server_hostname="127.0.0.1") as wire:
+            wire.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+            assert wire.recv(100).startswith(b"HTTP/1.1 200")
+
+
+# limits
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[tuple[st.Store, Service, Rest]]:
+    limits = replace(
+        Limits(),
+        body_bytes_max=64 << 10,
+        json_bytes_max=4 << 10,
+        decompressed_bytes_max=1 << 20,
+        rows_max=1_000,
+        columns_max=8,
+        operations_max=3,
+        transactions_max=2,
+        header_timeout_s=0.2,
+        body_timeout_s=0.2,
+        connections_max=4,
+        collected_rows_max=10,
+    )
+    with rest_of(tmp_path / "shop", limits=limits) as found:
+        found[0].create_table("t", {"id": "int64", "v": "string"}, primary_key="id")
+        yield found
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(
+    small: tuple[st.Store, Service, Rest],
+) -> None:
+    db, service, rest = small
+    assert rest.post("/v1/table/t/delete", b" " * 5_000).code == (413, 13)
+    assert rest.post("/v1/table/t/insert", b" " * (65 << 10)).code == (413, 13)
+    chunked = Rest(service)
+    chunks = iter([b"x" * 40_000, b"x" * 40_000])
+    with contextlib.suppress(ConnectionError):  # refused while we still sent
+        assert chunked.post("/v1/table/t/insert", chunks).code == (413, 13)
+    assert db["t"].count() == 0
+
+
+def test_a_body_that_grows_a_thousandfold_is_refused_before_it_is_decompressed(
+    small: tuple[st.Store, Service, Rest],
+) -> None:
+    db, _, rest = small
+    rows = pa.table({"id": [1], "v": ["x" * (8 << 20)]})
+    for codec in ("lz4", "zstd"):
+        body = stream_of(rows, options=pa.ipc.IpcWriteOptions(compression=codec))
+        assert len(body) < 64 << 10
+        refused = rest.post("/v1/table/t/insert", body)
+        assert refused.code == (400, 13)
+        assert "decompressed" in refused.json["error"]
+    assert db["t"].count() == 0
+
+
+def test_rows_columns_operations_and_transactions_are_bounded(
+    small: tuple[st.Store, Service, Rest],
+) -> None:
+    db, _, rest = small
+    many = pa.table({"id": range(2_000)})
+    assert rest.post("/v1/table/t/insert", many).code == (400, 13)
+    nulls = pa.table({"n": pa.nulls(5_000)})
+    assert rest.post("/v1/table/n/create", nulls).code == (400, 13)
+    wide = pa.table({f"c{n}": [1] for n in range(9)})
+    assert rest.post("/v1/table/w/create", wide).code == (400, 13)
+    ops = [{"table": "t", "op": "upsert", "rows": [{"id": n}]} for n in range(4)]
+    assert rest.post("/v1/transaction/apply", {"ops": ops}).code == (400, 13)
+    keys = [rest.post("/v1/transaction/begin").json["id"] for _ in range(2)]
+    assert rest.post("/v1/transaction/begin").code == (429, 21)
+    assert rest.post(f"/v1/transaction/{keys[0]}/rollback").status == 200
+    assert rest.post("/v1/transaction/begin").status == 200
+    db["t"].upsert([{"id": n} for n in range(20)])
+    grown = {"updates": [["v", "'x'"]]}
+    assert rest.post("/v1/table/t/update", grown).code == (400, 13)
+    assert db["t"].count("v is not null") == 0
+
+
+def test_a_slow_client_is_cut_off(small: tuple[st.Store, Service, Rest]) -> None:
+    _, service, rest = small
+    silent = socket.create_connection(("127.0.0.1", service.port), timeout=30)
+    assert silent.recv(1) == b""  # closed: it never sent a request
+    dripping = socket.create_connection(("127.0.0.1", service.port), timeout=30)
+    dripping.sendall(
+        b"POST /v1/table/t/delete HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"
+    )
+    answer = b""
+    while piece := dripping.recv(4_000):
+        answer += piece
+    assert b'"code":13' in answer
+    for sock in (silent, dripping):
+        sock.close()
+    eventually(lambda: service.exchange.counters.bytes_inside == 0)
+    assert service.exchange.counters.inside == 0
+    rest.close()
+
+
+def test_connections_are_bounded(small: tuple[st.Store, Service, Rest]) -> None:
+    service = small[1]
+    made = [socket.create_connection(("127.0.0.1", service.port), timeout=30) for _ in range(9)]
+    ends = 0
+    for sock in made:
+        try:
+            ends += sock.recv(1) == b""
+        except ConnectionError:
+            ends += 1
+        sock.close()
+    assert ends == 9
+
+
+def test_a_client_that_vanishes_in_a_scan_leaves_nothing_behind(tmp_path: Path) -> None:
+    limits = replace(Limits(), body_timeout_s=0.3)
+    with rest_of(tmp_path / "shop", limits=limits) as (db, service, _):
+        db.create_table("t", {"id": "int64", "v": "string"}, primary_key="id")
+        db["t"].upsert(pa.table({"id": range(40_000), "v": ["x" * 500] * 40_000}))
+        request = b"POST /v1/table/t/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+        gone, stuck = (socket.create_connection(("127.0.0.1", service.port)) for _ in range(2))
+        for sock in (gone, stuck):
+            sock.sendall(request)
+            assert sock.recv(100).startswith(b"HTTP/1.1 200")
+        gone.close()
+        eventually(lambda: not service._server.server_state.tasks)  # also of the one that is stuck
+        stuck.close()
+        rest = Rest(service)
+        assert rest.post("/v1/table/t/count_rows", {}).json == 40_000
+        rest.close()

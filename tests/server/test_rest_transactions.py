@@ -1,0 +1,222 @@
+"""Statements of several requests are one transaction; a token is applied once; a snapshot stays."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import siltstone as st
+from siltstone.server.rest.limits import Limits
+from siltstone.server.rest.service import Service
+from tests.server.rest import Rest, rest_of
+from tests.server.stores import eventually
+
+Served = tuple[st.Store, Service, Rest]
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    with rest_of(tmp_path / "shop") as found:
+        db = found[0]
+        db.create_table("keyed", {"id": "int64", "v": "int64"}, primary_key="id")
+        db.create_table("plain", {"id": "int64", "v": "int64"})
+        db["keyed"].upsert([{"id": 1, "v": 10}])
+        yield found
+
+
+def begin(rest: Rest, **body: object) -> str:
+    return rest.post("/v1/transaction/begin", body).json["id"]
+
+
+ROWS = pa.table({"id": [7, 8], "v": [70, 80]})
+COUNT = "/v1/table/{}/count_rows"
+
+
+def test_a_transaction_over_two_tables_sees_itself_and_is_seen_at_once(served: Served) -> None:
+    db, service, rest = served
+    other = Rest(service)
+    key = begin(rest)
+    assert rest.post("/v1/table/keyed/insert", ROWS, x_siltstone_txn=key).status == 200
+    assert other.post("/v1/table/plain/insert", ROWS, x_siltstone_txn=key).status == 200
+    made = pa.table({"a": [1]})
+    assert rest.post("/v1/table/new/create", made, x_siltstone_txn=key).status == 200
+    for table, rows in (("keyed", 3), ("plain", 2), ("new", 1)):
+        assert rest.post(COUNT.format(table), {}, x_siltstone_txn=key).json == rows
+    assert rest.post("/v1/table/plain/query", {}, x_siltstone_txn=key).rows == ROWS.to_pylist()
+    assert other.post(COUNT.format("keyed"), {}).json == 1
+    assert other.post(COUNT.format("new"), {}).code == (404, 4)
+    done = rest.post(f"/v1/transaction/{key}/commit")
+    assert done.json["seq"] == done.seq == db.seq
+    assert [other.post(COUNT.format(t), {}).json for t in ("keyed", "plain", "new")] == [3, 2, 1]
+    assert rest.post(COUNT.format("keyed"), {}, x_siltstone_txn=key).code == (404, 10)
+    assert rest.post(f"/v1/transaction/{key}/commit").json == done.json  # the answer was lost
+    assert rest.post(f"/v1/transaction/{key}/rollback").code == (400, 13)
+    assert db.outcome(done.json["transaction_id"]) == "committed"
+    described = rest.post(f"/v1/transaction/{done.json['transaction_id']}/describe")
+    assert described.json["status"] == "Succeeded"
+    other.close()
+
+
+def test_a_rollback_leaves_nothing(served: Served) -> None:
+    db, _, rest = served
+    before, key = db.seq, begin(rest)
+    rest.post("/v1/table/keyed/delete", {"predicate": "true"}, x_siltstone_txn=key)
+    assert rest.post(f"/v1/transaction/{key}/rollback").status == 200
+    assert rest.post(f"/v1/transaction/{key}/describe").json["status"] == "Canceled"
+    assert (db.seq, db["keyed"].count()) == (before, 1)
+
+
+def test_the_first_committer_wins(served: Served) -> None:
+    db, _, rest = served
+    update = {"predicate": "id = 1", "updates": [["v", "v + 1"]]}
+    first, second = begin(rest), begin(rest)
+    for key in (first, second):
+        assert rest.post("/v1/table/keyed/update", update, x_siltstone_txn=key).status == 200
+    assert rest.post(f"/v1/transaction/{second}/commit").status == 200
+    assert rest.post(f"/v1/transaction/{first}/commit").code == (409, 14)
+    assert rest.post(f"/v1/transaction/{first}/describe").json["status"] == "Failed"
+    assert db["keyed"].get(1) == {"id": 1, "v": 11}
+
+
+def test_the_calls_of_the_specification_end_a_transaction_too(served: Served) -> None:
+    db, _, rest = served
+    key = begin(rest)
+    assert rest.post(f"/v1/transaction/{key}/describe").json["status"] == "Running"
+    rest.post("/v1/table/keyed/insert", ROWS, x_siltstone_txn=key)
+    alter = {"actions": [{"setStatusAction": {"status": "SUCCEEDED"}}]}
+    done = rest.post(f"/v1/transaction/{key}/alter", alter)
+    assert (done.json["status"], done.seq) == ("Succeeded", db.seq)
+    key = begin(rest)
+    rest.post("/v1/table/keyed/delete", {"predicate": "true"}, x_siltstone_txn=key)
+    alter = {"actions": [{"set_status_action": {"status": "Canceled"}}]}
+    assert rest.post(f"/v1/transaction/keyed${key}/alter", alter).json["status"] == "Canceled"
+    assert db["keyed"].count() == 3
+
+
+def test_a_transaction_that_is_left_alone_is_rolled_back(tmp_path: Path) -> None:
+    with rest_of(tmp_path / "shop", limits=replace(Limits(), idle_s=0.1)) as (db, service, rest):
+        db.create_table("t", {"id": "int64"}, primary_key="id")
+        key = begin(rest)
+        eventually(lambda: service.sessions.count == 0)
+        assert rest.post(f"/v1/transaction/{key}/commit").code == (404, 10)
+        assert db.status().open_transactions == 0
+
+
+def test_a_statement_with_a_token_is_applied_once(served: Served) -> None:
+    db, _, rest = served
+    insert = "/v1/table/plain/insert"
+    first = rest.post(insert, ROWS, x_siltstone_token="etl/1")
+    again = rest.post(insert, ROWS, x_siltstone_token="etl/1")
+    assert (first.status, again.status, again.seq) == (200, 200, first.seq)
+    assert db["plain"].count() == 2
+    keyed = "/v1/table/keyed/insert"
+    assert rest.post(keyed, ROWS, x_siltstone_token="etl/2").status == 200
+    assert rest.post(keyed, ROWS, x_siltstone_token="etl/2").status == 200
+    ops = {"ops": [{"table": "plain", "op": "append", "rows": [{"id": 1, "v": 1}]}]}
+    seqs = {
+        rest.post("/v1/transaction/apply", ops, x_siltstone_token="etl/3").seq for _ in range(3)
+    }
+    assert len(seqs) == 1
+    assert db["plain"].count() == 3
+    key = rest.post("/v1/transaction/begin", {}, x_siltstone_token="etl/3").json["id"]
+    rest.post(insert, ROWS, x_siltstone_txn=key)
+    assert rest.post(f"/v1/transaction/{key}/commit").seq in seqs
+    assert db["plain"].count() == 3
+
+
+def test_a_snapshot_pins_what_is_read_over_all_tables(served: Served) -> None:
+    db, _, rest = served
+    seq = db.seq
+    db.tag("audit")
+    record = db.checkpoint().number
+    moment = db.log(1)[0].time
+    rest.post("/v1/table/keyed/insert", ROWS)
+    rest.post("/v1/table/plain/insert", ROWS)
+    for header in (f"seq:{seq}", "tag:audit", f"record:{record}", f"at:{moment.isoformat()}"):
+        for table, rows in (("keyed", 1), ("plain", 0)):
+            found = rest.post(COUNT.format(table), {}, x_siltstone_snapshot=header)
+            assert (found.json, header) == (rows, header)
+    assert rest.post(COUNT.format("keyed"), {"version": seq}).json == 1
+    assert rest.post(COUNT.format("plain"), {}).json == 2
+
+
+def test_apply_is_all_or_nothing_and_takes_every_kind(served: Served) -> None:
+    db, _, rest = served
+    db.create_table(
+        "kinds",
+        {
+            "k": "string",
+            "at": "timestamp[us]",
+            "d": "date32",
+            "n": "decimal128(9, 2)",
+            "b": "binary",
+        },
+        primary_key="k",
+    )
+    row = {"k": "a", "at": "2026-11-20T10:00:00", "d": "2026-11-20", "n": "1.50", "b": "AAE="}
+    ops = [
+        {"table": "kinds", "op": "insert", "rows": [row]},
+        {"table": "keyed", "op": "update", "key": 1, "set": {"v": 5}},
+        {"table": "keyed", "op": "upsert", "rows": [{"id": 2, "v": 2}, {"id": 3, "v": 3}]},
+        {"table": "keyed", "op": "delete", "keys": [3]},
+        {"table": "plain", "op": "append", "rows": [{"id": 1, "v": 1}]},
+        {"table": "keyed", "op": "delete_where", "filter": "v = 2"},
+    ]
+    done = rest.post("/v1/transaction/apply", {"ops": ops})
+    assert [found["rows"] for found in done.json["results"]] == [1, 1, 2, 1, 1, 1]
+    assert db["keyed"].to_arrow().to_pylist() == [{"id": 1, "v": 5}]
+    (line, end) = rest.get(f"/v1/changes?tables=kinds&since={done.seq - 1}").body.splitlines()
+    assert json.loads(line) == {"seq": done.seq, "op": "upsert", "table": "kinds", "row": row}
+    assert json.loads(end) == {"until": done.seq}
+
+
+def test_changes_come_in_the_order_of_their_seqs_over_all_tables(served: Served) -> None:
+    db, _, rest = served
+    db.create_table("more", {"id": "int64"}, primary_key="id")
+    for number in range(5):
+        db["keyed"].upsert([{"id": number, "v": number}])
+        db["more"].upsert([{"id": number}])
+    lines = [json.loads(line) for line in rest.get("/v1/changes").body.splitlines()]
+    seqs = [line["seq"] for line in lines[:-1]]
+    assert seqs == sorted(seqs)
+    assert lines[-1] == {"until": db.seq}
+    arrow = rest.get("/v1/changes?tables=more&format=arrow")
+    assert [(row["_seq"], row["_op"]) for row in arrow.rows] == [
+        (line["seq"], line["op"]) for line in lines[:-1] if line["table"] == "more"
+    ]
+
+
+def test_maintenance_is_a_job_that_can_be_asked_for(served: Served) -> None:
+    db, _, rest = served
+    for kind in ("checkpoint", "merge", "optimize", "vacuum"):
+        started = rest.post(f"/v1/{kind}", {})
+        assert started.status == 202
+        place = started.headers["location"]
+        eventually(lambda place=place: rest.get(place).json["status"] in {"succeeded", "failed"})
+        assert rest.get(place).json["status"] == "succeeded", rest.get(place).json
+    assert db["keyed"].count() == 1
+    assert len(rest.get("/v1/jobs").json["jobs"]) == 4
+
+
+def test_increments_of_many_clients_are_all_there(served: Served) -> None:
+    db, service, _ = served
+    update = {"predicate": "id = 1", "updates": [["v", "v + 1"]]}
+
+    def count_up() -> None:
+        rest = Rest(service)
+        for _ in range(10):
+            assert rest.post("/v1/table/keyed/update", update).status == 200
+        rest.close()
+
+    threads = [threading.Thread(target=count_up) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert db["keyed"].get(1) == {"id": 1, "v": 90}
