@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -20,15 +21,15 @@ from siltstone.errors import OwnedError, RequestError
 from siltstone.formats.backup import Backup
 from siltstone.maintenance import merge_task
 from siltstone.maintenance.backup import BackedUp, Backuper, Progress
-from siltstone.maintenance.merge import Deferred, Merged
-from siltstone.maintenance.optimize import TARGET_ROWS, Execute, Optimized
+from siltstone.maintenance.merge import ATTEMPTS, Deferred, Merged
+from siltstone.maintenance.optimize import TARGET_ROWS, WORKERS, Execute, Optimized
 from siltstone.maintenance.repair import Repaired
 from siltstone.maintenance.restore import Restored, Restorer
 from siltstone.maintenance.vacuum import GRACE_S, BesideLive, Vacuum, Vacuumed
 from siltstone.maintenance.verify import Verified
 from siltstone.options import Options, resolve
 from siltstone.storage.jobs import Jobs
-from siltstone.storage.manifest_store import ManifestStore
+from siltstone.storage.manifest_store import ATTEMPTS_MAX, ManifestStore
 from siltstone.wiring import (
     Carers,
     Env,
@@ -44,6 +45,8 @@ def merge_beside(
     path: str | os.PathLike[str],
     table: str | None = None,
     *,
+    attempts: int = ATTEMPTS,
+    publish_attempts: int = ATTEMPTS_MAX,
     execute: merge_task.Execute | None = None,
     **options: object,
 ) -> Merged | Deferred:
@@ -52,6 +55,8 @@ def merge_beside(
     Args:
         path: As for `connect`; the store exists.
         table: One table; by default all, at one seq.
+        attempts: How often it is planned at most, when others touch what it reads.
+        publish_attempts: How many records each of them may try; past both it is `Deferred`.
         execute: Runs the `MergeTask`s that write the rows, wherever, and gives their results in
             the same order; by default one writer here does it all.
         options: As for `connect`.
@@ -60,7 +65,9 @@ def merge_beside(
         RequestError, TableNotFoundError: No store, or no such table in its newest record.
         UnavailableError, CorruptionError: Nothing was changed.
     """
-    return _beside(path, options).merger.merge(table, execute=execute)
+    return _beside(path, options).merger.merge(
+        table, attempts=attempts, publish_attempts=publish_attempts, execute=execute
+    )
 
 
 def optimize_beside(
@@ -68,7 +75,11 @@ def optimize_beside(
     table: str | None = None,
     *,
     target_rows: int = TARGET_ROWS,
+    attempts: int = ATTEMPTS,
+    publish_attempts: int = ATTEMPTS_MAX,
+    workers: int = WORKERS,
     execute: Execute | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
     **options: object,
 ) -> Optimized | Deferred:
     """Make few large files of many small ones, from any process, as `merge_beside`.
@@ -77,7 +88,11 @@ def optimize_beside(
         path: As for `connect`; the store exists.
         table: One table; by default all, in one publish.
         target_rows: How many rows a file should have.
+        attempts: As for `merge_beside`.
+        publish_attempts: As for `merge_beside`.
+        workers: How many files are written at once here.
         execute: Runs the `CompactTask`s, wherever, and gives their results in the same order.
+        on_progress: Hears how many tasks are done, and of how many.
         options: As for `connect`.
 
     Raises:
@@ -85,7 +100,15 @@ def optimize_beside(
         UnavailableError, CorruptionError: Nothing was changed.
     """
     parts = _beside(path, options)
-    return parts.optimizer.optimize(table, target_rows=target_rows, execute=execute)
+    return parts.optimizer.optimize(
+        table,
+        target_rows=target_rows,
+        attempts=attempts,
+        publish_attempts=publish_attempts,
+        workers=workers,
+        execute=execute,
+        on_progress=on_progress,
+    )
 
 
 def _beside(path: str | os.PathLike[str], options: dict[str, object]) -> Maintainers:

@@ -36,11 +36,11 @@ from siltstone.handles import Snapshot, Table
 from siltstone.joined.address import address_of
 from siltstone.maintenance.backup import BackedUp, Backuper, Progress
 from siltstone.maintenance.drift import Adopted, Adopter
-from siltstone.maintenance.merge import Deferred, Merged
-from siltstone.maintenance.optimize import TARGET_ROWS, Optimized
+from siltstone.maintenance.merge import ATTEMPTS, Deferred, Merged
+from siltstone.maintenance.optimize import TARGET_ROWS, WORKERS, Optimized
 from siltstone.maintenance.quarantine import Quarantine
 from siltstone.maintenance.repair import Repaired
-from siltstone.maintenance.status import Status, status_of
+from siltstone.maintenance.status import JobStatus, Status, jobs_of, status_of
 from siltstone.maintenance.vacuum import GRACE_S, Vacuumed
 from siltstone.maintenance.verify import Verified
 from siltstone.options import Options, resolve, seconds_of
@@ -48,7 +48,8 @@ from siltstone.query.change_plan import begins_at, cut, plan_changes
 from siltstone.query.change_task import ChangeTask
 from siltstone.query.changes import changes, kept_from
 from siltstone.query.scan_plan import ROWS_MAX
-from siltstone.storage.manifest_store import random_token
+from siltstone.storage.jobs import Jobs
+from siltstone.storage.manifest_store import ATTEMPTS_MAX, random_token
 from siltstone.wiring import (
     Carers,
     Endpoint,
@@ -547,23 +548,49 @@ class Store:
         """Flush everything committed so far into Lance; blocks nobody."""
         return self._owner().checkpointer.checkpoint()
 
-    def merge(self, table: str | None = None) -> Merged | Deferred:
-        """Fold what is flushed into the base of one table, or of all."""
+    def merge(
+        self,
+        table: str | None = None,
+        *,
+        attempts: int = ATTEMPTS,
+        publish_attempts: int = ATTEMPTS_MAX,
+    ) -> Merged | Deferred:
+        """Fold what is flushed into the base of one table, or of all.
+
+        Args:
+            attempts: How often it is planned at most, when others touch what it reads.
+            publish_attempts: How many records each of them may try; past both it is `Deferred`.
+        """
         owner = self._owner()
-        result = owner.merger.merge(table)
+        result = owner.merger.merge(table, attempts=attempts, publish_attempts=publish_attempts)
         owner.checkpointer.adopt_news()
         return result
 
     def optimize(
-        self, table: str | None = None, *, target_rows: int = TARGET_ROWS
+        self,
+        table: str | None = None,
+        *,
+        target_rows: int = TARGET_ROWS,
+        attempts: int = ATTEMPTS,
+        publish_attempts: int = ATTEMPTS_MAX,
+        workers: int = WORKERS,
     ) -> Optimized | Deferred:
         """Make few large files of many small ones in one table, or in all; no answer changes.
 
         Args:
             target_rows: How many rows a file should have.
+            attempts: As for `merge`.
+            publish_attempts: As for `merge`.
+            workers: How many files are written at once.
         """
         owner = self._owner()
-        result = owner.optimizer.optimize(table, target_rows=target_rows)
+        result = owner.optimizer.optimize(
+            table,
+            target_rows=target_rows,
+            attempts=attempts,
+            publish_attempts=publish_attempts,
+            workers=workers,
+        )
         owner.checkpointer.adopt_news()
         return result
 
@@ -678,8 +705,21 @@ class Store:
             self.path,
             self._core.state(),
             parts.counts(),
+            tables=parts.tables,
+            jobs=self._jobs(),
             memory_bytes_max=self.options.memory_bytes_max,
         )
+
+    def jobs(self) -> list[JobStatus]:
+        """Return the jobs of maintenance, of all processes: running, dead, and the last that ended.
+
+        What a dead optimize finished is used by the next one; `repair` puts its record aside.
+        """
+        self._core.check()
+        return jobs_of(self._jobs())
+
+    def _jobs(self) -> Jobs:
+        return Jobs(self._parts.files, self.path, self._parts.now_us, self._core.new_token)
 
     def _owner(self) -> Owner:
         self._core.writer()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 import siltstone as st
+from siltstone.storage.jobs import FINISHED_MAX
 from tests.maintenance.stores import open_store
 
 MIB = 1 << 20
@@ -34,7 +37,7 @@ def test_status_counts_what_there_is(tmp_path):
         assert status.failure is None
         assert 0 < status.memory.total <= status.memory.bytes_max
         assert json.loads(json.dumps(status.to_dict()))["memory"]["total"] == status.memory.total
-        assert "10 rows, 3 not merged" in str(status)
+        assert "10 rows in 1 parts, 3 not merged" in str(status)
 
 
 def test_a_read_only_handle_has_a_status_too(tmp_path):
@@ -63,3 +66,42 @@ def test_memory_stays_bounded_while_twenty_times_as_much_is_written(tmp_path):
             assert memory.total <= MIB, memory
         assert most > 0
         assert db["t"].count() == 5_000
+
+
+def test_jobs_are_seen_while_they_run_when_they_died_and_when_they_ended(tmp_path):
+    with open_store(tmp_path / "s") as db:
+        db.create_table("t", {"id": "int64"}, primary_key="id")
+        db["t"].upsert([{"id": 1}])
+        db.checkpoint()
+        db.merge()
+        jobs = db._jobs()
+        running, dead = jobs.begin("optimize", ("t",)), jobs.begin("optimize", ("t",))
+        dead.append(b"1")
+        dead.abandon()
+        seen = {(job.state, job.kind, job.tables, job.tasks) for job in db.jobs()}
+        assert seen == {
+            ("finished", "merge", ("t",), 0),
+            ("running", "optimize", ("t",), 0),
+            ("dead", "optimize", ("t",), 1),
+        }
+        status = db.status()
+        assert {job.state for job in status.jobs} == {"running", "dead"}
+        assert "job: dead optimize of t" in str(status)
+        assert (status.tables[0].base_parts, status.tables[0].history_parts) == (1, 1)
+        running.finish()
+        assert all(job.ended_us for job in db.jobs() if job.state == "finished")
+
+
+def test_only_the_last_jobs_that_ended_are_remembered(tmp_path):
+    with open_store(tmp_path / "s") as db:
+        for _ in range(FINISHED_MAX + 5):
+            db._jobs().begin("merge", ()).finish()
+        assert len(db.jobs()) == FINISHED_MAX
+
+
+def test_a_budget_below_one_is_refused(tmp_path):
+    with open_store(tmp_path / "s") as db:
+        for call in (db.merge, db.optimize):
+            for budget in ("attempts", "publish_attempts"):
+                with pytest.raises(st.RequestError, match="at least 1"):
+                    call(**{budget: 0})

@@ -40,6 +40,7 @@ for command in (
     maintain.optimize,
     maintain.vacuum,
     maintain.verify,
+    maintain.jobs,
     maintain.status,
     repairs.repair,
     backups.backup,

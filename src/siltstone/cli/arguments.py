@@ -24,4 +24,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Say what would be deleted; delete nothing.")
 ]
+Attempts = Annotated[
+    int, typer.Option(min=1, help="How often to plan anew when others win; then it is put off.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from siltstone.cli.arguments import Db, DryRun, Json, Ndjson, Quiet, Yes
+from siltstone.cli.arguments import Attempts, Db, DryRun, Json, Ndjson, Quiet, Yes
 from siltstone.cli.exits import Exit
 from siltstone.cli.output import Form, emit, emit_facts, emit_record, form_of
 from siltstone.cli.progress import progress_bar
 from siltstone.cli.sessions import confirm, note, reading, require_store, writing
 
 if TYPE_CHECKING:
+    from siltstone.maintenance.merge import Deferred
     from siltstone.store import Status
 
 
@@ -30,6 +32,7 @@ def checkpoint(db: Db, json: Json = False, ndjson: Ndjson = False) -> None:
 def merge(
     db: Db,
     table: Annotated[str | None, typer.Argument(metavar="[TABLE]", show_default=False)] = None,
+    attempts: Attempts = 8,
     json: Json = False,
     ndjson: Ndjson = False,
     quiet: Quiet = False,
@@ -39,11 +42,11 @@ def merge(
 
     form = form_of(json=json, ndjson=ndjson)
     require_store(db)
-    done = merge_beside(db, table)
-    if quiet:
-        return
+    done = merge_beside(db, table, attempts=attempts)
     if isinstance(done, Deferred):
-        note(f"put off: {done.reason} ({done.attempts} attempts); nothing is wrong, try again")
+        _put_off(done)
+        return
+    if quiet:
         return
     emit_record({"seq": done.seq, "tables": ",".join(done.tables), "rows": done.rows}, form)
 
@@ -52,6 +55,8 @@ def optimize(
     db: Db,
     table: Annotated[str | None, typer.Argument(metavar="[TABLE]", show_default=False)] = None,
     target_rows: Annotated[int, typer.Option(help="How many rows a file should have.")] = 1 << 20,
+    attempts: Attempts = 8,
+    workers: Annotated[int, typer.Option(min=1, help="How many files at once.")] = 2,
     json: Json = False,
     ndjson: Ndjson = False,
     quiet: Quiet = False,
@@ -61,14 +66,43 @@ def optimize(
 
     form = form_of(json=json, ndjson=ndjson)
     require_store(db)
-    done = optimize_beside(db, table, target_rows=target_rows)
-    if quiet:
-        return
+    with progress_bar("optimize", quiet=quiet) as told:
+        done = optimize_beside(
+            db,
+            table,
+            target_rows=target_rows,
+            attempts=attempts,
+            workers=workers,
+            on_progress=lambda ended, all_of_them: told("", ended, all_of_them),
+        )
     if isinstance(done, Deferred):
-        note(f"put off: {done.reason} ({done.attempts} attempts); nothing is wrong, try again")
+        _put_off(done)
+        return
+    if quiet:
         return
     facts = {"tables": ",".join(done.tables), "files_before": done.files_before}
     emit_record({**facts, "files_after": done.files_after, "rows": done.rows}, form)
+
+
+def _put_off(done: Deferred) -> None:
+    note(f"put off: {done.reason} ({done.attempts} attempts); nothing is wrong, try again")
+
+
+def jobs(db: Db, json: Json = False, ndjson: Ndjson = False) -> None:
+    """List the jobs of maintenance: running, dead, and the last that ended; of all processes."""
+    form = form_of(json=json, ndjson=ndjson)
+    with reading(db) as store:
+        found = store.jobs()
+    rows = [
+        (one.state, one.kind, ",".join(one.tables), one.tasks, one.pid, one.host,
+         _moment(one.started_us), one.id)
+        for one in found
+    ]  # fmt: skip
+    emit(["state", "kind", "tables", "tasks", "pid", "host", "started", "id"], rows, form)
+
+
+def _moment(time_us: int) -> str:
+    return dt.datetime.fromtimestamp(time_us // 1_000_000, dt.UTC).isoformat()
 
 
 def vacuum(

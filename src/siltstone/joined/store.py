@@ -28,17 +28,17 @@ from siltstone.joined.tables import JoinedTable
 from siltstone.joined.transaction import JoinedTransaction
 from siltstone.maintenance.backup import BackedUp, Backuper, Progress
 from siltstone.maintenance.drift import Adopted, Adopter
-from siltstone.maintenance.merge import Deferred, Merged
-from siltstone.maintenance.optimize import TARGET_ROWS, Optimized
+from siltstone.maintenance.merge import ATTEMPTS, Deferred, Merged
+from siltstone.maintenance.optimize import TARGET_ROWS, WORKERS, Optimized
 from siltstone.maintenance.quarantine import Quarantine
 from siltstone.maintenance.repair import Repaired
-from siltstone.maintenance.status import Status
+from siltstone.maintenance.status import JobStatus, Status
 from siltstone.maintenance.vacuum import GRACE_S, Vacuumed
 from siltstone.maintenance.verify import Verified
 from siltstone.query.change_task import ChangeTask
 from siltstone.query.scan_plan import ROWS_MAX
 from siltstone.query.sql import Parameters, Result
-from siltstone.storage.manifest_store import random_token, system_time_us
+from siltstone.storage.manifest_store import ATTEMPTS_MAX, random_token, system_time_us
 from siltstone.storage.site import site_of
 
 T = TypeVar("T")
@@ -243,15 +243,38 @@ class JoinedStore:
         """Flush everything committed so far into Lance; blocks nobody."""
         return self._read("checkpoint")
 
-    def merge(self, table: str | None = None) -> Merged | Deferred:
+    def merge(
+        self,
+        table: str | None = None,
+        *,
+        attempts: int = ATTEMPTS,
+        publish_attempts: int = ATTEMPTS_MAX,
+    ) -> Merged | Deferred:
         """Fold what is flushed into the base of one table, or of all."""
-        return self._read("merge", table)
+        return self.link.ask("merge", table, attempts=attempts, publish_attempts=publish_attempts)
 
     def optimize(
-        self, table: str | None = None, *, target_rows: int = TARGET_ROWS
+        self,
+        table: str | None = None,
+        *,
+        target_rows: int = TARGET_ROWS,
+        attempts: int = ATTEMPTS,
+        publish_attempts: int = ATTEMPTS_MAX,
+        workers: int = WORKERS,
     ) -> Optimized | Deferred:
         """Make few large files of many small ones in one table, or in all; no answer changes."""
-        return self.link.ask("optimize", table, target_rows=target_rows)
+        return self.link.ask(
+            "optimize",
+            table,
+            target_rows=target_rows,
+            attempts=attempts,
+            publish_attempts=publish_attempts,
+            workers=workers,
+        )
+
+    def jobs(self) -> list[JobStatus]:
+        """Return the jobs of maintenance: running, dead, and the last that ended."""
+        return self._read("jobs")
 
     def vacuum(self, dry_run: bool = True, *, grace_s: float = GRACE_S) -> Vacuumed:
         """Delete what no kept record, tag or reader needs; by default only say what would go."""

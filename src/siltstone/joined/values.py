@@ -34,7 +34,7 @@ from siltstone.formats.manifest import Pin, Record, Schema
 from siltstone.joined.protocol import BODY_BYTES_MAX
 from siltstone.maintenance.merge import Deferred, Merged
 from siltstone.maintenance.optimize import Optimized
-from siltstone.maintenance.status import Memory, Status, TableStatus
+from siltstone.maintenance.status import JobStatus, Memory, Status, TableStatus
 from siltstone.maintenance.vacuum import Removed, Vacuumed
 from siltstone.maintenance.verify import Finding, Verified
 from siltstone.query.change_task import ChangeTask, Mark, Range
@@ -50,7 +50,7 @@ _CLASSES: dict[str, type] = {
     _name(found): found
     for found in (
         *(Deferred, Finding, LogEntry, Memory, Merged, Optimized, Receipt, Record, Removed),
-        *(Status, TableStatus, Vacuumed, Verified),
+        *(JobStatus, Status, TableStatus, Vacuumed, Verified),
         *(Pin, Schema, InventoryFile, StagedFiles, Staged, StageTask),
         *(Positions, PinnedRows, ScanTask, Mark, Range, ChangeTask),
     )

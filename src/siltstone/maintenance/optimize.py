@@ -185,7 +185,7 @@ class Optimizer:
                 try:
                     found = self._publish(record, finished, job.job, publish_attempts)
                 except CondemnedError:
-                    job.finish()  # its files are nobody's to use any more
+                    job.drop()  # its files are nobody's to use any more
                     raise
                 job.finish()
                 return found

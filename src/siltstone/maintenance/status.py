@@ -9,9 +9,13 @@ from pathlib import Path
 from siltstone.engine import catalog as catalogs
 from siltstone.engine.history_run import HistoryRun
 from siltstone.engine.memtable import Memtable
+from siltstone.engine.reader import plain_folder
 from siltstone.engine.view import Levels, State, View
+from siltstone.formats.manifest import Pin
 from siltstone.storage.files import Files
+from siltstone.storage.jobs import Job, Jobs
 from siltstone.storage.segments import parse_name
+from siltstone.storage.tables import Tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,30 @@ class TableStatus:
     base_rows: int
     unmerged_rows: int
     merged_seq: int
+    base_parts: int
+    history_parts: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """A job of maintenance: its `state` is "running", "dead" or "finished"; times are us of 1970.
+
+    `tasks` counts what it finished; a record that a crash left empty has no kind.
+    """
+
+    id: str
+    state: str
+    kind: str
+    tables: tuple[str, ...]
+    pid: int
+    host: str
+    started_us: int
+    ended_us: int | None
+    tasks: int
+
+    def __str__(self) -> str:
+        where = f"process {self.pid} on {self.host}"
+        return f"{self.state} {self.kind or '?'} of {', '.join(self.tables) or '?'}, {where}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +89,7 @@ class Status:
     sealed_rows: int
     sealed_generations: int
     tables: tuple[TableStatus, ...]
+    jobs: tuple[JobStatus, ...]
     memory: Memory
     open_transactions: int
     tags: Mapping[str, int]
@@ -93,7 +122,9 @@ class Status:
             f" {len(self.tags)} tags, {self.commits_since_open} commits since open"
         )
         tables = (
-            f"  {t.name}: {t.base_rows} rows, {t.unmerged_rows} not merged" for t in self.tables
+            f"  {t.name}: {t.base_rows} rows in {t.base_parts} parts, {t.unmerged_rows} not merged,"
+            f" history in {t.history_parts} parts"
+            for t in self.tables
         )
         lines = [
             f"{self.path}: {kind}, record {self.record}",
@@ -103,6 +134,7 @@ class Status:
             f"  memory: {self.memory.total} bytes ({memory})",
             f"  {held}",
             *tables,
+            *(f"  job: {job}" for job in self.jobs),
         ]
         if self.failure is not None:
             lines.append(f"  last failure: {self.failure}")
@@ -122,9 +154,16 @@ class Counts:
 
 
 def status_of(
-    files: Files, root: Path, state: State, counts: Counts, *, memory_bytes_max: int
+    files: Files,
+    root: Path,
+    state: State,
+    counts: Counts,
+    *,
+    tables: Tables,
+    jobs: Jobs,
+    memory_bytes_max: int,
 ) -> Status:
-    """Return the status of a store in `state`."""
+    """Return the status of a store in `state`; of its jobs those that run or died."""
     view, record = state.view, state.view.record
     sizes = _segments(files, root / "wal")
     levels = view.levels.values()
@@ -141,7 +180,8 @@ def status_of(
         active_rows=sum(found.active.rows for found in levels),
         sealed_rows=sum(_rows(s) for found in levels for s in found.sealed),
         sealed_generations=len(view.sealed),
-        tables=tuple(_tables(view)),
+        tables=tuple(_tables(view, tables)),
+        jobs=tuple(_seen(jobs)),
         memory=memory_of(view, counts.recent_bytes, memory_bytes_max),
         open_transactions=counts.open_transactions,
         tags={tag.name: tag.seq for tag in view.catalog.tags},
@@ -170,18 +210,55 @@ def memory_of(view: View, recent_bytes: int, bytes_max: int) -> Memory:
     )
 
 
-def _tables(view: View) -> Iterator[TableStatus]:
+def jobs_of(jobs: Jobs) -> list[JobStatus]:
+    """Return the jobs that run, those that died, and the last that ended well; oldest first."""
+    ended = (
+        _job(one.job.id, one.job, "finished", one.ended_us, 0, one.job.started_us)
+        for one in jobs.finished()
+    )
+    return sorted([*ended, *_seen(jobs)], key=lambda job: job.started_us)
+
+
+def _seen(jobs: Jobs) -> Iterator[JobStatus]:
+    for seen in jobs.list():
+        state = "running" if seen.is_running else "dead"
+        yield _job(seen.id, seen.job, state, None, len(seen.finished), seen.changed_us)
+
+
+def _job(
+    job_id: str, job: Job | None, state: str, ended_us: int | None, tasks: int, changed_us: int
+) -> JobStatus:
+    if job is None:
+        return JobStatus(job_id, state, "", (), 0, "", changed_us, ended_us, tasks)
+    return JobStatus(
+        job.id, state, job.kind, job.tables, job.pid, job.host, job.started_us, ended_us, tasks
+    )
+
+
+def _tables(view: View, tables: Tables) -> Iterator[TableStatus]:
     for name in catalogs.names(view.catalog):
         table = catalogs.find(view.catalog, name)
         incarnation = catalogs.incarnation_of(table)
         levels = view.levels.get(incarnation.id)
         if levels is not None:
             base = 0 if levels.base is None else levels.base.rows
-            yield TableStatus(name, True, base, _unmerged(levels), levels.storage.merged_seq)
+            stored = levels.storage
+            parts = [
+                _parts(tables, f"{stored.folder}/base", stored.base),
+                _parts(tables, f"{stored.folder}/.history", stored.history),
+            ]
+            yield TableStatus(name, True, base, _unmerged(levels), stored.merged_seq, *parts)
         else:
             version = catalogs.version_of(incarnation)
-            rows, seq = (0, 0) if version is None else (version.pin.rows, version.seq)
-            yield TableStatus(name, False, rows, 0, seq)
+            if version is None:
+                yield TableStatus(name, False, 0, 0, 0, 0, 0)
+            else:
+                parts = _parts(tables, plain_folder(version.pin), version.pin)
+                yield TableStatus(name, False, version.pin.rows, 0, version.seq, parts, 0)
+
+
+def _parts(tables: Tables, folder: str, pin: Pin | None) -> int:
+    return 0 if pin is None else len(tables.open(folder, pin).spans)
 
 
 def _unmerged(levels: Levels) -> int:

@@ -29,6 +29,7 @@ STORE_READS = frozenset(
         "tags",
         "log",
         "status",
+        "jobs",
         "seq",
         "durable_seq",
         "sql",

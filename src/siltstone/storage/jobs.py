@@ -1,5 +1,6 @@
 r"""Jobs: what maintenance is about to do, and has done, in records that die with nobody.
 
+    jobs/FINISHED       the last jobs that ended well, one line each; unsynced, lines may be lost
     jobs/<uuid>.json    line 1: the job; then one line per finished task: <xxh3-64, hex> <JSON>\n
 
     make it, empty ─▶ flock it ─▶ write the job, sync, sync the directory ─▶ first data file
@@ -32,6 +33,8 @@ from siltstone.storage.files import File, Files, Lock
 DIRECTORY = "jobs"
 _SUFFIX = ".json"
 _ATTEMPTS_MAX = 8
+_FINISHED = "FINISHED"
+FINISHED_MAX = 20
 
 
 class CondemnedError(Exception):
@@ -79,12 +82,28 @@ class SeenJob:
     changed_us: int
 
 
+class FinishedJob(msgspec.Struct, frozen=True):
+    """A job that ended well, as far as anybody remembers."""
+
+    job: Job
+    ended_us: int
+
+
 class OpenJob:
     """The record of a job of this process; its flock ends with `finish`, `abandon` or with us."""
 
-    def __init__(self, files: Files, path: Path, file: File, lock: Lock, job: Job) -> None:
+    def __init__(
+        self,
+        files: Files,
+        path: Path,
+        file: File,
+        lock: Lock,
+        job: Job,
+        now_us: Callable[[], int],
+    ) -> None:
         self.job = job
         self._files, self._path, self._file, self._lock = files, path, file, lock
+        self._now_us = now_us
         self._end, self._is_of_use = 0, False
 
     def __enter__(self) -> Self:
@@ -94,7 +113,7 @@ class OpenJob:
         if self._is_of_use:
             self.abandon()
         else:
-            self.finish()
+            self.drop()
 
     def append(self, task: bytes) -> None:
         """Add the JSON of a finished task, durably.
@@ -117,7 +136,21 @@ class OpenJob:
         self._write(msgspec.json.encode(self.job))
 
     def finish(self) -> None:
-        """Remove the record: what it names is published, or nobody will want it."""
+        """Remove the record and remember the job: what it set out to do is published."""
+        if self._lock.fd >= 0:
+            with contextlib.suppress(OSError):  # a memory, nothing depends on it
+                self._remember()
+        self.drop()
+
+    def _remember(self) -> None:
+        path = self._path.with_name(_FINISHED)
+        lines = [line for line in _read(self._files, path).splitlines(keepends=True) if line]
+        ended = msgspec.json.encode(FinishedJob(self.job, self._now_us())) + b"\n"
+        data = b"".join([*lines, ended][-FINISHED_MAX:])
+        self._files.replace(path, data, durable=False)
+
+    def drop(self) -> None:
+        """Remove the record: nobody will want what it names."""
         if self._lock.fd >= 0:
             with contextlib.suppress(OSError):  # then it is found dead, and of no use to anybody
                 self._files.unlink(self._path)
@@ -169,13 +202,13 @@ class Jobs:
         except BaseException:
             lock.release()
             raise
-        opened = OpenJob(self._files, path, file, lock, job)
+        opened = OpenJob(self._files, path, file, lock, job, self._now_us)
         try:
             opened.write_first()
             self._files.sync_dir(self.folder)
             is_whole = lock.names(path)  # nobody took it away, still empty, before it was locked
         except BaseException:
-            opened.finish()
+            opened.drop()
             raise
         if not is_whole:
             opened.abandon()
@@ -212,6 +245,20 @@ class Jobs:
         finished = () if job is None else tuple(lines[1:])
         return SeenJob(job_id, job, finished, is_running, len(data), int(changed * 1e6))
 
+    def finished(self) -> list[FinishedJob]:
+        """Return the last jobs that ended well, oldest first; at most `FINISHED_MAX`.
+
+        Raises:
+            UnavailableError: The file system refuses.
+        """
+        with _refusals(self.folder):
+            lines = _read(self._files, self.folder / _FINISHED).splitlines()
+        found: list[FinishedJob] = []
+        for line in lines:
+            with contextlib.suppress(msgspec.MsgspecError):
+                found.append(msgspec.json.decode(line, type=FinishedJob))
+        return found
+
     def remove(self, job_id: str) -> bool:
         """Remove the record of a dead job; False when it runs, or is gone.
 
@@ -237,6 +284,13 @@ class Jobs:
     def path(self, job_id: str) -> Path:
         """Return where the record of a job is."""
         return self.folder / f"{job_id}{_SUFFIX}"
+
+
+def _read(files: Files, path: Path) -> bytes:
+    try:
+        return files.read(path)
+    except FileNotFoundError:
+        return b""
 
 
 def _lines(data: bytes) -> list[bytes]:
