@@ -25,7 +25,7 @@ import siltstone as st
 from tests.races import soak_role
 
 REPOSITORY = Path(__file__).parents[2]
-CREW = ("owner", "reader", "reader", "optimizer", "optimizer", "merger")
+CREW = ("owner", "reader", "reader", "optimizer", "optimizer", "merger", "vacuum")
 START_S = 60.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from tests.races.ledger import killed_at, points_of
 from tests.races.processes import Process, ProcessDiedError
 
 FRAMES = {"attach": (shop.attach, shop.after_attach), "ddl": (shop.ddl, shop.after_ddl)}
+GARBAGE = f"{0:032x}.lance"
 IN_FRAME = [*points_of("commit")]
 
 
@@ -53,7 +55,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def root(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "shop"))
+    root = Path(shutil.copytree(made, tmp_path / "shop"))
+    (folder,) = root.glob("tables/wide-*/base/data")
+    (folder / GARBAGE).write_bytes(b"nobody names it")
+    os.utime(folder / GARBAGE, (0, 0))
+    return root
 
 
 def kill(spares: Spares, root: Path, operation: str, point: Point, *, is_owner: bool) -> None:
@@ -74,6 +80,7 @@ def settle(db: st.Store) -> None:
     found = beside.optimize_beside(db.path, target_rows=shop.TARGET_ROWS)
     assert not isinstance(found, st.Deferred)
     db.vacuum(dry_run=False, grace_s=0)
+    assert not [*db.path.rglob(GARBAGE)]
     assert db.verify(deep=True).is_sound
 
 
@@ -115,11 +122,18 @@ def test_a_merge_killed_at_every_failpoint_leaves_the_next_one_to_finish(
         assert db.status().tables[0].unmerged_rows == 0
 
 
+@killed_at(points_of("vacuum"))
+def test_a_vacuum_killed_at_every_failpoint_leaves_the_next_one_to_finish(
+    spares: Spares, root: Path, point: Point
+) -> None:
+    check_beside(spares, root, "vacuum", point)
+
+
 @killed_at([*points_of("flush"), *points_of("vacuum"), *points_of("publish")])
 def test_an_owner_killed_in_its_maintenance_leaves_all_that_it_had(
     spares: Spares, root: Path, point: Point
 ) -> None:
-    operation = point.label.split(".")[0].replace("publish", "flush")
+    operation = "vacuum_own" if point in points_of("vacuum") else "flush"
     with st.connect(root, read_only=True) as db:
         before = looks(db)
     kill(spares, root, operation, point, is_owner=True)

@@ -71,6 +71,10 @@ class Worker:
         _refuse_deferred(beside.optimize_beside(root, target_rows=shop.TARGET_ROWS))
 
     def vacuum(self, root: str, stamp: int) -> None:
+        retention = shop.OPTIONS["retention"]
+        beside.vacuum_beside(root, dry_run=False, grace_s=0, retention=retention)
+
+    def vacuum_own(self, root: str, stamp: int) -> None:
         assert self.db is not None
         self.db.vacuum(dry_run=False)
 

@@ -404,6 +404,7 @@ class Vacuum:
         garbage = self._garbage(sweep, self._all_records(), dead, condemned_us, grace_s)
         if any(file.why != DEAD for file in garbage):
             self._condemn(condemned_us)
+            cross(Failpoint.VACUUM_AFTER_CONDEMN)
             self._live.renew()
             garbage = self._garbage(sweep, self._all_records(), dead, condemned_us, grace_s)
         records = self._all_records()
