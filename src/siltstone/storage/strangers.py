@@ -50,9 +50,20 @@ def manifests(files: Files, root: Path, folder: str) -> list[tuple[int, str]]:
             version = promotion.version_of(name)
             if version is None:
                 continue
-            if inside == ASIDE or not promotion.is_ours(files, where, where / inside / name):
+            if inside == ASIDE or _is_strange(files, where, where / inside / name):
                 found.append((version, f"{folder}/{inside}/{name}"))
     return sorted(found)
+
+
+def _is_strange(files: Files, folder: Path, public: Path) -> bool:
+    """Tell whether a public name is none of ours, also while vacuum takes some of them away.
+
+    It unlinks the public name before the private one: one of ours is gone when it is asked again.
+    """
+    try:
+        return not promotion.is_ours(files, folder, public) and files.exists(public)
+    except FileNotFoundError:
+        return False
 
 
 def describe(dataset: Any, path: str, folder: Path) -> Stranger:

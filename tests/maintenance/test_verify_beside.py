@@ -1,0 +1,80 @@
+"""Verify, backup and repair beside a live owner: no false alarm, and nothing in its way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from siltstone.engine.past import PastRecords
+from siltstone.engine.reader import Readers
+from siltstone.maintenance.backup import Backuper
+from siltstone.maintenance.restore import Restorer
+from siltstone.storage.fake_lance import FakeLance
+from siltstone.storage.files import RealFiles
+from siltstone.storage.manifest_store import ManifestStore, random_token, system_time_us
+from siltstone.wiring import carers
+from tests.engine.seams import Threads, until
+from tests.maintenance.stores import UnsyncedFiles, open_store
+
+KEYED = {"id": "int64", "v": "string"}
+ACCOUNTS, LOOKS = 20, 4
+
+
+class Bank:
+    """An owner that transfers without pause, and flushes, merges and vacuums all the time."""
+
+    def __init__(self, root: Path) -> None:
+        self.db = open_store(root)
+        self.db.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+        self.db.create_table("p", KEYED)
+        self.db["t"].upsert([{"id": n, "v": 100} for n in range(ACCOUNTS)])
+        self.db._owner().vacuum._retention_s = 0
+        self.is_open = True
+
+    def transfer(self) -> None:
+        n = 0
+        while self.is_open:
+            n += 1
+            with self.db.transaction() as tx:
+                for key, change in ((n % ACCOUNTS, -1), ((n * 7 + 3) % ACCOUNTS, 1)):
+                    tx["t"].update(key, v=tx["t"].get(key)["v"] + change)
+                if n % 20 == 0:
+                    tx["p"].append([{"id": n, "v": "x" * 100}])
+
+    def maintain(self) -> None:
+        while self.is_open:
+            for step in (self.db.checkpoint, self.db.merge, self.db.optimize):
+                step()
+            self.db.vacuum(dry_run=False, grace_s=60)
+
+
+def test_nothing_is_found_beside_an_owner_at_full_work_and_every_backup_is_one_moment(tmp_path):
+    bank, threads, files = Bank(tmp_path / "s"), Threads(), UnsyncedFiles()
+    threads.start(bank.transfer)
+    threads.start(bank.maintain)
+    try:
+        for number in range(LOOKS):
+            root, before = bank.db.path, bank.db.seq
+            until(lambda: bank.db.seq > before + 20)  # noqa: B023 - it is called here
+            manifests, tables = ManifestStore(files, root), FakeLance(root, files)
+            readers = Readers(tables, PastRecords(manifests), index_bytes_max=1 << 20)
+            made = carers(files, root, manifests, tables, readers, now_us=system_time_us)
+            report = made.verifier.run(deep=number % 2 == 0)
+            assert report.findings == (), report
+            assert made.repairer.run(dry_run=False).steps == ()
+            backuper = Backuper(
+                files=files, root=root, manifests=manifests, tables=tables, now_us=system_time_us
+            )
+            backuper.run(tmp_path / "b", incremental=True)
+    finally:
+        bank.is_open = False
+        threads.join()
+    bank.db.close()
+    restorer = Restorer(RealFiles(), tmp_path / "b", now_us=system_time_us, new_token=random_token)
+    seqs = [backup.seq for _, backup in restorer.list()]
+    assert len(seqs) == LOOKS
+    for number, seq in enumerate(seqs[:: LOOKS // 2]):
+        restorer.run(tmp_path / f"r{number}", seq=seq)
+        with open_store(tmp_path / f"r{number}") as db:
+            values = db["t"].to_arrow().column("v").to_pylist()
+            assert (db.seq, sum(values), len(values)) == (seq, 100 * ACCOUNTS, ACCOUNTS)
+            assert db.verify(deep=True).is_sound
