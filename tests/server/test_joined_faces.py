@@ -33,7 +33,14 @@ PAIRS = [
     (SnapshotTable, JoinedSnapshotTable),
 ]
 OF_THE_OWNER_ALONE = {
-    *("open", "refuse", "serve_local", "merge_plan", "merge_publish"),  # it is the one who does it
+    *(
+        "open",
+        "refuse",
+        "serve",
+        "serve_local",
+        "merge_plan",
+        "merge_publish",
+    ),  # it is the one who does it
     *("is_applied", "is_strict", "table", "keyed", "plain", "reader", "note", "alter", "truncate"),
 }
 
