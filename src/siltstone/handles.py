@@ -24,6 +24,7 @@ from siltstone.engine.shape import Shape, shape_of
 from siltstone.engine.submission import submit
 from siltstone.engine.transaction import Transaction, run
 from siltstone.engine.transaction_table import TransactionTable
+from siltstone.engine.versions import TableVersions, of_keyed, of_plain
 from siltstone.engine.view import State
 from siltstone.engine.write_set import BLIND, BatchPart, Receipt, RowPart, WriteSet
 from siltstone.errors import ClosedError, ConflictError, RequestError, TableNotFoundError
@@ -119,6 +120,20 @@ class Snapshot:
             TableNotFoundError: There was none.
         """
         return SnapshotTable(self, catalogs.find(self._open().view.catalog, name, self.seq))
+
+    def versions(self, table: str) -> TableVersions:
+        """Return a table as other Lance clients see it at this seq: a keyed one as last merged.
+
+        Raises:
+            TableNotFoundError, SnapshotExpiredError: There was none; its base is not kept any more.
+        """
+        state = self._open()
+        definition = catalogs.find(state.view.catalog, table, self.seq)
+        if not catalogs.schema_of(definition, self.seq).key:
+            return of_plain(definition, self.seq)
+        found, lease = of_keyed(definition, self.seq, state.view, self._core.readers)
+        self._leases.append(lease)
+        return found
 
     def scan_tasks(
         self,

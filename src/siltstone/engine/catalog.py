@@ -211,7 +211,7 @@ def _create(catalog: Catalog, entry: group.Create, seq: int, _time: int) -> Cata
         names=(Named(seq, entry.name),),
         schemas=(Shaped(seq, entry.schema),),
         incarnations=(Incarnation(seq, entry.table),),
-        next_column=max(c.id for c in entry.schema.columns) + 1,
+        next_column=max((c.id for c in entry.schema.columns), default=0) + 1,
     )
     return msgspec.structs.replace(
         catalog,
@@ -256,6 +256,26 @@ def _advance(catalog: Catalog, entry: group.Advance, seq: int, _time: int) -> Ca
     return _with_table(catalog, msgspec.structs.replace(table, incarnations=steps))
 
 
+def _hide(catalog: Catalog, entry: group.Hide, _seq: int, _time: int) -> Catalog:
+    table = owner_of(catalog, entry.incarnation)
+    steps = tuple(
+        msgspec.structs.replace(step, versions=_hidden(step.versions, entry))
+        if step.id == entry.incarnation
+        else step
+        for step in table.incarnations
+    )
+    return _with_table(catalog, msgspec.structs.replace(table, incarnations=steps))
+
+
+def _hidden(versions: Sequence[Version], entry: group.Hide) -> tuple[Version, ...]:
+    return tuple(
+        msgspec.structs.replace(version, is_hidden=True)
+        if entry.first <= version.pin.version < entry.end
+        else version
+        for version in versions
+    )
+
+
 def _tag(catalog: Catalog, entry: group.Tagged, _seq: int, time_us: int) -> Catalog:
     added = () if entry.seq is None else (Tag(entry.name, entry.seq, time_us),)
     return _with_tag(catalog, entry.name, added)
@@ -296,4 +316,5 @@ _CHANGES: dict[type, Callable[[Catalog, object, int, int], Catalog]] = {
     group.Claim: _claim,
     group.Hold: _hold,
     group.Keep: _keep,
+    group.Hide: _hide,
 }  # type: ignore[dict-item]

@@ -10,7 +10,7 @@ import pyarrow as pa
 from siltstone.engine import catalog as catalogs
 from siltstone.errors import FencedError, RequestError, SchemaMismatchError, TableExistsError
 from siltstone.formats import group
-from siltstone.formats.manifest import Catalog, Column, Table
+from siltstone.formats.manifest import Catalog, Column, Schema, Table
 from siltstone.formats.schema import (
     COLUMNS_MAX,
     arrow_schema_of,
@@ -37,6 +37,38 @@ def create(
         raise RequestError(f"a primary key is a column's name or a list of them, not {key!r}")
     key = list(key)
     return group.Create(table_id, name, new_schema(arrow_schema_of(schema), key, schema_id=1))
+
+
+def declare(catalog: Catalog, table_id: int, name: str) -> group.Create:
+    """Return the entry that creates a plain table without columns: its first version brings them.
+
+    Raises:
+        TableExistsError, RequestError: The name is taken or not allowed.
+    """
+    _free(catalog, name)
+    return group.Create(table_id, name, Schema(id=1, columns=()))
+
+
+def reshaped(table: Table, arrow: pa.Schema) -> group.Alter | None:
+    """Return the entry that gives a plain table the columns of `arrow`; None: it has them.
+
+    A column of the same name, type and nullability is the same one; any other is new.
+
+    Raises:
+        RequestError: A name or a type that a table cannot have.
+    """
+    old = catalogs.schema_of(table)
+    wanted = new_schema(arrow, (), schema_id=old.id + 1).columns
+    same = {(column.name, column.type, column.nullable): column.id for column in old.columns}
+    columns: list[Column] = []
+    following = table.next_column
+    for column in wanted:
+        known = same.get((column.name, column.type, column.nullable))
+        columns.append(msgspec.structs.replace(column, id=following if known is None else known))
+        following += known is None
+    if tuple(columns) == old.columns:
+        return None
+    return group.Alter(table.id, Schema(id=old.id + 1, columns=tuple(columns)), following)
 
 
 def rename(catalog: Catalog, name: str, new_name: str) -> group.Rename:

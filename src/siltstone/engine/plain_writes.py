@@ -3,13 +3,15 @@
     version read ──append / overwrite / delete──▶ staged pin ──▶ staged pin     named by nobody
                                                       commit: an `advance` frame names the last
 
-Each operation is staged at once, so the transaction reads its own writes. If the table moved before
-the commit, appends are put on the new version (same data files); anything else is a conflict.
+Each operation is staged at once, so the transaction reads its own writes. The frame names each
+step of the line: other clients of Lance, who commit on top, look up what every number changed. If
+the table moved before the commit, appends are put on the new version (same data files); anything
+else is a conflict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +23,7 @@ from siltstone.engine.write_set import AdvancePart
 from siltstone.errors import RequestError
 from siltstone.formats import group
 from siltstone.formats.manifest import Pin
-from siltstone.storage.tables import POSITION, Staged, Tables
+from siltstone.storage.tables import POSITION, ForeignVersion, Staged, Tables, TakenOver
 
 
 class PlainWrites:
@@ -38,33 +40,50 @@ class PlainWrites:
     ) -> None:
         self.table, self.incarnation, self.shape = table, incarnation, shape
         self._folder, self._tables = folder, tables
-        self._start, self.pin = start, start
+        self._start, self._steps = start, list[Pin]()
         self._appends: list[Staged] | None = []
         self.rows = 0
+        self.is_foreign = False
+
+    @property
+    def pin(self) -> Pin | None:
+        """The version that the transaction is at; None: the table has none yet."""
+        return self._steps[-1] if self._steps else self._start
+
+    @property
+    def steps(self) -> Sequence[Pin]:
+        """The versions that the transaction made, oldest first."""
+        return self._steps
 
     @property
     def is_dirty(self) -> bool:
         """Whether there is anything to commit."""
-        return self.pin is not self._start
+        return bool(self._steps)
 
     def reader(self, readers: Readers) -> PlainReader:
         """Return the table as the transaction sees it."""
         return readers.plain(self.shape, self.pin)
 
-    def _existing(self) -> Pin:
-        if self.pin is None:
-            self.pin = self._tables.create(self._folder, self.shape.arrow)
-        return self.pin
+    def begin(self) -> Pin:
+        """Return the version to go on from; make the first one, empty, if there is none."""
+        pin = self.pin
+        return pin if pin is not None else self._step(self._create())
+
+    def _create(self) -> Pin:
+        return self._tables.create(self._folder, self.shape.arrow)
+
+    def _step(self, pin: Pin) -> Pin:
+        if pin is not self.pin:
+            self._steps.append(pin)
+        return pin
 
     def append(self, batches: Iterable[pa.RecordBatch]) -> int:
         """Add rows; return how many."""
-        before = self.pin
-        start = self._existing()
+        start = self.pin or self._create()
         staged = self._tables.stage(self._folder, start, batches)
         if not staged.rows:
-            self.pin = before
             return 0
-        return self._put(start, staged)
+        return self._put(self._step(start) if self.pin is None else start, staged)
 
     def attach(self, folder: str, pin: Pin, staged: Staged) -> int:
         """Add rows that were staged against `pin`, of the dataset in `folder`; return how many.
@@ -80,14 +99,14 @@ class PlainWrites:
         if self.pin is not None:
             return self._put(self.pin, staged)
         if folder == self._folder:
-            return self._put(pin, staged)
+            return self._put(self._step(pin), staged)
         # Truncated by this transaction: the staged rows alone, where they are.
         self._folder, self._appends = folder, None
         nothing = self._tables.rewrite(folder, pin, drop=np.arange(pin.rows), batches=())
         return self._put(nothing, staged)
 
     def _put(self, start: Pin, staged: Staged) -> int:
-        self.pin = self._tables.commit(self._folder, start, staged)
+        self._step(self._tables.commit(self._folder, start, staged))
         if self._appends is not None:
             self._appends.append(staged)
         self.rows += staged.rows
@@ -95,11 +114,11 @@ class PlainWrites:
 
     def overwrite(self, batches: Iterable[pa.RecordBatch]) -> int:
         """Replace all rows; return how many there are now."""
-        start = self._existing()
+        start = self.begin()
         self._appends = None
-        self.pin = self._tables.overwrite(self._folder, start, self.shape.arrow, batches)
-        self.rows += self.pin.rows
-        return self.pin.rows
+        pin = self._step(self._tables.overwrite(self._folder, start, self.shape.arrow, batches))
+        self.rows += pin.rows
+        return pin.rows
 
     def delete_where(self, wanted: Filter) -> int:
         """Delete the rows that match; return how many."""
@@ -113,7 +132,10 @@ class PlainWrites:
         drop = np.concatenate(found) if found else np.zeros(0, np.int64)
         if len(drop):
             self._appends = None
-            self.pin = self._tables.rewrite(self._folder, self.pin, drop=drop, batches=())
+            numbered = self._tables.rewrite(
+                self._folder, self.pin, drop=drop, batches=(), is_numbered=True
+            )
+            self._step(numbered)
             self.rows += len(drop)
         return len(drop)
 
@@ -123,26 +145,42 @@ class PlainWrites:
         """Change the columns to those of `shape`."""
         self.shape = shape
         self._appends = None
-        if self.pin is None:  # a version of its own: who appends meanwhile finds the table moved
-            self.pin = self._tables.create(self._folder, shape.arrow)
+        pin = self.pin
+        if pin is None:  # a version of its own: who appends meanwhile finds the table moved
+            self.begin()
         else:
-            self.pin = self._tables.alter(self._folder, self.pin, rename=rename, drop=drop, add=add)
+            self._step(self._tables.alter(self._folder, pin, rename=rename, drop=drop, add=add))
 
-    def part(self) -> AdvancePart | None:
-        """Return what to commit, None if there is nothing."""
-        if self.pin is None or not self.is_dirty:
-            return None
-        version = 0 if self._start is None else self._start.version
-        entry = group.Advance(self.incarnation, version, self.pin)
-        return AdvancePart(self.table, self.incarnation, version, entry, self.rows)
+    def taken_over(self, given: ForeignVersion) -> TakenOver:
+        """Return what another Lance client staged on our version; nothing is changed yet.
+
+        Raises:
+            RequestError: It is not a whole version in the table's own folder.
+        """
+        return self._tables.take_over(self._folder, self.pin, given)
+
+    def go_on(self, pin: Pin, shape: Shape) -> None:
+        """Go on from a version that was taken over, with the columns that came with it."""
+        before = 0 if self.pin is None else self.pin.rows
+        self._step(pin)
+        self._appends, self.shape, self.is_foreign = None, shape, True
+        self.rows += abs(pin.rows - before)
+
+    def parts(self) -> list[AdvancePart]:
+        """Return what to commit: each step from the version read to the last."""
+        version, parts = 0 if self._start is None else self._start.version, list[AdvancePart]()
+        for pin in self._steps:
+            entry = group.Advance(self.incarnation, version, pin)
+            rows = self.rows if pin is self.pin else 0
+            parts.append(AdvancePart(self.table, self.incarnation, version, entry, rows))
+            version = pin.version
+        return parts
 
     def rebase(self, newest: Pin | None, refuse: Callable[[], None]) -> None:
         """Put the appends on `newest`, which won; `refuse` if there are other changes."""
         if self._appends is None:
             refuse()
             return
-        self._start = self.pin = newest
-        pin = self._existing()
+        self._start, self._steps = newest, []
         for staged in self._appends:
-            pin = self._tables.commit(self._folder, pin, staged)
-        self.pin = pin
+            self._step(self._tables.commit(self._folder, self.begin(), staged))

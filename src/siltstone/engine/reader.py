@@ -161,6 +161,20 @@ class Readers:
                 leases.append(self._serving(view, levels.storage, seq))
         return leases
 
+    def storage_at(self, view: View, table: Table, seq: int) -> tuple[KeyedStorage, object]:
+        """Return where a keyed table's base was merged to at `seq`, and a lease on its files.
+
+        Raises:
+            SnapshotExpiredError: What the seq needs is not kept any more.
+        """
+        incarnation = catalogs.incarnation_of(table, seq)
+        levels = view.levels.get(incarnation.id)
+        if levels is None:
+            raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, seq)
+        if seq >= levels.storage.merged_seq:
+            return levels.storage, view.lease
+        return self._serving(view, levels.storage, seq)
+
     def plain(self, shape: Shape, pin: Pin | None, lease: object = None) -> PlainReader:
         """Return the reader of one version of a plain table; `lease` keeps its files."""
         if pin is None:

@@ -11,6 +11,7 @@ The file is long because all that a transaction may hold is read in one piece.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import Enum
 from types import TracebackType
 from typing import Self
@@ -18,7 +19,7 @@ from typing import Self
 import pyarrow as pa
 
 from siltstone.engine import catalog as catalogs
-from siltstone.engine import definitions
+from siltstone.engine import definitions, versions
 from siltstone.engine.bulk import BulkWrites
 from siltstone.engine.core import Core
 from siltstone.engine.filtering import Filter, TextFilter
@@ -30,13 +31,22 @@ from siltstone.engine.shape import shape_of
 from siltstone.engine.stage_task import Staged, StageTask
 from siltstone.engine.submission import submit
 from siltstone.engine.transaction_table import TransactionTable
+from siltstone.engine.versions import TableVersion, TableVersions
 from siltstone.engine.view import State, storage_folder
 from siltstone.engine.write_set import Part, Reads, Receipt, WriteSet
-from siltstone.errors import ClosedError, ConflictError, RequestError, TableNotFoundError
+from siltstone.errors import (
+    ClosedError,
+    ConflictError,
+    RequestError,
+    TableNotFoundError,
+    UnavailableError,
+)
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import group
 from siltstone.formats.keys import Key
 from siltstone.formats.manifest import Catalog, Table
+from siltstone.storage.foreign import staged_manifest
+from siltstone.storage.tables import ForeignVersion
 
 ISOLATIONS = ("snapshot", "serializable")
 DURABILITIES = ("sync", "async")
@@ -172,6 +182,83 @@ class Transaction:
         """Rename a table; handles of it go on."""
         self._require_open()
         self._change(definitions.rename(self._catalog, name, new_name))
+
+    # versions, for other clients of Lance
+
+    def versions(self, name: str) -> TableVersions:
+        """Return a table as other Lance clients see it in this transaction.
+
+        Raises:
+            TableNotFoundError: There is none.
+        """
+        self._require_open()
+        table = catalogs.find(self._catalog, name)
+        if catalogs.schema_of(table).key:
+            at = self._core.readers
+            return versions.of_keyed(table, self.read_seq + 1, self._view, at)[0]
+        writes = self._plain.get(table.id)
+        return versions.of_plain(table, self.read_seq + 1, () if writes is None else writes.steps)
+
+    def declare_table(self, name: str) -> None:
+        """Create a plain table without columns, which its first version brings.
+
+        Raises:
+            TableExistsError, RequestError: The name is taken or not allowed.
+        """
+        self._require_open()
+        self._change(definitions.declare(self._catalog, self._core.ids.take(), name))
+
+    def begin_versions(self, name: str) -> None:
+        """Give a plain table that has columns its first version, empty, if it has none."""
+        self.plain(self.table(self[name].id)).begin()
+
+    def take_over(self, name: str, given: ForeignVersion) -> TableVersion:
+        """Take over a version that another Lance client staged on the newest one seen here.
+
+        The same manifest a second time is the same version.
+
+        Raises:
+            ConflictError: There is another version of that number; the staged one stays inert.
+            RequestError: It does not follow, or is no whole version; nothing was changed.
+        """
+        seen = self.versions(name)
+        if seen.is_keyed:
+            versions.refuse_keyed(name)
+        pins = [version.pin for version in seen.versions if version.seq]
+        staged = staged_manifest(self._core.root, seen.folder, given)
+        known = seen.find(given.version)
+        if known is not None and known.pin.path == staged.pin_path(self._core.root):
+            return known
+        # A client that lost looks for the winner where readers of the plain path do.
+        if pins:
+            self._core.tables.show(seen.folder, pins)
+        versions.check_next(seen, given.version, self.read_seq)
+        table = catalogs.find(self._catalog, name)
+        writes = self.plain(table)
+        taken = writes.taken_over(given)
+        versions.check_taken(seen, taken)
+        entry = definitions.reshaped(table, taken.schema)
+        writes.go_on(taken.pin, writes.shape if entry is None else shape_of(entry.schema))
+        if entry is not None:
+            self._change(entry)
+        return TableVersion(given.version, taken.pin, 0)
+
+    def hide_versions(self, name: str, first: int, end: int) -> int:
+        """List the versions [first, end) to clients no more; return how many there were.
+
+        Raises:
+            RequestError: The newest one is among them, or the table has a key.
+        """
+        seen = self.versions(name)
+        if seen.is_keyed:
+            versions.refuse_keyed(name)
+        gone = [v for v in seen.versions if first <= v.number < end and not v.is_hidden]
+        if seen.newest in gone:
+            raise RequestError(f"version {end - 1} of {name!r} is the newest: it cannot be deleted")
+        if gone:
+            table = catalogs.find(self._catalog, name)
+            self._change(group.Hide(catalogs.incarnation_of(table).id, first, end))
+        return len(gone)
 
     def _change(self, entry: group.Entry) -> None:
         cross(Failpoint.DDL_BEFORE_PLAN)
@@ -409,7 +496,15 @@ class Transaction:
         finally:
             self._core.transactions.end(self._number)
         self.phase = Phase.COMMITTED
+        self._show()
         return self.receipt
+
+    def _show(self) -> None:
+        """Let clients find the versions that they just made; late, and never a failed commit."""
+        for writes in self._plain.values():
+            if writes.is_foreign:
+                with suppress(UnavailableError):
+                    self._core.tables.show(plain_folder(writes.steps[0]), writes.steps)
 
     def _commit(self) -> Receipt:
         dirty = [writes for writes in self._plain.values() if writes.is_dirty]
@@ -424,9 +519,7 @@ class Transaction:
             if table is not None:
                 parts += writes.parts(shape_of(catalogs.schema_of(table)))
         for plain in self._plain.values():
-            part = plain.part()
-            if part is not None:
-                parts.append(part)
+            parts += plain.parts()
         if not parts and not self._changes and self._token is None:
             return Receipt(self.read_seq, 0)  # a read-only transaction is serial at its snapshot
         return WriteSet(

@@ -22,6 +22,7 @@ entry is a list that begins with its kind:
     10 claim    app, claim
     11 hold     app, claim, holder                    a claim by a holder that has a name
     12 keep     name, seq, seconds                    a tag for so long, unless it is set again
+    13 hide     incarnation, first, end               plain versions in [first, end) are not listed
 """
 
 from __future__ import annotations
@@ -122,11 +123,18 @@ class Keep(msgspec.Struct, frozen=True, array_like=True, tag=12):
     lasts_s: int
 
 
+class Hide(msgspec.Struct, frozen=True, array_like=True, tag=13):
+    incarnation: int
+    first: int
+    end: int
+
+
 Entry = (
     Rows | Batch | Attach | Advance
     | Create | Drop | Rename | Alter | Truncate | Tagged | Claim | Hold | Keep
+    | Hide
 )  # fmt: skip
-DDL = (Create, Drop, Rename, Alter, Truncate, Tagged, Claim, Hold, Keep, Advance)
+DDL = (Create, Drop, Rename, Alter, Truncate, Tagged, Claim, Hold, Keep, Hide, Advance)
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True):

@@ -63,11 +63,15 @@ class Schema(msgspec.Struct, frozen=True):
     key: tuple[int, ...] = ()
 
 
-class Version(msgspec.Struct, frozen=True):
-    """What a plain table is from `seq` on (for a keyed one: a bulk load straight to base)."""
+class Version(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a plain table is from `seq` on (for a keyed one: a bulk load straight to base).
+
+    A hidden one is not listed to Lance clients any more; snapshots at its seqs still read it.
+    """
 
     seq: int
     pin: Pin
+    is_hidden: bool = False
 
 
 class Incarnation(msgspec.Struct, frozen=True):

@@ -250,7 +250,8 @@ def _carried_table(table: Table, known: Table | None, upto: int) -> Table:
 def _carried_incarnation(step: Incarnation, known: Incarnation | None, upto: int) -> Incarnation:
     if known is None:
         return step
-    versions = _carried(step.versions, known.versions, upto)
+    kept = {version.pin.path for version in known.versions}  # one may have been hidden since
+    versions = tuple(v for v in step.versions if v.seq > upto or v.pin.path in kept)
     return msgspec.structs.replace(step, versions=versions)
 
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 from siltstone.errors import RequestError, SchemaMismatchError, UnavailableError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
-from siltstone.storage import promotion, staging, strangers
+from siltstone.storage import foreign, promotion, staging, strangers
 from siltstone.storage.inventories import Inventories, check, describe
 from siltstone.storage.lance_errors import translated
 from siltstone.storage.strangers import Stranger
@@ -34,8 +34,10 @@ from siltstone.storage.tables import (
     POSITION,
     PRIVATE_DIRECTORY,
     Compacted,
+    ForeignVersion,
     InputsMovedError,
     Staged,
+    TakenOver,
 )
 from siltstone.units import require
 
@@ -213,6 +215,7 @@ class FakeLance:
         batches: Iterable[pa.RecordBatch],
         compact_below: int = 0,
         seqs: tuple[int, int] | None = None,
+        is_numbered: bool = False,  # noqa: ARG002  # the seam: always so
     ) -> Pin:
         table, dropped = self.open(folder, pin), np.asarray(drop, dtype=np.int64)
         require(
@@ -335,6 +338,59 @@ class FakeLance:
             staged = self._write(folder, schema, part.to_batches(), seqs)
             new, files = _extended(new, staged), [*files, *staged.files]
         return self._commit(folder, pin, new, files)
+
+    def take_over(self, folder: str, pin: Pin | None, given: ForeignVersion) -> TakenOver:
+        """See `tables.Tables.take_over`; the client is `stage_foreign`."""
+        staged = foreign.staged_manifest(self._root, folder, given)
+        with translated(self._root / folder, is_reading=False):
+            foreign.take(self._files, staged, given.size)
+            manifest = _Manifest.decode(self._files.read(staged.target))
+            below = "" if pin is None else pin.inventory
+            chain = self._inventories.chain(below).values()
+            known = {file.path for each in chain for file in each.files}
+            added = self._inventories.seal([p for p in manifest.paths if p not in known], None)
+            for name in (f"{folder}/data", folder):
+                self._files.sync_dir(self._root / name)
+            inventory = self._inventories.add(below, added, manifest.paths)
+            file = describe(self._files, self._root, staged.pin_path(self._root))
+        rows = sum(manifest.rows)
+        made = Pin(given.version, file.path, file.size, file.xxh3, rows, inventory)
+        return TakenOver(made, manifest.schema, "Append", given.version - 1)
+
+    def stage_foreign(
+        self, folder: str, pin: Pin | None, batch: pa.RecordBatch, name: str
+    ) -> ForeignVersion:
+        """Stage an append as another client would: nothing is synced."""
+        ids = tuple(range(len(batch.schema)))
+        none = _Manifest(batch.schema, ids, len(ids), (), ())
+        old = none if pin is None else self._manifest(pin)
+        version = 1 if pin is None else pin.version + 1
+        where = self._root / folder
+        for directory in ("data", "_versions"):
+            self._files.mkdir(where / directory)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        path = f"{folder}/data/{name}.arrow"
+        self._write_unsynced(self._root / path, sink.getvalue().to_pybytes())
+        staged = Staged(batch.num_rows, (json.dumps([path, batch.num_rows]),), (), ())
+        data = _extended(old, staged).encode()
+        manifest = where / "_versions" / f"{promotion.public_name(version)}-{name}"
+        self._write_unsynced(manifest, data)
+        return ForeignVersion(version, str(manifest), len(data))
+
+    def _write_unsynced(self, path: Path, data: bytes) -> None:
+        file = self._files.open(path, new=True)
+        try:
+            file.pwrite(data, 0)
+        finally:
+            file.close()
+
+    def show(self, folder: str, pins: Sequence[Pin]) -> None:
+        where = self._root / folder
+        wanted = {pin.version: self._root / pin.path for pin in pins}
+        with translated(where, is_reading=False):
+            promotion.link(self._files, where, wanted, max(wanted))
 
     def open(self, folder: str, pin: Pin) -> FakePinned:  # noqa: ARG002  # the seam
         manifest = self._manifest(pin)

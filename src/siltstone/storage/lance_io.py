@@ -23,7 +23,7 @@ import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,13 +34,26 @@ import pyarrow as pa
 from siltstone.errors import CorruptionError, RequestError, SiltstoneError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
-from siltstone.storage import lance_compaction, promotion, staging, strangers
+from siltstone.storage import (
+    foreign,
+    lance_compaction,
+    lance_manifest,
+    promotion,
+    staging,
+    strangers,
+)
 from siltstone.storage.inventories import Inventories, describe
 from siltstone.storage.inventories import check as check_file
 from siltstone.storage.lance_errors import translated
 from siltstone.storage.lance_pinned import LancePinned, Part
 from siltstone.storage.strangers import Stranger
-from siltstone.storage.tables import PRIVATE_DIRECTORY, Compacted, Staged
+from siltstone.storage.tables import (
+    PRIVATE_DIRECTORY,
+    Compacted,
+    ForeignVersion,
+    Staged,
+    TakenOver,
+)
 from siltstone.units import require
 
 if TYPE_CHECKING:
@@ -54,6 +67,7 @@ OPEN_PARTS_MAX = 2048
 # Lance's own bounds, for each handle, are 1 GiB and 6 GiB. Handles share no session: two staged
 # versions may have one path and one number, and its cache must not take one for the other.
 _LANCE_CACHES = {"metadata_cache_size_bytes": 16 << 20, "index_cache_size_bytes": 1 << 20}
+_SHOWN_MAX = 100_000
 _DATA, _TRANSACTIONS = "data", "_transactions"
 
 
@@ -88,6 +102,7 @@ class LanceTables:
         self._inventories = Inventories(self._root, files, token)
         self._lock = threading.Lock()
         self._open: OrderedDict[str, LancePinned] = OrderedDict()
+        self._shown: set[str] = set()
 
     def create(self, folder: str, schema: pa.Schema) -> Pin:
         """See `tables.Tables.create`. Stable row ids on, Lance's own clean-up off."""
@@ -172,6 +187,7 @@ class LanceTables:
         batches: Iterable[pa.RecordBatch],
         compact_below: int = 0,
         seqs: tuple[int, int] | None = None,
+        is_numbered: bool = False,
     ) -> Pin:
         """See `tables.Tables.rewrite`. Inputs are verified; no deletion file is written.
 
@@ -190,7 +206,8 @@ class LanceTables:
             return pin
         added = found[1] if found is not None else iter(())
         staged = self._rewritten(folder, table, touched, dropped, added, seqs)
-        return self._replaced(folder, table, [table.parts[index] for index in touched], staged)
+        parts = [table.parts[index] for index in touched]
+        return self._replaced(folder, table, parts, staged, is_numbered=is_numbered)
 
     def touched(
         self, folder: str, pin: Pin, drop: np.ndarray, *, compact_below: int, has_more: bool
@@ -214,15 +231,25 @@ class LanceTables:
         return self._replaced(folder, table, parts, staged)
 
     def _replaced(
-        self, folder: str, table: LancePinned, parts: Sequence[Part], staged: Staged
+        self,
+        folder: str,
+        table: LancePinned,
+        parts: Sequence[Part],
+        staged: Staged,
+        *,
+        is_numbered: bool = False,
     ) -> Pin:
         # Not one Update: to derive row versions for 10 M rows takes it 2 s, these two 4 ms. The
-        # version between them is nobody's: one transaction, one pin.
+        # version between them is nobody's: one transaction, one pin. But where other clients commit
+        # on top they must find out which parts went, or a delete of theirs there is lost.
         operations: list[Any] = []
-        if parts:
-            gone = [part.number for part in parts]
+        gone = [part.number for part in parts]
+        if is_numbered and gone and staged.rows:
+            update = _lance().LanceOperation.Update(gone, [], _fragments(staged))
+            operations.append(update)
+        elif gone:
             operations.append(_lance().LanceOperation.Delete([], gone, "rewritten"))
-        if staged.rows:
+        if staged.rows and not (is_numbered and gone):
             operations.append(_lance().LanceOperation.Append(_fragments(staged)))
         left = table.rows - sum(part.rows for part in parts)
         return self._commit(folder, table.pin, operations, staged.files, rows=left + staged.rows)
@@ -284,6 +311,96 @@ class LanceTables:
             dataset = _open_newest_of(catalog)
         return self._seal(folder, pin.inventory, catalog, dataset, (), rows=pin.rows)
 
+    def take_over(self, folder: str, pin: Pin | None, given: ForeignVersion) -> TakenOver:
+        """See `tables.Tables.take_over`.
+
+        Files that the pin below has are not read again; all others are synced and hashed here.
+        """
+        where = self._root / folder
+        staged = foreign.staged_manifest(self._root, folder, given)
+        with translated(where, is_reading=False):
+            foreign.take(self._files, staged, given.size)
+            found = lance_manifest.decode(self._files.read(staged.target))
+        lance_manifest.refuse_flags(found)
+        if found.version != given.version:
+            raise RequestError(f"the manifest holds version {found.version}, not {given.version}")
+        dataset = self._opened(folder, staged.target, given.version)
+        below = "" if pin is None else pin.inventory
+        with translated(where, is_reading=False):
+            known = self._known(below)
+            txn = f"{folder}/{_TRANSACTIONS}/{foreign.transaction_name(found.transaction)}"
+            live = [
+                *([txn] if self._files.exists(self._root / txn) else []),
+                *foreign.files_of(self._files, self._root, folder, dataset.get_fragments()),
+                *self._index_files(folder, dataset, below),
+            ]
+            added = self._inventories.seal([path for path in live if path not in known], None)
+            self._sync_folders(folder, added)
+            inventory = self._inventories.add(below, added, live)
+            name = staged.pin_path(self._root)
+            manifest = describe(self._files, self._root, name)
+            rows = dataset.count_rows()
+        made = Pin(given.version, name, manifest.size, manifest.xxh3, rows, inventory)
+        read_version = foreign.read_version(found.transaction)
+        if pin is not None:
+            known_parts = {part.number for part in self._table(folder, pin).parts}
+            foreign.refuse_lost(_operation_of(dataset), known_parts)
+        operation = _operation_of(dataset)
+        name = "" if operation is None else type(operation).__name__
+        return TakenOver(made, dataset.schema, name, read_version)
+
+    def _opened(self, folder: str, manifest: Path, version: int) -> Any:
+        """Open what a client wrote; it may be anything.
+
+        Raises:
+            RequestError: Lance cannot read it as that version.
+        """
+        catalog = _catalog(self._root / folder, self._files, {version: manifest})
+        try:
+            with translated(manifest, is_reading=True):
+                return _open_newest_of(catalog)
+        except CorruptionError as error:
+            raise RequestError(f"the manifest is none that can be read: {error.reason}") from error
+
+    def _known(self, inventory: str) -> set[str]:
+        chain = self._inventories.chain(inventory).values()
+        return {file.path for each in chain for file in each.files}
+
+    def _index_files(self, folder: str, dataset: Any, inventory: str) -> list[str]:
+        """Return the files of the indexes of a version: what is known of them, else what is there.
+
+        An index never changes: all files of its folder were there when it was committed.
+        """
+        found: list[str] = []
+        folders = foreign.index_folders(folder, dataset)
+        known = self._known(inventory) if folders else ()
+        for index in folders:
+            mine = [path for path in known if path.startswith(f"{index}/")]
+            found += mine or foreign.index_files(self._files, self._root, [index])
+        return found
+
+    def _sync_folders(self, folder: str, added: Iterable[InventoryFile]) -> None:
+        """Make the names of new files durable, and those of the folders that Lance made."""
+        folders = {str(Path(file.path).parent) for file in added}
+        parents = {str(Path(name).parent) for name in folders if name != folder}
+        for name in sorted(folders | parents | {folder, str(Path(folder).parent)}):
+            self._files.sync_dir(self._root / name)
+
+    def show(self, folder: str, pins: Sequence[Pin]) -> None:
+        """See `tables.Tables.show`."""
+        where = self._root / folder
+        fresh = [pin for pin in pins if pin.path not in self._shown]
+        if not fresh:
+            return
+        wanted = {pin.version: self._root / pin.path for pin in fresh}
+        with translated(where, is_reading=False):
+            promotion.link(self._files, where, wanted, max(wanted))
+            promotion.hint(self._files, where, max(wanted))
+        with self._lock:
+            if len(self._shown) >= _SHOWN_MAX:
+                self._shown = set()
+            self._shown.update(pin.path for pin in fresh)
+
     def open(self, folder: str, pin: Pin) -> LancePinned:
         """See `tables.Tables.open`.
 
@@ -326,7 +443,10 @@ class LanceTables:
         notes = [f for f in top.files if f"/{_TRANSACTIONS}/" in f.path]
         manifest = InventoryFile(pin.path, pin.size, pin.xxh3)
         inventories = self._inventories.own_files(pin.inventory)
-        return [*table.inventory().values(), *notes, manifest, *inventories]
+        indexes = self._inventories.live(
+            pin.inventory, self._index_files(folder, table.dataset, pin.inventory)
+        )
+        return [*table.inventory().values(), *indexes.values(), *notes, manifest, *inventories]
 
     def strangers(self, folder: str) -> list[Stranger]:
         """See `tables.Tables.strangers`."""
@@ -484,7 +604,9 @@ class LanceTables:
         path = catalog.versions[version]
         with translated(where, is_reading=False):
             note = dataset.read_transaction(version)
-            names = [f"{file.path}" for f in dataset.get_fragments() for file in f.metadata.files]
+            fragments = dataset.get_fragments()
+            names = [f"{_DATA}/{file.path}" for f in fragments for file in f.metadata.files]
+            names += [str(f.deletion_file()) for f in fragments if f.metadata.deletion_file]
             require(dataset.count_rows() == rows, f"{path} holds other than {rows} rows")
             txn = f"{folder}/{_TRANSACTIONS}/{note.read_version}-{note.uuid}.txn"
             written = catalog.location / _TRANSACTIONS / Path(txn).name
@@ -494,7 +616,8 @@ class LanceTables:
             self._files.sync_file(path)
             self._tidy(catalog.location, path)
             self._files.sync_dir(path.parent)
-            live = [txn, *(f"{folder}/{_DATA}/{name}" for name in names)]
+            live = [txn, *(f"{folder}/{name}" for name in names)]
+            live += self._index_files(folder, dataset, below)
             inventory = self._inventories.add(below, [*notes, *added], live)
             name = str(path.relative_to(self._root))
             manifest = describe(self._files, self._root, name)
@@ -550,6 +673,13 @@ def _writing(where: Path, catalog: StagedCatalog) -> Generator[None]:
             if catalog.error is not None:
                 raise catalog.error from error
             raise
+
+
+def _operation_of(dataset: Any) -> Any:
+    """Return the change that made a version; None where Lance cannot say."""
+    with suppress(TypeError):  # pylance 14: of a Rewrite with indexes
+        return dataset.read_transaction(dataset.version).operation
+    return None
 
 
 def _trust(_files: Iterable[InventoryFile]) -> None:

@@ -7,8 +7,9 @@ Fragments stand in the order of their seqs where all of their files say them, so
 history are in seq order whatever was compacted; those of one large write, which span the same seqs,
 in the order of their stable row ids. Otherwise in the order of their own ids, as in Lance.
 
-So positions and addresses are one addition apart, because no fragment has a deletion file: we
-never write one (scans over them are slow), and a pin that names one is refused.
+So positions and addresses are one addition apart where a fragment has no deletion file: we never
+write one (scans over them are slow). Other Lance clients do, to plain tables: there a position
+counts the rows that live. One that the inventory does not know is refused.
 No lock: nothing changes after construction but memos, and those only from absent to present.
 """
 
@@ -49,9 +50,10 @@ _POSITION_FIELD = pa.field(POSITION, pa.int64(), nullable=False)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A fragment: `start` is the position of its first row, `paths` its data files.
+    """A fragment: `start` is the position of its first row, `paths` its data and deletion files.
 
-    `index` is its place, and `lance_start` the offset of its first row, in Lance's own order.
+    `rows` live; `stored` lie in its data files, the others are deleted. `index` is its place, and
+    `lance_start` the offset of its first row, in Lance's own order.
     """
 
     number: int
@@ -60,6 +62,7 @@ class Part:
     paths: tuple[str, ...]
     index: int
     lance_start: int
+    stored: int
 
 
 class LancePinned:
@@ -95,6 +98,7 @@ class LancePinned:
                 f"the manifest has {sum(p.rows for p in self.parts)} rows, the pin {pin.rows}",
             )
         self._verified: set[int] = set()
+        self._deletions: dict[int, np.ndarray] = {}
 
     def count(self) -> int:
         return self.rows
@@ -255,14 +259,9 @@ class LancePinned:
         parts: list[Part] = []
         start = 0
         for index, fragment in enumerate(fragments):
-            metadata = fragment.metadata
-            if metadata.deletion_file is not None or metadata.overlays:
-                raise CorruptionError(
-                    self._where, None, f"fragment {metadata.id} has deletions: not written by us"
-                )
-            paths = tuple(f"{self._folder}/data/{file.path}" for file in metadata.files)
-            rows = metadata.physical_rows
-            parts.append(Part(metadata.id, start, rows, paths, index, start))
+            paths = self._paths_of(fragment)
+            rows, stored = fragment.metadata.num_rows, fragment.metadata.physical_rows
+            parts.append(Part(fragment.metadata.id, start, rows, paths, index, start, stored))
             start += rows
         if len(parts) > 1:
             files = self._live(path for part in parts for path in part.paths)
@@ -274,6 +273,21 @@ class LancePinned:
         starts = accumulate((part.rows for part in parts), initial=0)
         placed = tuple(replace(p, start=at) for p, at in zip(parts, starts, strict=False))
         return placed, [fragments[part.index] for part in placed]
+
+    def _paths_of(self, fragment: Any) -> tuple[str, ...]:
+        metadata = fragment.metadata
+        paths = tuple(f"{self._folder}/data/{file.path}" for file in metadata.files)
+        if metadata.overlays:
+            raise CorruptionError(self._where, None, f"fragment {metadata.id} has overlays")
+        if metadata.deletion_file is None:
+            return paths
+        deletions = f"{self._folder}/{fragment.deletion_file()}"
+        try:
+            self._live([deletions])
+        except CorruptionError as error:
+            reason = f"fragment {metadata.id} has deletions that nobody committed"
+            raise CorruptionError(self._where, None, reason) from error
+        return (*paths, deletions)
 
     def _first_row_id(self, fragment: Any) -> int:
         """Return the stable id of its first row, from the manifest: rows get them as they come.
@@ -336,8 +350,33 @@ class LancePinned:
     def _position(self, address: np.ndarray) -> np.ndarray:
         numbers, starts = self._shift
         fragment = address >> _OFFSET_BITS
+        offset = address & ((1 << _OFFSET_BITS) - 1)
         if len(fragment) and fragment[0] == fragment[-1]:  # in order, so the whole batch is in it
             start = starts[np.searchsorted(numbers, fragment[0])]
         else:
             start = starts[np.searchsorted(numbers, fragment)]
-        return (address & ((1 << _OFFSET_BITS) - 1)) + start
+        if self._has_deletions:
+            for number in np.unique(fragment).tolist():
+                mine = fragment == number
+                offset[mine] -= np.searchsorted(self._deleted(number), offset[mine])
+        return offset + start
+
+    @cached_property
+    def _has_deletions(self) -> bool:
+        return any(part.rows != part.stored for part in self.parts)
+
+    def _deleted(self, number: int) -> np.ndarray:
+        """Return the offsets of the deleted rows of a fragment, ascending; found out once."""
+        known = self._deletions.get(number)
+        if known is None:
+            index = next(i for i, part in enumerate(self.parts) if part.number == number)
+            stored, fragment = self.parts[index].stored, self.fragments[index]
+            self._check([index])
+            with translated(self._where, is_reading=True):
+                options = {"with_row_address": True, "scan_in_order": True}
+                scanner = self.dataset.scanner(columns=[], fragments=[fragment], **options)
+                addresses = scanner.to_table().column(_ADDRESS).to_numpy()
+            gone = np.ones(stored, dtype=bool)
+            gone[addresses & np.uint64((1 << _OFFSET_BITS) - 1)] = False
+            known = self._deletions[number] = np.flatnonzero(gone)
+        return known

@@ -16,6 +16,7 @@ name; it is not deleted. Versions of strangers above our newest stay where they 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -25,6 +26,7 @@ from siltstone.storage.tables import PRIVATE_DIRECTORY
 
 TAG_PREFIX = "siltstone-"
 _SUFFIX = ".manifest"
+_HINT = "latest_version_hint.json"
 _VERSION_MAX = (1 << 64) - 1
 _log = logging.getLogger(__name__)
 
@@ -45,6 +47,15 @@ def link(files: Files, folder: Path, wanted: Mapping[int, Path], newest: int) ->
                 _set_aside(files, folder, target)
         _link(files, private, target)
     files.sync_dir(public)
+
+
+def hint(files: Files, folder: Path, newest: int) -> None:
+    """Tell Lance the newest version: from its own hint on it would stop at a number we skipped.
+
+    Not synced: a hint that is behind, or gone, costs a listing.
+    """
+    path = folder / "_versions" / _HINT
+    files.replace(path, json.dumps({"version": newest}).encode(), durable=False)
 
 
 def _link(files: Files, private: Path, target: Path) -> None:

@@ -52,6 +52,29 @@ class Compacted:
     files: tuple[InventoryFile, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ForeignVersion:
+    """A version that another Lance client staged: where its manifest is, and its size in bytes."""
+
+    version: int
+    path: str
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    """A foreign version that is ours now: durable, described, named by nobody yet.
+
+    `operation` is what Lance calls the change ("Append", "Delete", ...); it was planned on
+    `read_version`, and perhaps rebased from there.
+    """
+
+    pin: Pin
+    schema: pa.Schema
+    operation: str
+    read_version: int
+
+
 class InputsMovedError(Exception):
     """What was compacted is not in the pin of today, or has other rows: plan again."""
 
@@ -176,12 +199,14 @@ class Tables(Protocol):
         batches: Iterable[pa.RecordBatch],
         compact_below: int = 0,
         seqs: tuple[int, int] | None = None,
+        is_numbered: bool = False,
     ) -> Pin:
         """Drop the rows at the positions `drop` and append `batches`, in one step.
 
         Only files that hold a dropped row, or fewer than `compact_below` rows, are written anew;
         their other rows move, in order, behind the files that stay and before the new rows;
-        where every file says its seqs, files stand in the order of the lowest.
+        where every file says its seqs, files stand in the order of the lowest. With `is_numbered`
+        the version's number is the next one, and its transaction tells other clients all of it.
         """
         ...
 
@@ -227,6 +252,20 @@ class Tables(Protocol):
         add: Sequence[pa.Field],
     ) -> Pin:
         """Rename, then drop, then add columns (nullable, all null, at the end)."""
+        ...
+
+    def take_over(self, folder: str, pin: Pin | None, given: ForeignVersion) -> TakenOver:
+        """Make a pin of what another Lance client staged on `pin` (None: the first version).
+
+        Of a version that is not committed after all, files are left that nobody names.
+
+        Raises:
+            RequestError: It is not a whole version in the table's own folder.
+        """
+        ...
+
+    def show(self, folder: str, pins: Sequence[Pin]) -> None:
+        """Show pins to readers and writers of the plain path, too; takes none away. Idempotent."""
         ...
 
     def open(self, folder: str, pin: Pin) -> PinnedTable:

@@ -1,0 +1,155 @@
+"""Versions: a table as other Lance clients know it, numbered versions in one folder.
+
+A plain table's versions are those that frames named, so a number is taken once and by one commit.
+Own statements may skip numbers; a client's commit never does. Of a keyed table there is one, the
+base as of the last merge: its rows are written by transactions, never by a version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from siltstone.engine import catalog as catalogs
+from siltstone.engine.reader import Readers, plain_folder
+from siltstone.engine.shape import shape_of
+from siltstone.engine.view import View, storage_folder
+from siltstone.errors import ConflictError, RequestError
+from siltstone.formats.manifest import Pin, Table
+from siltstone.storage.tables import TakenOver
+
+# What a commit may be that was rebased over a version whose change nobody can look up any more: it
+# adds rows, replaces all, or says nothing about rows that were there.
+_BLIND_OPERATIONS = frozenset(("Append", "Overwrite", "ReserveFragments"))
+
+
+@dataclass(frozen=True, slots=True)
+class TableVersion:
+    """One version: its manifest (`path` relative to the store's root) and when it came to be.
+
+    `seq` is 0 for one that a transaction has not committed.
+    """
+
+    number: int
+    pin: Pin
+    seq: int
+    is_hidden: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableVersions:
+    """A table at one seq; `versions` in the order of their numbers, `folder` below the root."""
+
+    name: str
+    folder: str
+    schema: pa.Schema
+    is_keyed: bool
+    versions: tuple[TableVersion, ...]
+
+    @property
+    def newest(self) -> TableVersion | None:
+        """The version that the table is at; None: it has none yet."""
+        return self.versions[-1] if self.versions else None
+
+    def find(self, number: int) -> TableVersion | None:
+        """Return the version of that number, hidden or not."""
+        return next((version for version in self.versions if version.number == number), None)
+
+    def has_skipped(self, number: int) -> bool:
+        """Say whether no version has a number, though there are lower and higher ones."""
+        numbers = {version.number for version in self.versions}
+        return number not in numbers and min(numbers, default=0) < number < max(numbers, default=0)
+
+    def after(self, number: int) -> TableVersion | None:
+        """Return the version that followed a number: of one that was skipped, the next."""
+        return next((version for version in self.versions if version.number >= number), None)
+
+
+def of_plain(table: Table, seq: int, own: Sequence[Pin] = ()) -> TableVersions:
+    """Return a plain table as of `seq`, with the versions of an open transaction on top."""
+    incarnation = catalogs.incarnation_of(table, seq)
+    versions = [
+        TableVersion(version.pin.version, version.pin, version.seq, version.is_hidden)
+        for version in incarnation.versions
+        if version.seq <= seq
+    ]
+    versions += [TableVersion(pin.version, pin, 0) for pin in own]
+    home = storage_folder(catalogs.name_of(table, incarnation.seq), incarnation.id)
+    return TableVersions(
+        name=catalogs.name_of(table, seq),
+        folder=plain_folder(versions[-1].pin) if versions else home,
+        schema=shape_of(catalogs.schema_of(table, seq)).arrow,
+        is_keyed=False,
+        versions=tuple(versions),
+    )
+
+
+def of_keyed(table: Table, seq: int, view: View, readers: Readers) -> tuple[TableVersions, object]:
+    """Return a keyed table as of `seq`, and a lease that keeps the files of its base."""
+    storage, lease = readers.storage_at(view, table, seq)
+    pin = storage.base
+    return TableVersions(
+        name=catalogs.name_of(table, seq),
+        folder=f"{storage.folder}/base",
+        schema=shape_of(catalogs.schema_of(table, seq)).arrow,
+        is_keyed=True,
+        versions=() if pin is None else (TableVersion(pin.version, pin, storage.merged_seq),),
+    ), lease
+
+
+def refuse_keyed(name: str) -> None:
+    """Say how the rows of a keyed table are written.
+
+    Raises:
+        RequestError: Always.
+    """
+    raise RequestError(
+        f"{name!r} has a primary key: write its rows with upsert, insert, update or delete of"
+        " siltstone, not with versions of Lance"
+    )
+
+
+def check_next(table: TableVersions, number: int, read_seq: int) -> None:
+    """Refuse a version that does not follow the newest one.
+
+    Raises:
+        ConflictError: There is one of that number, or of a higher one.
+        RequestError: Others are missing below it.
+    """
+    newest = table.newest
+    current = newest.number if newest is not None else 0
+    found = table.after(number)
+    if found is not None:
+        raise ConflictError(table.name, f"version {number}", read_seq, found.seq)
+    if number != current + 1:
+        raise RequestError(
+            f"version {number} of {table.name!r} does not follow version {current}; open the table"
+            " again"
+        )
+
+
+def check_taken(table: TableVersions, taken: TakenOver) -> None:
+    """Refuse what was planned below a version whose change the client could not look up.
+
+    A delete that was planned on version 3 and rebased to 6, past a version 5 that is not kept, may
+    name files that 5 replaced: it would be lost in silence.
+
+    Raises:
+        RequestError: It is such a commit, or the first version has not the columns of the table.
+    """
+    between = range(max(1, taken.read_version + 1), taken.pin.version)
+    missing = [number for number in between if table.find(number) is None]
+    if missing and taken.operation not in _BLIND_OPERATIONS:
+        raise RequestError(
+            f"{table.name!r} changed since version {taken.read_version} in ways that Lance cannot"
+            f" look up (version {missing[0]}); open the table again"
+        )
+    has_columns = table.newest is None and len(table.schema) > 0
+    if has_columns and _columns(taken.schema) != _columns(table.schema):
+        raise RequestError(f"{table.name!r} has columns {table.schema.names}; the version has not")
+
+
+def _columns(schema: pa.Schema) -> list[tuple[str, pa.DataType, bool]]:
+    return [(field.name, field.type, field.nullable) for field in schema]

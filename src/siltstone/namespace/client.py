@@ -1,0 +1,206 @@
+"""Namespace: what pylance and LanceDB take as `namespace_client`, in the process of the store.
+
+    ns = SiltstoneNamespace(db)
+    lance.write_dataset(rows, namespace_client=ns, table_id=["events"], mode="create")
+    with ns.transaction() as tx:                      # several tables, all or none
+        lance.dataset(namespace_client=tx, table_id=["events"]).delete("id = 3")
+        lance.write_dataset(more, namespace_client=tx, table_id=["log"], mode="append")
+    with ns.at(tag="audit") as past:                  # all tables at one seq
+        lance.dataset(namespace_client=past, table_id=["events"])
+
+What it answers is `query.lance_catalog`'s; here it gets the classes and the errors of the spec.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import lance_namespace as spec
+import lance_namespace.errors as spec_errors
+
+from siltstone.errors import SiltstoneError
+from siltstone.namespace.schemas import json_schema
+from siltstone.namespace.scopes import InTransaction, Live, Pinned
+from siltstone.query.lance_catalog import LanceCatalog, Scope
+from siltstone.query.lance_errors import code_of
+
+if TYPE_CHECKING:
+    from siltstone.store import Store
+
+_ERRORS: dict[int, type[spec_errors.LanceNamespaceError]] = {
+    int(kind.code): kind
+    for kind in vars(spec_errors).values()
+    if isinstance(kind, type) and issubclass(kind, spec_errors.LanceNamespaceError)
+}
+_numbers = itertools.count(1)
+
+
+class _Namespace(spec.LanceNamespace):
+    """The requests of the spec over one scope. What is not here is refused as unsupported."""
+
+    def __init__(self, scope: Scope, where: str) -> None:
+        self._catalog = LanceCatalog(scope)
+        # Lance shares what it caches between namespaces of one id: each has its own.
+        self._id = f"Siltstone {{ root: {scope.root}, {where}, {next(_numbers)} }}"
+
+    def namespace_id(self) -> str:
+        """Return an id that no other namespace has."""
+        return self._id
+
+    def list_namespaces(self, request: Any) -> spec.ListNamespacesResponse:
+        """See `LanceCatalog.list_namespaces`; so for all below."""
+        return _asked(self._catalog.list_namespaces, request, spec.ListNamespacesResponse)
+
+    def describe_namespace(self, request: Any) -> spec.DescribeNamespaceResponse:
+        return _asked(self._catalog.describe_namespace, request, spec.DescribeNamespaceResponse)
+
+    def namespace_exists(self, request: Any) -> spec.NamespaceExistsResponse:
+        return _asked(self._catalog.namespace_exists, request, spec.NamespaceExistsResponse)
+
+    def list_tables(self, request: Any) -> spec.ListTablesResponse:
+        return _asked(self._catalog.list_tables, request, spec.ListTablesResponse)
+
+    def list_all_tables(self, request: Any) -> spec.ListTablesResponse:
+        return _asked(self._catalog.list_all_tables, request, spec.ListTablesResponse)
+
+    def declare_table(self, request: Any) -> spec.DeclareTableResponse:
+        return _asked(self._catalog.declare_table, request, spec.DeclareTableResponse)
+
+    def describe_table(self, request: Any) -> spec.DescribeTableResponse:
+        return _asked(self._catalog.describe_table, request, _described)
+
+    def table_exists(self, request: Any) -> spec.TableExistsResponse:
+        return _asked(self._catalog.table_exists, request, spec.TableExistsResponse)
+
+    def drop_table(self, request: Any) -> spec.DropTableResponse:
+        return _asked(self._catalog.drop_table, request, spec.DropTableResponse)
+
+    def deregister_table(self, request: Any) -> spec.DeregisterTableResponse:
+        """Drop a table: what is not in the store is not kept by it."""
+        return _asked(self._catalog.drop_table, request, spec.DeregisterTableResponse)
+
+    def rename_table(self, request: Any) -> spec.RenameTableResponse:
+        return _asked(self._catalog.rename_table, request, spec.RenameTableResponse)
+
+    def list_table_versions(self, request: Any) -> spec.ListTableVersionsResponse:
+        return _asked(self._catalog.list_table_versions, request, spec.ListTableVersionsResponse)
+
+    def describe_table_version(self, request: Any) -> spec.DescribeTableVersionResponse:
+        asked = self._catalog.describe_table_version
+        return _asked(asked, request, spec.DescribeTableVersionResponse)
+
+    def create_table_version(self, request: Any) -> spec.CreateTableVersionResponse:
+        asked = self._catalog.create_table_version
+        return _asked(asked, request, spec.CreateTableVersionResponse)
+
+    def batch_create_table_versions(self, request: Any) -> spec.BatchCreateTableVersionsResponse:
+        asked = self._catalog.batch_create_table_versions
+        return _asked(asked, request, spec.BatchCreateTableVersionsResponse)
+
+    def batch_delete_table_versions(self, request: Any) -> spec.BatchDeleteTableVersionsResponse:
+        asked = self._catalog.batch_delete_table_versions
+        return _asked(asked, request, spec.BatchDeleteTableVersionsResponse)
+
+    def batch_commit_tables(self, request: Any) -> spec.BatchCommitTablesResponse:
+        asked = self._catalog.batch_commit_tables
+        return _asked(asked, request, spec.BatchCommitTablesResponse)
+
+
+class SiltstoneNamespace(_Namespace):
+    """A store's tables at their newest versions; each change is a commit. Any thread."""
+
+    def __init__(self, db: Store) -> None:
+        """Serve `db`, which its caller closes; a read-only one answers reads."""
+        super().__init__(Live(db), "live")
+        self._db = db
+
+    def transaction(self, **options: Any) -> TransactionNamespace:
+        """Begin a transaction over all tables; `options` are those of `Store.transaction`."""
+        return TransactionNamespace(self._db, **options)
+
+    def at(
+        self, *, seq: int | None = None, at: object = None, tag: str | None = None
+    ) -> SnapshotNamespace:
+        """Return all tables at one seq: at `seq`, at a moment, at a tag, or now."""
+        return SnapshotNamespace(self._db, seq=seq, at=at, tag=tag)
+
+
+class TransactionNamespace(_Namespace):
+    """One transaction: its statements see each other; the block's end commits them all, or none.
+
+    Statements of several clients go one after the other. `transaction` is siltstone's own, for
+    statements on keyed tables in the same commit.
+    """
+
+    def __init__(self, db: Store, **options: Any) -> None:
+        self.transaction = db.transaction(**options)
+        super().__init__(InTransaction(db.path, self.transaction), "transaction")
+
+    def __enter__(self) -> Self:
+        self.transaction.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.transaction.__exit__(kind, error, trace)
+
+    def commit(self) -> int:
+        """Commit all statements; return the seq.
+
+        Raises:
+            ConflictError: Another commit won a table; nothing happened.
+        """
+        return self.transaction.commit().seq
+
+    def rollback(self) -> None:
+        """End without a trace."""
+        self.transaction.rollback()
+
+
+class SnapshotNamespace(_Namespace):
+    """All tables at one seq, for as long as the block lasts, or until `close`."""
+
+    def __init__(self, db: Store, *, seq: int | None, at: object, tag: str | None) -> None:
+        self.snapshot = db.snapshot(seq=seq, at=at, tag=tag)
+        super().__init__(Pinned(db.path, self.snapshot), f"seq {self.snapshot.seq}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the files that the snapshot keeps."""
+        self.snapshot.close()
+
+
+def _asked(
+    work: Callable[[Mapping[str, Any]], Any], request: Any, answer: Callable[..., Any]
+) -> Any:
+    """Do `work` for a request, which is a model or a dict, and give what it returns its class."""
+    fields = request if isinstance(request, dict) else request.to_dict()
+    try:
+        found = work(fields)
+    except SiltstoneError as error:
+        kind = _ERRORS.get(code_of(error), spec_errors.InternalError)
+        raise kind(str(error)) from error
+    return answer(**found)
+
+
+def _described(*, schema: Any = None, **found: Any) -> spec.DescribeTableResponse:
+    if schema is not None:
+        found["schema"] = json_schema(schema)
+    return spec.DescribeTableResponse(**found)

@@ -1,0 +1,123 @@
+"""Scopes: where the requests of a namespace go: to the newest seq, a transaction, or a snapshot."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from siltstone.errors import ReadOnlyError
+
+if TYPE_CHECKING:
+    from siltstone.engine.transaction import Transaction
+    from siltstone.handles import Snapshot
+    from siltstone.query.lance_catalog import Reads, Statements
+    from siltstone.store import Store
+
+
+class _Turn:
+    """The lock of one table, for as long as somebody holds it or waits."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+class Live:
+    """Each request sees the newest seq, and each change is a commit of its own. Any thread.
+
+    Locks: one per table, over a request that commits a version; one over the table of those.
+    """
+
+    def __init__(self, db: Store) -> None:
+        self._db = db
+        self._last = threading.local()
+        self._lock = threading.Lock()
+        self._turns: weakref.WeakValueDictionary[str, _Turn] = weakref.WeakValueDictionary()
+
+    @property
+    def root(self) -> Path:
+        return self._db.path
+
+    @property
+    def is_writable(self) -> bool:
+        return not self._db.is_read_only
+
+    @contextmanager
+    def reading(self) -> Generator[Reads]:
+        with self._db.snapshot() as snapshot:
+            yield snapshot
+
+    @contextmanager
+    def writing(self) -> Generator[Statements]:
+        self._last.transaction_id = None
+        with self._db.transaction() as tx:
+            yield tx
+        if tx.receipt is not None:
+            self._last.transaction_id = tx.receipt.transaction_id or None
+
+    @contextmanager
+    def turn(self, name: str) -> Generator[None]:
+        with self._lock:
+            turn = self._turns.setdefault(name, _Turn())
+        with turn.lock:
+            yield
+
+    def transaction_id(self) -> str | None:
+        return getattr(self._last, "transaction_id", None)
+
+
+class InTransaction:
+    """All requests are statements of one transaction; its owner commits. One lock: it."""
+
+    def __init__(self, root: Path, tx: Transaction) -> None:
+        self.root, self._tx = root, tx
+        self._lock = threading.RLock()
+
+    @property
+    def is_writable(self) -> bool:
+        return True
+
+    @contextmanager
+    def reading(self) -> Generator[Reads]:
+        with self._lock:
+            yield self._tx
+
+    @contextmanager
+    def writing(self) -> Generator[Statements]:
+        with self._lock:
+            yield self._tx
+
+    def turn(self, name: str) -> AbstractContextManager[object]:  # noqa: ARG002
+        return nullcontext()
+
+    def transaction_id(self) -> str | None:
+        return None
+
+
+class Pinned:
+    """All requests read one snapshot; none changes anything."""
+
+    def __init__(self, root: Path, snapshot: Snapshot) -> None:
+        self.root, self._snapshot = root, snapshot
+
+    @property
+    def is_writable(self) -> bool:
+        return False
+
+    @contextmanager
+    def reading(self) -> Generator[Reads]:
+        yield self._snapshot
+
+    @contextmanager
+    def writing(self) -> Generator[Statements]:
+        raise ReadOnlyError(f"the snapshot at seq {self._snapshot.seq} is read, not written")
+        yield  # what makes it a generator
+
+    def turn(self, name: str) -> AbstractContextManager[object]:  # noqa: ARG002
+        return nullcontext()
+
+    def transaction_id(self) -> str | None:
+        return None

@@ -1,0 +1,121 @@
+"""Lance manifest: what we ask a manifest's bytes ourselves, before Lance is trusted with them.
+
+    ... u32 length, protobuf (lance.table.Manifest) ... u64 position of that, u16, u16, "LANC"
+
+Little-endian. Of the protobuf only a few top-level fields are read; lengths are checked against
+what is there, so bytes that lie end in an error.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from siltstone.errors import RequestError
+
+_FOOTER = struct.Struct("<QHH4s")
+_LENGTH = struct.Struct("<I")
+_MAGIC = b"LANC"
+_VERSION, _READER_FLAGS, _WRITER_FLAGS, _TRANSACTION = 3, 9, 10, 12
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+DELETION_FILES, STABLE_ROW_IDS, V2_FORMAT, TABLE_CONFIG, BASE_PATHS = 1, 2, 4, 8, 16
+_FLAGS = {
+    DELETION_FILES: "deletion files",
+    STABLE_ROW_IDS: "stable row ids",
+    V2_FORMAT: "format v2 (deprecated)",
+    TABLE_CONFIG: "table config",
+    BASE_PATHS: "base paths",
+}
+_SUPPORTED = DELETION_FILES | STABLE_ROW_IDS | V2_FORMAT | TABLE_CONFIG
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The fields we need; `transaction` names the file of the transaction that made it."""
+
+    version: int
+    reader_flags: int
+    writer_flags: int
+    transaction: str
+
+
+def decode(data: bytes) -> Manifest:
+    """Return the fields of a manifest.
+
+    Raises:
+        RequestError: The bytes are no whole manifest.
+    """
+    try:
+        position, _, _, magic = _FOOTER.unpack_from(data, len(data) - _FOOTER.size)
+        (length,) = _LENGTH.unpack_from(data, position)
+        body = data[position + _LENGTH.size : position + _LENGTH.size + length]
+        if magic != _MAGIC or len(body) != length:
+            raise RequestError("the manifest is cut off, or none of Lance")
+        found = dict(_fields(body))
+        return Manifest(
+            version=_integer(found.get(_VERSION, 0)),
+            reader_flags=_integer(found.get(_READER_FLAGS, 0)),
+            writer_flags=_integer(found.get(_WRITER_FLAGS, 0)),
+            transaction=_text(found.get(_TRANSACTION, b"")),
+        )
+    except (struct.error, IndexError, ValueError, TypeError) as error:
+        raise RequestError("the manifest is cut off, or none of Lance") from error
+
+
+def refuse_flags(manifest: Manifest) -> None:
+    """Refuse a version that needs what this store does not know.
+
+    Raises:
+        RequestError: It names the features.
+    """
+    strange = (manifest.reader_flags | manifest.writer_flags) & ~_SUPPORTED
+    if strange:
+        bits = [1 << bit for bit in range(strange.bit_length()) if strange >> bit & 1]
+        names = ", ".join(_FLAGS.get(bit, f"feature flag {bit}") for bit in bits)
+        raise RequestError(f"the version needs what this store does not support: {names}")
+
+
+def _fields(body: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield the top-level fields of a protobuf message: the number, and the value as it lies."""
+    at = 0
+    while at < len(body):
+        key, at = _varint(body, at)
+        kind = key & 7
+        if kind == _VARINT:
+            value, at = _varint(body, at)
+        elif kind == _BYTES:
+            size, at = _varint(body, at)
+            value, at = body[at : at + size], at + size
+        elif kind in {_FIXED64, _FIXED32}:
+            size = 8 if kind == _FIXED64 else 4
+            value, at = body[at : at + size], at + size
+        else:
+            raise ValueError(kind)
+        if at > len(body):
+            raise ValueError(at)
+        yield key >> 3, value
+
+
+def _varint(body: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = body[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise ValueError(at)
+
+
+def _integer(value: int | bytes) -> int:
+    if isinstance(value, bytes):
+        raise TypeError
+    return value
+
+
+def _text(value: int | bytes) -> str:
+    if isinstance(value, int):
+        raise TypeError
+    return value.decode()
