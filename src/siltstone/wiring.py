@@ -34,7 +34,13 @@ from siltstone.maintenance.merge_child import MergeChild
 from siltstone.maintenance.optimize import Optimizer
 from siltstone.maintenance.quarantine import Quarantine
 from siltstone.maintenance.repair import Repairer
-from siltstone.maintenance.scheduler import Scheduler, Work, unmerged_index_bytes, wants_merge
+from siltstone.maintenance.scheduler import (
+    Scheduler,
+    Work,
+    unmerged_index_bytes,
+    wants_merge,
+    wants_optimize,
+)
 from siltstone.maintenance.status import Counts
 from siltstone.maintenance.syncer import Syncer
 from siltstone.maintenance.vacuum import OwnerLive, Vacuum
@@ -77,6 +83,7 @@ class Owner:
     merger: Merger
     optimizer: Optimizer
     merge_child: MergeChild
+    optimize_child: MergeChild
     scheduler: Scheduler
     syncer: Syncer
     vacuum: Vacuum
@@ -88,6 +95,7 @@ class Owner:
             last_first.callback(self.ownership.release)
             last_first.callback(self._close_log)
             last_first.callback(self.merge_child.stop)
+            last_first.callback(self.optimize_child.stop)
             last_first.callback(self.scheduler.stop)
             last_first.callback(self.syncer.stop)
 
@@ -251,6 +259,7 @@ def _wired(
     )
     jobs = Jobs(env.files, root, env.now_us, env.new_token)
     work, child = maintainers(manifests, tables, readers, jobs), MergeChild(root)
+    tidier = MergeChild(root, kind="optimize")
     merger = work.merger
     vacuum = Vacuum(
         files=env.files,
@@ -282,6 +291,10 @@ def _wired(
                 unmerged_index_bytes(committer.state.view) > options.memory_bytes_max // 6
             ),
             merge_here=lambda: (merger.merge(), checkpointer.adopt_news()),
+            wants_optimize=lambda: (
+                not tidier.is_running and wants_optimize(committer.state.view, tables)
+            ),
+            optimize=tidier.start,
         ),
         memtable_bytes_max=_memtable_bytes_max(options),
         sealed_generations_max=options.sealed_generations_max,
@@ -315,6 +328,7 @@ def _wired(
         merger,
         work.optimizer,
         child,
+        tidier,
         scheduler,
         syncer,
         vacuum,

@@ -1,4 +1,4 @@
-"""Merge child: a merge in a process of its own at nice 19, beside a live owner.
+"""Merge child: a merge (or an optimize) in a process of its own at nice 19, beside a live owner.
 
 In a thread of the owner a merge takes 0.55-0.94 of the commits and stalls them up to 121 ms; in a
 child at nice 19 they keep 0.9 and the longest stall is 5 ms (measured). The child is started by its
@@ -28,12 +28,22 @@ _ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "1048576", "MALLOC_TRIM_THRESHOLD_": "10
 
 
 class MergeChild:
-    """Starts merges, one at a time; `is_running` says when the last one ended."""
+    """Starts merges, one at a time; `is_running` says when the last one ended.
+
+    Args:
+        kind: The command that it runs: "merge" or "optimize".
+    """
 
     def __init__(
-        self, root: Path, *, python: str = sys.executable, timeout_s: float = TIMEOUT_S
+        self,
+        root: Path,
+        *,
+        kind: str = "merge",
+        python: str = sys.executable,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
         self._root, self._python, self._timeout_s = root, python, timeout_s
+        self._kind = kind
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
         self._deadline = 0.0
@@ -49,7 +59,7 @@ class MergeChild:
         return True
 
     def start(self) -> None:
-        """Start a merge of all tables unless one is running."""
+        """Start one over all tables unless one is running."""
         if self.is_running:
             return
         self._reap()
@@ -58,14 +68,14 @@ class MergeChild:
         self._deadline = time.monotonic() + self._timeout_s
         try:
             self._process = subprocess.Popen(
-                _command(self._python, self._root),
+                _command(self._python, self._root, self._kind),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
                 env=_environment(),
             )
         except OSError as error:
-            raise UnavailableError(f"cannot start a merge: {error}") from error
+            raise UnavailableError(f"cannot start a child to {self._kind}: {error}") from error
 
     def _reap(self) -> None:
         """Say how the last child failed, if it did.
@@ -78,7 +88,7 @@ class MergeChild:
             return
         message = self._last_line()
         if process.wait() != 0:
-            raise UnavailableError(f"the merge child failed: {message}")
+            raise UnavailableError(f"the {self._kind} child failed: {message}")
 
     def _last_line(self) -> str:
         errors, self._errors = self._errors, None
@@ -112,7 +122,7 @@ def detach(root: Path, tables: Sequence[str]) -> None:
     Raises:
         UnavailableError: They cannot be started.
     """
-    lines = [shlex.join(_command(sys.executable, root, table)) for table in tables]
+    lines = [shlex.join(_command(sys.executable, root, "merge", table)) for table in tables]
     try:
         subprocess.run(
             ["sh", "-c", f"{{ {'; '.join(lines)}; }} &"],  # the shell ends at once: no zombie
@@ -128,9 +138,9 @@ def detach(root: Path, tables: Sequence[str]) -> None:
         raise UnavailableError(f"cannot start a merge: {error}") from error
 
 
-def _command(python: str, root: Path, table: str | None = None) -> list[str]:
-    merge = [python, "-m", "siltstone", "merge", "--db", str(root), "--quiet"]
-    return ["nice", "-n", str(_NICENESS), *merge, *([] if table is None else [table])]
+def _command(python: str, root: Path, kind: str, table: str | None = None) -> list[str]:
+    work = [python, "-m", "siltstone", kind, "--db", str(root), "--quiet"]
+    return ["nice", "-n", str(_NICENESS), *work, *([] if table is None else [table])]
 
 
 def _environment() -> dict[str, str]:

@@ -1,0 +1,32 @@
+"""The owner keeps the parts of a history few without being asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import siltstone as st
+from siltstone.maintenance.scheduler import wants_optimize
+
+
+def test_a_history_of_many_small_parts_is_optimized_in_a_child(tmp_path: Path) -> None:
+    with st.connect(tmp_path / "db", background=False, segment_bytes=65_536) as db:
+        table = db.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+        for turn in range(5):
+            table.upsert([{"id": n, "v": turn} for n in range(turn, 8)])
+            db.checkpoint()
+        owner, tables = db._parts.owner, db._parts.tables
+
+        def wants(parts_max: int) -> bool:
+            return wants_optimize(owner.committer.state.view, tables, parts_max=parts_max)
+
+        assert wants(4)
+        assert not wants(5)
+        expected = table.to_arrow().sort_by("id")
+        owner.optimize_child.start()
+        owner.optimize_child.start()  # one is enough
+        owner.optimize_child._process.wait(60)
+        owner.checkpointer.adopt_news()
+        assert db.status().tables[0].history_parts == 1
+        assert not wants(0)  # one part is not small beside nothing
+        assert table.to_arrow().sort_by("id") == expected
+        assert [job.kind for job in db.jobs()] == ["optimize"]
