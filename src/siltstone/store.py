@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Literal, Self, TypeVar, cast, overload
 
 import pyarrow as pa
 
@@ -34,6 +34,7 @@ from siltstone.errors import OwnedError, RequestError, SnapshotExpiredError, Una
 from siltstone.formats.manifest import Record
 from siltstone.handles import Snapshot, Table
 from siltstone.joined.address import address_of
+from siltstone.joined.places import is_url
 from siltstone.maintenance.backup import BackedUp, Backuper, Progress
 from siltstone.maintenance.drift import Adopted, Adopter
 from siltstone.maintenance.merge import ATTEMPTS, Deferred, Merged
@@ -87,7 +88,7 @@ def connect(
     """Open the store at `path`, or create it; a context manager.
 
     Args:
-        path: A directory, or a `file://` URL.
+        path: A directory, or a `file://` URL; `http://host:port` of a server, with `token`.
         read_only: Beside an owner, in any number of processes; makes no write call at all.
         join: If another process owns the store and serves it (`serve_local`), work through that
             owner; if none owns it, own it and serve others.
@@ -103,6 +104,8 @@ def connect(
         UnsupportedFormatError: A newer siltstone wrote it; not a byte was changed.
         CorruptionError: A file is damaged; it is named.
     """
+    if is_url(path):
+        return _remote(str(path), options, read_only=read_only)
     root = root_of(path)
     found = resolve(root, options)
     if not join:
@@ -110,6 +113,18 @@ def connect(
     if read_only:
         raise RequestError("read_only and join exclude each other: a reader needs no owner")
     return _join(root, found)
+
+
+def _remote(url: str, options: dict[str, object], *, read_only: bool) -> Store:
+    """Work through the server at `url`; a `JoinedStore`, which has the same faces."""
+    from siltstone.joined.places import remote_of  # noqa: PLC0415 - an owner needs none of it
+    from siltstone.joined.store import JoinedStore  # noqa: PLC0415
+
+    unknown = sorted(set(options) - {"token", "cafile"})
+    if unknown or read_only:
+        wrong = [*unknown, *(["read_only"] if read_only else [])]
+        raise RequestError(f"{wrong} are options of a store's owner; a server takes token, cafile")
+    return cast("Store", JoinedStore(None, remote_of(url, **options)))
 
 
 def _join(root: Path, options: Options) -> Store | JoinedStore:

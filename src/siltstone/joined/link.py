@@ -34,6 +34,7 @@ from siltstone.errors import (
     UnavailableError,
 )
 from siltstone.joined import protocol
+from siltstone.joined.places import Local, Place
 from siltstone.joined.values import decode, encode, raised, stream_bytes, too_large
 
 IDLE_MAX = 8
@@ -43,31 +44,30 @@ _BROKEN = (OSError, http.client.HTTPException)
 
 
 class Connection(http.client.HTTPConnection):
-    """One connection over a Unix socket; `reserved` is the id of its next commit."""
+    """One connection to an owner; `reserved` is the id of its next commit."""
 
-    def __init__(self, address: str) -> None:
-        super().__init__("localhost", timeout=HELLO_TIMEOUT_S)
-        self._address = address
+    def __init__(self, place: Place | str) -> None:
+        self._place = Local(place) if isinstance(place, str) else place
+        super().__init__(self._place.host, timeout=HELLO_TIMEOUT_S)
         self.reserved, self.reserved_at = "", 0.0
         self._held: list[bytes] | None = None
 
     def connect(self) -> None:
-        """Connect to the socket."""
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        made.settimeout(HELLO_TIMEOUT_S)
-        try:
-            made.connect(self._address)
-        except OSError:
-            made.close()
-            raise
-        self.sock = made
+        """Connect to where the owner answers."""
+        self.sock = self._place.dial(HELLO_TIMEOUT_S)
         self.auto_open = 0  # a lost connection is never made anew unseen: its session is gone
+
+    def greet(self) -> http.client.HTTPResponse:
+        """Ask who answers; the answer has the id of the next commit."""
+        self.request("GET", f"{self._place.prefix}/hello", headers=self._place.headers)
+        return self.getresponse()
 
     def ask(self, path: str, body: bytes, headers: dict[str, str]) -> http.client.HTTPResponse:
         """Send a request in one piece, if it is small: the other end wakes up once for it."""
         self._held = [] if len(body) <= ONE_PIECE_BYTES_MAX else None
         try:
-            self.request("POST", path, body, headers)
+            whole_path = f"{self._place.prefix}/{path}"
+            self.request("POST", whole_path, body, {**headers, **self._place.headers})
             whole = b"".join(self._held or ())
         finally:
             self._held = None
@@ -95,25 +95,35 @@ class Connection(http.client.HTTPConnection):
 class Link:
     """See the module. Any thread."""
 
-    def __init__(self, address: str, root: Path) -> None:
+    def __init__(self, address: Place | str, root: Path | None) -> None:
         """Connect, and see that it is the owner of the store at `root` who answers.
+
+        Without `root` it is whatever store the server has.
 
         Raises:
             UnavailableError: Nobody answers at `address`, or somebody else's owner.
         """
-        self.address, self.root = address, root
+        self.place = Local(address) if isinstance(address, str) else address
+        self.root: Path | str = str(self.place) if root is None else root
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
         self._all: weakref.WeakSet[Connection] = weakref.WeakSet()
         self.refusal: str | None = None
         self.hello: dict[str, Any] = {}
         self.give(self.connect())
-        status = root.stat()
-        if self.hello["identity"] != [status.st_dev, status.st_ino]:
+        if root is not None and not self.is_near(root):
             self.close()
             raise UnavailableError(f"{address} serves {self.hello['path']}, not {root}")
         weakref.finalize(self, _close_all, self._idle)
         _links.add(self)
+
+    def is_near(self, root: Path) -> bool:
+        """Say whether `root`, here, is the directory of the store that the owner has."""
+        try:
+            status = root.stat()
+        except OSError:
+            return False
+        return self.hello["identity"] == [status.st_dev, status.st_ino]
 
     def connect(self) -> Connection:
         """Return a new connection.
@@ -123,16 +133,15 @@ class Link:
             RequestError: The owner speaks another version, or does not serve this user.
         """
         self.check()
-        made = Connection(self.address)
+        made = Connection(self.place)
         self._all.add(made)
         try:
             made.connect()
-            made.request("GET", "/v1/hello")
-            hello = _value(_checked(made, made.getresponse()))
+            hello = _value(_checked(made, made.greet()))
         except _BROKEN as error:
             made.close()
             raise UnavailableError(
-                f"the owner of {self.root} does not answer at {self.address}: {error}"
+                f"the owner of {self.root} does not answer at {self.place}: {error}"
             ) from error
         except SiltstoneError:
             made.close()
@@ -263,8 +272,7 @@ class Link:
         if time.monotonic() - connection.reserved_at <= protocol.FRESH_S:
             return
         try:
-            connection.request("GET", "/v1/hello")
-            _value(_checked(connection, connection.getresponse()))
+            _value(_checked(connection, connection.greet()))
         except _BROKEN as error:
             connection.close()
             raise self._gone(error) from error
@@ -314,7 +322,7 @@ class Link:
     def _ask(
         self, connection: Connection, path: str, body: bytes, kind: str, headers: dict[str, str]
     ) -> http.client.HTTPResponse:
-        return connection.ask(f"/v1/{path}", body, {"content-type": kind, **headers})
+        return connection.ask(path, body, {"content-type": kind, **headers})
 
     def _body(self, arguments: tuple[object, ...], named: dict[str, object]) -> tuple[bytes, str]:
         if len(arguments) == 1 and not named and isinstance(arguments[0], pa.RecordBatchReader):

@@ -23,6 +23,7 @@ from siltstone.engine.write_set import Receipt
 from siltstone.errors import RequestError
 from siltstone.formats.manifest import Record
 from siltstone.joined.link import Link
+from siltstone.joined.places import Place
 from siltstone.joined.snapshot import JoinedSnapshot
 from siltstone.joined.tables import JoinedTable
 from siltstone.joined.transaction import JoinedTransaction
@@ -47,16 +48,19 @@ T = TypeVar("T")
 class JoinedStore:
     """See the module. Any thread; a context manager."""
 
-    def __init__(self, root: Path, address: str) -> None:
-        """Use `connect(path, join=True)`."""
-        self.path = root
+    def __init__(self, root: Path | None, address: str | Place) -> None:
+        """Use `connect(path, join=True)`, or `connect("http://host:port")`: there is no root."""
         self.link = Link(address, root)
+        self.path = Path(self.link.hello["path"]) if root is None else root
+        self._is_remote = root is None
 
     def __repr__(self) -> str:
         if self.link.refusal is not None:
-            return f"<JoinedStore {self.path}, closed>"
+            return f"<JoinedStore {self.link.root}, closed>"
         owner = self.link.hello["pid"]
-        return f"<JoinedStore {self.path}, owned by process {owner}, {len(self.tables())} tables>"
+        return (
+            f"<JoinedStore {self.link.root}, owned by process {owner}, {len(self.tables())} tables>"
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -71,12 +75,25 @@ class JoinedStore:
 
     def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
         """Pickle as the path: what comes back is read-only, as of any store."""
+        self._require_near("to be pickled")
         return _reopen, (str(self.path),)
 
     @property
     def is_read_only(self) -> bool:
         """Whether this handle only reads: never."""
         return False
+
+    def _require_near(self, purpose: str) -> None:
+        """Refuse what is done with the store's files where they are not.
+
+        Raises:
+            RequestError: The directory of the store is not on this machine, under its own name.
+        """
+        if self._is_remote and not self.link.is_near(self.path):
+            raise RequestError(
+                f"{purpose} the store's files must be on this machine, at {self.path}; it is"
+                f" reached by {self.link.root}"
+            )
 
     def _read(self, verb: str, *arguments: object) -> Any:
         return self.link.read(verb, *arguments)
@@ -129,6 +146,7 @@ class JoinedStore:
 
     def stage(self, table: str, op: str | None = None, *, order_by: str | None = None) -> StageTask:
         """Begin a bulk commit: `run` writes pieces in any process, `attach` commits them."""
+        self._require_near("to be staged for,")
         return self.link.ask("stage", table, op, order_by=order_by)
 
     def run(self, work: Callable[[JoinedTransaction], T], attempts: int = 10) -> T:
@@ -304,6 +322,7 @@ class JoinedStore:
 
     def adopt(self, table: str, dry_run: bool = True) -> Adopted:
         """Commit the rows that strangers appended to a plain table past siltstone."""
+        self._require_near("for this call")
         self.checkpoint()
         site = site_of(str(self.path), "scrub")
         aside = Quarantine(site.files, site.root, now_us=system_time_us, new_token=random_token)
@@ -319,6 +338,7 @@ class JoinedStore:
         on_progress: Progress | None = None,
     ) -> BackedUp:
         """Copy one consistent snapshot, by this process, after a checkpoint of the owner."""
+        self._require_near("for this call")
         self.checkpoint()
         site = site_of(str(self.path), "scrub")
         backuper = Backuper(

@@ -42,6 +42,8 @@ class Desk:
     calls: Calls
     hello: Callable[[], Hello]
     executor: Executor
+    admit: Callable[[Request, str], Session] = lambda request, _: request.state.session
+    """Returns the session of who asks for a verb, or raises why not."""
     requests_max: int = REQUESTS_MAX
     body_bytes_max: int = protocol.BODY_BYTES_MAX
     inside: int = 0
@@ -50,7 +52,11 @@ class Desk:
 
     async def serve(self, request: Request, verb: str, work: Work) -> Response:
         """Answer one request; whatever goes wrong is an answer too."""
-        session: Session = request.state.session
+        try:
+            session = self.admit(request, verb)
+        except SiltstoneError as error:
+            headers = {"connection": "close"}
+            return answers.refusal(RequestError(str(error)), headers, getattr(error, "status", 400))
         response = await self._response(request, session, verb, work)
         response.headers[protocol.ID_HEADER] = self.calls.reserved(session)
         return response
@@ -161,9 +167,14 @@ def app_of(desk: Desk) -> FastAPI:
         return answers.refusal(refused, {}, error.status_code)
 
     assert unknown is not None
-    for router in (_transactions(desk), _snapshots(desk), _store(desk)):
-        app.include_router(router, prefix="/v1")
+    include(app, desk, "/v1")
     return app
+
+
+def include(app: FastAPI, desk: Desk, prefix: str) -> None:
+    """Let requests below `prefix` come in at `desk`."""
+    for router in (_transactions(desk), _snapshots(desk), _store(desk)):
+        app.include_router(router, prefix=prefix, include_in_schema=False)
 
 
 def _transactions(desk: Desk) -> APIRouter:

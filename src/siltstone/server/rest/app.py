@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from siltstone.server.app import Desk, include
 from siltstone.server.rest import refusals
 from siltstone.server.rest.exchange import Exchange, Route, id_of, is_read
 from siltstone.server.rest.openapi import document
@@ -17,12 +18,13 @@ from siltstone.server.rest.openapi import document
 DATABASE_HEADER = b"x-lancedb-database"
 
 
-def app_of(routes: Sequence[Route], exchange: Exchange) -> FastAPI:
+def app_of(routes: Sequence[Route], exchange: Exchange, joined: Desk) -> FastAPI:
     """Return the app of all routes; `/openapi.json` describes them."""
     app = FastAPI(title="siltstone", docs_url=None, redoc_url=None, redirect_slashes=False)
     for route in routes:
         answer = exchange.endpoint(route)
         app.add_api_route(route.path, answer, methods=[route.method], include_in_schema=False)
+    include(app, joined, "/v1/joined")
     described = document(routes, version("siltstone"))
     app.openapi = lambda: described  # type: ignore[method-assign]
 

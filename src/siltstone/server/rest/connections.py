@@ -7,6 +7,8 @@ accepted ─▶ waits for a request ─▶ answers ─▶ waits for the next one
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
@@ -14,12 +16,17 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.refusals import JSON_TYPE, Code
+from siltstone.server.sessions import Session, Sessions
 
 
 class Connection(H11Protocol):
     """See the module."""
 
     limits: Limits
+    sessions: Sessions
+    submit: Callable[..., object]
+    session: Session | None = None
+    """What a joined process has on it, once it asked for something."""
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -33,6 +40,11 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()
         super().connection_lost(exc)
+        if self.session is not None:
+            self.session.is_closed = True
+            # In a thread: what was open may be in use, and the loop waits for nobody.
+            with contextlib.suppress(RuntimeError):  # shut down: `close_all` does it
+                self.submit(self.sessions.close, self.session)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -45,10 +57,17 @@ class Connection(H11Protocol):
     def _watch(self) -> None:
         """Have a deadline as long as no request is inside; bytes alone do not move it."""
         cycle = cast("Any", self.cycle)
-        if cycle is not None and not cycle.response_complete:
+        is_inside = cycle is not None and not cycle.response_complete
+        if is_inside or self.session is not None:
             self._forget()
         elif self._deadline is None and not self.transport.is_closing():
             self._deadline = self.loop.call_later(self.limits.header_timeout_s, self._late)
+
+    def joined(self) -> Session:
+        """Return the session of a joined process: its transactions live with the connection."""
+        if self.session is None:
+            self.session = self.sessions.open()
+        return self.session
 
     def _forget(self) -> None:
         if self._deadline is not None:
@@ -72,11 +91,13 @@ class Connection(H11Protocol):
         self.transport.close()
 
 
-def connections(limits: Limits) -> type[asyncio.Protocol]:
-    """Return the protocol of one connection, within the limits."""
+def connections(
+    limits: Limits, sessions: Sessions, submit: Callable[..., object]
+) -> type[asyncio.Protocol]:
+    """Return the protocol of one connection; `submit` runs in a thread what may wait."""
 
     class Limited(Connection):
         pass
 
-    Limited.limits = limits
+    Limited.limits, Limited.sessions, Limited.submit = limits, sessions, staticmethod(submit)
     return Limited

@@ -28,6 +28,7 @@ from siltstone.server.rest.exchange import Exchange
 from siltstone.server.rest.feed import Feed
 from siltstone.server.rest.house import House
 from siltstone.server.rest.jobs import Jobs
+from siltstone.server.rest.joined import joined_desk
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.namespaces import Namespaces
 from siltstone.server.rest.queries import Queries
@@ -78,7 +79,15 @@ class Service:
             held_max=limits.transactions_max,
             secret=lambda: "-" + secrets.token_urlsafe(16),
         )
+        self._joined = Sessions(
+            served.reserve,
+            idle_s=limits.idle_s,
+            held_max=limits.transactions_max,
+            connections_max=limits.connections_max,
+            secret=lambda: "-" + secrets.token_urlsafe(16),
+        )
         self._executor = ThreadPoolExecutor(limits.threads, "siltstone-rest")
+        self._desk = joined_desk(served, self._joined, gate, limits, self._executor)
         self.exchange = Exchange(gate, limits, self._executor, clock_s=time.monotonic)
         self.jobs = Jobs(db, limits)
         reach = Reach(served, self.sessions, limits)
@@ -112,8 +121,8 @@ class Service:
 
     def _made(self, limits: Limits, certificate: Path | None, key: Path | None) -> Serving:
         config = uvicorn.Config(
-            app_of(self.routes, self.exchange),
-            http=connections(limits),
+            app_of(self.routes, self.exchange, self._desk),
+            http=connections(limits, self._joined, self._executor.submit),
             loop="asyncio",
             lifespan="off",
             ws="none",
@@ -138,16 +147,18 @@ class Service:
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._executor, self.sessions.sweep)
+        await loop.run_in_executor(self._executor, self._joined.sweep)
 
     def close(self) -> None:
         """Stop: requests inside are answered, open transactions rolled back. Again: nothing."""
-        self.exchange.is_closing = True
+        self.exchange.is_closing = self._desk.is_closing = True
         self._server.stop()
         self._thread.join()
         self._give_up()
 
     def _give_up(self) -> None:
         self.sessions.close_all()
+        self._joined.close_all()
         self.jobs.close()
         self._executor.shutdown()
         with contextlib.suppress(OSError):

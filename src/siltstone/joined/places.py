@@ -1,0 +1,147 @@
+"""Places: where an owner answers: its socket on this machine, or the URL of its server.
+
+Over a URL the same words are used (`protocol`), below another path and with a token.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from dataclasses import dataclass, field
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from siltstone.errors import RequestError, UnavailableError
+
+TOKEN_VARIABLE = "SILTSTONE_TOKEN"  # noqa: S105 - a name
+PORT = 2333
+
+
+class Place(Protocol):
+    """Where connections go; `host` and `prefix` are what HTTP names there."""
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def prefix(self) -> str: ...
+
+    @property
+    def headers(self) -> dict[str, str]: ...
+
+    def dial(self, timeout_s: float) -> socket.socket:
+        """Return a connected socket.
+
+        Raises:
+            OSError: Nobody answers.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """The socket of an owner on this machine."""
+
+    address: str
+
+    def __str__(self) -> str:
+        return self.address
+
+    @property
+    def host(self) -> str:
+        return "localhost"
+
+    @property
+    def prefix(self) -> str:
+        return "/v1"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {}
+
+    def dial(self, timeout_s: float) -> socket.socket:
+        """Connect to the socket."""
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        made.settimeout(timeout_s)
+        try:
+            made.connect(self.address)
+        except OSError:
+            made.close()
+            raise
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A server at a URL; the token is shown nowhere."""
+
+    url: str
+    name: str
+    port: int
+    token: str | None = field(default=None, repr=False)
+    context: ssl.SSLContext | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        return self.url
+
+    @property
+    def host(self) -> str:
+        """The name and port, as the `Host` of requests."""
+        name = f"[{self.name}]" if ":" in self.name else self.name
+        return f"{name}:{self.port}"
+
+    @property
+    def prefix(self) -> str:
+        return "/v1/joined"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {} if self.token is None else {"authorization": f"Bearer {self.token}"}
+
+    def dial(self, timeout_s: float) -> socket.socket:
+        """Connect, and shake hands if the URL is https."""
+        made = socket.create_connection((self.name, self.port), timeout_s)
+        try:
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self.context is None:
+                return made
+            return self.context.wrap_socket(made, server_hostname=self.name)
+        except OSError:
+            made.close()
+            raise
+
+
+def is_url(path: object) -> bool:
+    """Say whether what a user connects to is a server."""
+    return isinstance(path, str) and path.lower().startswith(("http://", "https://"))
+
+
+def remote_of(url: str, token: object = None, cafile: object = None) -> Remote:
+    """Return the place that a URL names; without `token` that of $SILTSTONE_TOKEN is shown.
+
+    Raises:
+        RequestError: It is no URL of a server; a token that cannot be in a header.
+        UnavailableError: `cafile` cannot be read.
+    """
+    try:
+        parts = urlsplit(url)
+        name, port = parts.hostname, parts.port or PORT
+    except ValueError:
+        name, port = None, PORT
+        parts = urlsplit("")
+    is_bare = not (parts.query or parts.fragment or parts.username or parts.path.strip("/"))
+    if name is None or not is_bare:
+        raise RequestError("a server is http://host:port or https://host:port, and no more")
+    shown = token if token is not None else os.environ.get(TOKEN_VARIABLE) or None
+    if shown is not None and not (
+        isinstance(shown, str) and shown.isascii() and shown.isprintable()
+    ):
+        raise RequestError("a token is a string of printable ASCII characters")
+    context = None
+    if parts.scheme.lower() == "https":
+        try:
+            context = ssl.create_default_context(cafile=None if cafile is None else str(cafile))
+        except OSError as error:
+            raise UnavailableError(f"{cafile} cannot be read: {error}") from error
+    return Remote(url.rstrip("/"), name, port, shown, context)

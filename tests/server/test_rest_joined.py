@@ -1,0 +1,144 @@
+"""A store behind a URL has the faces of a store: transactions, snapshots, the same errors."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import siltstone as st
+from siltstone.joined.store import JoinedStore
+from siltstone.server.app import Desk
+from siltstone.server.calls import SNAPSHOT_VERBS, STORE_READS, TRANSACTION_VERBS
+from siltstone.server.rest.access import Role, new_token, tokens_of
+from siltstone.server.rest.joined import role_of
+from siltstone.server.rest.service import Service
+from tests.server.rest import rest_of
+from tests.server.stores import eventually
+
+SECRETS = {role: new_token() for role in (Role.READ, Role.WRITE, Role.ADMIN)}
+TOKENS = tokens_of(";".join(f"{r.name} {r.name} {s}" for r, s in SECRETS.items()), "test")
+Both = tuple[st.Store, Service, st.Store]
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Iterator[Both]:
+    with rest_of(tmp_path / "shop", tokens=TOKENS) as (db, service, _):
+        db.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+        db["t"].upsert([{"id": 1, "v": 10}])
+        with st.connect(service.url, token=SECRETS[Role.ADMIN]) as remote:
+            yield db, service, remote
+
+
+def test_it_reads_writes_and_commits_as_a_store_does(both: Both) -> None:
+    db, _, remote = both
+    assert isinstance(remote, JoinedStore)
+    remote.create_table("p", {"id": "int64"})
+    with remote.transaction() as tx:
+        tx["t"].update(1, v=11)
+        tx["p"].append([{"id": 5}])
+        assert tx["t"].get(1) == {"id": 1, "v": 11}
+        assert remote["t"].get(1) == {"id": 1, "v": 10}
+    assert tx.seq == db.seq == remote.seq
+    with remote.snapshot(seq=tx.seq - 1) as past:
+        assert past["t"].get(1) == {"id": 1, "v": 10}
+        assert past["p"].count() == 0
+    rows = pa.table({"id": range(100_000), "v": range(100_000)})
+    assert remote["t"].upsert(rows).rows == 100_000
+    assert remote["t"].scan(filter="v < 50000").read_all().num_rows == 50_000
+    assert remote["t"].count() == db["t"].count() == 100_000
+    assert remote.status().visible_seq == db.seq
+
+
+def test_errors_are_the_ones_of_the_owner(both: Both) -> None:
+    db, _, remote = both
+    with pytest.raises(st.TableNotFoundError):
+        _ = remote["none"]
+    with pytest.raises(st.DuplicateKeyError) as caught:
+        remote["t"].insert([{"id": 1, "v": 0}])
+    assert caught.value.key == 1
+    first = remote.transaction()
+    first["t"].update(1, v=1)
+    db["t"].update(1, v=2)
+    with pytest.raises(st.ConflictError) as conflict:
+        first.commit()
+    assert conflict.value.table == "t"
+
+
+def test_a_transaction_ends_with_its_connection(both: Both) -> None:
+    db, service, remote = both
+    with st.connect(service.url, token=SECRETS[Role.WRITE]) as other:
+        tx = other.transaction()
+        tx["t"].upsert([{"id": 2, "v": 2}])
+        assert db.status().open_transactions == 1
+    eventually(lambda: db.status().open_transactions == 0)
+    assert remote["t"].count() == 1
+
+
+def test_a_token_opens_what_its_role_allows(both: Both) -> None:
+    db, service, _ = both
+    with st.connect(service.url, token=SECRETS[Role.READ]) as reader:
+        assert reader["t"].count() == 1
+        with pytest.raises(st.RequestError, match="needs write"):
+            reader["t"].upsert([{"id": 3, "v": 3}])
+        with reader.transaction() as tx:
+            assert tx["t"].count() == 1
+            with pytest.raises(st.RequestError, match="needs write"):
+                tx["t"].upsert([{"id": 3, "v": 3}])
+            tx.rollback()
+    with (
+        st.connect(service.url, token=SECRETS[Role.WRITE]) as writer,
+        pytest.raises(st.RequestError, match="needs admin"),
+    ):
+        writer.vacuum()
+    for token in (None, new_token()):
+        with pytest.raises(st.RequestError, match="token"):
+            st.connect(service.url, token=token)
+    assert db["t"].count() == 1
+
+
+def test_every_verb_has_a_role_and_an_unknown_one_the_highest() -> None:
+    assert {role_of(verb) for verb in STORE_READS} == {Role.READ}
+    assert role_of("attach") is role_of("stage") is role_of("explode") is Role.ADMIN
+    for verb in (TRANSACTION_VERBS | SNAPSHOT_VERBS) - STORE_READS - {"scan_tasks"}:
+        assert role_of(verb) > Role.READ, verb
+    assert Desk  # the routes are the ones of the socket
+
+
+def test_what_needs_the_files_says_so_where_they_are_not(both: Both, tmp_path: Path) -> None:
+    _, _, remote = both
+    assert pickle.loads(pickle.dumps(remote)).is_read_only
+    remote.path = tmp_path / "elsewhere"
+    with pytest.raises(st.RequestError, match="must be on this machine"):
+        remote.backup(tmp_path / "copy")
+    with pytest.raises(st.RequestError, match="must be on this machine"):
+        pickle.dumps(remote)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://", "http://h:x", "http://u:p@h", "http://h/path", "https://h?q=1"]
+)
+def test_what_is_no_url_of_a_server_is_refused(url: str) -> None:
+    with pytest.raises(st.RequestError):
+        st.connect(url)
+
+
+def test_a_server_that_is_not_there_is_unavailable(both: Both) -> None:
+    with pytest.raises(st.UnavailableError):
+        st.connect("http://127.0.0.1:1")
+    with pytest.raises(st.RequestError, match="options of a store's owner"):
+        st.connect(both[1].url, retention="7d")
+
+
+def test_the_token_is_in_no_representation_and_no_error(both: Both) -> None:
+    _, service, remote = both
+    secret = SECRETS[Role.ADMIN]
+    assert secret not in repr(remote)
+    assert secret not in repr(remote.link.place)
+    service.close()
+    with pytest.raises(st.UnavailableError) as caught:
+        remote.tables()
+    assert secret not in str(caught.value)
