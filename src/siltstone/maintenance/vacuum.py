@@ -61,6 +61,7 @@ from siltstone.storage.tables import POSITION, Tables
 GRACE_S = 86_400.0
 TICK_S = 0.05
 CENSUSES_MAX = 16
+PROMOTIONS_MAX = 8
 CONDEMNED = "the record of a job that died before the grace period"
 _COMMITS = "commits"
 
@@ -487,8 +488,17 @@ class Vacuum:
             public = self._root / folder / "_versions"
             is_hit = any(path.startswith(f"{folder}/_siltstone/") for path in going)
             if is_hit and self._files.is_dir(public) and self._files.list(public):
-                ordered = sorted(pins.values(), key=lambda pin: pin.version)
-                self._tables.promote(folder, ordered, ordered[-1])
+                self._promote_again(folder, sorted(pins.values(), key=lambda pin: pin.version))
+
+    def _promote_again(self, folder: str, pins: Sequence[Pin]) -> None:
+        """Promote; a merge that promotes at once takes away what it does not know of."""
+        for attempt in range(PROMOTIONS_MAX):
+            try:
+                return self._tables.promote(folder, pins, pins[-1])
+            except UnavailableError:
+                if attempt == PROMOTIONS_MAX - 1:
+                    raise
+        return None
 
     # looking only
 
