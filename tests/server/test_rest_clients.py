@@ -47,7 +47,8 @@ def test_the_generated_client_parses_every_answer(served: tuple[st.Store, Servic
         made = data.create_table("made", stream_of(ROWS))
         assert made.location
         assert tables.list_tables("$").tables == ["keyed", "made"]
-        described = tables.describe_table("made", client.DescribeTableRequest())
+        detailed = client.DescribeTableRequest(load_detailed_metadata=True)
+        described = tables.describe_table("made", detailed)
         assert [field.name for field in described.var_schema.fields] == ["id", "v"]
         assert data.insert_into_table("made", stream_of(ROWS)).num_inserted_rows == 3
         merged = data.merge_insert_into_table(
@@ -87,7 +88,8 @@ def test_pylance_reads_and_writes_through_its_rest_namespace(
     assert space.list_tables(m.ListTablesRequest(id=[])).tables == ["keyed"]
     space.create_table(m.CreateTableRequest(id=["made"]), stream_of(ROWS))
     described = space.describe_table(m.DescribeTableRequest(id=["made"]))
-    assert described.location.startswith("file://")
+    assert described.managed_versioning
+    assert described.location.startswith(str(db.path))
     space.insert_into_table(m.InsertIntoTableRequest(id=["made"]), stream_of(ROWS))
     assert space.count_table_rows(m.CountTableRowsRequest(id=["made"])).count == 6
     query = m.QueryTableRequest(

@@ -1,6 +1,6 @@
 """Names: ids of the specification (lists of names, joined by a delimiter) and names of tables.
 
-The store is flat: its root namespace holds all tables, and there is no other one.
+A table `t` in the namespace `db` is the table `db.t`: there is the root, and one level below it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ def table_of(call: Call, body: Mapping[str, object] | None = None) -> str:
     if not parts:
         raise invalid("the id names the root, which is no table")
     _refuse_other(parts, body)
-    *outer, name = parts
-    if outer:
-        raise Refused(Code.NAMESPACE_NOT_FOUND, _shown(outer))
-    return name
+    if len(parts) > 2 or (len(parts) == 2 and "." in parts[0]):
+        raise Refused(Code.TABLE_NOT_FOUND, _shown(parts))
+    return ".".join(parts)
 
 
 def namespace_of(call: Call, body: Mapping[str, object] | None = None) -> tuple[str, ...]:
@@ -34,17 +33,6 @@ def namespace_of(call: Call, body: Mapping[str, object] | None = None) -> tuple[
     parts = _parts(call.path["id"], call)
     _refuse_other(parts, body)
     return parts
-
-
-def require_root(call: Call, body: Mapping[str, object] | None = None) -> None:
-    """Refuse a namespace that is not there.
-
-    Raises:
-        Refused: It is not the root.
-    """
-    parts = namespace_of(call, body)
-    if parts:
-        raise Refused(Code.NAMESPACE_NOT_FOUND, _shown(parts))
 
 
 def _parts(text: str, call: Call) -> tuple[str, ...]:

@@ -1,66 +1,117 @@
-"""Namespaces: the root, which holds all tables, and the versions of tables that clients commit."""
+"""Namespaces: the Lance catalog by HTTP: namespaces, where tables lie, and their versions."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any
 
+from siltstone.query.lance_catalog import LanceCatalog
 from siltstone.server.rest.exchange import Call, Handler
-from siltstone.server.rest.names import namespace_of, require_root
+from siltstone.server.rest.lance_scope import LanceScope, Turns
+from siltstone.server.rest.names import namespace_of
+from siltstone.server.rest.reach import Reach
 from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
 from siltstone.server.rest.replies import Reply, empty
+from siltstone.server.rest.schemas import schema_json
 
-
-class Versions(Protocol):
-    """Who keeps the versions of tables that stock Lance clients commit."""
-
-    def answer(self, operation: str, call: Call) -> Reply:
-        """Answer an operation of the specification, by the name that its clients have for it."""
-        ...
+_TRUTHS = {"true": True, "false": False}
+_WORDS = ("branch", "page_token")
+_FLAGS = ("descending", "with_table_uri", "load_detailed_metadata", "include_declared")
 
 
 class Namespaces:
     """See the module. Any thread."""
 
-    def __init__(self, versions: Versions | None) -> None:
-        self._versions = versions
+    def __init__(self, reach: Reach) -> None:
+        self._reach, self._turns = reach, Turns()
 
     def list_all(self, call: Call) -> Reply:
-        """Return the namespaces in a namespace: the root has none."""
-        require_root(call)
-        return Reply({"namespaces": []})
+        """Return the namespaces in a namespace."""
+        return self._asked(call, lambda catalog, asked: catalog.list_namespaces(asked))
 
     def describe(self, call: Call) -> Reply:
         """Return the properties of a namespace."""
-        require_root(call, call.json())
-        return Reply({"properties": {}})
+        return self._asked(call, lambda catalog, asked: catalog.describe_namespace(asked))
 
     def exists(self, call: Call) -> Reply:
         """Answer nothing, or that there is no such namespace."""
-        require_root(call, call.json())
+        self._asked(call, lambda catalog, asked: catalog.namespace_exists(asked))
         return empty()
 
     def create(self, call: Call) -> Reply:
-        """Refuse: the store is flat."""
-        body = call.json()
-        parts = namespace_of(call, body)
-        if parts:
-            raise unsupported("the store is flat: all tables are in the root namespace")
-        if str(body.get("mode") or "create").replace("_", "").lower() == "existok":
+        """Say that a namespace is there with its first table, or that it is there already."""
+        parts = namespace_of(call, call.json())
+        mode = str(call.json().get("mode") or "create").replace("_", "").lower()
+        names = self._reach.served.db.tables()
+        is_there = not parts or any(name.startswith(f"{parts[0]}.") for name in names)
+        if is_there and mode == "existok":
             return Reply({"properties": {}})
-        raise Refused(Code.NAMESPACE_EXISTS, "the root")
+        if is_there:
+            raise Refused(Code.NAMESPACE_EXISTS, "$".join(parts) or "the root")
+        raise unsupported("a namespace is there as long as it has a table: create the table in it")
 
     def drop(self, call: Call) -> Reply:
-        """Refuse: the root stays."""
-        require_root(call, call.json())
-        raise invalid("the root namespace cannot be dropped")
+        """Say that a namespace goes with its last table."""
+        self.describe(call)
+        if not namespace_of(call):
+            raise invalid("the root namespace cannot be dropped")
+        raise Refused(Code.NAMESPACE_NOT_EMPTY, "a namespace goes with its last table: drop those")
+
+    def list_tables(self, call: Call) -> Reply:
+        """Return the tables of a namespace, by their short names."""
+        return self._asked(call, lambda catalog, asked: catalog.list_tables(asked))
+
+    def table(self, call: Call) -> Reply:
+        """Return where a table lies, for a client that opens it there."""
+
+        def work(catalog: LanceCatalog, asked: dict[str, Any]) -> dict[str, Any]:
+            found = catalog.describe_table(asked)
+            if "schema" in found:
+                found["schema"] = schema_json(found["schema"], is_remote=False)
+            return found
+
+        return self._asked(call, work)
 
     def managed(self, operation: str) -> Handler:
-        """Return the handler of an operation on versions of tables."""
+        """Return the handler of an operation, by the name that the specification has for it."""
 
         def handler(call: Call) -> Reply:
-            if self._versions is None:
-                raise unsupported("this server does not manage versions of tables")
-            return self._versions.answer(operation, call)
+            return self._asked(call, lambda catalog, asked: getattr(catalog, operation)(asked))
 
         handler.__doc__ = operation.replace("_", " ").capitalize()
         return handler
+
+    def _asked(
+        self, call: Call, work: Callable[[LanceCatalog, dict[str, Any]], dict[str, Any]]
+    ) -> Reply:
+        scope = LanceScope(self._reach, call, self._turns)
+        try:
+            found = work(LanceCatalog(scope), _request(call))
+        except (TypeError, AttributeError, KeyError) as error:
+            # What JSON may hold in any place; the catalog takes requests that have the right types.
+            raise invalid("a member of the request has another type than it should") from error
+        return Reply(found, scope.seq)
+
+
+def _request(call: Call) -> dict[str, Any]:
+    """Return the members of the body with those of the address."""
+    found = dict(call.json())
+    if "id" in call.path:
+        found["id"] = list(namespace_of(call, found))
+    for name in _WORDS:
+        if call.query.get(name):
+            found[name] = call.query[name]
+    for name in _FLAGS:
+        if name in call.query:
+            found[name] = _TRUTHS.get(call.query[name].lower())
+            if found[name] is None:
+                raise invalid(f"{name} is true or false")
+    if call.query.get("limit"):
+        found["limit"] = _limit(call.query["limit"])
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _limit(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise invalid(f"limit is an integer from 0, not {text[:80]!r}")
+    return int(text)

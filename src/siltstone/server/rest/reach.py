@@ -117,6 +117,17 @@ class Reach:
             return None
         return self.commit(call, work).seq
 
+    @contextmanager
+    def statement(self, call: Call) -> Generator[Transaction]:
+        """Run one statement, in an open transaction or as a commit of its own; once."""
+        key = call.headers.get(TRANSACTION_HEADER)
+        if key:
+            with self._using(key, call.principal) as held:
+                yield held.transaction
+            return
+        with self.served.db.transaction(token=token_of(call)) as tx:
+            yield tx
+
     def commit(
         self, call: Call, work: Callable[[Transaction], object], isolation: str = "snapshot"
     ) -> Receipt:

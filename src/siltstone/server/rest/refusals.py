@@ -10,12 +10,14 @@ from __future__ import annotations
 import logging
 from enum import IntEnum
 from http import HTTPStatus
+from typing import cast
 
 import msgspec
 from starlette.responses import Response
 
 from siltstone import errors
 from siltstone.errors import SiltstoneError
+from siltstone.query import lance_errors
 
 _log = logging.getLogger("siltstone.server")
 JSON_TYPE = "application/json"
@@ -110,6 +112,8 @@ def code_of(error: Exception) -> Code:
     """Return the code that says what the caller should do."""
     if isinstance(error, Refused):
         return error.code
+    if type(error).__module__ == lance_errors.__name__:
+        return Code(lance_errors.code_of(cast("SiltstoneError", error)))
     return next((code for kind, code in _CODES if isinstance(error, kind)), Code.INTERNAL)
 
 

@@ -82,6 +82,7 @@ def _house(desks: Desks) -> Iterable[Route]:
 
 def _namespaces(spaces: Namespaces) -> Iterable[Route]:
     yield _get("/v1/namespace/{id}/list", Role.READ, spaces.list_all, query=_PAGE)
+    yield _get("/v1/namespace/{id}/table/list", Role.READ, spaces.list_tables, query=_PAGE)
     yield _post("/v1/namespace/{id}/describe", Role.READ, spaces.describe)
     yield _post("/v1/namespace/{id}/exists", Role.READ, spaces.exists)
     yield _post("/v1/namespace/{id}/create", Role.ADMIN, spaces.create)
@@ -92,7 +93,6 @@ def _tables(tables: Tables) -> Iterable[Route]:
     at = "/v1/table/{id}"
     made = ("mode", "primary_key", "properties")
     yield _get("/v1/table", Role.READ, tables.list_all, query=_PAGE)
-    yield _get("/v1/namespace/{id}/table/list", Role.READ, tables.list_of, query=_PAGE)
     yield _post(f"{at}/describe", Role.READ, tables.describe)
     yield _post(f"{at}/exists", Role.READ, tables.exists)
     yield _post(f"{at}/stats", Role.READ, tables.stats)
@@ -139,7 +139,7 @@ def _versions(spaces: Namespaces) -> Iterable[Route]:
     at = "/v1/table/{id}"
     listed = ("branch", "limit", "descending", "page_token")
     yield _post(f"{at}/declare", Role.WRITE, spaces.managed("declare_table"))
-    yield _post(f"{at}/deregister", Role.WRITE, spaces.managed("deregister_table"))
+    yield _post(f"{at}/deregister", Role.WRITE, spaces.managed("drop_table"))
     yield _post(
         f"{at}/version/list", Role.READ, spaces.managed("list_table_versions"), query=listed
     )

@@ -91,11 +91,12 @@ class Service:
         self.exchange = Exchange(gate, limits, self._executor, clock_s=time.monotonic)
         self.jobs = Jobs(db, limits)
         reach = Reach(served, self.sessions, limits)
-        tables = Tables(reach)
+        spaces = Namespaces(reach)
+        tables = Tables(reach, spaces)
         self.routes = routes_of(
             Desks(
                 House(served, self.sessions, self.jobs, self.exchange),
-                Namespaces(None),
+                spaces,
                 tables,
                 Queries(reach, tables),
                 Transactions(reach),

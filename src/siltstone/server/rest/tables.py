@@ -15,7 +15,8 @@ from siltstone.engine.view import storage_folder
 from siltstone.errors import TableNotFoundError
 from siltstone.server.rest.arrow_input import table_of as arrow_of
 from siltstone.server.rest.exchange import Call
-from siltstone.server.rest.names import require_root, table_of
+from siltstone.server.rest.names import table_of
+from siltstone.server.rest.namespaces import Namespaces
 from siltstone.server.rest.reach import Face, Reach
 from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
 from siltstone.server.rest.replies import Reply, empty
@@ -37,8 +38,8 @@ def seq_shown(face: Face) -> int:
 class Tables:
     """See the module. Any thread."""
 
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
+    def __init__(self, reach: Reach, spaces: Namespaces) -> None:
+        self._reach, self._spaces = reach, spaces
         self._served = reach.served
 
     # looking
@@ -48,13 +49,10 @@ class Tables:
         with self._reach.reading(call) as face:
             return Reply(_page(face.tables(), call, "tables"), seq_shown(face))
 
-    def list_of(self, call: Call) -> Reply:
-        """Return the names of the tables of a namespace."""
-        require_root(call)
-        return self.list_all(call)
-
     def describe(self, call: Call) -> Reply:
         """Return where a table is, its version and its columns."""
+        if not call.is_remote:
+            return self._spaces.table(call)
         body = call.json()
         name = table_of(call, body)
         with self._reach.reading(call) as face:

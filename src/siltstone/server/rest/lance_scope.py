@@ -1,0 +1,98 @@
+"""Lance scope: where the Lance catalog's requests go that come in by HTTP: as their headers say.
+
+Locks: one per table, over a request that commits a version of it, so that who lost finds out at
+once; one over the table of those.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from siltstone.engine.transaction import Transaction
+from siltstone.errors import ReadOnlyError
+from siltstone.server.rest.access import Role
+from siltstone.server.rest.exchange import Call
+from siltstone.server.rest.reach import SNAPSHOT_HEADER, TRANSACTION_HEADER, Face, Reach
+
+
+class _Turn:
+    """The lock of one table, for as long as somebody holds it or waits."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+class Turns:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._turns: weakref.WeakValueDictionary[str, _Turn] = weakref.WeakValueDictionary()
+
+    @contextmanager
+    def of(self, name: str) -> Generator[None]:
+        """Wait for the requests that commit to `name` before."""
+        with self._lock:
+            turn = self._turns.setdefault(name, _Turn())
+        with turn.lock:
+            yield
+
+
+class LanceScope:
+    """One request: reads and statements in its transaction, at its snapshot, or now."""
+
+    def __init__(self, reach: Reach, call: Call, turns: Turns) -> None:
+        self._reach, self._call, self._turns = reach, call, turns
+        self.seq: int | None = None
+        self._transaction_id: str | None = None
+
+    @property
+    def root(self) -> Path:
+        """The store's directory."""
+        return self._reach.served.db.path
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the request may change something, be it only where a table's versions begin."""
+        is_past = bool(self._call.headers.get(SNAPSHOT_HEADER))
+        return not is_past and self._call.principal.role >= Role.WRITE
+
+    @contextmanager
+    def reading(self) -> Generator[Face]:
+        """Read as the headers say."""
+        with self._reach.reading(self._call) as face:
+            if self.seq is None:
+                self.seq = face.read_seq if isinstance(face, Transaction) else face.seq
+            yield face
+
+    @contextmanager
+    def writing(self) -> Generator[Transaction]:
+        """Make statements: of the transaction that the headers name, or a commit of their own.
+
+        Raises:
+            ReadOnlyError: The headers name a snapshot.
+        """
+        if self._call.headers.get(SNAPSHOT_HEADER):
+            raise ReadOnlyError("a snapshot is read, not written")
+        with self._reach.statement(self._call) as tx:
+            yield tx
+        if tx.receipt is not None:
+            self.seq = tx.receipt.seq
+            self._transaction_id = tx.receipt.transaction_id or None
+
+    @contextmanager
+    def turn(self, name: str) -> Generator[None]:
+        """Wait for the commits to one table that came before; within a transaction for none."""
+        if self._call.headers.get(TRANSACTION_HEADER):
+            yield
+            return
+        with self._turns.of(name):
+            yield
+
+    def transaction_id(self) -> str | None:
+        """Return the id of the commit; None: there was none yet."""
+        return self._transaction_id
