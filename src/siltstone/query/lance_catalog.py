@@ -133,17 +133,16 @@ class LanceCatalog:
 
     def declare_table(self, request: Request) -> Answer:
         """Create a plain table without columns; its first version brings them."""
-        name = _table(request)
+        with self._scope.writing() as tx:
+            found = self._declare(tx, request)
+        return found | self._by_transaction()
+
+    def _declare(self, tx: Statements, request: Request) -> Answer:
         if request.get("location"):
             raise RequestError("a location cannot be chosen: tables lie in the store's directory")
-        with self._scope.writing() as tx:
-            tx.declare_table(name)
-            seen = tx.versions(name)
-        return self._declared(seen)
-
-    def _declared(self, seen: TableVersions) -> Answer:
-        found = {"location": str(self._scope.root / seen.folder), "managed_versioning": True}
-        return found | self._by_transaction()
+        tx.declare_table(_table(request))
+        folder = tx.versions(_table(request)).folder
+        return {"location": str(self._scope.root / folder), "managed_versioning": True}
 
     def describe_table(self, request: Request) -> Answer:
         """Say where a table lies; with `load_detailed_metadata` also its version and schema."""
@@ -260,8 +259,7 @@ class LanceCatalog:
     def _apply(self, tx: Statements, kind: str, request: Request) -> Answer:
         name = _table(request)
         if kind == "declare_table":
-            tx.declare_table(name)
-            return self._declared(tx.versions(name))
+            return self._declare(tx, request)
         if kind == "create_table_version":
             return {"version": self._shown(_take_over(tx, request))}
         if kind == "delete_table_versions":

@@ -60,7 +60,7 @@ def decode(data: bytes) -> Manifest:
             writer_flags=_integer(found.get(_WRITER_FLAGS, 0)),
             transaction=_text(found.get(_TRANSACTION, b"")),
         )
-    except (struct.error, IndexError, ValueError, TypeError) as error:
+    except (struct.error, IndexError, OverflowError, ValueError, TypeError) as error:
         raise RequestError("the manifest is cut off, or none of Lance") from error
 
 
