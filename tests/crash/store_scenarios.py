@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from siltstone.engine.shape import shape_of
 from siltstone.engine.stage_task import Staged, StageTask
 from siltstone.engine.transaction import Transaction
 from siltstone.maintenance.load import load
+from siltstone.storage.fake_lance import FakeLance
 from siltstone.store import Store
 from tests.crash.store_life import Life, Scenario, Step, smaller
 
@@ -171,7 +173,48 @@ def _repeat_token(life: Life) -> None:
 
 _TWO_TABLES = [OPEN, create(), create("u"), create_plain()]
 
+_clients = itertools.count(1)
+
+
+def _declared(tx: Transaction) -> None:
+    tx.declare_table("a")
+    tx.declare_table("b")
+
+
+def versions(*values: int, hides: bool = False) -> Step:
+    """Another Lance client stages a version of two tables each, and commits both at once."""
+
+    def act(life: Life) -> None:
+        tables = life.store._parts.tables
+        assert isinstance(tables, FakeLance)
+        with life.store.transaction() as tx:
+            for name in "ab":
+                seen = tx.versions(name)
+                pin = None if seen.newest is None else seen.newest.pin
+                batch = pa.record_batch({"n": pa.array(values, pa.int64())})
+                client = f"{next(_clients):08x}"
+                tx.take_over(name, tables.stage_foreign(seen.folder, pin, batch, client))
+            if hides:
+                tx.hide_versions("a", 1, 2)
+
+    return Step(f"versions {values}", act)
+
+
 SCENARIOS: dict[str, Scenario] = {
+    "versions of other clients": Scenario(
+        [
+            OPEN,
+            transaction(_declared),
+            versions(1, 2),
+            versions(3),
+            CHECKPOINT,
+            versions(4, hides=True),
+            step("append", lambda db: db["a"].append({"n": 9})),
+            CLOSE,
+            OPEN,
+            versions(5),
+        ]
+    ),
     "a new store": Scenario([OPEN, create(), upsert(1)]),
     "rows over segments": Scenario(
         [

@@ -366,17 +366,18 @@ class FakeLance:
         old = none if pin is None else self._manifest(pin)
         version = 1 if pin is None else pin.version + 1
         where = self._root / folder
-        for directory in ("data", "_versions"):
-            self._files.mkdir(where / directory)
+        path = f"{folder}/data/{name}.arrow"
+        manifest = where / "_versions" / f"{promotion.public_name(version)}-{name}"
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
-        path = f"{folder}/data/{name}.arrow"
-        self._write_unsynced(self._root / path, sink.getvalue().to_pybytes())
         staged = Staged(batch.num_rows, (json.dumps([path, batch.num_rows]),), (), ())
         data = _extended(old, staged).encode()
-        manifest = where / "_versions" / f"{promotion.public_name(version)}-{name}"
-        self._write_unsynced(manifest, data)
+        with translated(where, is_reading=False):
+            for directory in ("data", "_versions"):
+                self._files.mkdir(where / directory)
+            self._write_unsynced(self._root / path, sink.getvalue().to_pybytes())
+            self._write_unsynced(manifest, data)
         return ForeignVersion(version, str(manifest), len(data))
 
     def _write_unsynced(self, path: Path, data: bytes) -> None:
