@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from lance_namespace import errors
 
@@ -111,6 +112,23 @@ def test_a_bad_version_is_refused_and_changes_nothing(
     assert ids(opened(ns, "t")) == list(range(10))
     append(ns, "t", rows(50, 51))
     assert db["t"].count() == 11
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"}),
+        pa.field("d", pa.dictionary(pa.int32(), pa.string())),
+        pa.field("_hidden", pa.int64()),
+    ],
+    ids=["blob", "dictionary", "reserved name"],
+)
+def test_a_column_that_no_table_can_have_is_refused(
+    db: Store, ns: SiltstoneNamespace, field: pa.Field
+) -> None:
+    with pytest.raises(OSError, match="unknown"):  # so Lance says it; nothing was committed
+        make(ns, "t", pa.schema([field]).empty_table())
+    assert db["t"].schema.names == []
 
 
 def test_a_manifest_of_another_table_is_refused(db: Store, ns: SiltstoneNamespace) -> None:

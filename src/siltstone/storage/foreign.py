@@ -21,6 +21,8 @@ from siltstone.storage.promotion import public_name
 from siltstone.storage.tables import PRIVATE_DIRECTORY, ForeignVersion
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from siltstone.storage.files import Files
 
 MANIFEST_BYTES_MAX = 256 << 20
@@ -121,6 +123,18 @@ def refuse_lost(operation: Any, known: Collection[int]) -> None:
             f"the version changes fragments {lost}, which are not in the version that it follows;"
             " open the table again"
         )
+
+
+def refuse_blobs(schema: pa.Schema) -> None:
+    """Refuse columns whose values may lie in files that no fragment names.
+
+    Raises:
+        RequestError: It names one.
+    """
+    for field in schema:
+        marks = [*(field.metadata or {}), *(field.metadata or {}).values()]
+        if any(b"blob" in mark for mark in marks):
+            raise RequestError(f"column {field.name!r} is a blob column, which is not supported")
 
 
 def files_of(files: Files, root: Path, folder: str, fragments: Iterable[Any]) -> list[str]:

@@ -325,6 +325,7 @@ class LanceTables:
         if found.version != given.version:
             raise RequestError(f"the manifest holds version {found.version}, not {given.version}")
         dataset = self._opened(folder, staged.target, given.version)
+        foreign.refuse_blobs(dataset.schema)
         below = "" if pin is None else pin.inventory
         with translated(where, is_reading=False):
             known = self._known(below)
