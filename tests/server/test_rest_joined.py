@@ -142,3 +142,19 @@ def test_the_token_is_in_no_representation_and_no_error(both: Both) -> None:
     with pytest.raises(st.UnavailableError) as caught:
         remote.tables()
     assert secret not in str(caught.value)
+
+
+def test_a_body_that_grows_a_thousandfold_is_refused_before_it_is_decompressed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from siltstone.joined import values
+
+    monkeypatch.setattr(values, "DECOMPRESSED_BYTES_MAX", 1 << 20)
+    rows = pa.table({"id": [7], "v": [0], "text": ["x" * (4 << 20)]})
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
+        writer.write_table(rows)
+    assert sink.tell() < 64 << 10
+    with pytest.raises(st.RequestError, match="at most 1048576 bytes"):
+        values.stream_of_bytes(sink.getvalue().to_pybytes())

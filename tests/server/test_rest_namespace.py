@@ -107,3 +107,22 @@ def test_what_is_wrong_is_refused_and_changes_nothing(
     status, code = rest.post(f"/v1/table/{verb}", body).code
     assert status in {400, 404, 406, 409}, code
     assert (db.seq, db.tables(), db["t"].count()) == (seq, ["t"], 3)
+
+
+def test_pylance_and_lancedb_are_clients_of_one_transaction(served: Served) -> None:
+    import lancedb
+
+    db, service, rest = served
+    space = space_of(service)
+    for name in ("a", "b"):
+        lance.write_dataset(ROWS, namespace_client=space, table_id=[name], mode="create")
+    seq, key = db.seq, rest.post("/v1/transaction/begin").json["id"]
+    inside = space_of(service, **{"x-siltstone-txn": key})
+    lance.write_dataset(ROWS, namespace_client=inside, table_id=["a"], mode="append")
+    properties = {"uri": service.url, "header.x-siltstone-txn": key}
+    lancedb.connect_namespace("rest", properties).open_table("b").add(ROWS)
+    assert (count(inside, "a"), count(inside, "b")) == (6, 6)
+    assert (count(space, "a"), count(space, "b")) == (3, 3)
+    assert rest.post(f"/v1/transaction/{key}/commit").status == 200
+    assert (count(space, "a"), count(space, "b")) == (6, 6)
+    assert db.seq == seq + 1

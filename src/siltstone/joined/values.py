@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import datetime as dt
 import importlib
+import struct
 import zoneinfo
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
@@ -29,6 +30,7 @@ from siltstone.engine.past import LogEntry
 from siltstone.engine.stage_task import Staged, StageTask
 from siltstone.engine.write_set import Receipt
 from siltstone.errors import RequestError, SiltstoneError
+from siltstone.formats.arrow_weight import weights
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin, Record, Schema
 from siltstone.joined.protocol import BODY_BYTES_MAX
@@ -64,6 +66,9 @@ _INT64 = range(-(1 << 63), 1 << 63)
 _UTC = "UTC"
 
 Fields = dict[str, object]
+
+DECOMPRESSED_BYTES_MAX = 1 << 30
+"""What the Arrow data of one body may take once it is decompressed."""
 
 
 def encode(value: object) -> bytes:
@@ -156,9 +161,11 @@ def stream_of_bytes(body: bytes) -> pa.RecordBatchReader:
         RequestError: The bytes are none.
     """
     try:
+        if sum(nbytes for _, nbytes in weights(body)) > DECOMPRESSED_BYTES_MAX:
+            raise too_large(DECOMPRESSED_BYTES_MAX)
         table = pa.ipc.open_stream(body).read_all()
         table.validate()
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, struct.error, IndexError) as error:
         raise RequestError(f"not an Arrow stream: {error}") from error
     return table.to_reader()
 
