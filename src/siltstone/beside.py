@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from siltstone.engine.core import FOREIGN_GRACE_S
 from siltstone.engine.following import Follower
 from siltstone.engine.past import PastRecords, time_us_of
 from siltstone.engine.reader import Readers
@@ -132,8 +131,7 @@ def vacuum_beside(
     """Delete what nothing needs, from any process, beside a live owner or without one.
 
     Without an owner the store is owned for a moment: what a crash left in the log names files.
-    Beside one, nothing goes that is younger than 24 hours: the owner may be about to name it. Tags
-    that lapsed are left to the owner then.
+    Beside one, tags that lapsed are left to it.
 
     Args:
         path: As for `connect`; the store exists.
@@ -180,7 +178,7 @@ def follow_vacuum(
         retention_s=options.retention_s,
     )
     try:
-        return vacuum.run(dry_run=dry_run, grace_s=max(grace_s, FOREIGN_GRACE_S))
+        return vacuum.run(dry_run=dry_run, grace_s=grace_s)
     finally:
         follower.close()
 

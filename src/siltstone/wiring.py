@@ -27,7 +27,7 @@ from siltstone.engine.view import State
 from siltstone.engine.write_set import BLIND, WriteSet
 from siltstone.errors import CorruptionError, RequestError
 from siltstone.formats import group
-from siltstone.formats.manifest import Tag
+from siltstone.formats.manifest import Record, Tag
 from siltstone.maintenance.checkpoint import Checkpointer
 from siltstone.maintenance.merge import Merger
 from siltstone.maintenance.merge_child import MergeChild
@@ -309,6 +309,8 @@ def _wired(
         files=env.files,
         new_token=env.new_token,
         now_us=env.now_us,
+        condemned_us=lambda: _condemned_us(manifests, committer.state.view.record),
+        hold=jobs.hold,
         root=root,
         verify=options.verify,
         committer=committer,
@@ -357,6 +359,11 @@ def _forget(core: Core, tag: Tag) -> None:
         core.submit(WriteSet(next(core.numbers), BLIND, (), changes, lapsed=(tag,)))
 
 
+def _condemned_us(manifests: ManifestStore, known: Record) -> int:
+    """Return before when vacuum takes what nobody published for garbage, as of now."""
+    return (manifests.news(known) or known).condemned_us
+
+
 def _climb(committer: Committer) -> bool:
     climbed = [levels.active.climb() for levels in committer.state.view.levels.values()]
     return any(climbed)
@@ -370,6 +377,7 @@ def follow_store(root: Path, options: Options, env: Env) -> Parts:
     readers = Readers(tables, PastRecords(manifests), index_bytes_max=options.memory_bytes_max // 4)
     follower = Follower(env.files, root, manifests, readers)
     follower.state()
+    jobs = Jobs(env.files, root, env.now_us, env.new_token)
     core = Core(
         tables=tables,
         readers=readers,
@@ -378,6 +386,8 @@ def follow_store(root: Path, options: Options, env: Env) -> Parts:
         files=env.files,
         new_token=env.new_token,
         now_us=env.now_us,
+        condemned_us=lambda: _condemned_us(manifests, follower.state().view.record),
+        hold=jobs.hold,
         root=root,
         verify=options.verify,
     )

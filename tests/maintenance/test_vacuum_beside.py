@@ -13,11 +13,11 @@ import pytest
 
 import siltstone as st
 from siltstone.beside import follow_vacuum, vacuum_beside
-from siltstone.engine.core import STAGED_S_MAX
+from siltstone.maintenance.vacuum import Vacuum
 from siltstone.storage.files import RealFiles
 from siltstone.storage.jobs import Jobs
 from siltstone.storage.manifest_store import ManifestStore
-from tests.maintenance.stores import Clock, env_of, open_store, paths, rows
+from tests.maintenance.stores import Clock, data_paths, env_of, open_store, paths, rows
 
 KEYED = {"id": "int64", "v": "int64"}
 DAYS = 3
@@ -45,9 +45,9 @@ def generation(db, step: int) -> None:
     db.merge()
 
 
-def beside(db, clock, *, dry_run: bool = False):
+def beside(db, clock, *, dry_run: bool = False, grace_s: float = 86_400):
     """Vacuum as another process does that finds the store owned."""
-    return follow_vacuum(db.path, db.options, env_of(clock), dry_run=dry_run, grace_s=0)
+    return follow_vacuum(db.path, db.options, env_of(clock), dry_run=dry_run, grace_s=grace_s)
 
 
 def jobs_of(db, clock) -> Jobs:
@@ -129,30 +129,97 @@ def test_a_tag_that_is_set_while_a_vacuum_counts_keeps_its_past(db, clock, monke
         assert rows(past["t"]) == answer
 
 
-def test_files_that_an_open_transaction_of_the_owner_staged_stay(db, clock):
+def test_files_that_an_open_transaction_of_the_owner_staged_stay_for_the_grace_period(db, clock):
     with db.transaction() as tx:
         tx["p"].append([{"id": 100, "v": 1}])
-        clock.move(seconds=STAGED_S_MAX - 60)
-        beside(db, clock)
+        clock.move(seconds=3000)
+        beside(db, clock, grace_s=3600)
     assert (100, 1) in rows(db["p"])
     assert db.verify(deep=True).is_sound
 
 
-def test_a_commit_of_rows_that_were_staged_too_long_ago_is_refused_whole(db, clock):
+def test_a_commit_of_rows_that_a_vacuum_condemned_is_refused_whole(db, clock):
     before = rows(db["p"]), rows(db["t"])
     tx = db.transaction()
     tx["p"].append([{"id": 100, "v": 1}])
     tx["t"].upsert({"id": 100, "v": 1})
-    clock.move(seconds=STAGED_S_MAX + 60)
+    clock.move(days=DAYS)
+    beside(db, clock)
     with pytest.raises(st.BusyError, match="staged"):
         tx.commit()
     assert (rows(db["p"]), rows(db["t"])) == before
+    db["p"].append([{"id": 100, "v": 1}])
+    assert db.verify(deep=True).is_sound
+
+
+def test_an_owner_that_sleeps_before_its_frame_keeps_the_files_it_names(db, clock, monkeypatch):
+    """A vacuum of days later looks who holds what after it said what it condemns."""
+    tx = db.transaction()
+    tx["p"].append([{"id": 100, "v": 1}])
+    asked = db._core.condemned_us
+
+    def sleep() -> int:
+        found = asked()
+        clock.move(days=DAYS)
+        beside(db, clock)
+        return found
+
+    monkeypatch.setattr(db._core, "condemned_us", sleep)
+    tx.commit()
+    assert (100, 1) in rows(db["p"])
+    assert db.verify(deep=True).is_sound
+
+
+def test_an_owner_that_sleeps_before_it_holds_its_files_is_refused(db, clock, monkeypatch):
+    before = rows(db["p"])
+    tx = db.transaction()
+    tx["p"].append([{"id": 100, "v": 1}])
+    hold = db._core.hold
+
+    def sleep(staged_us: int):
+        clock.move(days=DAYS)
+        beside(db, clock)
+        return hold(staged_us)
+
+    monkeypatch.setattr(db._core, "hold", sleep)
+    with pytest.raises(st.BusyError, match="staged"):
+        tx.commit()
+    assert rows(db["p"]) == before
+    assert db.verify(deep=True).is_sound
+
+
+def test_a_vacuum_that_said_what_it_condemns_looks_again_who_is_at_work(db, clock, monkeypatch):
+    """The commit begins between the two."""
+    before = data_paths(db.path)
+    tx = db.transaction()
+    tx["p"].append([{"id": 100, "v": 1}])
+    staged = data_paths(db.path) - before
+    clock.move(days=DAYS)
+    held = []
+    condemn = Vacuum._condemn
+
+    def hold_first(self, condemned_us):
+        held.append(db._core.hold(tx._begun_us))
+        condemn(self, condemned_us)
+
+    monkeypatch.setattr(Vacuum, "_condemn", hold_first)
+    beside(db, clock)
+    assert staged
+    assert staged <= data_paths(db.path)
+    held[0].drop()
+
+
+def test_an_async_commit_that_names_files_is_durable_before_they_are_let_go(db):
+    with db.transaction(durability="async") as tx:
+        tx["p"].append([{"id": 100, "v": 1}])
+    assert db.durable_seq == db.seq
 
 
 def test_a_long_transaction_that_staged_nothing_commits(db, clock):
     tx = db.transaction()
     tx["t"].upsert({"id": 100, "v": 1})
-    clock.move(seconds=STAGED_S_MAX + 60)
+    clock.move(days=DAYS)
+    beside(db, clock)
     tx.commit()
     assert (100, 1) in rows(db["t"])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,9 +24,6 @@ from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.group import Token
 from siltstone.storage.files import Files
 from siltstone.storage.tables import Tables
-
-STAGED_S_MAX = 43_200.0
-FOREIGN_GRACE_S = 2 * STAGED_S_MAX
 
 
 class Ids:
@@ -71,7 +68,8 @@ class Core:
     `committer` is None in a read-only process; `state` gives what a new snapshot sees, `commits`
     finds commits that are in the log of commits (flushed or not), `room` waits while there is
     too much that is not flushed; `root` and `verify` are what another process opens the files by;
-    `new_token` gives names that were never used before, `now_us` the time (us).
+    `new_token` gives names that were never used before, `now_us` the time (us); `condemned_us` says
+    before when vacuum takes what nobody published for garbage, unless somebody has a `hold` on it.
     """
 
     tables: Tables
@@ -81,6 +79,8 @@ class Core:
     files: Files
     new_token: Callable[[], str]
     now_us: Callable[[], int]
+    condemned_us: Callable[[], int]
+    hold: Callable[[int], AbstractContextManager[object]]
     root: Path
     verify: str = "first_use"
     committer: Committer | None = None
@@ -105,27 +105,32 @@ class Core:
             raise ReadOnlyError("this store was opened read-only; open it without read_only=True")
         return self.committer
 
-    def _refuse_stale(self, write_set: WriteSet) -> None:
-        """Refuse files that were staged so long ago that a vacuum may have taken them for garbage.
-
-        A vacuum beside us spares what is younger than `FOREIGN_GRACE_S`, twice as long: what
-        is admitted here is named by a frame long before any vacuum would take it.
-        """
-        if write_set.staged_us is not None:
-            age_s = (self.now_us() - write_set.staged_us) / 1e6
-            if age_s > STAGED_S_MAX:
-                raise BusyError(
-                    f"rows were staged {age_s:.0f} s ago, and a commit must follow within"
-                    f" {STAGED_S_MAX:.0f} s; run the transaction again"
-                )
-
     def submit(self, write_set: WriteSet) -> Receipt:
         """Wait for room, then commit."""
         committer = self.writer()
-        self._refuse_stale(write_set)
         self.room()
-        cross(Failpoint.COMMIT_BEFORE_FRAME)
-        receipt = committer.commit(write_set)
-        cross(Failpoint.COMMIT_AFTER_FRAME)
+        with self._held(write_set.staged_us):
+            cross(Failpoint.COMMIT_BEFORE_FRAME)
+            receipt = committer.commit(write_set)
+            cross(Failpoint.COMMIT_AFTER_FRAME)
         self.after_commit()
         return receipt
+
+    @contextmanager
+    def _held(self, staged_us: int | None) -> Generator[None]:
+        """Keep what was staged since `staged_us` from vacuum until a durable frame names it.
+
+        Held first, then looked whether it is condemned: a vacuum says what it condemns, and only
+        then looks who holds what, and after that what the log names.
+        """
+        if staged_us is None:
+            yield
+            return
+        with self.hold(staged_us):
+            condemned_us = self.condemned_us()
+            if condemned_us > staged_us:
+                raise BusyError(
+                    f"rows were staged at {staged_us}, and a vacuum took what nobody had published"
+                    f" by {condemned_us} for garbage; run the transaction again"
+                )
+            yield

@@ -44,7 +44,7 @@ from siltstone.errors import (
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import group
 from siltstone.formats.keys import Key
-from siltstone.formats.manifest import Catalog, Table
+from siltstone.formats.manifest import Catalog, Pin, Table
 from siltstone.storage.foreign import staged_manifest
 from siltstone.storage.tables import ForeignVersion
 
@@ -237,11 +237,19 @@ class Transaction:
         writes = self.plain(table)
         taken = writes.taken_over(given)
         versions.check_taken(seen, taken)
+        self._begun_us = min(self._begun_us, self._oldest_us(seen.folder, pins, taken.pin))
         entry = definitions.reshaped(table, taken.schema)
         writes.go_on(taken.pin, writes.shape if entry is None else shape_of(entry.schema))
         if entry is not None:
             self._change(entry)
         return TableVersion(given.version, taken.pin, 0)
+
+    def _oldest_us(self, folder: str, pins: Sequence[Pin], taken: Pin) -> int:
+        """Return when the oldest file was written that `taken` adds: a client staged it, not we."""
+        tables, files = self._core.tables, self._core.files
+        below = {file.path for pin in pins[-1:] for file in tables.files(folder, pin)}
+        added = [f.path for f in tables.files(folder, taken) if f.path not in below]
+        return min(int(files.mtime(self._core.root / path) * 1e6) for path in added)
 
     def hide_versions(self, name: str, first: int, end: int) -> int:
         """List the versions [first, end) to clients no more; return how many there were.
@@ -520,6 +528,7 @@ class Transaction:
                 parts += writes.parts(shape_of(catalogs.schema_of(table)))
         for plain in self._plain.values():
             parts += plain.parts()
+        names_files = bool(self._bulk) or any(plain.is_dirty for plain in self._plain.values())
         if not parts and not self._changes and self._token is None:
             return Receipt(self.read_seq, 0)  # a read-only transaction is serial at its snapshot
         return WriteSet(
@@ -530,10 +539,11 @@ class Transaction:
             token=self._token,
             claim=self._claim,
             reads=self._reads,
-            is_sync=self._is_sync,
+            # What names files is durable before they are let go.
+            is_sync=self._is_sync or names_files,
             rows=sum(part.rows for part in parts),
             nbytes=sum(part.nbytes for part in parts),
-            staged_us=self._begun_us if self._bulk or self._plain else None,
+            staged_us=self._begun_us if names_files else None,
         )
 
     def rollback(self) -> None:

@@ -13,8 +13,11 @@ Who publishes work that was begun before the condemned time begins again (`stora
 sleeper whose files went finds out, and one that published before is seen by the gathering.
 
 Any process may run it: what only an owner knows (frames that are in no record yet) comes in
-through `Live`; beside an owner that is alive, through its log. A frame names files that were staged
-at most `STAGED_S_MAX` before, and there nothing goes that is younger than twice as long.
+through `Live`; beside an owner that is alive, through its log. Who commits a frame that names
+staged files holds a record of a job that is as old as they are, looks then whether they are
+condemned, and lets go when the frame is durable; vacuum says what it condemns, looks then who holds
+what, and reads the log after that. So either it sees the hold, or the frame, or the commit is
+refused.
 
 Lock: none of its own; two vacuums meet at FLOOR.lock and at each record's flock.
 """
@@ -406,6 +409,7 @@ class Vacuum:
         if any(file.why != DEAD for file in garbage):
             self._condemn(condemned_us)
             cross(Failpoint.VACUUM_AFTER_CONDEMN)
+            condemned_us = self._held(condemned_us)
             self._live.renew()
             garbage = self._garbage(sweep, self._all_records(), dead, condemned_us, grace_s)
         records = self._all_records()
@@ -419,9 +423,13 @@ class Vacuum:
 
     def _condemned_us(self, grace_s: float) -> int:
         """Return before when work must have been begun to be dead: no running job's is."""
+        return self._held(self._now_us() - int(grace_s * 1e6))
+
+    def _held(self, limit_us: int) -> int:
+        """Return `limit_us`, or when the oldest work was begun that somebody is at now."""
         running = [seen for seen in self._jobs.list() if seen.is_running]
         begun = (seen.changed_us if seen.job is None else seen.job.started_us for seen in running)
-        return max(0, min([self._now_us() - int(grace_s * 1e6), *begun]))
+        return max(0, min([limit_us, *begun]))
 
     def _condemn(self, condemned_us: int) -> None:
         def change(record: Record) -> Record:

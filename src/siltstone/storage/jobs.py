@@ -122,18 +122,19 @@ class OpenJob:
             UnavailableError: The file system refuses; the job may go on without a record.
         """
         with _refusals(self._path):
-            self._write(task)
+            self._write(task, is_durable=True)
         self._is_of_use = True
 
-    def _write(self, text: bytes) -> None:
+    def _write(self, text: bytes, *, is_durable: bool) -> None:
         line = xxhash.xxh3_64_hexdigest(text).encode() + b" " + text + b"\n"
         self._file.pwrite(line, self._end)
         self._end += len(line)
-        self._file.sync()
+        if is_durable:
+            self._file.sync()
 
-    def write_first(self) -> None:
+    def write_first(self, *, is_durable: bool) -> None:
         """Write the job itself; `Jobs.begin` does."""
-        self._write(msgspec.json.encode(self.job))
+        self._write(msgspec.json.encode(self.job), is_durable=is_durable)
 
     def finish(self) -> None:
         """Remove the record and remember the job: what it set out to do is published."""
@@ -177,19 +178,41 @@ class Jobs:
         Raises:
             UnavailableError: The file system refuses; nothing was begun.
         """
+        return self._begun(kind, tables, inputs, self._now_us(), is_durable=True)
+
+    def hold(self, started_us: int) -> OpenJob:
+        """Keep from vacuum what was staged since `started_us`, while a commit names it.
+
+        A record like that of a job, but not durable: it ends with the process that would commit.
+
+        Raises:
+            UnavailableError: The file system refuses.
+        """
+        return self._begun("commit", (), (), started_us, is_durable=False)
+
+    def _begun(
+        self,
+        kind: str,
+        tables: tuple[str, ...],
+        inputs: tuple[str, ...],
+        started_us: int,
+        *,
+        is_durable: bool,
+    ) -> OpenJob:
         with _refusals(self.folder):
-            self._files.mkdir(self.folder)
+            if is_durable or not self._files.exists(self.folder):
+                self._files.mkdir(self.folder)
             for _ in range(_ATTEMPTS_MAX):
                 job = Job(
                     self._new_token(), kind, tables, inputs,
-                    os.getpid(), platform.node(), self._now_us(),
+                    os.getpid(), platform.node(), started_us,
                 )  # fmt: skip
-                found = self._begin(job)
+                found = self._begin(job, is_durable=is_durable)
                 if found is not None:
                     return found
         raise UnavailableError(f"{self.folder}: {_ATTEMPTS_MAX} records were taken away at birth")
 
-    def _begin(self, job: Job) -> OpenJob | None:
+    def _begin(self, job: Job, *, is_durable: bool) -> OpenJob | None:
         path = self.path(job.id)
         lock = self._files.lock(path, create=True)
         if lock is None:
@@ -204,8 +227,9 @@ class Jobs:
             raise
         opened = OpenJob(self._files, path, file, lock, job, self._now_us)
         try:
-            opened.write_first()
-            self._files.sync_dir(self.folder)
+            opened.write_first(is_durable=is_durable)
+            if is_durable:
+                self._files.sync_dir(self.folder)
             is_whole = lock.names(path)  # nobody took it away, still empty, before it was locked
         except BaseException:
             opened.drop()
