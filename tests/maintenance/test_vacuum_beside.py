@@ -13,6 +13,7 @@ import pytest
 
 import siltstone as st
 from siltstone.beside import follow_vacuum, vacuum_beside
+from siltstone.maintenance.optimize import Optimized
 from siltstone.maintenance.vacuum import Vacuum
 from siltstone.storage.files import RealFiles
 from siltstone.storage.jobs import Jobs
@@ -200,7 +201,7 @@ def test_a_vacuum_that_said_what_it_condemns_looks_again_who_is_at_work(db, cloc
 
     def hold_first(self, condemned_us):
         held.append(db._core.hold(tx._begun_us))
-        condemn(self, condemned_us)
+        return condemn(self, condemned_us)
 
     monkeypatch.setattr(Vacuum, "_condemn", hold_first)
     beside(db, clock)
@@ -305,3 +306,38 @@ def test_a_vacuum_of_no_store_is_refused(tmp_path):
     with pytest.raises(st.RequestError):
         vacuum_beside(tmp_path / "nothing")
     assert not (tmp_path / "nothing").exists()
+
+
+def test_a_vacuum_whose_clock_is_ahead_wedges_nobody(db, clock):
+    """What begins upon a record is never before what that record condemns."""
+    orphan = db.path / "tables" / "orphan.lance"
+    orphan.write_bytes(b"x")
+    ahead = Clock()
+    ahead.move(days=3650)
+    beside(db, ahead)
+    assert not orphan.exists()
+    assert ManifestStore(RealFiles(), db.path).newest().condemned_us > clock()
+    db["t"].upsert({"id": 0, "v": 9})
+    db.checkpoint()
+    db["p"].append([{"id": 100, "v": 1}])
+    db.checkpoint()
+    db.merge()
+    assert isinstance(db.optimize(), Optimized)
+    assert (0, 9) in rows(db["t"])
+    assert (100, 1) in rows(db["p"])
+    assert db.verify(deep=True).is_sound
+
+
+def test_a_second_vacuum_whose_clock_is_ahead_is_heard_by_what_began_after_the_first(db):
+    ahead = Clock()
+    ahead.move(days=3650)
+    orphan = db.path / "tables" / "orphan.lance"
+    orphan.write_bytes(b"x")
+    beside(db, ahead)
+    db._parts.owner.checkpointer.renew()
+    tx = db.transaction()
+    tx["p"].append([{"id": 100, "v": 1}])
+    beside(db, ahead)
+    with pytest.raises(st.BusyError, match="staged"):
+        tx.commit()
+    assert db.verify(deep=True).is_sound

@@ -116,6 +116,10 @@ class Core:
         self.after_commit()
         return receipt
 
+    def begun_us(self) -> int:
+        """Return when what is begun now began: never before a condemned time that is known."""
+        return max(self.now_us(), self.state().view.record.condemned_us)
+
     @contextmanager
     def _held(self, staged_us: int | None) -> Generator[None]:
         """Keep what was staged since `staged_us` from vacuum until a durable frame names it.

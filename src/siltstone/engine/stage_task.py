@@ -199,7 +199,7 @@ def begin(core: Core, name: str, op: str | None, order_by: str | None) -> StageT
     shape = shape_of(catalogs.schema_of(table))
     op = _op(name, shape, op)
     _check_order(shape, op, order_by)
-    job, began_us = core.new_token(), core.now_us()
+    job, began_us = core.new_token(), core.begun_us()
     incarnation = catalogs.incarnation_of(table)
     levels = view.levels.get(incarnation.id)
     if levels is None:

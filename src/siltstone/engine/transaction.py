@@ -101,7 +101,7 @@ class Transaction:
         self._bulk: dict[int, BulkWrites] = {}
         self._readers: dict[int, Reader] = {}
         self._found: dict[int, Table] = {}
-        self._begun_us = core.now_us()
+        self._begun_us = core.begun_us()
         self.receipt: Receipt | None = None
 
     def __repr__(self) -> str:

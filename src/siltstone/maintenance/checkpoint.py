@@ -14,7 +14,6 @@ Lock: one checkpoint at a time, over all steps. Nobody who holds another lock wa
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -115,13 +114,16 @@ class Checkpointer:
 
     def _written(self, sealed: Sequence[Generation]) -> Record:
         """Write and publish; again if a vacuum took what was written for garbage."""
+        above_us = 0
         for _ in range(ATTEMPTS):
-            started_us = self._now_us()
+            started_us = max(self._now_us(), above_us)
             flushed = [item for item in self._flush(sealed) if item is not None]
             commits = self._flush_commits(sealed)
             cross(Failpoint.FLUSH_AFTER_FRAGMENTS)
-            with contextlib.suppress(CondemnedError):
+            try:
                 return self._publish(sealed[-1], flushed, commits, started_us)
+            except CondemnedError as error:
+                above_us = error.condemned_us
         raise BusyError(f"{ATTEMPTS} checkpoints were condemned by vacuums; try again")
 
     def _unpublished(self) -> Sequence[Generation]:

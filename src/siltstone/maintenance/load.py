@@ -91,7 +91,7 @@ def _load(
     *,
     may_repeat: bool,
 ) -> Receipt:
-    begun_us = core.now_us()
+    begun_us = core.begun_us()
     folder = f"{levels.storage.folder}/base"
     codes: list[Codes] = []
     empty = core.tables.create(folder, shape.arrow)
@@ -122,7 +122,7 @@ def _attach(
     *,
     may_repeat: bool,
 ) -> Receipt:
-    number, begun_us = next(core.numbers), core.now_us()
+    number, begun_us = next(core.numbers), core.begun_us()
     transaction, state = core.transactions.begin(core.writer().current)
     assert isinstance(state, State)
     try:

@@ -128,7 +128,8 @@ class Merger:
             return Merged(record.flushed_seq, (), 0)
         planned: list[_Planned] = []
         names: list[str] = []
-        with self._jobs.begin("merge", tuple(catalogs.name_of(t) for t, _ in wanted)) as job:
+        about = tuple(catalogs.name_of(table) for table, _ in wanted)
+        with self._jobs.begin("merge", about, above_us=record.condemned_us) as job:
             for table, storage in wanted:
                 if on_table is not None:
                     on_table(catalogs.name_of(table))

@@ -179,7 +179,8 @@ class Optimizer:
             cross(Failpoint.OPTIMIZE_AFTER_PLAN)
             tables = tuple(sorted({task.table for task in tasks}))
             inputs = tuple(f"{task.folder}[{task.within[0]}:{task.within[1]}]" for task in tasks)
-            with self._jobs.begin(_KIND, tables, inputs) as job:
+            above_us = record.condemned_us
+            with self._jobs.begin(_KIND, tables, inputs, above_us=above_us) as job:
                 finished = _noted(tasks, run(tasks), job, on_progress)
                 cross(Failpoint.OPTIMIZE_AFTER_FRAGMENTS)
                 try:

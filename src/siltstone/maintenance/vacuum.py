@@ -407,9 +407,10 @@ class Vacuum:
         condemned_us = self._condemned_us(grace_s)
         garbage = self._garbage(sweep, self._all_records(), dead, condemned_us, grace_s)
         if any(file.why != DEAD for file in garbage):
-            self._condemn(condemned_us)
+            said_us = self._condemn(condemned_us)
             cross(Failpoint.VACUUM_AFTER_CONDEMN)
-            condemned_us = self._held(condemned_us)
+            if self._held(said_us) < said_us:
+                condemned_us = 0  # somebody is at work who may not have heard: nothing of it now
             self._live.renew()
             garbage = self._garbage(sweep, self._all_records(), dead, condemned_us, grace_s)
         records = self._all_records()
@@ -431,13 +432,17 @@ class Vacuum:
         begun = (seen.changed_us if seen.job is None else seen.job.started_us for seen in running)
         return max(0, min([limit_us, *begun]))
 
-    def _condemn(self, condemned_us: int) -> None:
-        def change(record: Record) -> Record:
-            if record.condemned_us >= condemned_us:
-                return record
-            return msgspec.structs.replace(record, condemned_before_us=condemned_us)
+    def _condemn(self, condemned_us: int) -> int:
+        """Publish what is condemned, more than ever before; return it.
 
-        self._publish(change, self._manifests.newest())
+        Also when a clock that was ahead said more: what began upon that record must hear of us.
+        """
+
+        def change(record: Record) -> Record:
+            said_us = max(condemned_us, record.condemned_us + 1)
+            return msgspec.structs.replace(record, condemned_before_us=said_us)
+
+        return self._publish(change, self._manifests.newest())[0].condemned_us
 
     def _dead_jobs(self, condemned_us: int) -> Iterator[SeenJob]:
         for seen in self._jobs.list():

@@ -40,6 +40,13 @@ FINISHED_MAX = 20
 class CondemnedError(Exception):
     """A vacuum took our work for dead, and may have deleted its files: begin again."""
 
+    def __init__(self, record: int, condemned_us: int, started_us: int) -> None:
+        self.condemned_us = condemned_us
+        super().__init__(
+            f"record {record} condemns what was begun before {condemned_us} and is not published;"
+            f" this was begun at {started_us}"
+        )
+
 
 def refuse_condemned(record: Record, started_us: int) -> None:
     """Refuse to publish on `record` what was begun at `started_us` if its files may be gone.
@@ -52,14 +59,15 @@ def refuse_condemned(record: Record, started_us: int) -> None:
         CondemnedError: They may be.
     """
     if record.condemned_us > started_us:
-        raise CondemnedError(
-            f"record {record.number} condemns what was begun before {record.condemned_us} and is"
-            f" not published; this was begun at {started_us}"
-        )
+        raise CondemnedError(record.number, record.condemned_us, started_us)
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What a process set out to do: `inputs` are the parts it reads, as a person may want them."""
+    """What a process set out to do: `inputs` are the parts it reads, as a person may want them.
+
+    `started_us` is never before the condemned time of the record that it began upon: a vacuum with
+    a clock that was ahead must not condemn what comes after it.
+    """
 
     id: str
     kind: str
@@ -172,13 +180,22 @@ class Jobs:
         self.folder = root / DIRECTORY
         self._files, self._now_us, self._new_token = files, now_us, new_token
 
-    def begin(self, kind: str, tables: tuple[str, ...], inputs: tuple[str, ...] = ()) -> OpenJob:
+    def begin(
+        self, kind: str, tables: tuple[str, ...], inputs: tuple[str, ...] = (), *, above_us: int = 0
+    ) -> OpenJob:
         """Begin a job; its record is durable before this returns.
+
+        Args:
+            kind: What it does.
+            tables: The names of the tables that it is about.
+            inputs: What it reads.
+            above_us: The condemned time of the record that it begins upon.
 
         Raises:
             UnavailableError: The file system refuses; nothing was begun.
         """
-        return self._begun(kind, tables, inputs, self._now_us(), is_durable=True)
+        started_us = max(self._now_us(), above_us)
+        return self._begun(kind, tables, inputs, started_us, is_durable=True)
 
     def hold(self, started_us: int) -> OpenJob:
         """Keep from vacuum what was staged since `started_us`, while a commit names it.
