@@ -106,10 +106,17 @@ class Failpoint:
     )
     ATTACH_BEFORE_PLAN = Point("attach.before_plan", "pieces of a job, synced, marked as open")
     ATTACH_AFTER_PLAN = Point("attach.after_plan", "one pin over the pieces, that nobody names")
+    TAKE_BEFORE_PLAN = Point("take.before_plan", "a version that another Lance client staged")
+    TAKE_AFTER_MOVE = Point("take.after_move", "its manifest, under a name that nobody asks for")
+    TAKE_AFTER_PLAN = Point(
+        "take.after_plan", "its files, synced, and a pin over them, that nobody names"
+    )
     COMMIT_BEFORE_FRAME = Point(
         "commit.before_frame", "nothing of the transaction but staged files"
     )
     COMMIT_AFTER_FRAME = Point("commit.after_frame", "the frame; nobody has been told")
+    SHOW_BEFORE_LINK = Point("show.before_link", "the frame; a version has no public name yet")
+    SHOW_AFTER_LINK = Point("show.after_link", "the frame, and the public name of one table")
 
     def __init__(self, label: str, durable: str) -> None:
         self.label, self.durable = label, durable

@@ -167,6 +167,23 @@ class Meeting:
         self._folder.cleanup()
 
 
+class Spares:
+    """Workers for one death each; the next one starts up while its predecessor is at work."""
+
+    def __init__(self) -> None:
+        self._next = Process()
+        self.taken: list[Process] = []
+
+    def take(self) -> Process:
+        taken, self._next = self._next, Process()
+        self.taken.append(taken)
+        return taken
+
+    def end(self) -> None:
+        for process in (*self.taken, self._next):
+            process.end()
+
+
 @contextlib.contextmanager
 def workers(count: int) -> Iterator[list[Process]]:
     """Start workers, and end them."""

@@ -15,28 +15,11 @@ from siltstone import beside
 from siltstone.failpoints import Failpoint, Point
 from tests.races import shop
 from tests.races.ledger import killed_at, points_of
-from tests.races.processes import Process, ProcessDiedError
+from tests.races.processes import ProcessDiedError, Spares
 
 FRAMES = {"attach": (shop.attach, shop.after_attach), "ddl": (shop.ddl, shop.after_ddl)}
 GARBAGE = f"{0:032x}.lance"
 IN_FRAME = [*points_of("commit")]
-
-
-class Spares:
-    """Workers for one death each; the next one starts up while its predecessor is at work."""
-
-    def __init__(self) -> None:
-        self._next = Process()
-        self.taken: list[Process] = []
-
-    def take(self) -> Process:
-        taken, self._next = self._next, Process()
-        self.taken.append(taken)
-        return taken
-
-    def end(self) -> None:
-        for process in (*self.taken, self._next):
-            process.end()
 
 
 @pytest.fixture(scope="module")

@@ -58,6 +58,11 @@ class Worker:
                 zip(("before", "tagged", "now"), [shop.answers(s) for s in found], strict=True)
             )
 
+    def serve(self) -> str:
+        """Answer over HTTP; return where."""
+        assert self.db is not None
+        return self.db.serve(port=0).url
+
     # the operations
 
     def flush(self, root: str, stamp: int) -> None:

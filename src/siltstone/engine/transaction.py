@@ -233,6 +233,7 @@ class Transaction:
         if pins:
             self._core.tables.show(seen.folder, pins)
         versions.check_next(seen, given.version, self.read_seq)
+        cross(Failpoint.TAKE_BEFORE_PLAN)
         table = catalogs.find(self._catalog, name)
         writes = self.plain(table)
         taken = writes.taken_over(given)
@@ -242,6 +243,7 @@ class Transaction:
         writes.go_on(taken.pin, writes.shape if entry is None else shape_of(entry.schema))
         if entry is not None:
             self._change(entry)
+        cross(Failpoint.TAKE_AFTER_PLAN)
         return TableVersion(given.version, taken.pin, 0)
 
     def _oldest_us(self, folder: str, pins: Sequence[Pin], taken: Pin) -> int:
@@ -511,8 +513,10 @@ class Transaction:
         """Let clients find the versions that they just made; late, and never a failed commit."""
         for writes in self._plain.values():
             if writes.is_foreign:
+                cross(Failpoint.SHOW_BEFORE_LINK)
                 with suppress(UnavailableError):
                     self._core.tables.show(plain_folder(writes.steps[0]), writes.steps)
+                cross(Failpoint.SHOW_AFTER_LINK)
 
     def _commit(self) -> Receipt:
         dirty = [writes for writes in self._plain.values() if writes.is_dirty]

@@ -32,6 +32,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.errors import CorruptionError, RequestError, SiltstoneError
+from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage import (
@@ -320,6 +321,7 @@ class LanceTables:
         staged = foreign.staged_manifest(self._root, folder, given)
         with translated(where, is_reading=False):
             foreign.take(self._files, staged, given.size)
+            cross(Failpoint.TAKE_AFTER_MOVE)
             found = lance_manifest.decode(self._files.read(staged.target))
         lance_manifest.refuse_flags(found)
         if found.version != given.version:
