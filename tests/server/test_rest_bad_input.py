@@ -49,6 +49,10 @@ IN_JSON: list[tuple[str, object, tuple[int, int]]] = [
     ("table/t/describe", {"id": ["p"]}, (400, 13)),
     ("table/t/describe", {"id": "t"}, (400, 13)),
     ("table/t/query", {"version": 99}, (404, 11)),
+    ("table/t/restore", {"version": 99}, (404, 11)),
+    ("table/p/restore", {"version": 99}, (404, 11)),
+    ("table/p/restore", {}, (400, 13)),
+    ("table/p/restore", {"version": 1, "branch": "b"}, (406, 0)),
     ("table/p/query", {"version": 99}, (404, 11)),
     ("table/t/query", {"version": "new"}, (400, 13)),
     ("table/t/query", {"filter": "id >"}, (400, 13)),
@@ -155,7 +159,10 @@ def test_rows_that_do_not_fit_are_refused(served: Served) -> None:
     assert rest.post("/v1/table/t/insert", ROWS).code == (400, 13)  # the keys live already
     merge = "/v1/table/{}/merge_insert?when_matched_update_all=true&on={}"
     assert rest.post(merge.format("t", "v"), ROWS).code == (400, 13)
-    assert rest.post(merge.format("p", "id"), ROWS).code == (406, 0)
+    assert rest.post(merge.format("p", "nothing"), ROWS).code == (404, 12)
+    assert rest.post(merge.format("p", "v"), pa.table({"id": [1]})).code == (400, 20)
+    same = pa.table({"id": [5, 6, 7], "v": ["a", "a", None]})
+    assert rest.post(merge.format("p", "v"), same).code == (400, 13)
     assert rest.post("/v1/table/t/merge_insert", ROWS).code == (400, 13)
     twice = pa.table({"id": [5, 5], "v": ["a", "b"]})
     assert rest.post(merge.format("t", "id"), twice).code == (400, 13)

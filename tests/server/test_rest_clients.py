@@ -108,7 +108,7 @@ def test_pylance_reads_and_writes_through_its_rest_namespace(
     with pytest.raises(errors.InvalidInputError):
         space.count_table_rows(bad)
     with pytest.raises(errors.UnsupportedOperationError):
-        space.restore_table(m.RestoreTableRequest(id=["keyed"], version=1))
+        space.register_table(m.RegisterTableRequest(id=["other"], location="elsewhere"))
     stranger = RestNamespace(uri=service.url)
     with pytest.raises(errors.UnauthenticatedError):
         stranger.list_tables(m.ListTablesRequest(id=[]))

@@ -64,7 +64,7 @@ def test_wrong_addresses_and_methods_are_flat_errors(served: Served) -> None:
     assert rest.get("/v1/table/a/b/c/d").code == (404, 0)
     assert rest.get("/v1/table/t/describe").code == (405, 0)
     assert rest.ask("DELETE", "/v1/status").code == (405, 0)
-    assert rest.post("/v1/table/t/create_index", {}).code == (406, 0)
+    assert rest.post("/v1/table/t/register", {}).code == (406, 0)
 
 
 def test_a_slash_at_the_end_changes_nothing(served: Served) -> None:

@@ -11,7 +11,7 @@ else is a conflict.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -122,22 +122,40 @@ class PlainWrites:
 
     def delete_where(self, wanted: Filter) -> int:
         """Delete the rows that match; return how many."""
-        if self.pin is None:
-            return 0
-        names = {name: name for name in wanted.columns}
-        batches = self._tables.open(self._folder, self.pin).scan(
-            sorted(wanted.columns), prefilter=wanted.prefilter(names), positions=True
-        )
+        batches = self.located(sorted(wanted.columns), wanted)
         found = [wanted.keep(batch).column(POSITION).to_numpy() for batch in batches]
         drop = np.concatenate(found) if found else np.zeros(0, np.int64)
-        if len(drop):
-            self._appends = None
-            numbered = self._tables.rewrite(
-                self._folder, self.pin, drop=drop, batches=(), is_numbered=True
-            )
-            self._step(numbered)
-            self.rows += len(drop)
+        self.replace(drop, ())
         return len(drop)
+
+    def located(
+        self, columns: Sequence[str], wanted: Filter | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield rows with their positions; those that do not match `wanted` may be among them."""
+        if self.pin is None:
+            return
+        names = {name: name for name in columns}
+        prefilter = None if wanted is None else wanted.prefilter(names)
+        table = self._tables.open(self._folder, self.pin)
+        yield from table.scan(list(columns), prefilter=prefilter, positions=True)
+
+    def replace(self, drop: np.ndarray, batches: Sequence[pa.RecordBatch]) -> None:
+        """Drop the rows at these positions and add `batches`, as one version.
+
+        Both were found out by reading: no change by another commit is gone past.
+        """
+        if not len(drop) and not batches:
+            return
+        self._appends = None
+        if not len(drop):
+            self.append(batches)
+            return
+        pin = self.begin()
+        numbered = self._tables.rewrite(
+            self._folder, pin, drop=drop, batches=batches, is_numbered=True
+        )
+        self._step(numbered)
+        self.rows += len(drop) + sum(batch.num_rows for batch in batches)
 
     def alter(
         self, shape: Shape, *, rename: dict[str, str], drop: list[str], add: list[pa.Field]

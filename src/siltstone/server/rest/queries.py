@@ -6,23 +6,24 @@ that a whole table costs no more memory than a batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from siltstone.engine.merging import Merge, Merged, merge
 from siltstone.engine.transaction import Transaction
 from siltstone.server.rest import rows as statements
 from siltstone.server.rest.arrow_input import table_of as arrow_of
 from siltstone.server.rest.exchange import Call
+from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.names import table_of
 from siltstone.server.rest.nearest import nearest
 from siltstone.server.rest.reach import TRANSACTION_HEADER, Face, Reach, ReadTable
 from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
 from siltstone.server.rest.replies import Reply, arrow
-from siltstone.server.rest.rows import Merge
 from siltstone.server.rest.tables import Tables, seq_shown
 from siltstone.server.rest.versions import seq_of
 
@@ -123,6 +124,13 @@ class Queries:
 
     def explain(self, call: Call) -> Reply:
         """Return in words how a query is answered."""
+        return self._explained(call, is_run=False)
+
+    def analyze(self, call: Call) -> Reply:
+        """Answer a query, and return in words how, and how many rows there were."""
+        return self._explained(call, is_run=True)
+
+    def _explained(self, call: Call, *, is_run: bool) -> Reply:
         body = call.json()
         name = table_of(call, body)
         asked = body.get("query", body)
@@ -142,6 +150,9 @@ class Queries:
             ]
             if wanted.vector:
                 lines.append(f"  nearest: exact, {wanted.distance_type}, over all rows that match")
+            if is_run:
+                found = [batch.num_rows for batch in self._read(table, wanted)]
+                lines.append(f"  answered with: {sum(found)} rows in {len(found)} batches")
             return Reply("\n".join(lines), seq_shown(face))
 
     # writing
@@ -161,14 +172,15 @@ class Queries:
         return Reply({"num_inserted_rows": rows.num_rows, "version": version}, seq)
 
     def merge_insert(self, call: Call) -> Reply:
-        """Merge the rows of an Arrow stream by the primary key."""
-        name, how = table_of(call), _merge_of(call)
+        """Merge the rows of an Arrow stream: by the primary key, or by columns of a plain table."""
+        name, how = table_of(call), _merge_of(call, self._reach.limits)
         rows = arrow_of(call.body, self._reach.limits)
-        done = statements.Merged(0, 0, 0)
+        done = Merged(0, 0, 0)
 
         def work(tx: Transaction) -> None:
             nonlocal done
-            done = statements.merge(tx, name, rows, how, self._reach.limits)
+            _refuse_unknown(tx[name].schema, name, how.on)
+            done = merge(tx, name, rows, how)
 
         seq = self._reach.write(call, work)
         found = {
@@ -192,6 +204,22 @@ class Queries:
         seq = self._reach.write(call, work)
         found = {"updated_rows": count, "version": self._tables.version_now(name, seq)}
         return Reply(found | ({"rows_updated": count} if call.is_remote else {}), seq)
+
+    def restore(self, call: Call) -> Reply:
+        """Write the rows of an older version anew, as the newest one."""
+        body = call.json()
+        _refuse_branch(_optional_text(body, "branch"))
+        name, version = table_of(call, body), body.get("version")
+        if version is None:
+            raise invalid("version is the one to restore")
+
+        def work(tx: Transaction) -> None:
+            seq = seq_of(self._reach.served, name, version)
+            with self._reach.served.db.snapshot(seq=seq) as past:
+                statements.restore(tx, past[name], self._reach.limits)
+
+        seq = self._reach.write(call, work)
+        return Reply({"version": self._tables.version_now(name, seq)}, seq)
 
     def delete(self, call: Call) -> Reply:
         """Delete the rows that match."""
@@ -271,7 +299,13 @@ def _updates(given: object) -> list[tuple[str, str]]:
     return found
 
 
-def _merge_of(call: Call) -> Merge:
+def _refuse_unknown(schema: pa.Schema, table: str, columns: Sequence[str]) -> None:
+    for name in columns:
+        if name not in schema.names:
+            raise Refused(Code.COLUMN_NOT_FOUND, f"table {table!r} has no column {name[:128]!r}")
+
+
+def _merge_of(call: Call, limits: Limits) -> Merge:
     query = call.query
     for name in ("when_matched_update_all_filt", "when_matched_delete"):
         if query.get(name):
@@ -279,13 +313,14 @@ def _merge_of(call: Call) -> Merge:
     _refuse_branch(query.get("branch"))
     on = tuple(name for name in (query.get("on") or "").split(",") if name)
     if not on:
-        raise invalid("on names the columns of the primary key")
+        raise invalid("on names the columns that say which rows are the same")
     return Merge(
         on,
         _truth(query, "when_matched_update_all"),
         _truth(query, "when_not_matched_insert_all"),
         _truth(query, "when_not_matched_by_source_delete"),
         query.get("when_not_matched_by_source_delete_filt") or None,
+        limits.collected_rows_max,
     )
 
 

@@ -119,10 +119,12 @@ def _queries(queries: Queries) -> Iterable[Route]:
     yield _post(f"{at}/scan", Role.READ, queries.scan, gives=STREAM)
     yield _post(f"{at}/count_rows", Role.READ, queries.count)
     yield _post(f"{at}/explain_plan", Role.READ, queries.explain)
+    yield _post(f"{at}/analyze_plan", Role.READ, queries.analyze)
     yield _post(f"{at}/insert", Role.WRITE, queries.insert, takes=ARROW, query=("mode", "branch"))
     yield _post(f"{at}/merge_insert", Role.WRITE, queries.merge_insert, takes=ARROW, query=merged)
     yield _post(f"{at}/update", Role.WRITE, queries.update)
     yield _post(f"{at}/delete", Role.WRITE, queries.delete)
+    yield _post(f"{at}/restore", Role.WRITE, queries.restore)
 
 
 def _transactions(transactions: Transactions) -> Iterable[Route]:
@@ -155,7 +157,7 @@ def _versions(spaces: Namespaces) -> Iterable[Route]:
 
 
 _TABLE_VERBS_NOT_OFFERED = (
-    *("register", "restore", "schema_metadata/update", "update_field_metadata", "analyze_plan"),
+    *("register", "schema_metadata/update", "update_field_metadata"),
     *("backfill_column", "create_index", "create_scalar_index", "index/list"),
     *("index/{name}/stats", "index/{name}/drop", "branches/list", "branches/create"),
     "branches/delete",

@@ -1,4 +1,4 @@
-"""Rows: the statements that write rows: insert, merge, update, delete, and those of `apply`.
+"""Rows: the statements that write rows: insert, update, and the operations of `apply`.
 
 Each works on a `Transaction`, so that it is a commit of its own, a part of an open transaction, or
 one of many operations that are committed at once, without knowing which.
@@ -7,7 +7,6 @@ one of many operations that are committed at once, without knowing which.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -15,10 +14,10 @@ import pyarrow as pa
 from siltstone.engine.expression import compile_value
 from siltstone.engine.transaction import Transaction
 from siltstone.engine.transaction_table import TransactionTable
-from siltstone.errors import SchemaMismatchError
+from siltstone.handles import SnapshotTable
 from siltstone.server.rest.json_rows import json_key, json_rows, json_values
 from siltstone.server.rest.limits import Limits
-from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
+from siltstone.server.rest.refusals import Code, Refused, invalid
 
 
 def insert(tx: Transaction, name: str, rows: pa.Table, *, overwrites: bool) -> int:
@@ -29,71 +28,6 @@ def insert(tx: Transaction, name: str, rows: pa.Table, *, overwrites: bool) -> i
     if overwrites:
         table.truncate()
     return table.insert(rows)
-
-
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """What a merge does with rows that are in both, in the source alone, in the table alone."""
-
-    on: tuple[str, ...]
-    updates: bool
-    inserts: bool
-    deletes: bool
-    delete_filter: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Merged:
-    updated: int
-    inserted: int
-    deleted: int
-
-
-def merge(tx: Transaction, name: str, rows: pa.Table, how: Merge, limits: Limits) -> Merged:
-    """Merge rows by the primary key.
-
-    Raises:
-        Refused: The table has none, or it is not what the rows are merged on.
-        DuplicateKeyError, SchemaMismatchError: Two rows have one key; columns that do not fit.
-    """
-    table = tx[name]
-    key = table.primary_key
-    if not key:
-        raise unsupported(
-            f"{name!r} has no primary key: merge through the Lance client, or insert and delete"
-        )
-    if set(how.on) != set(key):
-        raise invalid(f"{name!r} is merged on its primary key {list(key)}, not on {list(how.on)}")
-    keys = _keys_of(rows, key)
-    if len(set(keys)) != len(keys):
-        raise invalid("two rows of the source have the same key")
-    if rows.num_rows > limits.collected_rows_max:
-        raise invalid(f"a merge takes at most {limits.collected_rows_max} rows; use several")
-    living = set(_keys_of(table.get_many(rows.select(list(key))), key)) if keys else set[Any]()
-    is_there = [found in living for found in keys]
-    wanted = [how.updates if there else how.inserts for there in is_there]
-    if any(wanted):
-        table.upsert(rows.filter(pa.array(wanted, pa.bool_())))
-    deleted = _delete_others(table, set(keys), how) if how.deletes else 0
-    updated = sum(is_there) if how.updates else 0
-    return Merged(updated, len(keys) - sum(is_there) if how.inserts else 0, deleted)
-
-
-def _keys_of(rows: pa.Table, key: Sequence[str]) -> Sequence[object]:
-    missing = [name for name in key if name not in rows.schema.names]
-    if missing:
-        raise SchemaMismatchError(f"the rows lack the key columns {missing}")
-    columns = [rows.column(name).to_pylist() for name in key]
-    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-
-
-def _delete_others(table: TransactionTable, keys: set[object], how: Merge) -> int:
-    key = table.primary_key
-    gone: list[object] = []
-    for batch in table.scan(list(key), how.delete_filter):
-        found = _keys_of(pa.Table.from_batches([batch]), key)
-        gone += [one for one in found if one not in keys]
-    return table.delete(gone) if gone else 0
 
 
 def assign(
@@ -131,6 +65,22 @@ def assign(
         return table.overwrite(changed)
     table.delete_where(filter)
     return table.append(changed)
+
+
+def restore(tx: Transaction, past: SnapshotTable, limits: Limits) -> int:
+    """Replace all rows of a table by those that it had.
+
+    Raises:
+        Refused: They are more than a transaction may hold, of a keyed table.
+        SchemaMismatchError: It has not all columns any more.
+    """
+    table = tx[past.name]
+    rows = past.scan()
+    if not table.primary_key:
+        return table.overwrite(rows)
+    found = collected(rows, limits)
+    table.truncate()
+    return table.upsert(found)
 
 
 def collected(reader: pa.RecordBatchReader, limits: Limits) -> pa.Table:
