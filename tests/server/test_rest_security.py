@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
 import socket
 import ssl
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
+from fastapi import FastAPI
 
 import siltstone as st
 from siltstone.errors import RequestError
@@ -25,10 +23,9 @@ from siltstone.server.rest.access import (
     tokens_from,
     tokens_of,
 )
-from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.service import Service
-from tests.server.rest import Rest, rest_of, stream_of
-from tests.server.stores import eventually, opened
+from tests.server.rest import Rest, rest_of
+from tests.server.stores import opened
 
 SECRETS = {role: f"{role.name.lower()}-{new_token()}" for role in Role if role is not Role.NOBODY}
 TOKENS = tokens_of(
@@ -72,6 +69,32 @@ def test_every_route_needs_a_role_and_refuses_the_one_below(
             weaker.close()
     for rest in (nobody, foreign):
         rest.close()
+    assert db.seq == before
+
+
+def routes_in(app: FastAPI) -> Iterator[tuple[str, str]]:
+    """Yield the method and the path of whatever the framework answers."""
+    for route in app.routes:
+        included = getattr(route, "effective_route_contexts", None)
+        for found in [route] if included is None else included():
+            for method in found.methods:
+                yield method, found.path
+
+
+def test_the_app_has_no_route_that_lets_nobody_in(guarded: tuple[st.Store, Service]) -> None:
+    db, service = guarded
+    before, nobody = db.seq, Rest(service)
+    asked = set(routes_in(service.app))
+    assert ("POST", "/v1/joined/table/{table}/{verb}") in asked
+    assert {path for _, path in asked} > {route.path for route in service.routes}
+    for method, path in asked:
+        for end in ("", "/"):
+            answer = nobody.ask(method, path_of(path) + end)
+            if path in {"/healthz", "/readyz"}:
+                assert answer.status == 200
+            else:
+                assert answer.status == 401, (method, path, answer.body)
+    nobody.close()
     assert db.seq == before
 
 
@@ -190,126 +213,3 @@ def test_tls_is_what_the_certificate_says(tmp_path: Path) -> None:
         with context.wrap_socket(raw, server_hostname="127.0.0.1") as wire:
             wire.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
             assert wire.recv(100).startswith(b"HTTP/1.1 200")
-
-
-# limits
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Iterator[tuple[st.Store, Service, Rest]]:
-    limits = replace(
-        Limits(),
-        body_bytes_max=64 << 10,
-        json_bytes_max=4 << 10,
-        decompressed_bytes_max=1 << 20,
-        rows_max=1_000,
-        columns_max=8,
-        operations_max=3,
-        transactions_max=2,
-        header_timeout_s=0.2,
-        body_timeout_s=0.2,
-        connections_max=4,
-        collected_rows_max=10,
-    )
-    with rest_of(tmp_path / "shop", limits=limits) as found:
-        found[0].create_table("t", {"id": "int64", "v": "string"}, primary_key="id")
-        yield found
-
-
-def test_a_body_that_is_too_large_is_refused_before_it_is_read(
-    small: tuple[st.Store, Service, Rest],
-) -> None:
-    db, service, rest = small
-    assert rest.post("/v1/table/t/delete", b" " * 5_000).code == (413, 13)
-    assert rest.post("/v1/table/t/insert", b" " * (65 << 10)).code == (413, 13)
-    chunked = Rest(service)
-    chunks = iter([b"x" * 40_000, b"x" * 40_000])
-    with contextlib.suppress(ConnectionError):  # refused while we still sent
-        assert chunked.post("/v1/table/t/insert", chunks).code == (413, 13)
-    assert db["t"].count() == 0
-
-
-def test_a_body_that_grows_a_thousandfold_is_refused_before_it_is_decompressed(
-    small: tuple[st.Store, Service, Rest],
-) -> None:
-    db, _, rest = small
-    rows = pa.table({"id": [1], "v": ["x" * (8 << 20)]})
-    for codec in ("lz4", "zstd"):
-        body = stream_of(rows, options=pa.ipc.IpcWriteOptions(compression=codec))
-        assert len(body) < 64 << 10
-        refused = rest.post("/v1/table/t/insert", body)
-        assert refused.code == (400, 13)
-        assert "decompressed" in refused.json["error"]
-    assert db["t"].count() == 0
-
-
-def test_rows_columns_operations_and_transactions_are_bounded(
-    small: tuple[st.Store, Service, Rest],
-) -> None:
-    db, _, rest = small
-    many = pa.table({"id": range(2_000)})
-    assert rest.post("/v1/table/t/insert", many).code == (400, 13)
-    nulls = pa.table({"n": pa.nulls(5_000)})
-    assert rest.post("/v1/table/n/create", nulls).code == (400, 13)
-    wide = pa.table({f"c{n}": [1] for n in range(9)})
-    assert rest.post("/v1/table/w/create", wide).code == (400, 13)
-    ops = [{"table": "t", "op": "upsert", "rows": [{"id": n}]} for n in range(4)]
-    assert rest.post("/v1/transaction/apply", {"ops": ops}).code == (400, 13)
-    keys = [rest.post("/v1/transaction/begin").json["id"] for _ in range(2)]
-    assert rest.post("/v1/transaction/begin").code == (429, 21)
-    assert rest.post(f"/v1/transaction/{keys[0]}/rollback").status == 200
-    assert rest.post("/v1/transaction/begin").status == 200
-    db["t"].upsert([{"id": n} for n in range(20)])
-    grown = {"updates": [["v", "'x'"]]}
-    assert rest.post("/v1/table/t/update", grown).code == (400, 13)
-    assert db["t"].count("v is not null") == 0
-
-
-def test_a_slow_client_is_cut_off(small: tuple[st.Store, Service, Rest]) -> None:
-    _, service, rest = small
-    silent = socket.create_connection(("127.0.0.1", service.port), timeout=30)
-    assert silent.recv(1) == b""  # closed: it never sent a request
-    dripping = socket.create_connection(("127.0.0.1", service.port), timeout=30)
-    dripping.sendall(
-        b"POST /v1/table/t/delete HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"
-    )
-    answer = b""
-    while piece := dripping.recv(4_000):
-        answer += piece
-    assert b'"code":13' in answer
-    for sock in (silent, dripping):
-        sock.close()
-    eventually(lambda: service.exchange.counters.bytes_inside == 0)
-    assert service.exchange.counters.inside == 0
-    rest.close()
-
-
-def test_connections_are_bounded(small: tuple[st.Store, Service, Rest]) -> None:
-    service = small[1]
-    made = [socket.create_connection(("127.0.0.1", service.port), timeout=30) for _ in range(9)]
-    ends = 0
-    for sock in made:
-        try:
-            ends += sock.recv(1) == b""
-        except ConnectionError:
-            ends += 1
-        sock.close()
-    assert ends == 9
-
-
-def test_a_client_that_vanishes_in_a_scan_leaves_nothing_behind(tmp_path: Path) -> None:
-    limits = replace(Limits(), body_timeout_s=0.3)
-    with rest_of(tmp_path / "shop", limits=limits) as (db, service, _):
-        db.create_table("t", {"id": "int64", "v": "string"}, primary_key="id")
-        db["t"].upsert(pa.table({"id": range(40_000), "v": ["x" * 500] * 40_000}))
-        request = b"POST /v1/table/t/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
-        gone, stuck = (socket.create_connection(("127.0.0.1", service.port)) for _ in range(2))
-        for sock in (gone, stuck):
-            sock.sendall(request)
-            assert sock.recv(100).startswith(b"HTTP/1.1 200")
-        gone.close()
-        eventually(lambda: not service._server.server_state.tasks)  # also of the one that is stuck
-        stuck.close()
-        rest = Rest(service)
-        assert rest.post("/v1/table/t/count_rows", {}).json == 40_000
-        rest.close()

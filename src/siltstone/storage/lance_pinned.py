@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from siltstone import deadline
 from siltstone.errors import CorruptionError, RequestError, SchemaMismatchError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.storage import staging
@@ -328,7 +329,7 @@ class LancePinned:
         with translated(self._where, is_reading=True):
             reader = scanner.to_reader()
             try:
-                yield from reader
+                yield from deadline.checked(reader)
             finally:
                 reader.close()
 

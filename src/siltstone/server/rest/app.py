@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import version
 
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
@@ -13,20 +12,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from siltstone.server.app import Desk, include
 from siltstone.server.rest import refusals
 from siltstone.server.rest.exchange import Exchange, Route, id_of, is_read
-from siltstone.server.rest.openapi import document
 
 DATABASE_HEADER = b"x-lancedb-database"
 
 
 def app_of(routes: Sequence[Route], exchange: Exchange, joined: Desk) -> FastAPI:
-    """Return the app of all routes; `/openapi.json` describes them."""
-    app = FastAPI(title="siltstone", docs_url=None, redoc_url=None, redirect_slashes=False)
+    """Return the app of all routes, and of no other."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     for route in routes:
         answer = exchange.endpoint(route)
         app.add_api_route(route.path, answer, methods=[route.method], include_in_schema=False)
     include(app, joined, "/v1/joined")
-    described = document(routes, version("siltstone"))
-    app.openapi = lambda: described  # type: ignore[method-assign]
 
     async def refused(request: Request, error: HTTPException) -> Response:
         request_id = id_of(request)

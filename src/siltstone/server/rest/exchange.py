@@ -14,12 +14,14 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from siltstone.deadline import Deadline, within
 from siltstone.errors import BusyError, UnavailableError
 from siltstone.server.rest import refusals
 from siltstone.server.rest.access import Gate, Principal, Role, require
@@ -176,13 +178,21 @@ class Exchange:
                 principal,
                 bool(request.scope.get("siltstone.remote")),
             )
-            run = self._executor
-            return await asyncio.get_running_loop().run_in_executor(run, self._run, route, call)
+            end = self._deadline(self._limits.statement_timeout_s)
+            run = partial(self._run, route, call, end)
+            return await asyncio.get_running_loop().run_in_executor(self._executor, run)
         finally:
             self.counters.bytes_inside -= taken
 
-    def _run(self, route: Route, call: Call) -> Response:
-        reply = route.handler(call)
+    def _deadline(self, seconds: float) -> Deadline:
+        end = self._clock_s() + seconds
+        return Deadline(seconds, lambda: self._clock_s() >= end)
+
+    def _run(self, route: Route, call: Call, deadline: Deadline) -> Response:
+        with within(deadline):
+            return self._response(route.handler(call))
+
+    def _response(self, reply: Reply) -> Response:
         headers = dict(reply.headers)
         if reply.seq is not None:
             headers[SEQ_HEADER] = str(reply.seq)
@@ -207,6 +217,7 @@ class Exchange:
             executor=self._executor,
             send_timeout_s=self._limits.body_timeout_s,
             is_over=lambda: self.is_closing,
+            deadline=self._deadline(self._limits.answer_timeout_s),
         )
 
 

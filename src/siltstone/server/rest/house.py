@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import version
 
 import msgspec
 
 from siltstone.errors import UnavailableError
-from siltstone.server.rest.exchange import Call, Exchange
+from siltstone.server.rest.exchange import Call, Exchange, Route
 from siltstone.server.rest.jobs import Jobs
+from siltstone.server.rest.openapi import document
 from siltstone.server.rest.replies import TEXT_TYPE, Reply
 from siltstone.server.served import Served
 from siltstone.server.sessions import Sessions
@@ -23,6 +25,15 @@ class House:
     sessions: Sessions
     jobs: Jobs
     exchange: Exchange
+    _document: dict[str, object] = field(default_factory=dict[str, object])
+
+    def describe(self, routes: Iterable[Route]) -> None:
+        """Describe these routes to whoever asks."""
+        self._document.update(document(routes, version("siltstone")))
+
+    def described(self, _: Call) -> Reply:
+        """Return the OpenAPI document of all routes."""
+        return Reply(self._document)
 
     def healthz(self, _: Call) -> Reply:
         """Say that the process answers."""

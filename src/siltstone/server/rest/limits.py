@@ -27,6 +27,10 @@ class Limits:
     """How long a connection may take to send the head of its next request."""
     body_timeout_s: float = 30.0
     """How long a client may send nothing of a body, or read nothing of an answer."""
+    statement_timeout_s: float = 300.0
+    """How long a statement may read and think; looked at between batches, and before it commits."""
+    answer_timeout_s: float = 3_600.0
+    """How long an answer of rows may take in all, however fast the client reads."""
     connections_max: int = 512
     requests_max: int = 256
     threads: int = 32

@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from siltstone import deadline
 from siltstone.engine.transaction import Transaction
 from siltstone.engine.transaction_table import TransactionTable
 from siltstone.engine.write_set import Receipt
@@ -127,6 +128,7 @@ class Reach:
             return
         with self.served.db.transaction(token=token_of(call)) as tx:
             yield tx
+            _committed(tx)
 
     def commit(
         self, call: Call, work: Callable[[Transaction], object], isolation: str = "snapshot"
@@ -138,12 +140,11 @@ class Reach:
             try:
                 with tx:
                     work(tx)
+                    deadline.check()
+                    return _committed(tx)
             except ConflictError:
                 if not left:
                     raise
-            else:
-                assert tx.receipt is not None
-                return tx.receipt
         raise AssertionError
 
     # transactions over several requests
@@ -188,7 +189,7 @@ class Reach:
             self._remember(key, Ended(principal.name, "Canceled"))
             return None
         try:
-            receipt = tx.commit()
+            receipt = _committed(tx)
         except InDoubtError:
             raise  # nobody knows how it ended
         except Exception:
@@ -232,6 +233,12 @@ class Reach:
     def _ending(self, key: str, principal: Principal) -> Generator[Held]:
         with _foreseen(key, self.sessions.ending(key, self._home(principal))) as held:
             yield held
+
+
+def _committed(tx: Transaction) -> Receipt:
+    """Commit: from here on it is not given up, whatever maintenance it does on its way."""
+    with deadline.within(None):
+        return tx.commit()
 
 
 @contextmanager

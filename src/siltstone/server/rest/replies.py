@@ -19,6 +19,7 @@ import pyarrow as pa
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from siltstone.deadline import Deadline, check, within
 from siltstone.errors import UnavailableError
 from siltstone.server.rest.refusals import JSON_TYPE
 
@@ -126,11 +127,13 @@ class Streamed(Response):
         executor: Executor,
         send_timeout_s: float,
         is_over: Callable[[], bool],
+        deadline: Deadline,
     ) -> None:
         super().__init__(None, 200, headers, pieces.media_type)
         del self.headers["content-length"]  # nobody knows it yet
         self._pieces, self._first, self._executor = pieces, first, executor
         self._send_timeout_s, self._is_over = send_timeout_s, is_over
+        self._deadline = deadline
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the rows end, or nobody reads them any more."""
@@ -162,7 +165,9 @@ class Streamed(Response):
     def _next(self) -> bytes | None:
         if self._is_over():
             raise UnavailableError("the server closes")
-        return next(self._pieces.chunks, None)
+        with within(self._deadline):
+            check()
+            return next(self._pieces.chunks, None)
 
 
 async def _disconnected(receive: Receive) -> None:

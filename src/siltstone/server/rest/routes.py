@@ -40,7 +40,7 @@ class Desks:
 
 def routes_of(desks: Desks) -> list[Route]:
     """Return all routes; the first that fits a path answers."""
-    return [
+    routes = [
         *_house(desks),
         *_namespaces(desks.namespaces),
         *_tables(desks.tables),
@@ -49,6 +49,8 @@ def routes_of(desks: Desks) -> list[Route]:
         *_versions(desks.namespaces),
         *_unsupported(),
     ]
+    desks.house.describe(routes)
+    return routes
 
 
 def _post(path: str, role: Role, handler: Handler, **more: object) -> Route:
@@ -69,6 +71,7 @@ def _house(desks: Desks) -> Iterable[Route]:
     changes = ("since", "until", "tables", "format")
     yield _get("/healthz", Role.NOBODY, house.healthz)
     yield _get("/readyz", Role.NOBODY, house.readyz)
+    yield _get("/openapi.json", Role.READ, house.described)
     yield _get("/metrics", Role.READ, house.metrics, gives=TEXT)
     yield _get("/v1/status", Role.READ, house.status)
     yield _get("/v1/changes", Role.READ, desks.feed.changes, gives=STREAM, query=changes)

@@ -121,8 +121,9 @@ class Service:
             raise UnavailableError(f"{self.url} did not begin to answer")
 
     def _made(self, limits: Limits, certificate: Path | None, key: Path | None) -> Serving:
+        self.app = app_of(self.routes, self.exchange, self._desk)
         config = uvicorn.Config(
-            app_of(self.routes, self.exchange, self._desk),
+            self.app,
             http=connections(limits, self._joined, self._executor.submit),
             loop="asyncio",
             lifespan="off",
