@@ -230,6 +230,8 @@ class Checkpointer:
         def change(record: Record) -> Record:
             if record.epoch != self._epoch:
                 raise FencedError(self._epoch, record.epoch)
+            if record.flushed_seq >= last.last_seq:
+                return record  # nobody else flushes in this epoch: it is built on what we published
             refuse_condemned(record, started_us)
             view = self._committer.state.view
             catalog = carried(last.catalog, record)

@@ -263,8 +263,10 @@ def require_budgets(attempts: int, publish_attempts: int) -> None:
 
 def _changed(record: Record, planned: Sequence[_Planned], job: Job) -> Record:
     """Return `record` with the merged bases; done where the winner already has as much."""
-    refuse_condemned(record, job.started_us)
     wanted = {item.incarnation: item for item in planned}
+    if all(_is_in(storage, wanted.get(storage.incarnation)) for storage in record.keyed):
+        return record
+    refuse_condemned(record, job.started_us)
     keyed: list[KeyedStorage] = []
     for storage in record.keyed:
         item = wanted.get(storage.incarnation)
@@ -283,6 +285,18 @@ def _changed(record: Record, planned: Sequence[_Planned], job: Job) -> Record:
             )
     cross(Failpoint.MERGE_BEFORE_PUBLISH)
     return msgspec.structs.replace(record, keyed=tuple(keyed))
+
+
+def _is_in(storage: KeyedStorage, item: _Planned | None) -> bool:
+    """Tell whether what was planned for a storage is there, or more, or nothing was planned."""
+    if item is None or storage.merged_seq > item.storage.merged_seq:
+        return True
+    done = item.storage
+    return (storage.merged_seq, storage.base, storage.base_schema) == (
+        done.merged_seq,
+        done.base,
+        done.base_schema,
+    )
 
 
 def _live_rows(overlay: Overlay, shape: Shape) -> Iterator[pa.RecordBatch]:

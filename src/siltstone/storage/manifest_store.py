@@ -5,7 +5,7 @@ r"""Manifest store: the chain of records on disk, and who may build on it or del
     manifest/FLOOR.lock                  flock'd while FLOOR is moved, so that it only rises
 
     publish   change(base) ─▶ create n+1 if absent ─▶ read FLOOR ─▶ done
-                 ▲               │ exists                 │ above n+1: a dead number, unlink it
+                 ▲               │ exists                 │ above n+1: a dead number, or we slept
                  └── newest ◀────┴────────────────────────┘
 
 A record's writer token is fresh for each attempt, so a lost acknowledgement is resolved by reading
@@ -208,7 +208,8 @@ class ManifestStore:
         Args:
             change: Gives the next record's fields; number, writer and time are set here. Called
                 again for each lost race; it may raise; when it returns what it got, all is
-                done already and that record is returned.
+                done already and that record is returned. Who slept for long may be given a
+                record that holds the change: it must see that.
             base: The newest record that the caller knows.
             attempts: How many records are tried at most.
 
@@ -270,14 +271,21 @@ class ManifestStore:
         return record if is_sure else self._say_again(record)
 
     def _is_dead(self, record: Record) -> bool:
-        """Unlink a record of ours that FLOOR had passed while we slept, and say so.
+        """Say whether FLOOR passed a record of ours while we slept; unlink it if nobody needs it.
 
-        Its number had been vacuumed; what stands above it does not know it.
+        Either its number had been vacuumed, and what stands above it does not know it; or we were
+        in time, and others built on it. The change tells, when it is applied to the newest record.
         """
-        is_dead = self.floor() > record.number
-        if is_dead:
-            self._files.unlink(self.path(record.number))
-        return is_dead
+        if self.floor() <= record.number:
+            return False
+        lock = self._lock(record.number, shared=False)
+        if lock is not None:  # else it is gone, or somebody leased it: it was in time
+            try:
+                with contextlib.suppress(FileNotFoundError):
+                    self._files.unlink(self.path(record.number))
+            finally:
+                lock.release()
+        return True
 
     def _say_again(self, record: Record) -> Record:
         """Make durable what a visible record of ours says whose sync failed.
