@@ -2,6 +2,7 @@
 
     <folder>/data/<token>.arrow                    Arrow IPC stream, written once
     <folder>/_siltstone/<token>/<version>.manifest JSON: schema, column ids, data files
+    <folder>/_indices/<token>/segment.arrow        a segment of an index: the column, as it is
     <folder>/_versions/                            promoted links
 
 The durable steps come in the order of `lance_io`, through `Files`, so that crash tests enumerate
@@ -33,9 +34,13 @@ from siltstone.storage.strangers import Stranger
 from siltstone.storage.tables import (
     POSITION,
     PRIVATE_DIRECTORY,
+    BuiltSegment,
     Compacted,
     ForeignVersion,
+    IndexSpec,
     InputsMovedError,
+    Segment,
+    Span,
     Staged,
     TakenOver,
 )
@@ -49,13 +54,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Manifest:
-    """One version. `ids` are the column ids in order; `paths` the data files, in row order."""
+    """One version. `ids` are the column ids in order; `paths` the data files, in row order.
+
+    `segments` are JSON texts: id, index, kind, column (its id), file, covered (data files).
+    """
 
     schema: pa.Schema
     ids: tuple[int, ...]
     next_id: int
     paths: tuple[str, ...]
     rows: tuple[int, ...]
+    segments: tuple[str, ...] = ()
+
+    @property
+    def live(self) -> list[str]:
+        return [*self.paths, *(json.loads(text)["file"] for text in self.segments)]
 
     @property
     def columns(self) -> tuple[staging.Column, ...]:
@@ -70,8 +83,11 @@ class _Manifest:
     def decode(cls, data: bytes) -> _Manifest:
         value = json.loads(data)
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value.pop("schema"))))
-        lists = {name: tuple(value[name]) for name in ("ids", "paths", "rows")}
+        lists = {name: tuple(value[name]) for name in _LISTS}
         return cls(schema=schema, next_id=value["next_id"], **lists)
+
+
+_LISTS = ("ids", "paths", "rows", "segments")
 
 
 class FakePinned:
@@ -108,6 +124,7 @@ class FakePinned:
         positions: bool = False,
         limit: int | None = None,
         within: tuple[int, int] | None = None,
+        indexed: bool = True,  # noqa: ARG002  # the seam: no index is ever asked
     ) -> Iterator[pa.RecordBatch]:
         table = self._with_positions
         if within is not None:
@@ -118,6 +135,22 @@ class FakePinned:
             table = table.filter(prefilter)
         names = [*(self.schema.names if columns is None else columns), *[POSITION] * positions]
         return iter(_select(table.slice(0, limit), names).to_batches())
+
+    @property
+    def segments(self) -> list[Segment]:
+        spans = dict(zip(self.manifest.paths, self.spans, strict=True))
+        names = {number: name for name, number, _ in self.manifest.columns}
+        return [
+            Segment(
+                id=found["id"],
+                index=found["index"],
+                kind=found["kind"],
+                columns=(names[found["column"]],),
+                covered=tuple(sorted(spans[path] for path in found["covered"] if path in spans)),
+                nbytes=self._known[found["file"]].size,
+            )
+            for found in map(json.loads, self.manifest.segments)
+        ]
 
     def take(self, positions: np.ndarray, columns: Sequence[str] | None = None) -> pa.Table:
         wanted = np.asarray(positions, dtype=np.int64)
@@ -308,6 +341,43 @@ class FakeLance:
         )
         return self._commit(folder, pin, new, [file for item in compacted for file in item.files])
 
+    def index(self, folder: str, pin: Pin, spec: IndexSpec, within: Sequence[Span]) -> BuiltSegment:
+        table = self.open(folder, pin)
+        staging.refuse_unknown(table.schema, spec.column)
+        old, wanted = table.manifest, set(within)
+        chosen = [index for index, span in enumerate(table.spans) if span in wanted]
+        require(len(chosen) == len(wanted), f"{sorted(wanted)} are not all parts of {pin.path}")
+        rows = pa.concat_tables([table.part(index).select([spec.column]) for index in chosen])
+        token = self._token()
+        path = f"{folder}/_indices/{token}/segment.arrow"
+        with translated(self._root / folder, is_reading=False):
+            self._files.mkdir((self._root / path).parent)
+            self._files.write(self._root / path, _stream(rows.schema, rows.to_batches()))
+            files = self._inventories.seal([path], None)
+            self._files.sync_dir((self._root / path).parent)
+        (column,) = [number for name, number, _ in old.columns if name == spec.column]
+        described = {"id": token, "index": spec.name, "kind": spec.kind, "column": column}
+        inputs = tuple(json.dumps([old.paths[index], old.rows[index]]) for index in chosen)
+        return BuiltSegment(
+            spec.name, inputs, json.dumps({**described, "file": path}), tuple(files)
+        )
+
+    def put_indexes(
+        self, folder: str, pin: Pin, built: Sequence[BuiltSegment], gone: Sequence[str] = ()
+    ) -> Pin:
+        if not (built or gone):
+            return pin
+        old = self._manifest(pin)
+        segments = [text for text in old.segments if json.loads(text)["id"] not in gone]
+        for segment in built:
+            inputs = [json.loads(text)[0] for text in segment.inputs]
+            covered = [path for path in inputs if path in old.paths]
+            if not covered:
+                raise InputsMovedError
+            segments.append(json.dumps({**json.loads(segment.described), "covered": covered}))
+        files = [file for segment in built for file in segment.files]
+        return self._commit(folder, pin, replace(old, segments=tuple(segments)), files)
+
     def alter(
         self,
         folder: str,
@@ -395,7 +465,7 @@ class FakeLance:
 
     def open(self, folder: str, pin: Pin) -> FakePinned:  # noqa: ARG002  # the seam
         manifest = self._manifest(pin)
-        known = self._inventories.live(pin.inventory, manifest.paths)
+        known = self._inventories.live(pin.inventory, manifest.live)
 
         def read(path: str) -> pa.Table:
             self._inventories.verify([known[path]])
@@ -411,7 +481,7 @@ class FakeLance:
             promotion.unlink_stale(self._files, where, set(wanted), newest.version)
 
     def files(self, folder: str, pin: Pin) -> list[InventoryFile]:  # noqa: ARG002  # the seam
-        live = self._inventories.live(pin.inventory, self._manifest(pin).paths)
+        live = self._inventories.live(pin.inventory, self._manifest(pin).live)
         manifest = InventoryFile(pin.path, pin.size, pin.xxh3)
         return [*live.values(), manifest, *self._inventories.own_files(pin.inventory)]
 
@@ -453,13 +523,9 @@ class FakeLance:
         rows = [staging.arranged(batch, schema) for batch in batches if batch.num_rows]
         if not rows:
             return Staged(0, (), (), ())
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, schema) as writer:
-            for batch in rows:
-                writer.write_batch(batch)
         path = f"{folder}/data/{self._token()}.arrow"
         with translated(self._root / folder, is_reading=False):
-            self._files.write(self._root / path, sink.getvalue().to_pybytes())
+            self._files.write(self._root / path, _stream(schema, rows))
             files = self._inventories.seal([path], seqs)
             self._files.sync_dir(self._root / folder / "data")
         count = sum(batch.num_rows for batch in rows)
@@ -475,9 +541,17 @@ class FakeLance:
             self._files.write(self._root / path, manifest.encode())
             self._files.sync_dir((self._root / path).parent)
             below = "" if pin is None else pin.inventory
-            inventory = self._inventories.add(below, added, manifest.paths)
+            inventory = self._inventories.add(below, added, manifest.live)
             file = describe(self._files, self._root, path)
         return Pin(version, path, file.size, file.xxh3, sum(manifest.rows), inventory)
+
+
+def _stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()
 
 
 def _extended(manifest: _Manifest, staged: Staged) -> _Manifest:

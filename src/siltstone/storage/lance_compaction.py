@@ -10,10 +10,13 @@ its deleted rows. `rewrite` is the one function that builds one, and it refuses 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
+
+import pyarrow as pa
 
 from siltstone.storage.tables import Compacted, InputsMovedError
 
@@ -27,13 +30,29 @@ def compact(dataset: Any, fragments: Sequence[Any]) -> tuple[list[Any], list[Any
         The inputs and the new fragments, as Lance describes them in JSON.
     """
     optimize = importlib.import_module("lance.optimize")
-    # A plan over everything gives a task with all the options that this Lance knows.
-    plan = optimize.Compaction.plan(dataset, {"target_rows_per_fragment": _EVERY_ROW})
-    wanted = json.loads(plan.tasks[0].json())
+    wanted = json.loads(_some_task())
     wanted["task"]["fragments"] = [fragment.metadata.to_json() for fragment in fragments]
+    wanted["read_version"] = dataset.version
+    wanted["options"]["data_storage_version"] = dataset.data_storage_version
     task = optimize.CompactionTask.from_json(json.dumps(wanted))
     done = json.loads(task.execute(dataset).json())
     return done["original_fragments"], done["new_fragments"]
+
+
+@functools.cache
+def _some_task() -> str:
+    """Return a task with all the options that this Lance knows, of two fragments in memory.
+
+    Of the dataset itself a plan may have none: what an index covers, and what not, stays apart.
+    """
+    optimize = importlib.import_module("lance.optimize")
+    write = importlib.import_module("lance").write_dataset
+    rows = pa.table({"n": [1, 2]})
+    dataset = write(
+        rows, "memory://siltstone-task", max_rows_per_file=1, enable_stable_row_ids=True
+    )
+    plan = optimize.Compaction.plan(dataset, {"target_rows_per_fragment": _EVERY_ROW})
+    return plan.tasks[0].json()
 
 
 def canonical(fragment: Any) -> str:
@@ -41,6 +60,11 @@ def canonical(fragment: Any) -> str:
     metadata = importlib.import_module("lance").FragmentMetadata
     described = metadata.from_json(json.dumps(fragment)).to_json()
     return json.dumps(described, sort_keys=True)
+
+
+def numbers(compacted: Compacted) -> set[int]:
+    """Return the ids of the fragments that were compacted."""
+    return {json.loads(text)["id"] for text in compacted.inputs}
 
 
 def rewrite(dataset: Any, compacted: Iterable[Compacted]) -> Any:

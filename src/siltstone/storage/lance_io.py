@@ -38,6 +38,7 @@ from siltstone.formats.manifest import Pin
 from siltstone.storage import (
     foreign,
     lance_compaction,
+    lance_indexes,
     lance_manifest,
     promotion,
     staging,
@@ -50,8 +51,12 @@ from siltstone.storage.lance_pinned import LancePinned, Part
 from siltstone.storage.strangers import Stranger
 from siltstone.storage.tables import (
     PRIVATE_DIRECTORY,
+    BuiltSegment,
     Compacted,
     ForeignVersion,
+    IndexSpec,
+    InputsMovedError,
+    Span,
     Staged,
     TakenOver,
 )
@@ -280,8 +285,54 @@ class LanceTables:
         """See `tables.Tables.swap`."""
         if not compacted:
             return pin
-        operation = lance_compaction.rewrite(self._handle(folder, pin), compacted)
+        dataset = self._handle(folder, pin)
+        operations = [lance_compaction.rewrite(dataset, compacted)]
+        # Lance refuses to compact what an index covers together with what it does not.
+        split = lance_indexes.split(dataset, map(lance_compaction.numbers, compacted))
+        if split:
+            operations.insert(0, lance_indexes.change(dataset, (), split))
         files = [file for item in compacted for file in item.files]
+        return self._commit(folder, pin, operations, files, rows=pin.rows)
+
+    def index(self, folder: str, pin: Pin, spec: IndexSpec, within: Sequence[Span]) -> BuiltSegment:
+        """See `tables.Tables.index`. Inputs are verified."""
+        table, where = self._table(folder, pin), self._root / folder
+        staging.refuse_unknown(table.schema, spec.column)
+        wanted = set(within)
+        parts = [part for part in table.parts if (part.start, part.start + part.rows) in wanted]
+        require(len(parts) == len(wanted), f"{sorted(wanted)} are not all parts of {pin.path}")
+        fragments = table.fragments_for(parts)
+        with translated(where, is_reading=False):
+            built = lance_indexes.build(table.dataset, spec, fragments)
+            home = f"{folder}/{lance_indexes.DIRECTORY}/{built.uuid}"
+            left = lance_indexes.staging_of(self._root / home)
+            if self._files.is_dir(left):
+                self._files.rmdir(left)
+            names = foreign.index_files(self._files, self._root, [home])
+            files = self._inventories.seal(names, None)
+            self._sync_folders(folder, files)
+        inputs = [lance_compaction.canonical(each.metadata.to_json()) for each in fragments]
+        return BuiltSegment(spec.name, tuple(inputs), lance_indexes.encode(built), tuple(files))
+
+    def put_indexes(
+        self, folder: str, pin: Pin, built: Sequence[BuiltSegment], gone: Sequence[str] = ()
+    ) -> Pin:
+        """See `tables.Tables.put_indexes`. No data file is written."""
+        if not (built or gone):
+            return pin
+        dataset = self._handle(folder, pin)
+        today = {
+            lance_compaction.canonical(f.metadata.to_json()): f.fragment_id
+            for f in dataset.get_fragments()
+        }
+        new: list[Any] = []
+        for segment in built:
+            covered = {today[text] for text in segment.inputs if text in today}
+            if not covered:
+                raise InputsMovedError
+            new.append(lance_indexes.covering(lance_indexes.decode(segment.described), covered))
+        operation = lance_indexes.change(dataset, new, set(gone))
+        files = [file for segment in built for file in segment.files]
         return self._commit(folder, pin, [operation], files, rows=pin.rows)
 
     def alter(
@@ -496,6 +547,7 @@ class LanceTables:
                 pin=pin,
                 live=lambda paths: self._inventories.live(pin.inventory, paths),
                 verify=self._inventories.verify if self._verifies else _trust,
+                index_paths=lambda: self._index_files(folder, dataset, pin.inventory),
             )
 
     def _staging(self, folder: str, versions: dict[int, Path]) -> StagedCatalog:

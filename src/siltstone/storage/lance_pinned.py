@@ -15,6 +15,7 @@ No lock: nothing changes after construction but memos, and those only from absen
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,15 +29,16 @@ import pyarrow as pa
 from siltstone import deadline
 from siltstone.errors import CorruptionError, RequestError, SchemaMismatchError
 from siltstone.formats.inventory import InventoryFile
-from siltstone.storage import staging
+from siltstone.storage import lance_indexes, staging
 from siltstone.storage.lance_errors import translated
-from siltstone.storage.tables import POSITION
+from siltstone.storage.tables import POSITION, Segment
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
     from siltstone.formats.manifest import Pin
 
+_log = logging.getLogger(__name__)
 _ADDRESS, _ROW_ID = "_rowaddr", "_rowid"
 _OFFSET_BITS = 32
 _BATCH_ROWS_MIN, _BATCH_ROWS_MAX = 64, 262_144
@@ -73,6 +75,7 @@ class LancePinned:
         dataset: A Lance handle opened at the pin.
         live: Gives the inventory's word on data files, paths relative to the store's root.
         verify: Checks files that this process has not checked yet.
+        index_paths: Gives the paths of the files of all indexes, as `live` knows them.
     """
 
     def __init__(
@@ -84,11 +87,12 @@ class LancePinned:
         pin: Pin,
         live: Callable[[Iterable[str]], dict[str, InventoryFile]],
         verify: Callable[[Iterable[InventoryFile]], None],
+        index_paths: Callable[[], list[str]],
     ) -> None:
         self.dataset, self.pin = dataset, pin
         self.schema: pa.Schema = dataset.schema
         self._folder, self._where = folder, root / folder
-        self._live, self._verify = live, verify
+        self._live, self._verify, self._index_paths = live, verify, index_paths
         self.parts, self.fragments = self._ordered(dataset.get_fragments())
         self._is_reordered = any(part.start != part.lance_start for part in self.parts)
         self.rows = pin.rows
@@ -109,6 +113,32 @@ class LancePinned:
         """See `tables.PinnedTable.spans`."""
         return [(part.start, part.start + part.rows) for part in self.parts]
 
+    @property
+    def segments(self) -> list[Segment]:
+        """See `tables.PinnedTable.segments`."""
+        return self._segments
+
+    @cached_property
+    def _segments(self) -> list[Segment]:
+        spans = {part.number: (part.start, part.start + part.rows) for part in self.parts}
+        with translated(self._where, is_reading=True):
+            return lance_indexes.segments(self.dataset, spans)
+
+    @cached_property
+    def _has_sound_indexes(self) -> bool:
+        """Say whether there are indexes, and their files are as they were written.
+
+        A damaged one would leave rows out in silence. No answer needs it, so reads go on without.
+        """
+        if not self.segments:
+            return False
+        try:
+            self._verify(self._live(self._index_paths()).values())
+        except (CorruptionError, RequestError) as error:
+            _log.warning("scans go on without an index that is damaged: %s", error)
+            return False
+        return True
+
     def scan(
         self,
         columns: Sequence[str] | None = None,
@@ -118,6 +148,7 @@ class LancePinned:
         positions: bool = False,
         limit: int | None = None,
         within: tuple[int, int] | None = None,
+        indexed: bool = True,
     ) -> Iterator[pa.RecordBatch]:
         """See `tables.PinnedTable.scan`; wrong columns are refused here, not at the first batch."""
         self._know(columns)
@@ -138,6 +169,7 @@ class LancePinned:
             options["columns"] = list(columns)
         if prefilter is not None:
             options["filter"] = prefilter
+            options["use_scalar_index"] = indexed and self._has_sound_indexes
         if limit is not None:
             options["limit"] = limit
         if len(wanted) < len(self.parts) or self._is_reordered:
@@ -186,6 +218,16 @@ class LancePinned:
         """Return the parts whose rows all lie in [first, end)."""
         first, end = within
         return [p for p in self.parts if first <= p.start and p.start + p.rows <= end]
+
+    def fragments_for(self, parts: Iterable[Part]) -> list[Any]:
+        """Return Lance's handles of parts, whose files are as they were written.
+
+        Raises:
+            CorruptionError: One is not.
+        """
+        indexes = [self.parts.index(part) for part in parts]
+        self._check(indexes)
+        return [self.fragments[index] for index in indexes]
 
     def fragment_of(self, part: Part) -> Any:
         """Return Lance's handle of a part."""

@@ -150,6 +150,16 @@ def refuse_unfit(columns: Iterable[Column], known: Iterable[Column]) -> None:
         )
 
 
+def refuse_unknown(schema: pa.Schema, column: str) -> None:
+    """Refuse a column that is not there.
+
+    Raises:
+        SchemaMismatchError: It names it.
+    """
+    if column not in schema.names:
+        raise SchemaMismatchError(f"no column {column!r} in {schema.names}")
+
+
 def refuse_alter(
     schema: pa.Schema, rename: Mapping[str, str], drop: Sequence[str], add: Sequence[pa.Field]
 ) -> None:

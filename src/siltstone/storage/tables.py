@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from siltstone.formats.inventory import InventoryFile
 
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 POSITION = "_position"
 PRIVATE_DIRECTORY = "_siltstone"
+
+IndexKind = Literal["btree", "bitmap", "fts", "vector"]
+IndexOption = str | int | bool
+Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,42 @@ class TakenOver:
     read_version: int
 
 
+@dataclass(frozen=True, slots=True)
+class IndexSpec:
+    """An index as a dataset has it: its name there, the column as the pin calls it, its kind."""
+
+    name: str
+    column: str
+    kind: IndexKind
+    options: tuple[tuple[str, IndexOption], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of the index `index` in a pin: the rows of the parts with the spans `covered`."""
+
+    id: str
+    index: str
+    kind: IndexKind
+    columns: tuple[str, ...]
+    covered: tuple[Span, ...]
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltSegment:
+    """A segment of the index `index`, durable; no pin names it yet. Pickles.
+
+    `put_indexes` puts it on any pin that has some of the inputs as they were. `inputs` and
+    `described` are opaque.
+    """
+
+    index: str
+    inputs: tuple[str, ...]
+    described: str
+    files: tuple[InventoryFile, ...]
+
+
 class InputsMovedError(Exception):
     """What was compacted is not in the pin of today, or has other rows: plan again."""
 
@@ -109,6 +149,11 @@ class PinnedTable(Protocol):
         """
         ...
 
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """The segments of all indexes of the version."""
+        ...
+
     def scan(
         self,
         columns: Sequence[str] | None = None,
@@ -118,6 +163,7 @@ class PinnedTable(Protocol):
         positions: bool = False,
         limit: int | None = None,
         within: tuple[int, int] | None = None,
+        indexed: bool = True,
     ) -> Iterator[pa.RecordBatch]:
         """Yield rows in row order; close or drop the iterator at any time.
 
@@ -129,6 +175,7 @@ class PinnedTable(Protocol):
             limit: At most so many rows.
             within: Only the parts whose `spans` lie in [first, end); positions stay those of the
                 whole pin. Not together with `seqs`.
+            indexed: Let indexes help with the prefilter; the rows are the same without.
 
         Raises:
             CorruptionError: The bytes of a file are not what was written.
@@ -239,6 +286,26 @@ class Tables(Protocol):
 
         Raises:
             InputsMovedError: `pin` lacks an input, or has it otherwise; nothing was done.
+        """
+        ...
+
+    def index(self, folder: str, pin: Pin, spec: IndexSpec, within: Sequence[Span]) -> BuiltSegment:
+        """Build a segment of an index over the parts of the pin with the spans `within`.
+
+        Raises:
+            CorruptionError: The bytes of an input are not what was written.
+        """
+        ...
+
+    def put_indexes(
+        self, folder: str, pin: Pin, built: Sequence[BuiltSegment], gone: Sequence[str] = ()
+    ) -> Pin:
+        """Add segments, and take those with the ids `gone` away; the rows stay the same.
+
+        A segment then covers those of its inputs that `pin` has as they were.
+
+        Raises:
+            InputsMovedError: `pin` has no input of one of them any more; nothing was done.
         """
         ...
 

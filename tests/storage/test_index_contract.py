@@ -1,0 +1,144 @@
+"""LanceTables and FakeLance agree on what the segments of an index cover, whatever comes after."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from siltstone.errors import SchemaMismatchError
+from siltstone.formats.manifest import Pin
+from siltstone.storage.fake_lance import FakeLance
+from siltstone.storage.files import RealFiles
+from siltstone.storage.lance_io import LanceTables
+from siltstone.storage.tables import IndexSpec, InputsMovedError, Segment, Span, Tables
+
+FOLDER = "tables/orders-7/base"
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
+BY_V = IndexSpec("by_v", "v", "btree")
+
+
+@pytest.fixture(params=[LanceTables, FakeLance])
+def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Tables:
+    return request.param(tmp_path, RealFiles())
+
+
+def batch(first: int) -> pa.RecordBatch:
+    ids = list(range(first, first + 4))
+    return pa.record_batch([ids, [f"v{i % 3}" for i in ids]], schema=SCHEMA)
+
+
+def three_files(tables: Tables) -> Pin:
+    pin = tables.create(FOLDER, SCHEMA)
+    for n in range(3):
+        pin = tables.append(FOLDER, pin, [batch(4 * n)], seqs=(2 * n + 1, 2 * n + 2))
+    return pin
+
+
+def indexed(tables: Tables, pin: Pin, within: list[Span] | None = None) -> Pin:
+    spans = tables.open(FOLDER, pin).spans if within is None else within
+    return tables.put_indexes(FOLDER, pin, [tables.index(FOLDER, pin, BY_V, spans)])
+
+
+def segments(tables: Tables, pin: Pin) -> list[Segment]:
+    return list(tables.open(FOLDER, pin).segments)
+
+
+def covered(tables: Tables, pin: Pin) -> list[tuple[Span, ...]]:
+    return [segment.covered for segment in segments(tables, pin)]
+
+
+def test_a_segment_covers_the_parts_it_was_built_over(tables: Tables) -> None:
+    pin = three_files(tables)
+    built = tables.index(FOLDER, pin, BY_V, [(0, 4), (8, 12)])
+    assert segments(tables, pin) == []
+    made = tables.put_indexes(FOLDER, pin, [pickle.loads(pickle.dumps(built))])
+    (found,) = segments(tables, made)
+    assert (found.index, found.kind, found.columns) == ("by_v", "btree", ("v",))
+    assert found.covered == ((0, 4), (8, 12))
+    assert found.nbytes > 0
+    assert made.rows == pin.rows
+
+
+def test_a_pin_needs_the_files_of_its_indexes_and_of_no_other(tables: Tables) -> None:
+    pin = indexed(tables, three_files(tables))
+    files = {file.path for file in tables.files(FOLDER, pin) if "/_indices/" in file.path}
+    assert files
+    tables.check(FOLDER, pin)
+    none = tables.put_indexes(FOLDER, pin, [], [segments(tables, pin)[0].id])
+    assert segments(tables, none) == []
+    assert not any("/_indices/" in file.path for file in tables.files(FOLDER, none))
+
+
+def test_an_index_may_have_several_segments(tables: Tables) -> None:
+    pin = three_files(tables)
+    pin = indexed(tables, pin, [(0, 4)])
+    pin = indexed(tables, pin, [(4, 8), (8, 12)])
+    assert sorted(covered(tables, pin)) == [((0, 4),), ((4, 8), (8, 12))]
+    assert {segment.index for segment in segments(tables, pin)} == {"by_v"}
+
+
+def test_rows_that_come_later_are_not_covered(tables: Tables) -> None:
+    pin = tables.append(FOLDER, indexed(tables, three_files(tables)), [batch(20)], seqs=(7, 8))
+    assert covered(tables, pin) == [((0, 4), (4, 8), (8, 12))]
+
+
+def test_parts_that_are_rewritten_are_not_covered_any_more(tables: Tables) -> None:
+    pin = indexed(tables, three_files(tables))
+    pin = tables.rewrite(FOLDER, pin, drop=np.array([5]), batches=[batch(20)], seqs=(7, 8))
+    spans = tables.open(FOLDER, pin).spans
+    (found,) = covered(tables, pin)
+    assert len(found) == 2
+    assert set(found) < set(spans)
+
+
+def test_parts_that_are_compacted_are_not_covered_any_more(tables: Tables) -> None:
+    pin = indexed(tables, three_files(tables))
+    pin = tables.swap(FOLDER, pin, [tables.compact(FOLDER, pin, (0, 8))])
+    assert tables.open(FOLDER, pin).spans == [(0, 8), (8, 12)]
+    assert covered(tables, pin) == [((8, 12),)]
+
+
+def test_what_is_covered_is_compacted_together_with_what_is_not(tables: Tables) -> None:
+    pin = indexed(tables, three_files(tables), [(0, 4)])
+    pin = tables.swap(FOLDER, pin, [tables.compact(FOLDER, pin, (0, 8))])
+    assert tables.open(FOLDER, pin).spans == [(0, 8), (8, 12)]
+    assert not any(covered(tables, pin))
+
+
+def test_a_segment_is_put_on_a_pin_that_has_some_of_its_inputs(tables: Tables) -> None:
+    pin = three_files(tables)
+    built = tables.index(FOLDER, pin, BY_V, [(0, 4), (4, 8), (8, 12)])
+    later = tables.rewrite(FOLDER, pin, drop=np.array([9]), batches=[], seqs=None)
+    made = tables.put_indexes(FOLDER, later, [built])
+    assert covered(tables, made) == [((0, 4), (4, 8))]
+
+
+def test_a_segment_without_any_of_its_inputs_is_refused(tables: Tables) -> None:
+    pin = three_files(tables)
+    built = tables.index(FOLDER, pin, BY_V, [(0, 4)])
+    later = tables.rewrite(FOLDER, pin, drop=np.array([1]), batches=[])
+    with pytest.raises(InputsMovedError):
+        tables.put_indexes(FOLDER, later, [built])
+
+
+def test_an_index_follows_its_column_and_goes_with_it(tables: Tables) -> None:
+    pin = indexed(tables, three_files(tables))
+    renamed = tables.alter(FOLDER, pin, rename={"v": "w"}, drop=[], add=[])
+    dropped = tables.alter(FOLDER, pin, rename={}, drop=["v"], add=[])
+    assert {segment.columns for segment in segments(tables, renamed)} <= {("w",)}
+    assert segments(tables, dropped) == []
+
+
+def test_an_overwrite_takes_the_indexes_away(tables: Tables) -> None:
+    pin = indexed(tables, three_files(tables))
+    assert segments(tables, tables.overwrite(FOLDER, pin, SCHEMA, [batch(0)])) == []
+
+
+def test_a_column_that_is_not_there_cannot_be_indexed(tables: Tables) -> None:
+    pin = three_files(tables)
+    with pytest.raises(SchemaMismatchError):
+        tables.index(FOLDER, pin, IndexSpec("x", "nowhere", "btree"), [(0, 4)])
