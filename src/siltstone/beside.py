@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -33,6 +33,7 @@ from siltstone.wiring import (
     Carers,
     Env,
     Maintainers,
+    Owner,
     carers,
     maintainers,
     own_store,
@@ -110,6 +111,79 @@ def optimize_beside(
     )
 
 
+def create_index_beside(
+    path: str | os.PathLike[str],
+    table: str,
+    column: str,
+    kind: str = "btree",
+    *,
+    name: str | None = None,
+    build: bool = True,
+    details: Mapping[str, object] | None = None,
+    **options: object,
+) -> None:
+    """Have an index on a column of a keyed table, as `Table.create_index`, from any process.
+
+    Without an owner the store is owned for a moment: the log may name the table. Beside one, it is
+    a table of the newest record.
+
+    Args:
+        path: As for `connect`; the store exists.
+        table: Its name.
+        column: The column's name.
+        kind: As for `Table.create_index`.
+        name: By default that of the column.
+        build: False leaves the building to the next optimize, or a merge.
+        details: The options of the index.
+        options: As for `connect`.
+
+    Raises:
+        RequestError, TableNotFoundError: As `Table.create_index`; nothing was changed.
+        UnavailableError, BusyError: What is not built yet, the next optimize builds.
+    """
+    more = details or {}
+    with _owned(path, options) as owner:
+        if owner is not None:
+            found = owner.indexes.find(table)
+            owner.indexes.create(found, column, kind, name=name, options=more, is_built=build)
+            return
+    indexer = _beside(path, options).indexer
+    indexer.declare(table, column, kind, name=name, options=more)
+    if build:
+        indexer.catch_up(table)
+
+
+def drop_index_beside(
+    path: str | os.PathLike[str], table: str, name: str, **options: object
+) -> None:
+    """Give an index up, as `Table.drop_index`, from any process, as `create_index_beside`.
+
+    Raises:
+        RequestError, TableNotFoundError: No such index or table, or the key's own.
+    """
+    with _owned(path, options) as owner:
+        if owner is not None:
+            owner.indexes.drop(owner.indexes.find(table), name)
+            return
+    indexer = _beside(path, options).indexer
+    indexer.drop(table, name)
+    indexer.catch_up(table)
+
+
+@contextlib.contextmanager
+def _owned(path: str | os.PathLike[str], options: dict[str, object]) -> Generator[Owner | None]:
+    """Own a store for a moment; None beside its owner."""
+    root, env = root_of(path), Env()
+    require_store(root, env)
+    try:
+        parts = own_store(root, replace(resolve(root, options), background=False), env)
+    except OwnedError:
+        yield None
+        return
+    with contextlib.closing(parts):
+        yield parts.owner
+
+
 def _beside(path: str | os.PathLike[str], options: dict[str, object]) -> Maintainers:
     root, env = root_of(path), Env()
     require_store(root, env)
@@ -148,14 +222,9 @@ def vacuum_beside(
     require_store(root, env)
     found = resolve(root, options)
     if not dry_run:
-        try:
-            parts = own_store(root, replace(found, background=False), env)
-        except OwnedError:
-            pass
-        else:
-            with contextlib.closing(parts):
-                assert parts.owner is not None
-                return parts.owner.vacuum.run(dry_run=False, grace_s=grace_s)
+        with _owned(path, options) as owner:
+            if owner is not None:
+                return owner.vacuum.run(dry_run=False, grace_s=grace_s)
     return follow_vacuum(root, found, env, dry_run=dry_run, grace_s=grace_s)
 
 

@@ -83,6 +83,15 @@ class Failpoint:
         "optimize.after_publish", "the record; readers by path see old bases"
     )
 
+    INDEX_BEFORE_PLAN = Point("index.before_plan", "declarations; nothing of the build")
+    INDEX_AFTER_PLAN = Point("index.after_plan", "nothing of the build; its tasks are known")
+    INDEX_BEFORE_BUILD = Point("index.before_build", "the record of its job; no file of an index")
+    INDEX_AFTER_BUILD = Point("index.after_build", "synced files of all segments that nobody names")
+    INDEX_BEFORE_PUBLISH = Point("index.before_publish", "the same, on the winner's pins, unnamed")
+    INDEX_AFTER_PUBLISH = Point(
+        "index.after_publish", "the record; readers by path see bases without the indexes"
+    )
+
     VACUUM_BEFORE_PLAN = Point("vacuum.before_plan", "nothing of the vacuum")
     VACUUM_AFTER_PLAN = Point("vacuum.after_plan", "nothing; the oldest record to keep is known")
     VACUUM_BEFORE_PUBLISH = Point("vacuum.before_publish", "nothing; the winner's record is read")

@@ -31,7 +31,9 @@ from siltstone.errors import ClosedError, ConflictError, RequestError, TableNotF
 from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.keys import Key
 from siltstone.formats.manifest import Table as Definition
+from siltstone.maintenance.index_plan import IndexStatus, statuses
 from siltstone.maintenance.load import load
+from siltstone.maintenance.table_indexes import TableIndexes
 from siltstone.query.scan_plan import ROWS_MAX, Site, plan
 from siltstone.query.scan_task import ScanTask
 
@@ -188,10 +190,16 @@ class Snapshot:
 class Table(Readable):
     """One table of an open store. Reads take a fresh snapshot, writes are a transaction each."""
 
-    __slots__ = ("_begin", "_core", "_id", "_seen")
+    __slots__ = ("_begin", "_core", "_id", "_indexes", "_seen")
 
-    def __init__(self, core: Core, table_id: int, begin: Callable[[], Transaction]) -> None:
-        self._core, self._id, self._begin = core, table_id, begin
+    def __init__(
+        self,
+        core: Core,
+        table_id: int,
+        begin: Callable[[], Transaction],
+        indexes: Callable[[], TableIndexes],
+    ) -> None:
+        self._core, self._id, self._begin, self._indexes = core, table_id, begin, indexes
         self._seen: tuple[object, Definition] | None = None  # one reference: threads share a handle
 
     def __repr__(self) -> str:
@@ -360,6 +368,58 @@ class Table(Readable):
     def rename_column(self, name: str, new_name: str) -> Receipt:
         """Rename a column."""
         return self._run(lambda table: table.rename_column(name, new_name))
+
+    # indexes of keyed tables
+
+    def create_index(
+        self,
+        column: str,
+        kind: str = "btree",
+        *,
+        name: str | None = None,
+        build: bool = True,
+        **options: object,
+    ) -> IndexStatus:
+        """Have an index on a column; no answer changes. Nobody waits for it but the caller.
+
+        It covers base, as far as it is merged; merges and optimizes keep it up to date.
+
+        Args:
+            column: Of a keyed table.
+            kind: "btree" (equality, ranges), "bitmap" (the same, of few values), "fts" (words of
+                a text) or "vector" (neighbours); the last two serve other Lance clients.
+            name: By default that of the column.
+            build: False leaves the building to the next optimize, or a merge.
+            options: fts: language, base_tokenizer, stem, lower_case, remove_stop_words,
+                ascii_folding, with_position. vector: metric ("l2", "cosine", "dot"), encoding
+                ("flat", "sq", "pq" with sub_vectors), partitions.
+
+        Raises:
+            RequestError: A plain table; no such column; a kind, name or option that does not fit,
+                or that there is already. Nothing was changed.
+            ReadOnlyError: This handle does not own the store.
+        """
+        definition = self._look()[1]
+        made = self._indexes().create(
+            definition, column, kind, name=name, options=options, is_built=build
+        )
+        return next(index for index in self.indexes() if index.name == made.name)
+
+    def indexes(self) -> list[IndexStatus]:
+        """Return the indexes, by name, and how far they are behind; the key's own comes last."""
+        state, definition = self._look()
+        record, number = state.view.record, catalogs.incarnation_of(definition).id
+        storage = next((s for s in record.keyed if s.incarnation == number), None)
+        return statuses(record, definition, storage, self._core.tables)
+
+    def drop_index(self, name: str) -> None:
+        """Give an index up.
+
+        Raises:
+            RequestError: There is none of that name, or it is the key's own.
+            ReadOnlyError: This handle does not own the store.
+        """
+        self._indexes().drop(self._look()[1], name)
 
     def _run(self, work: Callable[[TransactionTable], object], attempts: int = ATTEMPTS) -> Receipt:
         last: list[Transaction] = []

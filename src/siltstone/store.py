@@ -205,7 +205,7 @@ class Store:
         """
         self._core.check()
         found = catalogs.find(self._core.state().view.catalog, name)
-        return Table(self._core, found.id, self.transaction)
+        return Table(self._core, found.id, self.transaction, lambda: self._owner().indexes)
 
     def create_table(
         self, name: str, schema: object, primary_key: str | Sequence[str] = ()

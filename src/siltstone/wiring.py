@@ -29,6 +29,7 @@ from siltstone.errors import CorruptionError, RequestError
 from siltstone.formats import group
 from siltstone.formats.manifest import Record, Tag
 from siltstone.maintenance.checkpoint import Checkpointer
+from siltstone.maintenance.index import Indexer
 from siltstone.maintenance.merge import Merger
 from siltstone.maintenance.merge_child import MergeChild
 from siltstone.maintenance.optimize import Optimizer
@@ -43,6 +44,7 @@ from siltstone.maintenance.scheduler import (
 )
 from siltstone.maintenance.status import Counts
 from siltstone.maintenance.syncer import Syncer
+from siltstone.maintenance.table_indexes import TableIndexes
 from siltstone.maintenance.vacuum import OwnerLive, Vacuum
 from siltstone.maintenance.verify import Verifier
 from siltstone.options import Options
@@ -82,6 +84,7 @@ class Owner:
     checkpointer: Checkpointer
     merger: Merger
     optimizer: Optimizer
+    indexes: TableIndexes
     merge_child: MergeChild
     optimize_child: MergeChild
     scheduler: Scheduler
@@ -329,6 +332,7 @@ def _wired(
         checkpointer,
         merger,
         work.optimizer,
+        TableIndexes(work.indexer, checkpointer),
         child,
         tidier,
         scheduler,
@@ -403,14 +407,23 @@ class Maintainers:
 
     merger: Merger
     optimizer: Optimizer
+    indexer: Indexer
 
 
 def maintainers(
     manifests: ManifestStore, tables: Tables, readers: Readers, jobs: Jobs
 ) -> Maintainers:
     """Return the maintainers of a store; they hold no lock and no state."""
-    merger = Merger(manifests, tables, readers, jobs)
-    return Maintainers(merger, Optimizer(manifests, tables, merger.promote_late, jobs))
+    merger = Merger(
+        manifests,
+        tables,
+        readers,
+        jobs,
+        lambda table: indexer.catch_up_late(table),  # noqa: PLW0108 - it is made later
+    )
+    indexer = Indexer(manifests, tables, merger.promote_late, jobs)
+    optimizer = Optimizer(manifests, tables, merger.promote_late, jobs, indexer)
+    return Maintainers(merger, optimizer, indexer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from hypothesis import strategies as some
 import siltstone as st
 from siltstone.engine.past import PastRecords
 from siltstone.engine.reader import Readers
+from siltstone.maintenance.index import Indexer
 from siltstone.maintenance.merge import Deferred, Merger
 from siltstone.maintenance.optimize import CompactTask, Optimized, Optimizer, groups
 from siltstone.storage.manifest_store import ManifestStore
@@ -28,7 +29,8 @@ def optimizer_of(root: Path, tables: Tables) -> Optimizer:
     manifests = ManifestStore(fake_env().files, root)
     readers = Readers(tables, PastRecords(manifests), index_bytes_max=0)
     merger = Merger(manifests, tables, readers, jobs_of(root))
-    return Optimizer(manifests, tables, merger.promote, jobs_of(root))
+    indexer = Indexer(manifests, tables, merger.promote, jobs_of(root))
+    return Optimizer(manifests, tables, merger.promote, jobs_of(root), indexer)
 
 
 def rows(table) -> dict[int, int]:
@@ -343,9 +345,7 @@ def test_tasks_pickle_and_run_by_the_path_alone(tmp_path: Path) -> None:
             return [task.run(str(db.path)) for task in seen]
 
         parts = db._parts
-        optimizer = Optimizer(
-            parts.manifests, parts.tables, parts.owner.merger.promote, jobs_of(db.path)
-        )
+        optimizer = optimizer_of(db.path, parts.tables)
         assert optimizer.optimize(execute=elsewhere).files_after == 1
         assert [task.rows for task in seen] == [20]
         db.merge()

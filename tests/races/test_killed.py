@@ -105,6 +105,16 @@ def test_a_merge_killed_at_every_failpoint_leaves_the_next_one_to_finish(
         assert db.status().tables[0].unmerged_rows == 0
 
 
+@killed_at(points_of("index"))
+def test_an_index_build_killed_at_every_failpoint_is_done_by_the_next_optimize(
+    spares: Spares, root: Path, point: Point
+) -> None:
+    check_beside(spares, root, "index", point)
+    with st.connect(root, read_only=True) as db:
+        (found,) = db["wide"].indexes()
+        assert (found.name, found.lagging_rows) == ("of 1", 0)
+
+
 @killed_at(points_of("vacuum"))
 def test_a_vacuum_killed_at_every_failpoint_leaves_the_next_one_to_finish(
     spares: Spares, root: Path, point: Point

@@ -27,7 +27,7 @@ from tests.races.ledger import STAGES, held_at, stage_of
 from tests.races.processes import WAIT_S, CallFailedError, Meeting, Process, workers
 
 IS_ALL = os.environ.get("SILTSTONE_RACES") == "all"
-OPERATIONS = ("flush", "merge", "optimize", "vacuum", "attach", "ddl")
+OPERATIONS = ("flush", "merge", "optimize", "vacuum", "attach", "ddl", "index")
 OWNERS = {"flush", "attach", "ddl"}
 FRAMES = {"attach": shop.after_attach, "ddl": shop.after_ddl}
 PLANS_MAX = {
@@ -39,6 +39,10 @@ PLANS_MAX = {
     ("merge", "vacuum"): 1,
     ("merge", "attach"): 1,
     ("merge", "ddl"): 1,
+    ("merge", "index"): 2,
+    ("index", "flush"): 1,
+    ("index", "attach"): 1,
+    ("index", "ddl"): 1,
     ("optimize", "merge"): 1,
     ("optimize", "optimize"): 1,
     ("optimize", "vacuum"): 1,
@@ -52,6 +56,7 @@ PLANS = {
     "flush": Failpoint.FLUSH_BEFORE_PLAN.label,
     "merge": Failpoint.MERGE_BEFORE_PLAN.label,
     "optimize": Failpoint.OPTIMIZE_AFTER_PLAN.label,
+    "index": Failpoint.INDEX_AFTER_PLAN.label,
 }
 
 

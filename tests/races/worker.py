@@ -75,6 +75,9 @@ class Worker:
     def optimize(self, root: str, stamp: int) -> None:
         _refuse_deferred(beside.optimize_beside(root, target_rows=shop.TARGET_ROWS))
 
+    def index(self, root: str, stamp: int) -> None:
+        beside.create_index_beside(root, "wide", "n", name=f"of {stamp}")
+
     def vacuum(self, root: str, stamp: int) -> None:
         retention = shop.OPTIONS["retention"]
         beside.vacuum_beside(root, dry_run=False, grace_s=0, retention=retention)

@@ -125,6 +125,19 @@ def test_a_segment_without_any_of_its_inputs_is_refused(tables: Tables) -> None:
         tables.put_indexes(FOLDER, later, [built])
 
 
+def test_no_part_is_covered_twice_by_one_index(tables: Tables) -> None:
+    pin = three_files(tables)
+    one = tables.index(FOLDER, pin, BY_V, [(0, 4)])
+    other = tables.index(FOLDER, pin, BY_V, [(0, 4), (4, 8)])
+    made = tables.put_indexes(FOLDER, pin, [one])
+    with pytest.raises(InputsMovedError):
+        tables.put_indexes(FOLDER, made, [other])
+    (old,) = segments(tables, made)
+    assert covered(tables, tables.put_indexes(FOLDER, made, [other], [old.id])) == [
+        ((0, 4), (4, 8))
+    ]
+
+
 def test_an_index_follows_its_column_and_goes_with_it(tables: Tables) -> None:
     pin = indexed(tables, three_files(tables))
     renamed = tables.alter(FOLDER, pin, rename={"v": "w"}, drop=[], add=[])

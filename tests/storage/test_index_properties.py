@@ -155,7 +155,8 @@ def of_type(kind: pa.DataType, values: list[object], test: str, tmp_path: Path) 
         assert pa.Table.from_batches(found).equals(plain), name
 
 
-MOMENT = dt.datetime(2026, 11, 21, 10, 0, 0, 123456)
+MOMENT = dt.datetime(2026, 11, 21, 10, 0, 0, 123456, tzinfo=dt.UTC)
+EARLY = dt.datetime(1969, 1, 1, tzinfo=dt.UTC)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +169,12 @@ MOMENT = dt.datetime(2026, 11, 21, 10, 0, 0, 123456)
         (pa.large_string(), ["", "a", "ä", None], "x = ''"),
         (pa.binary(), [b"", b"\x00", b"\xff", None], "x = X'00'"),
         (pa.date32(), [dt.date(1969, 12, 31), dt.date(2026, 1, 1), None], "x < DATE '1970-01-01'"),
-        (pa.timestamp("us"), [MOMENT, dt.datetime(1969, 1, 1), None], "x < TIMESTAMP '1970-01-01'"),
+        (
+            pa.timestamp("us", "UTC"),
+            [MOMENT, EARLY, None],
+            "x < TIMESTAMP '1970-01-01T00:00:00Z'",
+        ),
+        (pa.time64("us"), [dt.time(1, 2, 3), dt.time(0), None], "x IS NULL"),
         (pa.float64(), [1.0, float("nan"), None], "x = 1.0"),
     ],
     ids=str,

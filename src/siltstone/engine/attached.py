@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from siltstone.formats.manifest import Pin
 from siltstone.formats.schema import OP_COLUMN, SEQ_COLUMN
-from siltstone.storage.tables import POSITION, PinnedTable
+from siltstone.storage.tables import POSITION, PinnedTable, Segment
 
 _ROW_BYTES = 64
 _RUN_BYTES_MIN = 1 << 20
@@ -60,6 +60,11 @@ class Attached:
         """See `tables.PinnedTable.spans`."""
         return self._table.spans
 
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """See `tables.PinnedTable.segments`; staged rows have no index."""
+        return ()
+
     def count(self) -> int:
         """Return how many rows there are."""
         return self._table.rows
@@ -73,13 +78,19 @@ class Attached:
         positions: bool = False,
         limit: int | None = None,
         within: tuple[int, int] | None = None,
+        indexed: bool = True,
     ) -> Iterator[pa.RecordBatch]:
         """See `tables.PinnedTable.scan`; `seqs` skips nothing: all rows have the one seq."""
         del seqs
         names = list(self.schema.names if columns is None else columns)
         stored = [name for name in names if name not in self._constants]
         batches = self._table.scan(
-            stored, prefilter=prefilter, positions=positions, limit=limit, within=within
+            stored,
+            prefilter=prefilter,
+            positions=positions,
+            limit=limit,
+            within=within,
+            indexed=indexed,
         )
         for batch in batches:
             yield self._with_constants(batch, [*names, POSITION] if positions else names)

@@ -154,11 +154,32 @@ class KeyedStorage(msgspec.Struct, frozen=True):
     history_from: int = 0
 
 
+IndexOption = str | int | bool
+
+
+class Index(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An index that somebody wants on a column of a keyed table; both by their ids.
+
+    `declared` is the number of the record that said so first: of two that had one name, one after
+    the other, it tells which is meant. `kind` is "btree", "bitmap", "fts" or "vector".
+    """
+
+    table: int
+    name: str
+    column: int
+    kind: str
+    declared: int
+    options: tuple[tuple[str, IndexOption], ...] = ()
+
+
 class Record(msgspec.Struct, frozen=True):
     """One record of the chain. Seqs and counts are integers, times microseconds since 1970 UTC.
 
     Commits at or below `flushed_seq` are in history, base or plain versions; those above it are in
     WAL segments from `wal_floor` on. `writer` is the publisher's token, unique to the publish.
+
+    Fields that came later are absent where nothing uses them, and who does not know them drops
+    them: they may change no answer.
     """
 
     store_id: str
@@ -178,6 +199,12 @@ class Record(msgspec.Struct, frozen=True):
     condemned: tuple[str, ...] = ()
     format: int = MANIFEST_FORMAT
     condemned_before_us: int | msgspec.UnsetType = msgspec.UNSET
+    declared_indexes: tuple[Index, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def indexes(self) -> tuple[Index, ...]:
+        """The indexes that are wanted; some on tables or columns that are gone."""
+        return self.declared_indexes or ()
 
     @property
     def condemned_us(self) -> int:

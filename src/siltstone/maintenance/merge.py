@@ -71,13 +71,22 @@ class _Planned:
 
 
 class Merger:
-    """Merges tables of one store. Holds no lock and no state."""
+    """Merges tables of one store. Holds no lock and no state.
+
+    Args:
+        catch_up: Brings indexes of the table (None: of all) up to date that a merge left behind.
+    """
 
     def __init__(
-        self, manifests: ManifestStore, tables: Tables, readers: Readers, jobs: Jobs
+        self,
+        manifests: ManifestStore,
+        tables: Tables,
+        readers: Readers,
+        jobs: Jobs,
+        catch_up: Callable[[str | None], None] = lambda _: None,
     ) -> None:
         self._manifests, self._tables, self._readers = manifests, tables, readers
-        self._jobs = jobs
+        self._jobs, self._catch_up = jobs, catch_up
 
     def merge(
         self,
@@ -144,6 +153,7 @@ class Merger:
             cross(Failpoint.MERGE_AFTER_PUBLISH)
             job.finish()
         self.promote_late(published)
+        self._catch_up(name)
         return Merged(record.flushed_seq, tuple(names), sum(item.rows for item in planned))
 
     def _plan(

@@ -3,6 +3,7 @@
     read record n ─▶ plan: adjacent small parts, together up to `target_rows`
                   ─▶ job record ─▶ tasks: each writes its rows anew, in any process, and is noted
                   ─▶ publish: put on the pins of the newest record, all at once ─▶ promote
+                  ─▶ indexes: segments over what they lack, and a record for these (`index.py`)
 
 It changes no answer: the same rows in the same order. Whoever published meanwhile is built upon:
 what is finished is put on the winner's pins where its inputs are untouched there, and only the rest
@@ -15,7 +16,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +26,7 @@ from siltstone.engine import catalog as catalogs
 from siltstone.errors import BusyError, RequestError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import KeyedStorage, Pin, Record
+from siltstone.maintenance.index import Indexer
 from siltstone.maintenance.merge import Deferred, candidates, require_budgets
 from siltstone.storage.files import RealFiles
 from siltstone.storage.jobs import (
@@ -79,12 +81,17 @@ class CompactTask:
 
 @dataclass(frozen=True, slots=True)
 class Optimized:
-    """What an optimize did: in which tables (by name), how many files became how many."""
+    """What an optimize did: in which tables (by name), how many files became how many.
+
+    `segments` of indexes were built, over `indexed_rows`.
+    """
 
     tables: tuple[str, ...]
     files_before: int
     files_after: int
     rows: int
+    segments: int = 0
+    indexed_rows: int = 0
 
 
 Execute = Callable[[Sequence[CompactTask]], Iterable[Compacted]]
@@ -113,9 +120,10 @@ class Optimizer:
         tables: Tables,
         promote: Callable[[Record], None],
         jobs: Jobs,
+        indexer: Indexer,
     ) -> None:
         self._manifests, self._tables, self._promote = manifests, tables, promote
-        self._jobs = jobs
+        self._jobs, self._indexer = jobs, indexer
 
     def optimize(
         self,
@@ -157,9 +165,18 @@ class Optimizer:
                 reason = str(error)
                 continue
             if found is None:
-                return total
+                return self._with_indexes(total, table, attempts, publish_attempts)
             total = _sum(total, found)
         return total if total.files_before else Deferred(reason, attempts)
+
+    def _with_indexes(
+        self, total: Optimized, table: str | None, attempts: int, publish_attempts: int
+    ) -> Optimized | Deferred:
+        done = self._indexer.catch_up(table, attempts=attempts, publish_attempts=publish_attempts)
+        if isinstance(done, Deferred):
+            return total if total.files_before else done
+        names = tuple(sorted({*total.tables, *done.tables}))
+        return replace(total, tables=names, segments=done.segments, indexed_rows=done.rows)
 
     def _attempt(
         self,

@@ -56,7 +56,11 @@ class Served:
 
     def table(self, table_id: int, number: Number) -> Table:
         """Return a table whose next statement commits under `number`."""
-        return Table(self._core(number), table_id, self.numbered(number).transaction)
+        owner = self.parts.owner
+        assert owner is not None
+        return Table(
+            self._core(number), table_id, self.numbered(number).transaction, lambda: owner.indexes
+        )
 
     def numbered(self, number: Number) -> Store:
         """Return the store for one statement or transaction, which commits under `number`."""

@@ -372,7 +372,7 @@ class FakeLance:
         for segment in built:
             inputs = [json.loads(text)[0] for text in segment.inputs]
             covered = [path for path in inputs if path in old.paths]
-            if not covered:
+            if not covered or _is_covered(segments, segment.index, covered):
                 raise InputsMovedError
             segments.append(json.dumps({**json.loads(segment.described), "covered": covered}))
         files = [file for segment in built for file in segment.files]
@@ -544,6 +544,11 @@ class FakeLance:
             inventory = self._inventories.add(below, added, manifest.live)
             file = describe(self._files, self._root, path)
         return Pin(version, path, file.size, file.xxh3, sum(manifest.rows), inventory)
+
+
+def _is_covered(segments: Iterable[str], index: str, paths: Iterable[str]) -> bool:
+    mine = (found for found in map(json.loads, segments) if found["index"] == index)
+    return any(set(found["covered"]) & set(paths) for found in mine)
 
 
 def _stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> bytes:

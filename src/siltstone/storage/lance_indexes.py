@@ -116,6 +116,18 @@ def segments(dataset: Any, spans: Mapping[int, tuple[int, int]]) -> list[Segment
     ]
 
 
+def covered(dataset: Any, name: str, gone: Collection[str]) -> set[int]:
+    """Return the fragments that segments of an index cover, but for those with the ids `gone`."""
+    return {
+        number
+        for index in dataset.describe_indices()
+        if index.name == name
+        for segment in index.segments
+        if str(segment.uuid) not in gone
+        for number in segment.fragment_ids
+    }
+
+
 def change(dataset: Any, new: Iterable[Any], gone: Collection[str]) -> Any:
     """Return the operation that adds segments, and takes those with the ids `gone` away."""
     lance = importlib.import_module("lance")

@@ -328,8 +328,8 @@ class LanceTables:
         new: list[Any] = []
         for segment in built:
             covered = {today[text] for text in segment.inputs if text in today}
-            if not covered:
-                raise InputsMovedError
+            if not covered or covered & lance_indexes.covered(dataset, segment.index, gone):
+                raise InputsMovedError  # two that cover a row would give it twice
             new.append(lance_indexes.covering(lance_indexes.decode(segment.described), covered))
         operation = lance_indexes.change(dataset, new, set(gone))
         files = [file for segment in built for file in segment.files]

@@ -305,7 +305,8 @@ class Tables(Protocol):
         A segment then covers those of its inputs that `pin` has as they were.
 
         Raises:
-            InputsMovedError: `pin` has no input of one of them any more; nothing was done.
+            InputsMovedError: `pin` has no input of one of them any more, or another segment of the
+                same index covers one already; nothing was done.
         """
         ...
 

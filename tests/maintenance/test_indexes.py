@@ -1,0 +1,330 @@
+"""An index is declared, built, listed and dropped; no answer changes, and nothing loses it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import siltstone as st
+from siltstone.maintenance.index_plan import IndexStatus
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("customer", pa.int64()),
+        ("state", pa.string()),
+        ("note", pa.string()),
+        ("place", pa.list_(pa.float32(), 4)),
+        ("words", pa.list_(pa.string())),
+    ]
+)
+OPTIONS = {"background": False, "segment_bytes": 65_536}
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[st.Store]:
+    with st.connect(tmp_path / "db", **OPTIONS) as db:
+        yield db
+
+
+def row(n: int, turn: int = 0) -> dict[str, object]:
+    return {
+        "id": n,
+        "customer": None if n % 11 == 0 else (n + turn) % 7,
+        "state": "open" if n % 3 else "done",
+        "note": f"note {n}",
+        "place": [float(n), 0.0, 1.0, 2.0],
+        "words": ["a"],
+    }
+
+
+def orders_in(db: st.Store, rows: int = 300, *, is_merged: bool = True) -> st.Table:
+    orders = db.create_table("orders", SCHEMA, "id")
+    orders.upsert([row(n) for n in range(rows)])
+    if is_merged:
+        db.checkpoint()
+        db.merge()
+    return orders
+
+
+def named(table: st.Table) -> dict[str, IndexStatus]:
+    return {index.name: index for index in table.indexes()}
+
+
+def plan(db: st.Store, wanted: str) -> str:
+    """Return how Lance would read the base with a filter."""
+    (storage,) = db._core.state().view.record.keyed
+    opened = db._parts.tables.open(f"{storage.folder}/base", storage.base)
+    return opened.dataset.scanner(filter=wanted).explain_plan()
+
+
+def check_answers(table: st.Table, customers: int = 7) -> None:
+    rows = table.to_arrow().to_pylist()
+    for customer in range(customers):
+        expected = sorted(r["id"] for r in rows if r["customer"] == customer)
+        found = table.to_arrow(["id"], f"customer = {customer}").column("id").to_pylist()
+        assert sorted(found) == expected
+    nobody = [r["id"] for r in rows if r["customer"] is None]
+    assert sorted(table.to_arrow(["id"], "customer IS NULL")["id"].to_pylist()) == sorted(nobody)
+
+
+def test_a_created_index_is_built_and_used(db: st.Store) -> None:
+    orders = orders_in(db)
+    made = orders.create_index("customer")
+    assert made == named(orders)["customer"]
+    assert (made.column, made.kind, made.segments, made.lagging_rows) == ("customer", "btree", 1, 0)
+    assert made.nbytes > 0
+    assert "ScalarIndexQuery" in plan(db, "customer = 3")
+    check_answers(orders)
+    assert db.verify(deep=True).is_sound
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "options"),
+    [
+        ("state", "bitmap", {}),
+        ("note", "fts", {"stem": False, "with_position": True}),
+        ("place", "vector", {"metric": "cosine"}),
+        ("id", "bitmap", {}),
+    ],
+)
+def test_every_kind_is_built(
+    db: st.Store, column: str, kind: str, options: dict[str, object]
+) -> None:
+    orders = orders_in(db)
+    made = orders.create_index(column, kind, name="mine", **options)
+    assert (made.name, made.kind, made.options, made.lagging_rows) == ("mine", kind, options, 0)
+    assert made.segments == 1
+    assert db.verify(deep=True).is_sound
+
+
+def test_rows_that_come_later_are_found_and_the_index_catches_up(db: st.Store) -> None:
+    orders = orders_in(db)
+    orders.create_index("customer")
+    orders.upsert([row(n, turn=1) for n in range(280, 310)])
+    orders.delete([1, 2, 3])
+    check_answers(orders)
+    db.checkpoint()
+    check_answers(orders)
+    db.merge()
+    check_answers(orders)
+    db.optimize()
+    assert named(orders)["customer"].lagging_rows == 0
+    check_answers(orders)
+    assert db.verify(deep=True).is_sound
+
+
+def test_a_merge_that_leaves_an_index_far_behind_builds_it(db: st.Store) -> None:
+    orders = orders_in(db, is_merged=False)
+    assert orders.create_index("customer").segments == 0
+    db.checkpoint()
+    db.merge()
+    assert named(orders)["customer"].lagging_rows == 0
+    assert named(orders)["customer"].segments == 1
+
+
+def test_a_small_lag_is_left_to_optimize(db: st.Store) -> None:
+    orders = orders_in(db, 70_000)
+    orders.create_index("customer")
+    orders.insert([row(n) for n in range(70_000, 71_000)])
+    db.checkpoint()
+    db.merge()
+    assert named(orders)["customer"].lagging_rows == 1000
+    done = db.optimize(target_rows=1000)
+    assert isinstance(done, st.Optimized)
+    assert done.tables == ("orders",)
+    assert (done.segments, done.indexed_rows) == (1, 1000)
+    assert (named(orders)["customer"].lagging_rows, named(orders)["customer"].segments) == (0, 2)
+    assert orders.count("customer = 3") == sum(r["customer"] == 3 for r in map(row, range(71_000)))
+
+
+def test_an_index_that_is_not_built_at_once_waits_for_optimize(db: st.Store) -> None:
+    orders = orders_in(db)
+    made = orders.create_index("customer", build=False)
+    assert (made.segments, made.lagging_rows) == (0, 300)
+    db.optimize()
+    assert named(orders)["customer"].lagging_rows == 0
+
+
+def test_a_dropped_index_leaves_base_and_its_name_is_free(db: st.Store) -> None:
+    orders = orders_in(db)
+    orders.create_index("customer")
+    orders.drop_index("customer")
+    assert orders.indexes() == []
+    assert "ScalarIndexQuery" not in plan(db, "customer = 3")
+    made = orders.create_index("state", "bitmap", name="customer")
+    assert (made.column, made.lagging_rows) == ("state", 0)
+    assert "ScalarIndexQuery" not in plan(db, "customer = 3")
+
+
+def test_indexes_outlive_the_process(tmp_path: Path) -> None:
+    with st.connect(tmp_path / "db", **OPTIONS) as db:
+        made = orders_in(db).create_index("customer")
+    with st.connect(tmp_path / "db", read_only=True) as db:
+        assert db["orders"].indexes() == [made]
+    with st.connect(tmp_path / "db", **OPTIONS) as db:
+        assert db["orders"].indexes() == [made]
+        db["orders"].upsert(row(5, turn=3))
+        db.checkpoint()
+        assert db["orders"].indexes() == [made]
+
+
+def test_an_index_follows_its_table_and_its_column(db: st.Store) -> None:
+    orders = orders_in(db)
+    orders.create_index("customer")
+    orders.rename_column("customer", "client")
+    db.rename_table("orders", "sales")
+    assert named(orders)["customer"].column == "client"
+    db.checkpoint()
+    db.merge()
+    db.optimize()
+    assert (named(orders)["customer"].column, named(orders)["customer"].lagging_rows) == (
+        "client",
+        0,
+    )
+    assert "ScalarIndexQuery" in plan(db, "client = 3")
+
+
+def test_an_index_goes_with_its_column(db: st.Store) -> None:
+    orders = orders_in(db)
+    orders.create_index("customer")
+    orders.create_index("state", "bitmap")
+    orders.drop_column("customer")
+    assert set(named(orders)) == {"state"}
+    db.checkpoint()
+    db.merge()
+    db.optimize()
+    assert set(named(orders)) == {"state"}
+    orders.add_column("customer", "int64")
+    assert set(named(orders)) == {"state"}
+    assert orders.create_index("customer").column == "customer"
+    assert db.verify(deep=True).is_sound
+
+
+def test_an_index_on_a_new_column_is_built_with_the_merge_that_brings_it(db: st.Store) -> None:
+    orders = orders_in(db)
+    orders.add_column("more", "int64")
+    assert orders.create_index("more").lagging_rows == 300
+    orders.update(5, more=9)
+    db.checkpoint()
+    db.merge()
+    assert named(orders)["more"].lagging_rows == 0
+    assert orders.to_arrow(["id"], "more = 9")["id"].to_pylist() == [5]
+
+
+def test_a_truncated_table_keeps_its_declarations(db: st.Store) -> None:
+    orders = orders_in(db)
+    orders.create_index("customer")
+    orders.truncate()
+    orders.upsert([row(n) for n in range(40)])
+    assert named(orders)["customer"].segments == 0
+    db.checkpoint()
+    db.merge()
+    db.optimize()
+    assert (named(orders)["customer"].segments, named(orders)["customer"].lagging_rows) == (1, 0)
+    check_answers(orders)
+
+
+def test_a_dropped_table_takes_its_indexes_along(db: st.Store) -> None:
+    orders = orders_in(db)
+    orders.create_index("customer")
+    db.drop_table("orders")
+    db.checkpoint()
+    db.optimize()
+    again = db.create_table("orders", SCHEMA, "id")
+    assert again.indexes() == []
+    again.create_index("customer")
+    assert len(db._parts.manifests.newest().indexes) == 1
+
+
+def test_an_index_is_seen_by_the_past_as_it_was(db: st.Store) -> None:
+    orders = orders_in(db)
+    before = db.snapshot()
+    orders.create_index("customer")
+    orders.upsert([row(n, turn=2) for n in range(100)])
+    db.checkpoint()
+    db.merge()
+    db.optimize()
+    with db.snapshot(seq=before.seq) as past:
+        rows = past["orders"].to_arrow(["id", "customer"], "customer = 3").num_rows
+        assert rows == before["orders"].count("customer = 3")
+
+
+WRONG = [
+    ({"column": "nowhere"}, "no column 'nowhere'"),
+    ({"column": "customer", "kind": "hash"}, "of kind btree, bitmap, fts, vector"),
+    ({"column": "customer", "kind": "fts"}, "no fts index fits"),
+    ({"column": "customer", "kind": "vector"}, "no vector index fits"),
+    ({"column": "words"}, "no btree index fits"),
+    ({"column": "words", "kind": "fts"}, "no fts index fits"),
+    ({"column": "place", "kind": "bitmap"}, "no bitmap index fits"),
+    ({"column": "customer", "name": "_key"}, "the first no '_'"),
+    ({"column": "customer", "name": ""}, "1 to 128 characters"),
+    ({"column": "customer", "name": 7}, "1 to 128 characters"),
+    ({"column": "customer", "stem": True}, "no option 'stem' of a btree index"),
+    ({"column": "note", "kind": "fts", "stem": 1}, "stem is of type bool"),
+    ({"column": "place", "kind": "vector", "metric": "far"}, "metric is one of"),
+    ({"column": "place", "kind": "vector", "partitions": 0}, "partitions is between"),
+    ({"column": "place", "kind": "vector", "encoding": "pq"}, "sub_vectors belongs to"),
+    ({"column": "place", "kind": "vector", "encoding": "pq", "sub_vectors": 3}, "divides 4"),
+    ({"column": "state"}, "has an index 'state' already"),
+]
+
+
+@pytest.mark.parametrize(("call", "reason"), WRONG, ids=[reason for _, reason in WRONG])
+def test_a_wrong_index_is_refused_and_nothing_changes(
+    tmp_path: Path, call: dict[str, object], reason: str
+) -> None:
+    with st.connect(tmp_path / "db", **OPTIONS) as db:
+        orders = orders_in(db, 10)
+        orders.create_index("state", "bitmap")
+        before = db._parts.manifests.newest()
+        with pytest.raises(st.RequestError, match=reason):
+            orders.create_index(**call)
+        assert db._parts.manifests.newest() == before
+        assert set(named(orders)) == {"state"}
+
+
+def test_what_cannot_be_dropped_is_refused(db: st.Store) -> None:
+    orders = orders_in(db, 10)
+    with pytest.raises(st.RequestError, match="no index 'customer'"):
+        orders.drop_index("customer")
+    with pytest.raises(st.RequestError, match="the index of the key"):
+        orders.drop_index("_key")
+
+
+def test_a_plain_table_has_no_indexes_of_ours(db: st.Store) -> None:
+    events = db.create_table("events", {"n": "int64"})
+    events.append([{"n": 1}])
+    assert events.indexes() == []
+    with pytest.raises(st.RequestError, match="plain table"):
+        events.create_index("n")
+
+
+def test_a_reader_lists_and_changes_nothing(tmp_path: Path) -> None:
+    with st.connect(tmp_path / "db", **OPTIONS) as db:
+        orders_in(db, 10).create_index("customer")
+    with st.connect(tmp_path / "db", read_only=True) as db:
+        with pytest.raises(st.ReadOnlyError):
+            db["orders"].create_index("state")
+        with pytest.raises(st.ReadOnlyError):
+            db["orders"].drop_index("customer")
+        assert set(named(db["orders"])) == {"customer"}
+
+
+def test_the_key_has_an_index_where_base_is_large(db: st.Store) -> None:
+    pairs = db.create_table("pairs", {"region": "int64", "id": "int64"}, ["region", "id"])
+    ids = pa.array(range(100_000))
+    regions = pa.array([n % 3 for n in range(100_000)])
+    pairs.upsert(pa.table({"region": regions, "id": ids}))
+    db.checkpoint()
+    db.merge()
+    assert pairs.indexes() == []
+    db.optimize()
+    (key,) = pairs.indexes()
+    assert (key.name, key.column, key.kind, key.lagging_rows) == ("_key", "id", "btree", 0)
+    assert pairs.get((1, 4)) == {"region": 1, "id": 4}
+    assert pairs.get((1, 5)) is None
