@@ -29,6 +29,7 @@ from siltstone.maintenance.verify import Verified
 from siltstone.options import Options, resolve
 from siltstone.storage.jobs import Jobs
 from siltstone.storage.manifest_store import ATTEMPTS_MAX, ManifestStore
+from siltstone.storage.ownership import recovered_epoch
 from siltstone.wiring import (
     Carers,
     Env,
@@ -231,7 +232,11 @@ def vacuum_beside(
 def follow_vacuum(
     root: Path, options: Options, env: Env, *, dry_run: bool, grace_s: float
 ) -> Vacuumed:
-    """Vacuum beside an owner, as `vacuum_beside`."""
+    """Vacuum beside an owner, as `vacuum_beside`; to look only, also without one.
+
+    Raises:
+        BusyError: There is no owner that has recovered the log, or it ended meanwhile.
+    """
     manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
     tables = env.tables(root, env.files, options.verify)
     readers = Readers(tables, PastRecords(manifests), index_bytes_max=options.memory_bytes_max // 4)
@@ -241,7 +246,7 @@ def follow_vacuum(
         root=root,
         manifests=manifests,
         tables=tables,
-        live=BesideLive(follower),
+        live=BesideLive(follower, lambda: 0 if dry_run else recovered_epoch(env.files, root)),
         jobs=Jobs(env.files, root, env.now_us, env.new_token),
         now_us=env.now_us,
         retention_s=options.retention_s,

@@ -114,13 +114,28 @@ class OwnerLive:
 
 
 class BesideLive:
-    """`Live` beside an owner that is alive: what is durable in its log."""
+    """`Live` beside an owner that is alive: what is durable in its log.
 
-    def __init__(self, follower: Follower) -> None:
-        self._follower = follower
+    Of an owner that died, or has not recovered the log yet, MARK may not know all that is durable:
+    so it must be the same one before and after each look.
+
+    Args:
+        follower: Reads the log up to MARK.
+        epoch: That of the owner which is alive and has recovered the log; None for nobody.
+    """
+
+    def __init__(self, follower: Follower, epoch: Callable[[], int | None]) -> None:
+        self._follower, self._epoch = follower, epoch
+        self._first_epoch = epoch()
+
+    def _view(self) -> View:
+        view = self._follower.state().view
+        if self._first_epoch is None or self._epoch() != self._first_epoch:
+            raise BusyError("the store has no owner yet, or its owner ended meanwhile; call again")
+        return view
 
     def catalog(self) -> Catalog:
-        return self._follower.state().view.catalog
+        return self._view().catalog
 
     def renew(self) -> object:
         return self._follower.close()  # the next look begins at the newest record
@@ -129,7 +144,7 @@ class BesideLive:
         """Leave it to the owner's vacuum: a tag goes by a commit."""
 
     def attached(self) -> Iterator[Pin]:
-        return _attached(self._follower.state().view)
+        return _attached(self._view())
 
 
 def _attached(view: View) -> Iterator[Pin]:

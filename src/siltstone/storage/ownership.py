@@ -163,6 +163,22 @@ def _owned(files: Files, root: Path) -> OwnedError:
     return OwnedError(root, holder.pid, holder.host, holder.endpoint)
 
 
+def recovered_epoch(files: Files, root: Path) -> int | None:
+    """Return the epoch of the owner that is alive and has recovered the log; None: nobody has.
+
+    Until then MARK, which is never synced, may be far behind what was acknowledged.
+    """
+    epoch = read_holder(files, root).epoch
+    try:
+        lock = files.lock(root / "LOCK", shared=True)
+    except FileNotFoundError:
+        return None
+    if lock is None:
+        return epoch or None
+    lock.release()
+    return None
+
+
 def read_holder(files: Files, root: Path) -> Holder:
     """Return what LOCK says; a hint, it may be of an owner that died."""
     try:
