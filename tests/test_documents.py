@@ -12,6 +12,7 @@ import pytest
 import siltstone as st
 from siltstone import errors
 from siltstone.cli.exits import Exit
+from siltstone.maintenance.index_plan import IndexStatus
 from siltstone.maintenance.status import JobStatus, Memory, Status, TableStatus
 
 ROOT = Path(__file__).parent.parent
@@ -61,7 +62,9 @@ def first_cells(text: str) -> Iterator[str]:
 def test_every_number_of_the_status_is_explained() -> None:
     told = {cell.strip("`") for cell in first_cells(operating())}
     names = {
-        field.name for kind in (Status, TableStatus, JobStatus, Memory) for field in fields(kind)
+        field.name
+        for kind in (Status, TableStatus, IndexStatus, JobStatus, Memory)
+        for field in fields(kind)
     }
     assert names | {"total"} <= told
 

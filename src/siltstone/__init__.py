@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from siltstone.handles import Snapshot, SnapshotTable, Table
     from siltstone.joined.store import JoinedStore
     from siltstone.maintenance.backup import BackedUp
+    from siltstone.maintenance.index_plan import IndexStatus
     from siltstone.maintenance.merge import Deferred, Merged
     from siltstone.maintenance.optimize import Optimized
     from siltstone.maintenance.repair import Repaired
@@ -49,6 +50,7 @@ _LATE = {
     "BackedUp": "siltstone.maintenance.backup",
     "Backup": "siltstone.formats.backup",
     "Deferred": "siltstone.maintenance.merge",
+    "IndexStatus": "siltstone.maintenance.index_plan",
     "JoinedStore": "siltstone.joined.store",
     "Merged": "siltstone.maintenance.merge",
     "Optimized": "siltstone.maintenance.optimize",
@@ -98,6 +100,7 @@ __all__ = [
     "DuplicateKeyError",
     "FencedError",
     "InDoubtError",
+    "IndexStatus",
     "InvariantError",
     "JoinedStore",
     "Merged",

@@ -104,8 +104,9 @@ def test_optimize_makes_one_file_of_two_and_changes_no_answer(filled: Shell) -> 
         db.checkpoint()
         before = totals(filled)
         found = {"tables": "orders", "files_before": 2, "files_after": 1, "rows": 5}
+        found |= {"segments": 0, "indexed_rows": 0}
         assert filled.json("optimize", "orders") == found
-        assert filled.lines("optimize")[1] == ["", "0", "0", "0"]
+        assert filled.lines("optimize")[1] == ["", "0", "0", "0", "0", "0"]
     assert totals(filled) == before
     assert filled("optimize", "nope") == 3
     assert filled("optimize", "--target-rows", "1") == 2
@@ -144,6 +145,26 @@ def test_a_plain_table_takes_rows_by_insert(shell: Shell, tmp_path: Path) -> Non
     assert shell("upsert", "events", tmp_path / "events.csv") == 2
     assert shell("get", "events", "hello") == 2
     assert sorted(shell.lines("scan", "events")) == [["hello"], ["what"], ["world"]]
+
+
+def test_an_index_is_created_listed_and_dropped(filled: Shell) -> None:
+    (table,) = (line[0] for line in filled.lines("tables")[1:])
+    column = filled.lines("schema", table)[1][0]
+    assert filled("index", "create", table, column, "--kind", "bitmap", "--name", "mine") == 0
+    head, mine = filled.lines("index", "ls")
+    assert head == ["table", "index", "column", "kind", "segments", "bytes", "lagging_rows"]
+    assert mine[:4] == [table, "mine", column, "bitmap"]
+    assert filled("index", "create", table, column, "--name", "mine") == 2
+    assert filled("index", "create", "nowhere", column) == 3
+    assert filled("index", "create", table, column, "-o", "metric") == 2
+    assert filled("merge") == 0
+    assert filled("optimize") == 0
+    assert [one[6] for one in filled.lines("index", "ls", table)[1:]] == ["0"]
+    (status,) = filled.json("status")["tables"]
+    assert [index["name"] for index in status["indexes"]] == ["mine"]
+    assert filled("index", "drop", table, "mine") == 0
+    assert filled("index", "drop", table, "mine") == 2
+    assert filled.lines("index", "ls") == [head]
 
 
 def test_a_tag_is_forgotten_only_on_request(filled: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -328,3 +328,46 @@ def test_the_key_has_an_index_where_base_is_large(db: st.Store) -> None:
     assert (key.name, key.column, key.kind, key.lagging_rows) == ("_key", "id", "btree", 0)
     assert pairs.get((1, 4)) == {"region": 1, "id": 4}
     assert pairs.get((1, 5)) is None
+
+
+def test_the_status_says_how_far_an_index_is_behind(db: st.Store) -> None:
+    orders = orders_in(db)
+    orders.create_index("customer", build=False)
+    (table,) = db.status().tables
+    assert table.indexes == tuple(orders.indexes())
+    assert "customer (btree of customer, 300 rows behind)" in str(db.status())
+    db.optimize()
+    assert "customer (btree of customer)" in str(db.status())
+
+
+def index_files(db: st.Store) -> set[str]:
+    return {path.parent.name for path in db.path.rglob("_indices/*/*")}
+
+
+def test_vacuum_keeps_the_files_of_indexes_as_long_as_their_bases(tmp_path: Path) -> None:
+    with st.connect(tmp_path / "db", retention="0s", **OPTIONS) as db:
+        orders = orders_in(db)
+        orders.create_index("customer")
+        old = index_files(db)
+        db.tag("audit")
+        orders.drop_index("customer")
+        orders.create_index("state", "bitmap")
+        new = index_files(db) - old
+        orders.upsert(row(1, turn=5))
+        db.checkpoint()
+        db.merge()
+        db.optimize()
+        db.vacuum(dry_run=False, grace_s=0)
+        assert index_files(db) > old
+        with db.snapshot(tag="audit") as past:
+            mine = sum(row(n)["customer"] == 3 for n in range(300))
+            assert past["orders"].count("customer = 3") == mine
+        db.untag("audit")
+        db.checkpoint()
+        db.vacuum(dry_run=False, grace_s=0)
+        assert index_files(db) <= new
+        assert len(index_files(db)) == 1
+        assert {path.name for path in db.path.rglob("_indices/*")} == index_files(db)
+        assert named(orders)["state"].lagging_rows == 0
+        assert orders.count("state = 'open'") == 200
+        assert db.verify(deep=True).is_sound

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import typer
 
-from siltstone.cli import backups, maintain, queries, repairs, rows, serve, tables, tags
+from siltstone.cli import backups, indexes, maintain, queries, repairs, rows, serve, tables, tags
 from siltstone.cli import demo as demos
 from siltstone.cli.exits import Exit, code_of
 from siltstone.errors import SiltstoneError
@@ -52,6 +52,7 @@ for command in (
 # A key may be a negative number.
 app.command(context_settings={"ignore_unknown_options": True})(rows.get)
 app.add_typer(tags.app, name="tag")
+app.add_typer(indexes.app, name="index")
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

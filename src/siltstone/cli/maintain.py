@@ -81,7 +81,8 @@ def optimize(
     if quiet:
         return
     facts = {"tables": ",".join(done.tables), "files_before": done.files_before}
-    emit_record({**facts, "files_after": done.files_after, "rows": done.rows}, form)
+    facts |= {"files_after": done.files_after, "rows": done.rows}
+    emit_record({**facts, "segments": done.segments, "indexed_rows": done.indexed_rows}, form)
 
 
 def _put_off(done: Deferred) -> None:

@@ -205,15 +205,24 @@ class Link:
         """Ask for something that may be done twice, with named arguments."""
         return self._read(path, arguments, named, {})
 
+    def once(self, path: str, *arguments: object, **named: object) -> Any:
+        """Ask for something that may not be done twice, and is no statement.
+
+        Raises:
+            UnavailableError: The owner went away; it may be done.
+        """
+        return self._read(path, arguments, named, {}, tries=1)
+
     def _read(
         self,
         path: str,
         arguments: tuple[object, ...],
         named: dict[str, object],
         headers: dict[str, str],
+        tries: int = 2,
     ) -> Any:
         body, kind = self._body(arguments, named)
-        for is_last in (False, True):
+        for is_last in [*[False] * (tries - 1), True]:
             connection = self.take()
             try:
                 return self._answer(connection, path, body, kind, headers)

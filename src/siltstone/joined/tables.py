@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from siltstone.joined.snapshot import JoinedSnapshot
     from siltstone.joined.store import JoinedStore
     from siltstone.joined.transaction import JoinedTransaction
+    from siltstone.maintenance.index_plan import IndexStatus
     from siltstone.query.dataset import SnapshotDataset
 
 Filter = str | pc.Expression | None
@@ -161,6 +162,33 @@ class JoinedTable(JoinedReadable):
     def rename_column(self, name: str, new_name: str) -> Receipt:
         """Rename a column."""
         return self._write("rename_column", name, new_name)
+
+    def create_index(
+        self,
+        column: str,
+        kind: str = "btree",
+        *,
+        name: str | None = None,
+        build: bool = True,
+        **options: object,
+    ) -> IndexStatus:
+        """Have an index on a column, built by the owner; see `Table.create_index`.
+
+        Raises:
+            UnavailableError: The answer was lost: `indexes` tells.
+        """
+        return self._ask("create_index", column, kind, name=name, build=build, **options)
+
+    def indexes(self) -> list[IndexStatus]:
+        """Return the indexes, by name, and how far they are behind; the key's own comes last."""
+        return self._read("indexes")
+
+    def drop_index(self, name: str) -> None:
+        """Give an index up; as `create_index`."""
+        self._ask("drop_index", name)
+
+    def _ask(self, verb: str, *arguments: object, **named: object) -> Any:
+        return self._db.link.once(f"table/{self.id}/{verb}", *arguments, **named)
 
 
 class JoinedTransactionTable(JoinedReadable):

@@ -34,6 +34,7 @@ from siltstone.formats.arrow_weight import weights
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin, Record, Schema
 from siltstone.joined.protocol import BODY_BYTES_MAX
+from siltstone.maintenance.index_plan import IndexStatus
 from siltstone.maintenance.merge import Deferred, Merged
 from siltstone.maintenance.optimize import Optimized
 from siltstone.maintenance.status import JobStatus, Memory, Status, TableStatus
@@ -52,7 +53,7 @@ _CLASSES: dict[str, type] = {
     _name(found): found
     for found in (
         *(Deferred, Finding, LogEntry, Memory, Merged, Optimized, Receipt, Record, Removed),
-        *(JobStatus, Status, TableStatus, Vacuumed, Verified),
+        *(IndexStatus, JobStatus, Status, TableStatus, Vacuumed, Verified),
         *(Pin, Schema, InventoryFile, StagedFiles, Staged, StageTask),
         *(Positions, PinnedRows, ScanTask, Mark, Range, ChangeTask),
     )

@@ -12,6 +12,7 @@ from siltstone.engine.memtable import Memtable
 from siltstone.engine.reader import plain_folder
 from siltstone.engine.view import Levels, State, View
 from siltstone.formats.manifest import Pin
+from siltstone.maintenance.index_plan import IndexStatus, statuses
 from siltstone.storage.files import Files
 from siltstone.storage.jobs import Job, Jobs
 from siltstone.storage.segments import parse_name
@@ -20,7 +21,10 @@ from siltstone.storage.tables import Tables
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """One table: rows and files of its base (or newest version), and rows not merged into it."""
+    """One table: rows and files of its base (or newest version), and rows not merged into it.
+
+    `indexes` say how many rows of base each lacks.
+    """
 
     name: str
     is_keyed: bool
@@ -29,6 +33,14 @@ class TableStatus:
     merged_seq: int
     base_parts: int
     history_parts: int
+    indexes: tuple[IndexStatus, ...] = ()
+
+    def __str__(self) -> str:
+        text = (
+            f"{self.name}: {self.base_rows} rows in {self.base_parts} parts,"
+            f" {self.unmerged_rows} not merged, history in {self.history_parts} parts"
+        )
+        return f"{text}; indexes {', '.join(map(str, self.indexes))}" if self.indexes else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +133,6 @@ class Status:
             f"{self.open_transactions} open transactions, {self.leases} leases,"
             f" {len(self.tags)} tags, {self.commits_since_open} commits since open"
         )
-        tables = (
-            f"  {t.name}: {t.base_rows} rows in {t.base_parts} parts, {t.unmerged_rows} not merged,"
-            f" history in {t.history_parts} parts"
-            for t in self.tables
-        )
         lines = [
             f"{self.path}: {kind}, record {self.record}",
             f"  seqs: {seqs}",
@@ -133,7 +140,7 @@ class Status:
             f"  memtables: {memtables}",
             f"  memory: {self.memory.total} bytes ({memory})",
             f"  {held}",
-            *tables,
+            *(f"  {table}" for table in self.tables),
             *(f"  job: {job}" for job in self.jobs),
         ]
         if self.failure is not None:
@@ -247,7 +254,15 @@ def _tables(view: View, tables: Tables) -> Iterator[TableStatus]:
                 _parts(tables, f"{stored.folder}/base", stored.base),
                 _parts(tables, f"{stored.folder}/.history", stored.history),
             ]
-            yield TableStatus(name, True, base, _unmerged(levels), stored.merged_seq, *parts)
+            yield TableStatus(
+                name,
+                True,
+                base,
+                _unmerged(levels),
+                stored.merged_seq,
+                *parts,
+                indexes=tuple(statuses(view.record, table, stored, tables)),
+            )
         else:
             version = catalogs.version_of(incarnation)
             if version is None:

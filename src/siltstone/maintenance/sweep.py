@@ -26,6 +26,7 @@ DEAD = "only records below FLOOR named it"
 UNPUBLISHED = "nothing names it, and the grace period is over"
 TEMPORARY = "a temporary file that a crash left"
 _PUBLIC = ("_versions", "_refs")
+_INDICES = "/_indices/"
 _ATTACHED = "/.attached/"
 _INVENTORIES = f"{DIRECTORY}/"
 
@@ -165,7 +166,7 @@ class Sweep:
             if dataset and dataset not in left:
                 self._remove_tree(dataset)
                 self._remove_empty(dataset.rpartition("/")[0])
-            elif f"/{PRIVATE_DIRECTORY}/" in folder:
+            elif f"/{PRIVATE_DIRECTORY}/" in folder or _INDICES in folder:
                 self._remove_empty(folder)
 
     def _remove_tree(self, folder: str) -> None:

@@ -51,6 +51,7 @@ TABLE_WRITES = frozenset(
         *("delete_where", "truncate", "add_column", "drop_column", "rename_column"),
     )
 )
+TABLE_WORKS = frozenset(("create_index", "drop_index", "indexes"))
 TRANSACTION_VERBS = frozenset(
     ("tables", "create_table", "drop_table", "rename_table", "tag", "claim", "attach", "id_of")
 )
@@ -132,14 +133,15 @@ class Calls:
 
     def of_table(self, table: str, call: Call) -> Outcome:
         """Answer a call to a table: of a transaction, of a snapshot, or as it is now."""
-        _require(call.verb, TABLE_READS | TABLE_WRITES, "table")
+        _require(call.verb, TABLE_READS | TABLE_WRITES | TABLE_WORKS, "table")
         if call.transaction is not None:
+            _require(call.verb, TABLE_READS | TABLE_WRITES, "table of a transaction")
             return self._in_transaction(call.transaction, _number(table), call)
         if call.snapshot is not None:
             _require(call.verb, TABLE_READS, "table of a snapshot")
             with self._sessions.using(call.snapshot) as held:
                 return Outcome(_read(held.snapshot[table], call))
-        if call.verb in TABLE_READS:
+        if call.verb in TABLE_READS | TABLE_WORKS:
             handle = self._served.table(_number(table), Number())
             found = _read(handle, call)
             self._served.settle()

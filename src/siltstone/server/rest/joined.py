@@ -23,6 +23,7 @@ _READS = (
     | STORE_READS
     | frozenset(
         (
+            "indexes",
             *("hello", "changes", "changes_of", "scan_tasks", "outcome", "verify"),
             *("transaction", "snapshot", "commit", "rollback", "close"),
         )
@@ -31,7 +32,7 @@ _READS = (
 _WRITES = TABLE_WRITES | frozenset(
     (
         *("create_table", "drop_table", "rename_table", "tag", "untag", "claim"),
-        *("checkpoint", "merge", "optimize"),
+        *("checkpoint", "merge", "optimize", "create_index", "drop_index"),
     )
 )
 

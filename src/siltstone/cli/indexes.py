@@ -1,0 +1,76 @@
+"""Index commands: index create, index ls, index drop; of keyed tables, by any process."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from siltstone.cli.arguments import Db, Json, Ndjson, Table
+from siltstone.cli.exits import UsageError
+from siltstone.cli.output import emit, form_of
+from siltstone.cli.sessions import reading, require_store
+
+app = typer.Typer(help="Indexes of columns: no answer needs them.", no_args_is_help=True)
+
+
+@app.command("create")
+def create(
+    table: Table,
+    column: Annotated[str, typer.Argument(metavar="COLUMN", show_default=False)],
+    db: Db,
+    kind: Annotated[str, typer.Option(help="btree, bitmap, fts or vector.")] = "btree",
+    name: Annotated[str | None, typer.Option(help="By default that of the column.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", "-o", help="Of the kind, like metric=cosine.")
+    ] = None,
+    build: Annotated[
+        bool, typer.Option("--build/--later", help="Build it now, or by the next optimize.")
+    ] = True,
+) -> None:
+    """Have an index on a column; beside a live owner or without one."""
+    from siltstone.beside import create_index_beside
+
+    require_store(db)
+    details = dict(_option(text) for text in option or ())
+    create_index_beside(db, table, column, kind, name=name, build=build, details=details)
+
+
+def _option(text: str) -> tuple[str, object]:
+    name, found, value = text.partition("=")
+    if not found:
+        raise UsageError(f"an option is like metric=cosine, not {text!r}")
+    if value in {"true", "false"}:
+        return name, value == "true"
+    return name, int(value) if value.isdecimal() else value
+
+
+@app.command("ls")
+def ls(
+    db: Db,
+    table: Annotated[str | None, typer.Argument(metavar="[TABLE]", show_default=False)] = None,
+    json: Json = False,
+    ndjson: Ndjson = False,
+) -> None:
+    """List the indexes of a table, or of all: how large they are, and how many rows behind."""
+    form = form_of(json=json, ndjson=ndjson)
+    with reading(db) as store:
+        names = store.tables() if table is None else [table]
+        found = [(name, index) for name in names for index in store[name].indexes()]
+    rows = [
+        (name, i.name, i.column, i.kind, i.segments, i.nbytes, i.lagging_rows) for name, i in found
+    ]
+    emit(["table", "index", "column", "kind", "segments", "bytes", "lagging_rows"], rows, form)
+
+
+@app.command("drop")
+def drop(
+    table: Table,
+    name: Annotated[str, typer.Argument(metavar="INDEX", show_default=False)],
+    db: Db,
+) -> None:
+    """Give an index up; no rows go."""
+    from siltstone.beside import drop_index_beside
+
+    require_store(db)
+    drop_index_beside(db, table, name)
