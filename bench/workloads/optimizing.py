@@ -21,7 +21,7 @@ from bench import data
 from bench.measure import Clients, Operation, Sample, run_for
 from bench.workload import Metrics, Place
 from siltstone.beside import optimize_beside
-from siltstone.maintenance.optimize import CompactTask
+from siltstone.maintenance.compaction import CompactTask
 from siltstone.storage.files import RealFiles
 from siltstone.storage.lance_io import LanceTables
 from siltstone.storage.manifest_store import ManifestStore

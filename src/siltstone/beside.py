@@ -20,8 +20,10 @@ from siltstone.errors import OwnedError, RequestError
 from siltstone.formats.backup import Backup
 from siltstone.maintenance import merge_task
 from siltstone.maintenance.backup import BackedUp, Backuper, Progress
+from siltstone.maintenance.compaction import TARGET_ROWS
+from siltstone.maintenance.hand_over import WAIT_S, PlainTablesBeside
 from siltstone.maintenance.merge import ATTEMPTS, Deferred, Merged
-from siltstone.maintenance.optimize import TARGET_ROWS, WORKERS, Execute, Optimized
+from siltstone.maintenance.optimize import WORKERS, Execute, Optimized
 from siltstone.maintenance.repair import Repaired
 from siltstone.maintenance.restore import Restored, Restorer
 from siltstone.maintenance.vacuum import GRACE_S, BesideLive, Vacuum, Vacuumed
@@ -79,6 +81,8 @@ def optimize_beside(
     attempts: int = ATTEMPTS,
     publish_attempts: int = ATTEMPTS_MAX,
     workers: int = WORKERS,
+    by_tiers: bool = False,
+    wait_s: float = WAIT_S,
     execute: Execute | None = None,
     on_progress: Callable[[int, int], None] | None = None,
     **options: object,
@@ -92,6 +96,9 @@ def optimize_beside(
         attempts: As for `merge_beside`.
         publish_attempts: As for `merge_beside`.
         workers: How many files are written at once here.
+        by_tiers: Leave a file alone that is large beside those behind it: for who comes often.
+        wait_s: How long an owner is waited for to take over what was written of plain tables;
+            then it is `Deferred`, and the owner takes it later.
         execute: Runs the `CompactTask`s, wherever, and gives their results in the same order.
         on_progress: Hears how many tasks are done, and of how many.
         options: As for `connect`.
@@ -100,10 +107,11 @@ def optimize_beside(
         RequestError, TableNotFoundError: No store, or no such table in its newest record.
         UnavailableError, CorruptionError: Nothing was changed.
     """
-    parts = _beside(path, options)
+    parts = _beside(path, options, wait_s)
     return parts.optimizer.optimize(
         table,
         target_rows=target_rows,
+        by_tiers=by_tiers,
         attempts=attempts,
         publish_attempts=publish_attempts,
         workers=workers,
@@ -185,7 +193,9 @@ def _owned(path: str | os.PathLike[str], options: dict[str, object]) -> Generato
         yield parts.owner
 
 
-def _beside(path: str | os.PathLike[str], options: dict[str, object]) -> Maintainers:
+def _beside(
+    path: str | os.PathLike[str], options: dict[str, object], wait_s: float = WAIT_S
+) -> Maintainers:
     root, env = root_of(path), Env()
     require_store(root, env)
     found = resolve(root, options)
@@ -193,7 +203,20 @@ def _beside(path: str | os.PathLike[str], options: dict[str, object]) -> Maintai
     tables = env.tables(root, env.files, found.verify)
     readers = Readers(tables, PastRecords(manifests), index_bytes_max=found.memory_bytes_max // 4)
     jobs = Jobs(env.files, root, env.now_us, env.new_token)
-    return maintainers(manifests, tables, readers, jobs)
+    plain = PlainTablesBeside(
+        follow=lambda: Follower(env.files, root, manifests, readers),
+        own_and_take=lambda: _own_and_take(path, options),
+        wait_s=wait_s,
+    )
+    return maintainers(manifests, tables, readers, jobs, plain)
+
+
+def _own_and_take(path: str | os.PathLike[str], options: dict[str, object]) -> bool:
+    """Own the store for a moment, and take over what optimizers left; False: it has an owner."""
+    with _owned(path, options) as owner:
+        if owner is not None:
+            owner.optimizer.take_over()
+        return owner is not None
 
 
 def vacuum_beside(

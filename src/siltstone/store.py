@@ -36,9 +36,10 @@ from siltstone.handles import Snapshot, Table
 from siltstone.joined.address import address_of
 from siltstone.joined.places import is_url
 from siltstone.maintenance.backup import BackedUp, Backuper, Progress
+from siltstone.maintenance.compaction import TARGET_ROWS
 from siltstone.maintenance.drift import Adopted, Adopter
 from siltstone.maintenance.merge import ATTEMPTS, Deferred, Merged
-from siltstone.maintenance.optimize import TARGET_ROWS, WORKERS, Optimized
+from siltstone.maintenance.optimize import WORKERS, Optimized
 from siltstone.maintenance.quarantine import Quarantine
 from siltstone.maintenance.repair import Repaired
 from siltstone.maintenance.status import JobStatus, Status, jobs_of, status_of
@@ -561,7 +562,10 @@ class Store:
 
     def checkpoint(self) -> Record:
         """Flush everything committed so far into Lance; blocks nobody."""
-        return self._owner().checkpointer.checkpoint()
+        owner = self._owner()
+        if owner.optimizer.has_left():
+            owner.optimizer.take_over()
+        return owner.checkpointer.checkpoint()
 
     def merge(
         self,

@@ -29,6 +29,7 @@ from siltstone.errors import CorruptionError, RequestError
 from siltstone.formats import group
 from siltstone.formats.manifest import Record, Tag
 from siltstone.maintenance.checkpoint import Checkpointer
+from siltstone.maintenance.hand_over import OwnPlainTables, PlainTables
 from siltstone.maintenance.index import Indexer
 from siltstone.maintenance.merge import Merger
 from siltstone.maintenance.merge_child import MergeChild
@@ -261,9 +262,7 @@ def _wired(
         now_us=env.now_us,
     )
     jobs = Jobs(env.files, root, env.now_us, env.new_token)
-    work, child = maintainers(manifests, tables, readers, jobs), MergeChild(root)
-    tidier = MergeChild(root, kind="optimize")
-    merger = work.merger
+    child, tidier = MergeChild(root), MergeChild(root, kind="optimize")
     vacuum = Vacuum(
         files=env.files,
         root=root,
@@ -293,11 +292,13 @@ def _wired(
             is_overdue=lambda: (
                 unmerged_index_bytes(committer.state.view) > options.memory_bytes_max // 6
             ),
-            merge_here=lambda: (merger.merge(), checkpointer.adopt_news()),
+            merge_here=lambda: (work.merger.merge(), checkpointer.adopt_news()),
             wants_optimize=lambda: (
                 not tidier.is_running and wants_optimize(committer.state.view, tables)
             ),
             optimize=tidier.start,
+            wants_take_over=lambda: work.optimizer.has_left(),  # noqa: PLW0108 - it is made later
+            take_over=lambda: work.optimizer.take_over(),  # noqa: PLW0108 - as above
         ),
         memtable_bytes_max=_memtable_bytes_max(options),
         sealed_generations_max=options.sealed_generations_max,
@@ -323,6 +324,7 @@ def _wired(
         after_commit=scheduler.after_commit,
         ids=Ids(state.view.catalog.next_id),
     )
+    work = maintainers(manifests, tables, readers, jobs, OwnPlainTables(core))
     ownership.announce(epoch=epoch)
     syncer = Syncer(committer, options.sync_interval_ms)
     owner = Owner(
@@ -330,7 +332,7 @@ def _wired(
         wal,
         committer,
         checkpointer,
-        merger,
+        work.merger,
         work.optimizer,
         TableIndexes(work.indexer, checkpointer),
         child,
@@ -411,7 +413,7 @@ class Maintainers:
 
 
 def maintainers(
-    manifests: ManifestStore, tables: Tables, readers: Readers, jobs: Jobs
+    manifests: ManifestStore, tables: Tables, readers: Readers, jobs: Jobs, plain: PlainTables
 ) -> Maintainers:
     """Return the maintainers of a store; they hold no lock and no state."""
     merger = Merger(
@@ -422,7 +424,7 @@ def maintainers(
         lambda table: indexer.catch_up_late(table),  # noqa: PLW0108 - it is made later
     )
     indexer = Indexer(manifests, tables, merger.promote_late, jobs)
-    optimizer = Optimizer(manifests, tables, merger.promote_late, jobs, indexer)
+    optimizer = Optimizer(manifests, tables, merger.promote_late, jobs, indexer, plain)
     return Maintainers(merger, optimizer, indexer)
 
 

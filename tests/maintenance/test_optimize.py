@@ -12,25 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import siltstone as st
-from siltstone.engine.past import PastRecords
-from siltstone.engine.reader import Readers
-from siltstone.maintenance.index import Indexer
-from siltstone.maintenance.merge import Deferred, Merger
-from siltstone.maintenance.optimize import CompactTask, Optimized, Optimizer, groups
+from siltstone.maintenance.compaction import CompactTask, Sizes
+from siltstone.maintenance.merge import Deferred
+from siltstone.maintenance.optimize import Optimized
 from siltstone.storage.manifest_store import ManifestStore
-from siltstone.storage.tables import Tables
 from tests.engine.seams import HookedTables, fake_env, jobs_of, open_store
+from tests.maintenance.optimizers import optimizer_of
 
 SCHEMA = {"id": "int64", "v": "int64"}
-
-
-def optimizer_of(root: Path, tables: Tables) -> Optimizer:
-    """Return an optimizer as another process would have one."""
-    manifests = ManifestStore(fake_env().files, root)
-    readers = Readers(tables, PastRecords(manifests), index_bytes_max=0)
-    merger = Merger(manifests, tables, readers, jobs_of(root))
-    indexer = Indexer(manifests, tables, merger.promote, jobs_of(root))
-    return Optimizer(manifests, tables, merger.promote, jobs_of(root), indexer)
 
 
 def rows(table) -> dict[int, int]:
@@ -344,8 +333,7 @@ def test_tasks_pickle_and_run_by_the_path_alone(tmp_path: Path) -> None:
             seen.extend(pickle.loads(pickle.dumps(tasks)))
             return [task.run(str(db.path)) for task in seen]
 
-        parts = db._parts
-        optimizer = optimizer_of(db.path, parts.tables)
+        optimizer = db._parts.owner.optimizer
         assert optimizer.optimize(execute=elsewhere).files_after == 1
         assert [task.rows for task in seen] == [20]
         db.merge()
@@ -368,7 +356,7 @@ def test_groups_are_adjacent_small_parts_and_nothing_small_is_left_beside_anothe
     for size in sizes:
         spans.append((start, start + size))
         start += size
-    found = list(groups(spans, target))
+    found = list(Sizes(target).groups(spans))
     chosen = [span for group in found for span in group]
     assert chosen == [span for span in spans if span in chosen]
     for group in found:

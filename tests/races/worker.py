@@ -73,7 +73,9 @@ class Worker:
         _refuse_deferred(beside.merge_beside(root))
 
     def optimize(self, root: str, stamp: int) -> None:
-        _refuse_deferred(beside.optimize_beside(root, target_rows=shop.TARGET_ROWS))
+        found = beside.optimize_beside(root, target_rows=shop.TARGET_ROWS, wait_s=0)
+        if "take them over" not in getattr(found, "reason", ""):
+            _refuse_deferred(found)  # these owners take over what is left when they flush
 
     def index(self, root: str, stamp: int) -> None:
         beside.create_index_beside(root, "wide", "n", name=f"of {stamp}")

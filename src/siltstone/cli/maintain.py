@@ -57,6 +57,7 @@ def optimize(
     target_rows: Annotated[int, typer.Option(help="How many rows a file should have.")] = 1 << 20,
     attempts: Attempts = 8,
     workers: Annotated[int, typer.Option(min=1, help="How many files at once.")] = 2,
+    by_tiers: Annotated[bool, typer.Option("--by-tiers", help="Spare large files.")] = False,
     json: Json = False,
     ndjson: Ndjson = False,
     quiet: Quiet = False,
@@ -73,6 +74,7 @@ def optimize(
             target_rows=target_rows,
             attempts=attempts,
             workers=workers,
+            by_tiers=by_tiers,
             on_progress=lambda ended, all_of_them: told("", ended, all_of_them),
         )
     if isinstance(done, Deferred):

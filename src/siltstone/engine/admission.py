@@ -250,9 +250,9 @@ def _check_reads(write_set: WriteSet, reads: Reads, recent: RecentWrites, catalo
         raise RecheckError(upto)
     for incarnation, version in reads.versions.items():
         table = _still_there(catalog, incarnation, read_seq)
-        current = catalogs.version_of(catalogs.incarnation_of(table))
-        if current and current.pin.version != version:
-            _conflict(table, read_seq, current.seq)
+        step = catalogs.incarnation_of(table)
+        if catalogs.has_changed(step, version):
+            _conflict(table, read_seq, step.versions[-1].seq)
 
 
 def _still_there(catalog: Catalog, incarnation: int, read_seq: int) -> Table:

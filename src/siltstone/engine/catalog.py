@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 from operator import attrgetter
 from typing import TypeVar
 
@@ -92,6 +93,12 @@ def incarnation_of(table: Table, seq: int = _NEWEST) -> Incarnation:
 def version_of(incarnation: Incarnation, seq: int = _NEWEST) -> Version | None:
     """Return the plain version (or the bulk load) in force at `seq`; None: still empty."""
     return _at(incarnation.versions, seq)
+
+
+def has_changed(incarnation: Incarnation, version: int) -> bool:
+    """Say whether a plain table has other rows than at a version; an optimize changes none."""
+    newer = takewhile(lambda step: step.pin.version > version, reversed(incarnation.versions))
+    return any(not step.is_same_rows for step in newer)
 
 
 def find(catalog: Catalog, name: str, seq: int = _NEWEST) -> Table:
@@ -245,10 +252,13 @@ def _truncate(catalog: Catalog, entry: group.Truncate, seq: int, _time: int) -> 
     return msgspec.structs.replace(changed, next_id=max(catalog.next_id, entry.incarnation + 1))
 
 
-def _advance(catalog: Catalog, entry: group.Advance, seq: int, _time: int) -> Catalog:
+def _advance(
+    catalog: Catalog, entry: group.Advance | group.Compact, seq: int, _time: int
+) -> Catalog:
     table = owner_of(catalog, entry.incarnation)
+    added = Version(seq, entry.pin, is_same_rows=isinstance(entry, group.Compact))
     steps = tuple(
-        msgspec.structs.replace(step, versions=(*step.versions, Version(seq, entry.pin)))
+        msgspec.structs.replace(step, versions=(*step.versions, added))
         if step.id == entry.incarnation
         else step
         for step in table.incarnations
@@ -317,4 +327,5 @@ _CHANGES: dict[type, Callable[[Catalog, object, int, int], Catalog]] = {
     group.Hold: _hold,
     group.Keep: _keep,
     group.Hide: _hide,
+    group.Compact: _advance,
 }  # type: ignore[dict-item]

@@ -485,7 +485,7 @@ def _changed(view: View, write_set: WriteSet, seq: int, time_us: int) -> View:
     for part in write_set.parts:
         if isinstance(part, AdvancePart):
             view = with_entry(view, part.entry, seq, time_us)
-            if part.base is not None:
+            if part.base is not None and isinstance(part.entry, group.Advance):
                 view = with_load(view, part.entry, seq, part.base)
         elif isinstance(part, AttachPart):
             view = with_attached(view, part.entry, seq, part.opened, part.shape)

@@ -145,6 +145,8 @@ class _PlainMerge:
         self._updated = self._deleted = 0
 
     def run(self) -> Merged:
+        self._drop, self._added = [], []
+        self._updated = self._deleted = 0
         is_new = np.ones(self._source.num_rows, np.bool_)
         for batch in self._writes.located(self._columns()):
             found = self._partners.of(batch)
@@ -159,7 +161,7 @@ class _PlainMerge:
             self._added.append(inserted)
         drop = np.concatenate(self._drop) if self._drop else np.zeros(0, np.int64)
         batches = [b for t in self._added for b in _whole(t, self._schema).to_batches()]
-        self._writes.replace(drop, batches)
+        self._writes.replace(drop, batches, again=self.run)
         count = 0 if inserted is None else inserted.num_rows
         return Merged(self._updated, count, self._deleted)
 

@@ -6,24 +6,46 @@
 Each operation is staged at once, so the transaction reads its own writes. The frame names each
 step of the line: other clients of Lance, who commit on top, look up what every number changed. If
 the table moved before the commit, appends are put on the new version (same data files); anything
-else is a conflict.
+else is a conflict, unless only optimizes moved it: to the same rows, on which all is done again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
 
+from siltstone.engine import catalog as catalogs
 from siltstone.engine.filtering import Filter
 from siltstone.engine.reader import PlainReader, Readers
 from siltstone.engine.shape import Shape
 from siltstone.engine.write_set import AdvancePart
 from siltstone.errors import RequestError
 from siltstone.formats import group
-from siltstone.formats.manifest import Pin
-from siltstone.storage.tables import POSITION, ForeignVersion, Staged, Tables, TakenOver
+from siltstone.formats.manifest import Incarnation, Pin
+from siltstone.storage.tables import (
+    POSITION,
+    Compacted,
+    ForeignVersion,
+    InputsMovedError,
+    Staged,
+    Tables,
+    TakenOver,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    """What was done to a version, to be done again on another one.
+
+    `is_blind`: whatever its rows are; else only if they are those of the version read.
+    """
+
+    again: Callable[[], object]
+    is_blind: bool
 
 
 class PlainWrites:
@@ -41,9 +63,9 @@ class PlainWrites:
         self.table, self.incarnation, self.shape = table, incarnation, shape
         self._folder, self._tables = folder, tables
         self._start, self._steps = start, list[Pin]()
-        self._appends: list[Staged] | None = []
+        self._operations = list[_Operation]()
         self.rows = 0
-        self.is_foreign = False
+        self.is_foreign = self._is_compaction = False
 
     @property
     def pin(self) -> Pin | None:
@@ -100,24 +122,31 @@ class PlainWrites:
             return self._put(self.pin, staged)
         if folder == self._folder:
             return self._put(self._step(pin), staged)
-        # Truncated by this transaction: the staged rows alone, where they are.
-        self._folder, self._appends = folder, None
+        # Truncated by this transaction: the staged rows alone, where they are. Nobody else can
+        # have moved its new incarnation.
+        self._folder = folder
         nothing = self._tables.rewrite(folder, pin, drop=np.arange(pin.rows), batches=())
         return self._put(nothing, staged)
 
     def _put(self, start: Pin, staged: Staged) -> int:
         self._step(self._tables.commit(self._folder, start, staged))
-        if self._appends is not None:
-            self._appends.append(staged)
         self.rows += staged.rows
+        self._did(lambda: self._put(self.begin(), staged), is_blind=True)
         return staged.rows
+
+    def _did(self, again: Callable[[], object], *, is_blind: bool) -> None:
+        self._operations.append(_Operation(again, is_blind))
 
     def overwrite(self, batches: Iterable[pa.RecordBatch]) -> int:
         """Replace all rows; return how many there are now."""
-        start = self.begin()
-        self._appends = None
-        pin = self._step(self._tables.overwrite(self._folder, start, self.shape.arrow, batches))
+        schema = self.shape.arrow
+        pin = self._step(self._tables.overwrite(self._folder, self.begin(), schema, batches))
         self.rows += pin.rows
+
+        def again() -> int:
+            return self.overwrite(self._tables.open(self._folder, pin).scan())
+
+        self._did(again, is_blind=False)
         return pin.rows
 
     def delete_where(self, wanted: Filter) -> int:
@@ -125,7 +154,7 @@ class PlainWrites:
         batches = self.located(sorted(wanted.columns), wanted)
         found = [wanted.keep(batch).column(POSITION).to_numpy() for batch in batches]
         drop = np.concatenate(found) if found else np.zeros(0, np.int64)
-        self.replace(drop, ())
+        self.replace(drop, (), again=lambda: self.delete_where(wanted))
         return len(drop)
 
     def located(
@@ -139,35 +168,54 @@ class PlainWrites:
         table = self._tables.open(self._folder, self.pin)
         yield from table.scan(list(columns), prefilter=prefilter, positions=True)
 
-    def replace(self, drop: np.ndarray, batches: Sequence[pa.RecordBatch]) -> None:
+    def replace(
+        self, drop: np.ndarray, batches: Sequence[pa.RecordBatch], *, again: Callable[[], object]
+    ) -> None:
         """Drop the rows at these positions and add `batches`, as one version.
 
-        Both were found out by reading: no change by another commit is gone past.
+        Both were found out by reading: no change by another commit is gone past. `again` reads and
+        replaces anew, on a version with the same rows at other positions.
         """
         if not len(drop) and not batches:
             return
-        self._appends = None
-        if not len(drop):
-            self.append(batches)
-            return
         pin = self.begin()
-        numbered = self._tables.rewrite(
-            self._folder, pin, drop=drop, batches=batches, is_numbered=True
-        )
-        self._step(numbered)
+        if len(drop):
+            self._step(
+                self._tables.rewrite(
+                    self._folder, pin, drop=drop, batches=batches, is_numbered=True
+                )
+            )
+        else:
+            staged = self._tables.stage(self._folder, pin, batches)
+            self._step(self._tables.commit(self._folder, pin, staged))
         self.rows += len(drop) + sum(batch.num_rows for batch in batches)
+        self._did(again, is_blind=False)
+
+    def compact(self, compacted: Sequence[Compacted]) -> None:
+        """Put other files in the place of some, with the same rows; nothing else comes besides.
+
+        Raises:
+            InputsMovedError: The version lacks an input, or has it otherwise.
+        """
+        self._step(self._tables.swap(self._folder, self.begin(), compacted))
+        self._is_compaction = True
+        self._did(lambda: self.compact(compacted), is_blind=True)
 
     def alter(
         self, shape: Shape, *, rename: dict[str, str], drop: list[str], add: list[pa.Field]
     ) -> None:
         """Change the columns to those of `shape`."""
         self.shape = shape
-        self._appends = None
         pin = self.pin
         if pin is None:  # a version of its own: who appends meanwhile finds the table moved
             self.begin()
         else:
             self._step(self._tables.alter(self._folder, pin, rename=rename, drop=drop, add=add))
+
+        def again() -> None:
+            self.alter(shape, rename=rename, drop=drop, add=add)
+
+        self._did(again, is_blind=False)
 
     def taken_over(self, given: ForeignVersion) -> TakenOver:
         """Return what another Lance client staged on our version; nothing is changed yet.
@@ -181,24 +229,38 @@ class PlainWrites:
         """Go on from a version that was taken over, with the columns that came with it."""
         before = 0 if self.pin is None else self.pin.rows
         self._step(pin)
-        self._appends, self.shape, self.is_foreign = None, shape, True
+        self.shape, self.is_foreign = shape, True
         self.rows += abs(pin.rows - before)
 
     def parts(self) -> list[AdvancePart]:
         """Return what to commit: each step from the version read to the last."""
         version, parts = 0 if self._start is None else self._start.version, list[AdvancePart]()
         for pin in self._steps:
-            entry = group.Advance(self.incarnation, version, pin)
+            kind = group.Compact if self._is_compaction else group.Advance
+            entry = kind(self.incarnation, version, pin)
             rows = self.rows if pin is self.pin else 0
             parts.append(AdvancePart(self.table, self.incarnation, version, entry, rows))
             version = pin.version
         return parts
 
-    def rebase(self, newest: Pin | None, refuse: Callable[[], None]) -> None:
-        """Put the appends on `newest`, which won; `refuse` if there are other changes."""
-        if self._appends is None:
+    def is_moved_only(self, incarnation: Incarnation) -> bool:
+        """Say whether the table, as it is now, has the rows that this began with."""
+        start = 0 if self._start is None else self._start.version
+        return not catalogs.has_changed(incarnation, start)
+
+    def rebase(self, incarnation: Incarnation, refuse: Callable[[], NoReturn]) -> None:
+        """Do all again on the version of `incarnation`, which won; `refuse` what cannot be.
+
+        A version that another client made was planned on the one below it: that client looks.
+        """
+        is_moved_only = self.is_moved_only(incarnation)
+        if self.is_foreign or not all(is_moved_only or done.is_blind for done in self._operations):
             refuse()
-            return
-        self._start, self._steps = newest, []
-        for staged in self._appends:
-            self._step(self._tables.commit(self._folder, self.begin(), staged))
+        newest = catalogs.version_of(incarnation)
+        operations, self._operations = self._operations, []
+        self._start, self._steps, self.rows = None if newest is None else newest.pin, [], 0
+        try:
+            for done in operations:
+                done.again()
+        except InputsMovedError:
+            refuse()

@@ -102,7 +102,7 @@ class Replayer:
                 incarnations.append(entry.incarnation)
             else:
                 self._apply_change(entry, seq, time_us)
-                if isinstance(entry, group.Advance):
+                if isinstance(entry, group.Advance | group.Compact):
                     incarnations.append(entry.incarnation)
         if member.token is not None:
             self.view = with_token(self.view, member.token, seq, member.rows)

@@ -7,6 +7,7 @@ write set back, and its own thread does the work and comes again; each reason ha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import msgspec
 
@@ -131,19 +132,22 @@ def _in_newest_incarnation(core: Core, part: Part) -> Part:
 def _rebase(core: Core, made: WriteSet, moved: MovedError, plain: Sequence[PlainWrites]) -> None:
     table = catalogs.by_id(core.state().view.catalog, moved.part.table)
     assert table is not None
-    version = catalogs.version_of(catalogs.incarnation_of(table))
+    incarnation = catalogs.incarnation_of(table)
+    version = catalogs.version_of(incarnation)
 
-    def refuse() -> None:
+    def refuse() -> NoReturn:
         raise ConflictError(
             catalogs.name_of(table), "*", made.read_seq or 0, 0 if version is None else version.seq
         )
 
     writes = next((w for w in plain if w.table == moved.part.table), None)
     newest = shape_of(catalogs.schema_of(table))
-    if writes is None or any(newest.names.get(i) != n for i, n in writes.shape.names.items()):
+    if writes is None:
         refuse()
-    else:
-        writes.rebase(None if version is None else version.pin, refuse)
+    is_other = any(newest.names.get(i) != n for i, n in writes.shape.names.items())
+    if is_other and not writes.is_moved_only(incarnation):  # else the columns are own changes
+        refuse()
+    writes.rebase(incarnation, refuse)
 
 
 def _recheck(core: Core, made: WriteSet, recheck: RecheckError, view: View | None) -> None:

@@ -46,7 +46,7 @@ from siltstone.formats import group
 from siltstone.formats.keys import Key
 from siltstone.formats.manifest import Catalog, Pin, Table
 from siltstone.storage.foreign import staged_manifest
-from siltstone.storage.tables import ForeignVersion
+from siltstone.storage.tables import Compacted, ForeignVersion, InputsMovedError
 
 ISOLATIONS = ("snapshot", "serializable")
 DURABILITIES = ("sync", "async")
@@ -488,6 +488,21 @@ class Transaction:
         if entry is not None:
             self._change(entry)
         return catalogs.app_of(self._catalog, app).claim
+
+    def compact(self, incarnation: int, compacted: Sequence[Compacted], began_us: int) -> None:
+        """Let a plain table go on with what an optimize made of some of its files.
+
+        Nothing else is done to it in this transaction. `began_us` is when the first was begun.
+
+        Raises:
+            InputsMovedError: The table has not those files any more: it changed, or is gone.
+        """
+        living = filter(catalogs.is_alive, self._catalog.tables)
+        table = next((t for t in living if catalogs.incarnation_of(t).id == incarnation), None)
+        if table is None:
+            raise InputsMovedError
+        self._begun_us = min(self._begun_us, began_us)
+        self.plain(table).compact(compacted)
 
     # the end
 

@@ -87,7 +87,7 @@ class AdvancePart(msgspec.Struct, frozen=True, eq=False):
     table: int
     incarnation: int
     from_version: int
-    entry: group.Advance
+    entry: group.Advance | group.Compact
     rows: int
     base: Base | None = None
     nbytes: int = 0

@@ -23,6 +23,8 @@ entry is a list that begins with its kind:
     11 hold     app, claim, holder                    a claim by a holder that has a name
     12 keep     name, seq, seconds                    a tag for so long, unless it is set again
     13 hide     incarnation, first, end               plain versions in [first, end) are not listed
+    14 compact  incarnation, from version, pin        a plain table moves to the same rows, in other
+                                                      files
 """
 
 from __future__ import annotations
@@ -129,12 +131,18 @@ class Hide(msgspec.Struct, frozen=True, array_like=True, tag=13):
     end: int
 
 
+class Compact(msgspec.Struct, frozen=True, array_like=True, tag=14):
+    incarnation: int
+    from_version: int
+    pin: Pin
+
+
 Entry = (
     Rows | Batch | Attach | Advance
     | Create | Drop | Rename | Alter | Truncate | Tagged | Claim | Hold | Keep
-    | Hide
+    | Hide | Compact
 )  # fmt: skip
-DDL = (Create, Drop, Rename, Alter, Truncate, Tagged, Claim, Hold, Keep, Hide, Advance)
+DDL = (Create, Drop, Rename, Alter, Truncate, Tagged, Claim, Hold, Keep, Hide, Advance, Compact)
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True):

@@ -66,12 +66,14 @@ class Schema(msgspec.Struct, frozen=True):
 class Version(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a plain table is from `seq` on (for a keyed one: a bulk load straight to base).
 
-    A hidden one is not listed to Lance clients any more; snapshots at its seqs still read it.
+    A hidden one is not listed to Lance clients any more; snapshots at its seqs still read it. One
+    of the same rows is that of an optimize: it holds what the version below it holds.
     """
 
     seq: int
     pin: Pin
     is_hidden: bool = False
+    is_same_rows: bool = False
 
 
 class Incarnation(msgspec.Struct, frozen=True):

@@ -28,9 +28,10 @@ from siltstone.joined.snapshot import JoinedSnapshot
 from siltstone.joined.tables import JoinedTable
 from siltstone.joined.transaction import JoinedTransaction
 from siltstone.maintenance.backup import BackedUp, Backuper, Progress
+from siltstone.maintenance.compaction import TARGET_ROWS
 from siltstone.maintenance.drift import Adopted, Adopter
 from siltstone.maintenance.merge import ATTEMPTS, Deferred, Merged
-from siltstone.maintenance.optimize import TARGET_ROWS, WORKERS, Optimized
+from siltstone.maintenance.optimize import WORKERS, Optimized
 from siltstone.maintenance.quarantine import Quarantine
 from siltstone.maintenance.repair import Repaired
 from siltstone.maintenance.status import JobStatus, Status

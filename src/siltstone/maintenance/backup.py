@@ -362,7 +362,7 @@ def _entries(frames: Iterable[LoggedFrame]) -> Iterator[group.Entry]:
 def named_by(frames: Iterable[LoggedFrame]) -> Iterator[Pin]:
     """Yield the versions that frames name: bulk commits, and steps of plain tables."""
     for entry in _entries(frames):
-        if isinstance(entry, group.Attach | group.Advance):
+        if isinstance(entry, group.Attach | group.Advance | group.Compact):
             yield entry.pin
 
 

@@ -3,6 +3,7 @@
     one thread:  next log segment · ladder of runs · checkpoint when the memtables are full ·
                  news of other publishers · merge, optimize (child processes at nice 19)
     another:     vacuum, once an hour: it reads much, and no checkpoint may wait for it
+    another:     commits of what others compacted of plain tables; commits wait for room
 
 A failure is logged and kept for `status`; the work is tried again with a pause that doubles up to
 `PAUSE_S_MAX`. Nothing here may change an answer, so nothing is lost by being late.
@@ -27,7 +28,7 @@ from siltstone.engine.history_run import HistoryRun
 from siltstone.engine.memtable import Memtable
 from siltstone.engine.view import View
 from siltstone.errors import BusyError, FencedError, PoisonedError, SiltstoneError
-from siltstone.maintenance.optimize import TARGET_ROWS, groups
+from siltstone.maintenance.compaction import Sizes
 from siltstone.storage.tables import Tables
 
 TICK_S = 0.25
@@ -56,6 +57,8 @@ class Work:
     merge_here: Callable[[], object] = lambda: None
     wants_optimize: Callable[[], bool] = lambda: False
     optimize: Callable[[], object] = lambda: None
+    wants_take_over: Callable[[], bool] = lambda: False
+    take_over: Callable[[], object] = lambda: None
 
 
 class Scheduler:
@@ -84,7 +87,7 @@ class Scheduler:
         self._pause_s = 0.0
         self._is_overdue = False
         self._vacuum_interval_s, self._vacuumed_at = vacuum_interval_s, time.monotonic()
-        self._vacuum: threading.Thread | None = None
+        self._aside: dict[str, threading.Thread] = {}
         self.failure: Exception | None = None
         self.last_failure: Exception | None = None
 
@@ -104,9 +107,8 @@ class Scheduler:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-        if self._vacuum is not None:
-            self._vacuum.join()
-            self._vacuum = None
+        while self._aside:
+            self._aside.popitem()[1].join()
 
     def grown(self, active_bytes: int) -> None:
         """Hear from the leader how large the active memtables are; never waits for work."""
@@ -225,23 +227,32 @@ class Scheduler:
             work.merge()
         if work.wants_optimize():
             work.optimize()
+        if work.wants_take_over():
+            self._do_aside("take over", work.take_over)
 
     def _vacuum_if_due(self, now: float) -> None:
         if now - self._vacuumed_at < self._vacuum_interval_s:
             return
-        if self._vacuum is None or not self._vacuum.is_alive():
+        if self._do_aside("vacuum", self._work.vacuum):
             self._vacuumed_at = now
-            self._vacuum = threading.Thread(
-                target=self._vacuum_once, name="siltstone-vacuum", daemon=True
-            )
-            self._vacuum.start()
 
-    def _vacuum_once(self) -> None:
-        try:
-            self._work.vacuum()
-        except Exception as error:  # noqa: BLE001 - kept for `status`, and taken again
-            self.last_failure = error
-            _log.warning("vacuum failed, trying again in an hour: %s", error)
+    def _do_aside(self, name: str, work: Callable[[], object]) -> bool:
+        """Do some work in a thread of its own; False: the last of that name is not over."""
+        before = self._aside.get(name)
+        if before is not None and before.is_alive():
+            return False
+
+        def guarded() -> None:
+            try:
+                work()
+            except Exception as error:  # noqa: BLE001 - kept for `status`, and tried again
+                self.last_failure = error
+                _log.warning("%s failed, it is tried again later: %s", name, error)
+
+        thread = threading.Thread(target=guarded, name=f"siltstone-{name}", daemon=True)
+        self._aside[name] = thread
+        thread.start()
+        return True
 
 
 # Each checkpoint adds a part to each history that it has rows for; at 10,000 a Lance manifest takes
@@ -262,7 +273,7 @@ def wants_optimize(view: View, tables: Tables, *, parts_max: int = HISTORY_PARTS
     for storage in view.record.keyed:
         if storage.history is not None:
             spans = tables.open(f"{storage.folder}/.history", storage.history).spans
-            small = sum(len(group) for group in groups(spans, TARGET_ROWS))
+            small = sum(len(group) for group in Sizes(by_tiers=True).groups(spans))
             if len(spans) > parts_max and small > parts_max // 2:
                 return True
     return False
