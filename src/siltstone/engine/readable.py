@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from siltstone.engine.filtering import Filter, filter_of
 from siltstone.engine.input import given_keys
+from siltstone.engine.point import key_named
 from siltstone.engine.read_union import KeyedReader, Row
 from siltstone.engine.reader import Reader
 from siltstone.errors import RequestError, SchemaMismatchError, UnavailableError
@@ -93,15 +94,25 @@ class Readable:
         shown = known_columns(arrow, columns)
         if limit is not None and (type(limit) is not int or limit < 0):
             raise RequestError(f"limit is an integer from 0, not {limit!r}")
-        wanted = filter_of(filter, arrow)
-        self._note(reader, (), wanted)
         fields = reader.shape.fields(shown)
-        batches = reader.scan(shown, wanted)
+        batches = self._matching(reader, filter, shown)
         if limit is not None:
             batches = _limited(batches, limit)
         if not len(fields):
             return pa.RecordBatchReader.from_batches(pa.schema([]), batches)
         return pa.RecordBatchReader.from_batches(fields, batches)
+
+    def _matching(
+        self, reader: Reader, wanted: str | pc.Expression | None, shown: list[str] | None
+    ) -> Iterator[pa.RecordBatch]:
+        key = key_named(wanted, reader.shape.codec) if isinstance(reader, KeyedReader) else None
+        if key is not None and isinstance(reader, KeyedReader):
+            self._note(reader, (key,), None)
+            found = reader.many((key,))
+            return iter((found if shown is None else found.select(shown)).to_batches())
+        parsed = filter_of(wanted, reader.shape.arrow)
+        self._note(reader, (), parsed)
+        return reader.scan(shown, parsed)
 
     def to_arrow(
         self,

@@ -30,7 +30,7 @@ class Connection(H11Protocol):
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(cast("Any", _Corked(transport, self.loop)))
         self.app_state = {**self.app_state, "connection": self}
         if len(self.connections) > self.limits.connections_max:
             transport.abort()
@@ -89,6 +89,34 @@ class Connection(H11Protocol):
         )
         self.transport.write(head.encode() + body)
         self.transport.close()
+
+
+class _Corked:
+    """A transport that sends what was written in one turn of the loop in one piece.
+
+    The head of an answer and its body would be two system calls, and two packets.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._written: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._written:
+            self._loop.call_soon(self._flush)
+        self._written.append(data)
+
+    def _flush(self) -> None:
+        written, self._written = self._written, []
+        if written:
+            self._transport.write(b"".join(written))
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
 
 
 def connections(

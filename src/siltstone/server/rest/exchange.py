@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -35,6 +36,8 @@ ARROW_TYPES = ("application/vnd.apache.arrow.stream", "application/vnd.apache.ar
 JSON = "json"
 ARROW = "arrow"
 NOTHING = "nothing"
+_IDS = secrets.token_hex(6)
+_numbers = count(1)  # to ask the kernel for a random id each time would cost 10 us and the GIL
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ class Call:
 
 
 Handler = Callable[[Call], Reply]
+Answerer = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +115,8 @@ class Exchange:
         self.counters = Counters()
         self.is_closing = False
 
-    def endpoint(self, route: Route) -> Callable[[Request], Awaitable[Response]]:
-        """Return what the framework calls for a route."""
+    def endpoint(self, route: Route) -> Answerer:
+        """Return what answers the requests of a route."""
 
         async def answer(request: Request) -> Response:
             begun = self._clock_s()
@@ -159,7 +163,7 @@ class Exchange:
         most = self._limits.body_bytes_max if route.takes == ARROW else self._limits.json_bytes_max
         _refuse_length(request, most)
         try:
-            async for chunk in _Timed(request, self._limits.body_timeout_s):
+            async for chunk in self._timed(request):
                 taken += len(chunk)
                 self.counters.bytes_inside += len(chunk)
                 if taken > most:
@@ -183,6 +187,19 @@ class Exchange:
             return await asyncio.get_running_loop().run_in_executor(self._executor, run)
         finally:
             self.counters.bytes_inside -= taken
+
+    async def _timed(self, request: Request) -> AsyncIterator[bytes]:
+        """Yield the body in chunks, each of which must come in time."""
+        loop, most_s = asyncio.get_running_loop(), self._limits.body_timeout_s
+        try:
+            async with asyncio.timeout(most_s) as limit:
+                async for chunk in request.stream():
+                    yield chunk
+                    limit.reschedule(loop.time() + most_s)
+        except TimeoutError:
+            raise invalid(f"nothing of the body came for {most_s:g} s") from None
+        except ClientDisconnect:
+            raise invalid("the client went away") from None
 
     def _deadline(self, seconds: float) -> Deadline:
         end = self._clock_s() + seconds
@@ -221,25 +238,6 @@ class Exchange:
         )
 
 
-class _Timed:
-    """The chunks of a body, each of which must come in time."""
-
-    def __init__(self, request: Request, timeout_s: float) -> None:
-        self._stream, self._timeout_s = request.stream(), timeout_s
-
-    def __aiter__(self) -> _Timed:
-        return self
-
-    async def __anext__(self) -> bytes:
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                return await anext(self._stream)
-        except TimeoutError:
-            raise invalid(f"nothing of the body came for {self._timeout_s:g} s") from None
-        except ClientDisconnect:
-            raise invalid("the client went away") from None
-
-
 def is_read(request: Request) -> bool:
     """Say whether the body of a request was read to its end, or there is none."""
     headers = request.headers
@@ -252,7 +250,7 @@ def id_of(request: Request) -> str:
     given = request.headers.get(REQUEST_ID_HEADER, "")
     if 0 < len(given) <= 64 and given.isascii() and given.replace("-", "").isalnum():
         return given
-    return secrets.token_hex(8)
+    return f"{_IDS}-{next(_numbers):x}"
 
 
 def _query(request: Request) -> dict[str, str]:

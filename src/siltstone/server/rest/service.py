@@ -22,7 +22,7 @@ import uvicorn
 
 from siltstone.errors import RequestError, UnavailableError
 from siltstone.server.rest.access import Gate, Token, is_loopback
-from siltstone.server.rest.app import app_of
+from siltstone.server.rest.app import App
 from siltstone.server.rest.connections import connections
 from siltstone.server.rest.exchange import Exchange
 from siltstone.server.rest.feed import Feed
@@ -121,7 +121,7 @@ class Service:
             raise UnavailableError(f"{self.url} did not begin to answer")
 
     def _made(self, limits: Limits, certificate: Path | None, key: Path | None) -> Serving:
-        self.app = app_of(self.routes, self.exchange, self._desk)
+        self.app = App(self.routes, self.exchange, self._desk)
         config = uvicorn.Config(
             self.app,
             http=connections(limits, self._joined, self._executor.submit),
