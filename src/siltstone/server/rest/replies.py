@@ -1,8 +1,8 @@
 """Replies: what a handler returns, as the response to a request.
 
-Rows are sent as they are read: one batch is read, encoded, sent, and only then the next one is
-read. A client that reads nothing for too long is cut off; so is a stream that fails in its middle:
-it has no footer, or no end-of-stream, and is not taken for whole.
+Rows are sent as they are read: while one piece is sent the next one is read and encoded, and no
+other before that was taken. A client that reads nothing for too long is cut off; so is a stream
+that fails in its middle: it has no footer, or no end-of-stream, and is not taken for whole.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ STREAM_TYPE = "application/vnd.apache.arrow.stream"
 NDJSON_TYPE = "application/x-ndjson"
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PIECE_BYTES = 1 << 20
+_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _log = logging.getLogger("siltstone.server")
 
 
@@ -61,22 +62,30 @@ def encoded(value: object) -> bytes:
     return msgspec.json.encode(value)
 
 
-class Arrow:
-    """Encodes batches as an Arrow IPC stream, or file."""
+def _stream(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
+    """Yield batches as an Arrow IPC stream: what its writer writes, but copied once less."""
+    messages: list[Any] = [schema.serialize()]
+    nbytes = 0
+    for batch in batches:
+        message = batch.serialize()
+        messages.append(message)
+        nbytes += message.size
+        if nbytes >= PIECE_BYTES:
+            yield b"".join(messages)
+            messages, nbytes = [], 0
+    yield b"".join([*messages, _END_OF_STREAM])
 
-    def __init__(self, schema: pa.Schema, *, is_file: bool) -> None:
-        self._sink = _Sink()
-        make = cast("Any", pa.ipc.new_file if is_file else pa.ipc.new_stream)
-        self._writer = make(pa.PythonFile(cast("Any", self._sink), "w"), schema)
 
-    def chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
-        """Yield the bytes of the whole, a batch at a time."""
-        for batch in batches:
-            self._writer.write_batch(batch)
-            if self._sink.nbytes >= PIECE_BYTES:
-                yield self._sink.take()
-        self._writer.close()
-        yield self._sink.take()
+def _file(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
+    """Yield batches as an Arrow IPC file, which says at its end where each of them is."""
+    sink = _Sink()
+    writer = cast("Any", pa.ipc.new_file(pa.PythonFile(cast("Any", sink), "w"), schema))
+    for batch in batches:
+        writer.write_batch(batch)
+        if sink.nbytes >= PIECE_BYTES:
+            yield sink.take()
+    writer.close()
+    yield sink.take()
 
 
 def arrow(reader: pa.RecordBatchReader, close: Callable[[], object], *, is_file: bool) -> Pieces:
@@ -86,7 +95,7 @@ def arrow(reader: pa.RecordBatchReader, close: Callable[[], object], *, is_file:
         reader.close()
         close()
 
-    chunks = Arrow(reader.schema, is_file=is_file).chunks(iter(reader))
+    chunks = (_file if is_file else _stream)(reader.schema, iter(reader))
     return Pieces(FILE_TYPE if is_file else STREAM_TYPE, chunks, end)
 
 
@@ -157,9 +166,14 @@ class Streamed(Response):
         while piece is not None:
             if gone.done():
                 raise UnavailableError("the client went away")
-            async with asyncio.timeout(self._send_timeout_s):
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
-            piece = await loop.run_in_executor(self._executor, self._next)
+            upcoming = loop.run_in_executor(self._executor, self._next)
+            try:
+                async with asyncio.timeout(self._send_timeout_s):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+            finally:
+                # Also where sending failed: nobody may close what is still read.
+                await asyncio.wait([upcoming])
+            piece = upcoming.result()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _next(self) -> bytes | None:
