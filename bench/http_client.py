@@ -34,7 +34,9 @@ class Connection:
             raise RuntimeError(head.decode())
         if b"transfer-encoding: chunked" in lines:
             return self._chunks()
-        length = next(int(ln.partition(b":")[2]) for ln in lines if ln.startswith(b"content-length"))
+        length = next(
+            int(ln.partition(b":")[2]) for ln in lines if ln.startswith(b"content-length")
+        )
         return [self._take(length)]
 
     def _chunks(self) -> list[bytes]:

@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 from siltstone.server.app import Desk, include
 from siltstone.server.rest import refusals
 from siltstone.server.rest.exchange import Answerer, Exchange, Route, id_of, is_read
+from siltstone.units import require
 
 DATABASE_HEADER = b"x-lancedb-database"
 JOINED = "/v1/joined"
@@ -41,7 +42,7 @@ class App:
         mask = tuple(place for place, word in enumerate(given) if word.startswith("{"))
         names = tuple(given[place][1:-1] for place in mask)
         place = self._places.setdefault(_masked(given, mask), {})
-        assert route.method not in place, route
+        require(route.method not in place, f"{route.method} {route.path} is there twice")
         place[route.method] = answer, names
         masks = self._masks.setdefault(len(given), [])
         if mask not in masks:
