@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from itertools import pairwise
 from pathlib import Path
@@ -223,6 +224,51 @@ def test_what_a_dead_optimize_finished_is_left_when_its_inputs_moved(made) -> No
     db._parts.owner.checkpointer.renew()
     assert rows(table) == expected
     assert history_parts(db) == 1
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "changed"])
+def test_what_a_dead_optimize_finished_is_left_when_its_files_are_not_whole(made, damage) -> None:
+    """The record of a job is evidence; its files may have been put aside, or deleted by hand."""
+    db, table, tables = made
+    expected = rows(table)
+    dies_after_its_tasks(db, tables)
+    path = db.path / finished_files(db)[0]
+    data = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(data[:-1] if damage == "cut" else bytes([data[0] ^ 1]) + data[1:])
+    compacted: list[object] = []
+    tables.hooks["compact"] = lambda *found: compacted.append(found)
+    assert optimizer_of(db.path, tables).optimize().files_before == 6
+    assert compacted
+    assert jobs_of(db.path).list() == []
+    db._parts.owner.checkpointer.renew()
+    assert rows(table) == expected
+    assert db.verify(deep=True).is_sound
+
+
+def test_what_a_dead_optimize_finished_by_a_clock_that_was_ahead_is_left_when_condemned(made):
+    """Vacuum deletes by the times of files; the clock was set back after the job began."""
+    db, _, tables = made
+    dies_after_its_tasks(db, tables)
+    for name in finished_files(db):
+        os.utime(db.path / name, (1, 1))
+    manifests = ManifestStore(fake_env().files, db.path)
+    manifests.publish(
+        lambda record: msgspec.structs.replace(record, condemned_before_us=2_000_000),
+        base=manifests.newest(),
+    )
+    compacted: list[object] = []
+    tables.hooks["compact"] = lambda *found: compacted.append(found)
+    assert optimizer_of(db.path, tables).optimize().files_before == 6
+    assert compacted
+
+
+def finished_files(db) -> list[str]:
+    (dead,) = jobs_of(db.path).list()
+    lines = [msgspec.json.decode(line) for line in dead.finished]
+    return [file["path"] for line in lines for file in line["result"]["files"]]
 
 
 def test_a_running_job_is_not_robbed(made) -> None:
