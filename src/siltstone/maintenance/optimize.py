@@ -260,9 +260,10 @@ class Optimizer:
     def _resume(self, name: str | None, publish_attempts: int) -> Optimized:
         """Publish what dead jobs finished, where it still fits; plain tables are the owner's."""
         total = _NOTHING
-        for job, finished in self._dead():
-            if name is not None and any(one.task.table != name for one in finished):
+        for begun, noted in self._dead():
+            if name is not None and any(one.task.table != name for one in noted):
                 continue
+            job, finished = self._whole(begun, noted)
             record, lease = self._manifests.lease_newest()
             is_left = not self._plain.is_ours and any(one.task.is_plain for one in finished)
             try:
@@ -281,6 +282,19 @@ class Optimizer:
         for seen in self._jobs.list():
             if not seen.is_running and seen.job is not None and seen.job.kind == _KIND:
                 yield seen.job, _read(seen)
+
+    def _whole(self, job: Job, noted: Sequence[_Finished]) -> tuple[Job, list[_Finished]]:
+        """Return what a dead job noted and is whole, and the job, begun before all of that.
+
+        Vacuum goes by the clock of the file system, which may have been set back since it began.
+        """
+        whole: list[_Finished] = []
+        for one in noted:
+            written_us = self._jobs.written_us(one.result.files)
+            if written_us is not None:
+                whole.append(one)
+                job = msgspec.structs.replace(job, started_us=min(job.started_us, written_us))
+        return job, whole
 
     def _left(self) -> list[_Finished]:
         return [one for _, finished in self._dead() for one in finished if one.task.is_plain]

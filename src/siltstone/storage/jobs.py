@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -26,9 +26,11 @@ from typing import Self
 import msgspec
 import xxhash
 
-from siltstone.errors import UnavailableError
+from siltstone.errors import CorruptionError, UnavailableError
+from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Record
 from siltstone.storage.files import File, Files, Lock
+from siltstone.storage.inventories import check
 
 DIRECTORY = "jobs"
 _SUFFIX = ".json"
@@ -321,6 +323,24 @@ class Jobs:
             finally:
                 lock.release()
         return True
+
+    def written_us(self, files: Iterable[InventoryFile]) -> int | None:
+        """Return when the oldest of some files of a dead job was written, as vacuum counts it.
+
+        None: one is not as the job made it, or gone. Its record is evidence, never authority.
+
+        Raises:
+            UnavailableError: The file system refuses.
+        """
+        root, oldest = self.folder.parent, 1 << 62
+        with _refusals(self.folder):
+            for file in files:
+                try:
+                    check(self._files, root, file)
+                    oldest = min(oldest, int(self._files.mtime(root / file.path) * 1e6))
+                except (CorruptionError, FileNotFoundError):
+                    return None
+        return oldest
 
     def path(self, job_id: str) -> Path:
         """Return where the record of a job is."""
