@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -9,10 +10,14 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import siltstone as st
 from siltstone.beside import follow_vacuum, vacuum_beside
+from siltstone.engine import catalog as catalogs
+from siltstone.engine.shape import shape_of
+from siltstone.maintenance.load import load
 from siltstone.maintenance.optimize import Optimized
 from siltstone.maintenance.vacuum import Vacuum
 from siltstone.storage.files import RealFiles
@@ -49,6 +54,12 @@ def generation(db, step: int) -> None:
 def beside(db, clock, *, dry_run: bool = False, grace_s: float = 86_400):
     """Vacuum as another process does that finds the store owned."""
     return follow_vacuum(db.path, db.options, env_of(clock), dry_run=dry_run, grace_s=grace_s)
+
+
+def staged_beside(db):
+    """Stage a row as an executor does: nobody holds it from vacuum until it is attached."""
+    task = db.stage("p")
+    return task, [task.run_through(db._core.tables, pa.table({"id": [100], "v": [1]}))]
 
 
 def jobs_of(db, clock) -> Jobs:
@@ -130,24 +141,73 @@ def test_a_tag_that_is_set_while_a_vacuum_counts_keeps_its_past(db, clock, monke
         assert rows(past["t"]) == answer
 
 
-def test_files_that_an_open_transaction_of_the_owner_staged_stay_for_the_grace_period(db, clock):
+@pytest.mark.parametrize("vacuums", [1, 2, 3])
+def test_files_that_an_open_transaction_of_the_owner_staged_stay(db, clock, vacuums):
     with db.transaction() as tx:
         tx["p"].append([{"id": 100, "v": 1}])
-        clock.move(seconds=3000)
-        beside(db, clock, grace_s=3600)
+        for _ in range(vacuums):
+            clock.move(days=DAYS)
+            beside(db, clock, grace_s=0)
     assert (100, 1) in rows(db["p"])
+    assert db.verify(deep=True).is_sound
+
+
+def test_a_transaction_that_stages_after_a_vacuum_commits(db, clock):
+    with db.transaction() as tx:
+        clock.move(days=DAYS)
+        beside(db, clock, grace_s=0)
+        tx["p"].add_column("w", "int64")
+    assert db["p"].schema.names[-1] == "w"
+
+
+@pytest.mark.parametrize("how", ["commit", "rollback", "forget"])
+def test_a_transaction_that_has_ended_keeps_nothing_from_vacuum(db, clock, how):
+    tx = db.transaction()
+    tx["p"].append([{"id": 100, "v": 1}])
+    if how != "forget":
+        getattr(tx, how)()
+    del tx
+    gc.collect()
+    assert not list((db.path / "jobs").glob("*-*.json"))
+    assert not [seen for seen in jobs_of(db, clock).list() if seen.is_running]
+
+
+def test_a_load_keeps_what_it_writes_from_vacuum(db, clock):
+    def batches():
+        yield from first.to_batches()
+        clock.move(days=DAYS)
+        beside(db, clock, grace_s=0)
+        yield from second.to_batches()
+
+    first, second = (
+        pa.table({"id": pa.array(range(n, n + 4000)), "v": pa.array([7] * 4000)})
+        for n in (1000, 5000)
+    )
+    reader = pa.RecordBatchReader.from_batches(first.schema, batches())
+    table = catalogs.find(db._core.state().view.catalog, "t")
+    load(
+        db._core,
+        table,
+        shape_of(catalogs.schema_of(table)),
+        reader,
+        may_repeat=True,
+        bytes_min=1000,
+    )
+    assert len(rows(db["t"])) == 8005
+    assert db.verify(deep=True).is_sound
     assert db.verify(deep=True).is_sound
 
 
 def test_a_commit_of_rows_that_a_vacuum_condemned_is_refused_whole(db, clock):
     before = rows(db["p"]), rows(db["t"])
-    tx = db.transaction()
-    tx["p"].append([{"id": 100, "v": 1}])
-    tx["t"].upsert({"id": 100, "v": 1})
+    task, staged = staged_beside(db)
     clock.move(days=DAYS)
     beside(db, clock)
-    with pytest.raises(st.BusyError, match="staged"):
-        tx.commit()
+    tx = db.transaction()
+    tx["t"].upsert({"id": 100, "v": 1})
+    with pytest.raises(st.RequestError, match="vacuumed"):
+        tx.attach(task, staged)
+    tx.rollback()
     assert (rows(db["p"]), rows(db["t"])) == before
     db["p"].append([{"id": 100, "v": 1}])
     assert db.verify(deep=True).is_sound
@@ -155,8 +215,9 @@ def test_a_commit_of_rows_that_a_vacuum_condemned_is_refused_whole(db, clock):
 
 def test_an_owner_that_sleeps_before_its_frame_keeps_the_files_it_names(db, clock, monkeypatch):
     """A vacuum of days later looks who holds what after it said what it condemns."""
+    task, staged = staged_beside(db)
     tx = db.transaction()
-    tx["p"].append([{"id": 100, "v": 1}])
+    tx.attach(task, staged)
     asked = db._core.condemned_us
 
     def sleep() -> int:
@@ -173,8 +234,8 @@ def test_an_owner_that_sleeps_before_its_frame_keeps_the_files_it_names(db, cloc
 
 def test_an_owner_that_sleeps_before_it_holds_its_files_is_refused(db, clock, monkeypatch):
     before = rows(db["p"])
+    task, staged = staged_beside(db)
     tx = db.transaction()
-    tx["p"].append([{"id": 100, "v": 1}])
     hold = db._core.hold
 
     def sleep(staged_us: int):
@@ -183,6 +244,7 @@ def test_an_owner_that_sleeps_before_it_holds_its_files_is_refused(db, clock, mo
         return hold(staged_us)
 
     monkeypatch.setattr(db._core, "hold", sleep)
+    tx.attach(task, staged)
     with pytest.raises(st.BusyError, match="staged"):
         tx.commit()
     assert rows(db["p"]) == before
@@ -192,15 +254,14 @@ def test_an_owner_that_sleeps_before_it_holds_its_files_is_refused(db, clock, mo
 def test_a_vacuum_that_said_what_it_condemns_looks_again_who_is_at_work(db, clock, monkeypatch):
     """The commit begins between the two."""
     before = data_paths(db.path)
-    tx = db.transaction()
-    tx["p"].append([{"id": 100, "v": 1}])
+    task, _ = staged_beside(db)
     staged = data_paths(db.path) - before
     clock.move(days=DAYS)
     held = []
     condemn = Vacuum._condemn
 
     def hold_first(self, condemned_us):
-        held.append(db._core.hold(tx._begun_us))
+        held.append(db._core.hold(task.began_us))
         return condemn(self, condemned_us)
 
     monkeypatch.setattr(Vacuum, "_condemn", hold_first)
@@ -335,9 +396,8 @@ def test_a_second_vacuum_whose_clock_is_ahead_is_heard_by_what_began_after_the_f
     orphan.write_bytes(b"x")
     beside(db, ahead)
     db._parts.owner.checkpointer.renew()
-    tx = db.transaction()
-    tx["p"].append([{"id": 100, "v": 1}])
+    task, staged = staged_beside(db)
     beside(db, ahead)
-    with pytest.raises(st.BusyError, match="staged"):
-        tx.commit()
+    with pytest.raises(st.RequestError, match="vacuumed"), db.transaction() as tx:
+        tx.attach(task, staged)
     assert db.verify(deep=True).is_sound

@@ -41,6 +41,8 @@ OF_THE_OWNER_ALONE = {
         "merge_plan",
         "merge_publish",
     ),  # it is the one who does it
+    # Versions of other Lance clients: the namespace is served where the files are.
+    *("versions", "begin_versions", "take_over", "hide_versions", "declare_table"),
     *("is_applied", "is_strict", "table", "keyed", "plain", "reader", "note", "alter", "truncate"),
 }
 

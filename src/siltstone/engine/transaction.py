@@ -11,7 +11,7 @@ The file is long because all that a transaction may hold is read in one piece.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from enum import Enum
 from types import TracebackType
 from typing import Self
@@ -101,7 +101,8 @@ class Transaction:
         self._bulk: dict[int, BulkWrites] = {}
         self._readers: dict[int, Reader] = {}
         self._found: dict[int, Table] = {}
-        self._begun_us = core.begun_us()
+        self._staging = ExitStack()
+        self._staged_us: int | None = None
         self.receipt: Receipt | None = None
 
     def __repr__(self) -> str:
@@ -130,6 +131,7 @@ class Transaction:
         number = getattr(self, "_number", None)  # __init__ may have refused before
         if number is not None and self.phase is Phase.OPEN:
             self._core.transactions.abandon(number)
+            self._staging.close()
 
     def _require_open(self) -> None:
         self._core.check()
@@ -238,7 +240,7 @@ class Transaction:
         writes = self.plain(table)
         taken = writes.taken_over(given)
         versions.check_taken(seen, taken)
-        self._begun_us = min(self._begun_us, self._oldest_us(seen.folder, pins, taken.pin))
+        self._names_staged(self._oldest_us(seen.folder, pins, taken.pin))
         entry = definitions.reshaped(table, taken.schema)
         writes.go_on(taken.pin, writes.shape if entry is None else shape_of(entry.schema))
         if entry is not None:
@@ -246,12 +248,29 @@ class Transaction:
         cross(Failpoint.TAKE_AFTER_PLAN)
         return TableVersion(given.version, taken.pin, 0)
 
+    def _keep_staged(self) -> None:
+        """Keep what is staged from now on from vacuum, for as long as the transaction is open.
+
+        Held first, then asked what is condemned, as in `Core.submit`: what comes after is newer.
+        """
+        if self._staged_us is None:
+            began_us = self._core.begun_us()
+            self._staging.enter_context(self._core.hold(began_us))
+            self._staged_us = max(began_us, self._core.condemned_us())
+
+    def _names_staged(self, since_us: int) -> None:
+        """Note that it names files that were staged elsewhere, the first of them at `since_us`."""
+        self._staged_us = since_us if self._staged_us is None else min(self._staged_us, since_us)
+
     def _oldest_us(self, folder: str, pins: Sequence[Pin], taken: Pin) -> int:
         """Return when the oldest file was written that `taken` adds: a client staged it, not we."""
         tables, files = self._core.tables, self._core.files
-        below = {file.path for pin in pins[-1:] for file in tables.files(folder, pin)}
-        added = [f.path for f in tables.files(folder, taken) if f.path not in below]
-        return min(int(files.mtime(self._core.root / path) * 1e6) for path in added)
+        try:
+            below = {file.path for pin in pins[-1:] for file in tables.files(folder, pin)}
+            added = [f.path for f in tables.files(folder, taken) if f.path not in below]
+            return min(int(files.mtime(self._core.root / path) * 1e6) for path in added)
+        except OSError as error:
+            raise UnavailableError(f"{folder}: cannot look at staged files: {error}") from error
 
     def hide_versions(self, name: str, first: int, end: int) -> int:
         """List the versions [first, end) to clients no more; return how many there were.
@@ -336,6 +355,7 @@ class Transaction:
             name = catalogs.name_of(table)
             if schema.key:
                 raise RequestError(f"{name!r} has a key: insert, upsert, update or delete rows")
+            self._keep_staged()
             incarnation = catalogs.incarnation_of(table)
             version = catalogs.version_of(incarnation)
             writes = self._plain[table.id] = PlainWrites(
@@ -442,7 +462,7 @@ class Transaction:
         table = self.table(stage.table_id)
         if self.is_applied:
             return 0
-        self._begun_us = min(self._begun_us, stage.began_us)
+        self._names_staged(stage.began_us)
         cross(Failpoint.ATTACH_BEFORE_PLAN)
         if overwrite:
             self.truncate(table)
@@ -501,7 +521,7 @@ class Transaction:
         table = next((t for t in living if catalogs.incarnation_of(t).id == incarnation), None)
         if table is None:
             raise InputsMovedError
-        self._begun_us = min(self._begun_us, began_us)
+        self._names_staged(began_us)
         self.plain(table).compact(compacted)
 
     # the end
@@ -519,7 +539,7 @@ class Transaction:
         try:
             self.receipt = self._commit()
         finally:
-            self._core.transactions.end(self._number)
+            self._end()
         self.phase = Phase.COMMITTED
         self._show()
         return self.receipt
@@ -562,14 +582,18 @@ class Transaction:
             is_sync=self._is_sync or names_files,
             rows=sum(part.rows for part in parts),
             nbytes=sum(part.nbytes for part in parts),
-            staged_us=self._begun_us if names_files else None,
+            staged_us=self._staged_us if names_files else None,
         )
 
     def rollback(self) -> None:
         """End without a trace; a second time does nothing."""
         if self.phase is Phase.OPEN:
             self.phase = Phase.ENDED
+        self._end()
+
+    def _end(self) -> None:
         self._core.transactions.end(self._number)
+        self._staging.close()
 
 
 def run(

@@ -79,7 +79,9 @@ def load(
         return pa.RecordBatchReader.from_batches(shape.arrow, head)
     batches = chain(head, conformed(stream, shape))
     way = _load if is_first else _attach
-    return way(core, table, shape, levels, batches, may_repeat=may_repeat)
+    began_us = core.begun_us()
+    with core.hold(began_us):
+        return way(core, table, shape, levels, batches, began_us, may_repeat=may_repeat)
 
 
 def _load(
@@ -88,10 +90,10 @@ def _load(
     shape: Shape,
     levels: Levels,
     batches: Iterator[pa.RecordBatch],
+    began_us: int,
     *,
     may_repeat: bool,
 ) -> Receipt:
-    begun_us = core.begun_us()
     folder = f"{levels.storage.folder}/base"
     codes: list[Codes] = []
     empty = core.tables.create(folder, shape.arrow)
@@ -104,13 +106,13 @@ def _load(
         read_seq=None,
         parts=(part,),
         rows=part.rows,
-        staged_us=begun_us,
+        staged_us=began_us,
     )
     try:
         return submit(core, lambda: write_set)
     except ConflictError:  # somebody wrote a row meanwhile: ours become a run on top of it
         staged = rows.opened(core.tables).scan(shape.arrow.names)
-        return _attach(core, table, shape, levels, staged, may_repeat=may_repeat)
+        return _attach(core, table, shape, levels, staged, began_us, may_repeat=may_repeat)
 
 
 def _attach(
@@ -119,10 +121,11 @@ def _attach(
     shape: Shape,
     levels: Levels,
     batches: Iterator[pa.RecordBatch],
+    began_us: int,
     *,
     may_repeat: bool,
 ) -> Receipt:
-    number, begun_us = next(core.numbers), core.begun_us()
+    number = next(core.numbers)
     transaction, state = core.transactions.begin(core.writer().current)
     assert isinstance(state, State)
     try:
@@ -147,7 +150,7 @@ def _attach(
             read_seq=None if may_repeat else state.visible,
             parts=(part,),
             rows=part.rows,
-            staged_us=begun_us,
+            staged_us=began_us,
         )
         return submit(core, lambda: write_set)
     finally:

@@ -272,11 +272,11 @@ class Repairer:
         where, public = self._root / folder, self._root / folder / "_versions"
         kept = [path for path in stay if path.startswith(f"{folder}/")]
         same = {self._files.identity(self._root / p) for p in kept if self._is_there(p)}
+        ours = promotion.identities(self._files, where) - same
         for name in self._files.list(public) if self._files.is_dir(public) else ():
             if (
                 promotion.version_of(name) is not None
-                and self._files.identity(public / name) not in same
-                and promotion.is_ours(self._files, where, public / name)
+                and self._files.identity(public / name) in ours
             ):
                 why = "the public name of a version that does not serve any more"
                 plan.items.append(Item(f"{folder}/_versions/{name}", why))

@@ -20,6 +20,7 @@ from siltstone.errors import CorruptionError
 from siltstone.formats.manifest import Catalog, Pin, Record
 from siltstone.storage.files import TEMPORARY_SUFFIX, Files
 from siltstone.storage.inventories import DIRECTORY, Inventories
+from siltstone.storage.jobs import DIRECTORY as JOBS
 from siltstone.storage.tables import PRIVATE_DIRECTORY, Tables
 
 DEAD = "only records below FLOOR named it"
@@ -104,7 +105,12 @@ class Sweep:
         self._files, self._root = files, root
         self.listed = [
             *(name for folder in (DIRECTORY, "tables", "commits") for name in self._walk(folder)),
-            *(f"manifest/{name}" for name in self._names("manifest") if _is_temporary(name)),
+            *(
+                f"{folder}/{name}"
+                for folder in ("manifest", JOBS)
+                for name in self._names(folder)
+                if _is_temporary(name)
+            ),
         ]
 
     def _names(self, folder: str) -> list[str]:

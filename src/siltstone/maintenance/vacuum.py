@@ -438,8 +438,14 @@ class Vacuum:
         return [self._manifests.read(n) for n in self._manifests.numbers(below_floor=True)]
 
     def _condemned_us(self, grace_s: float) -> int:
-        """Return before when work must have been begun to be dead: no running job's is."""
-        return self._held(self._now_us() - int(grace_s * 1e6))
+        """Return before when work must have been begun to be dead: no running job's is.
+
+        0 if all that may be condemned beside running work is: one word more would condemn it, too.
+        """
+        limit_us = self._now_us() - int(grace_s * 1e6)
+        held_us = self._held(limit_us)
+        is_said = held_us < limit_us and held_us <= self._manifests.newest().condemned_us
+        return 0 if is_said else held_us
 
     def _held(self, limit_us: int) -> int:
         """Return `limit_us`, or when the oldest work was begun that somebody is at now."""

@@ -232,30 +232,39 @@ class Jobs:
         raise UnavailableError(f"{self.folder}: {_ATTEMPTS_MAX} records were taken away at birth")
 
     def _begin(self, job: Job, *, is_durable: bool) -> OpenJob | None:
+        """Write the record under a name that nobody looks at: who sees it sees it locked and whole.
+
+        None if a vacuum took it for what a crash had left.
+        """
         path = self.path(job.id)
-        lock = self._files.lock(path, create=True)
+        temporary = self._files.temporary(path)
+        lock = self._files.lock(temporary, create=True)
         if lock is None:
-            return None  # somebody looks whether it is alive
-        try:
-            file = self._files.open(path)
-        except FileNotFoundError:
-            lock.release()
             return None
+        try:
+            file = self._files.open(temporary)
         except BaseException:
             lock.release()
+            self._discard(temporary)
             raise
         opened = OpenJob(self._files, path, file, lock, job, self._now_us)
         try:
             opened.write_first(is_durable=is_durable)
+            self._files.rename(temporary, path)
             if is_durable:
                 self._files.sync_dir(self.folder)
-            is_whole = lock.names(path)  # nobody took it away, still empty, before it was locked
+        except FileNotFoundError:
+            opened.abandon()
+            return None
         except BaseException:
             opened.drop()
+            self._discard(temporary)
             raise
-        if not is_whole:
-            opened.abandon()
-        return opened if is_whole else None
+        return opened
+
+    def _discard(self, temporary: Path) -> None:
+        with contextlib.suppress(OSError):
+            self._files.unlink(temporary)
 
     def list(self) -> list[SeenJob]:
         """Return the jobs, oldest first; makes no write call.

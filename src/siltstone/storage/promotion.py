@@ -24,6 +24,7 @@ from pathlib import Path
 from siltstone.storage.files import Files
 from siltstone.storage.tables import PRIVATE_DIRECTORY
 
+STRANGERS = "strangers"
 TAG_PREFIX = "siltstone-"
 _SUFFIX = ".manifest"
 _HINT = "latest_version_hint.json"
@@ -74,9 +75,10 @@ def unlink_stale(files: Files, folder: Path, kept: Collection[int], newest: int)
         for name in files.list(public)
         if (version := _version(name)) is not None and version < newest and version not in kept
     ]
+    ours = identities(files, folder) if stale else frozenset()
     for name in stale:
         with contextlib.suppress(FileNotFoundError):
-            if is_ours(files, folder, public / name):
+            if files.identity(public / name) in ours:
                 files.unlink(public / name)
     if stale:
         files.sync_dir(public)
@@ -106,7 +108,7 @@ def sync_tags(files: Files, folder: Path) -> None:
 
 
 def _set_aside(files: Files, folder: Path, stranger: Path) -> None:
-    aside = folder / PRIVATE_DIRECTORY / "strangers"
+    aside = folder / PRIVATE_DIRECTORY / STRANGERS
     files.mkdir(aside)
     target = files.temporary(aside / stranger.name).with_suffix(_SUFFIX)
     files.rename(stranger, target)
@@ -120,12 +122,19 @@ def _set_aside(files: Files, folder: Path, stranger: Path) -> None:
 
 def is_ours(files: Files, folder: Path, public: Path) -> bool:
     """Tell whether a public name in the dataset `folder` is a link to a manifest of ours."""
-    private = folder / PRIVATE_DIRECTORY
-    identity = files.identity(public)
-    return any(
-        files.exists(copy) and files.identity(copy) == identity
-        for copy in (private / name / public.name for name in files.list(private))
-    )
+    return files.identity(public) in identities(files, folder)
+
+
+def identities(files: Files, folder: Path) -> frozenset[tuple[int, int]]:
+    """Return the identities of all manifests of ours in the dataset `folder`, listed once."""
+    private, found = folder / PRIVATE_DIRECTORY, set[tuple[int, int]]()
+    for name in files.list(private) if files.is_dir(private) else ():
+        if name == STRANGERS:
+            continue
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # vacuumed meanwhile
+            for each in files.list(private / name):
+                found.add(files.identity(private / name / each))
+    return frozenset(found)
 
 
 def public_name(version: int) -> str:

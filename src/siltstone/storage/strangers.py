@@ -10,7 +10,7 @@ which rows may have been deleted since.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from siltstone.storage.files import Files
 from siltstone.storage.lance_errors import translated
 from siltstone.storage.tables import PRIVATE_DIRECTORY
 
-ASIDE = f"{PRIVATE_DIRECTORY}/strangers"
+ASIDE = f"{PRIVATE_DIRECTORY}/{promotion.STRANGERS}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +46,23 @@ def manifests(files: Files, root: Path, folder: str) -> list[tuple[int, str]]:
     where = root / folder
     found: list[tuple[int, str]] = []
     for inside in ("_versions", ASIDE):
-        for name in files.list(where / inside) if files.is_dir(where / inside) else ():
-            version = promotion.version_of(name)
-            if version is None:
-                continue
-            if inside == ASIDE or _is_strange(files, where, where / inside / name):
+        names = files.list(where / inside) if files.is_dir(where / inside) else ()
+        versions = {name: promotion.version_of(name) for name in names}
+        ours = promotion.identities(files, where) if inside != ASIDE else frozenset()
+        for name, version in versions.items():
+            if version is not None and _is_strange(files, where / inside / name, ours):
                 found.append((version, f"{folder}/{inside}/{name}"))
     return sorted(found)
 
 
-def _is_strange(files: Files, folder: Path, public: Path) -> bool:
-    """Tell whether a public name is none of ours, also while vacuum takes some of them away.
+def _is_strange(files: Files, path: Path, ours: Collection[tuple[int, int]]) -> bool:
+    """Tell whether a manifest is none of `ours`, listed after it was seen.
 
-    It unlinks the public name before the private one: one of ours is gone when it is asked again.
+    Vacuum unlinks the public name of one of ours before the private one, so a name that it took
+    away before we listed is gone when it is asked again.
     """
     try:
-        return not promotion.is_ours(files, folder, public) and files.exists(public)
+        return files.identity(path) not in ours and files.exists(path)
     except FileNotFoundError:
         return False
 
