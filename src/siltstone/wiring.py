@@ -447,6 +447,7 @@ def carers(
 ) -> Carers:
     """Return the carers of a store; they hold no lock and no state between two calls."""
     jobs = Jobs(files, root, now_us, random_token)
+    indexer = maintainers(manifests, tables, readers, jobs).indexer
     verifier = Verifier(
         files=files, root=root, manifests=manifests, tables=tables, readers=readers, jobs=jobs
     )
@@ -458,6 +459,7 @@ def carers(
         verifier=verifier,
         quarantine=Quarantine(files, root, now_us=now_us, new_token=random_token),
         jobs=jobs,
+        indexer=indexer,
         now_us=now_us,
     )
     return Carers(verifier, repairer)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import siltstone as st
+from siltstone.maintenance.index_check import wrong_indexes
 from siltstone.maintenance.index_plan import IndexStatus
+from siltstone.storage.tables import IndexSpec
 
 SCHEMA = pa.schema(
     [
@@ -373,3 +377,101 @@ def test_vacuum_keeps_the_files_of_indexes_as_long_as_their_bases(tmp_path: Path
         assert named(orders)["state"].lagging_rows == 0
         assert orders.count("state = 'open'") == 200
         assert db.verify(deep=True).is_sound
+
+
+def damage(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.fixture
+def sold(tmp_path: Path) -> Path:
+    """A closed store with an index, in two records."""
+    with st.connect(tmp_path / "db", **OPTIONS) as db:
+        orders_in(db).create_index("customer")
+    return tmp_path / "db"
+
+
+def index_file(root: Path) -> Path:
+    return min(root.rglob("_indices/*/*"))
+
+
+def test_reads_go_on_without_an_index_that_is_damaged(sold: Path) -> None:
+    damage(index_file(sold))
+    with st.connect(sold, read_only=True) as db:
+        check_answers(db["orders"])
+
+
+def test_verify_names_an_index_that_is_damaged_or_gone(sold: Path) -> None:
+    found = index_file(sold)
+    damage(found)
+    with st.connect(sold, read_only=True) as db:
+        assert db.verify().is_sound  # it has its size
+        (finding,) = db.verify(deep=True).findings
+        assert finding.path == str(found.relative_to(sold))
+        found.unlink()
+        assert [f.path for f in db.verify().findings] == [str(found.relative_to(sold))]
+        check_answers(db["orders"])
+
+
+@pytest.mark.parametrize("is_gone", [True, False], ids=["gone", "damaged"])
+def test_repair_builds_a_broken_index_again(sold: Path, is_gone: bool) -> None:
+    found = index_file(sold)
+    if is_gone:
+        found.unlink()
+    else:
+        damage(found)
+    preview = st.repair(sold, deep=True)
+    assert found.exists() is not is_gone
+    assert preview.is_whole
+    done = st.repair(sold, dry_run=False, deep=True)
+    assert done.steps == preview.steps
+    assert done.is_whole
+    assert not found.exists()
+    assert bool([*sold.rglob(f"quarantine/*/*{found.name}")]) is not is_gone
+    with st.connect(sold, **OPTIONS) as db:
+        assert db.verify(deep=True).is_sound
+        assert named(db["orders"])["customer"].lagging_rows == 0
+        assert "ScalarIndexQuery" in plan(db, "customer = 3")
+        check_answers(db["orders"])
+    assert st.repair(sold, dry_run=False, deep=True).steps == ()
+
+
+def test_older_records_do_without_an_index_that_is_broken(tmp_path: Path) -> None:
+    with st.connect(tmp_path / "db", **OPTIONS) as db:
+        orders = orders_in(db)
+        orders.create_index("customer")
+        before = db.snapshot().seq
+        orders.upsert([row(n, turn=1) for n in range(300)])
+        db.checkpoint()
+        found = index_file(db.path)
+        db.merge()
+    damage(found)
+    done = st.repair(tmp_path / "db", dry_run=False, deep=True)
+    assert done.is_whole
+    assert done.steps
+    with st.connect(tmp_path / "db", **OPTIONS) as db:
+        assert db.verify(deep=True).is_sound
+        assert named(db["orders"])["customer"].lagging_rows == 0
+        with db.snapshot(seq=before) as past:
+            check_answers(past["orders"])
+
+
+def test_a_deep_verification_asks_indexes_what_scans_find(db: st.Store) -> None:
+    orders = orders_in(db, 70_000)
+    orders.insert([row(n) for n in range(70_000, 71_000)])
+    db.checkpoint()
+    db.merge()
+    (storage,) = db._core.state().view.record.keyed
+    folder, tables = f"{storage.folder}/base", db._parts.tables
+    spans = tables.open(folder, storage.base).spans
+    assert len(spans) == 2
+    spec = IndexSpec("customer.1", "customer", "btree")
+    part, whole = (tables.index(folder, storage.base, spec, some) for some in (spans[:1], spans))
+    wrong = json.loads(part.described) | {"fragment_ids": []}
+    lie = replace(part, inputs=whole.inputs, described=json.dumps(wrong))
+    pin = tables.put_indexes(folder, storage.base, [lie])
+    assert list(wrong_indexes(tables.open(folder, storage.base))) == []
+    (told,) = wrong_indexes(tables.open(folder, pin))
+    assert "'customer' miss" in told

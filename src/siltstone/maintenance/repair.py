@@ -8,6 +8,7 @@ What is proven:
     older record   all its files are whole, and the log is whole from its `wal_floor` to the end:
                    record and log together are every commit, so what newer records said beside
                    (merges, optimizes, new files) was work, and is done again
+    index          no answer needs it: it goes from base, and is built anew
     history        base is the fold of a history that is complete: it begins again, empty, at seq 0
     FLOOR          records from some number to the newest all stand there: FLOOR was not below it
     epoch          one was published before the log had a segment of it
@@ -22,7 +23,8 @@ and maintain it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+import logging
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -31,10 +33,11 @@ import msgspec
 from siltstone.engine import catalog as catalogs
 from siltstone.engine.reader import plain_folder
 from siltstone.engine.shape import shape_of
-from siltstone.errors import CorruptionError, UnavailableError
+from siltstone.errors import CorruptionError, SiltstoneError, UnavailableError
 from siltstone.formats import manifest
 from siltstone.formats.manifest import KeyedStorage, Pin, Record
 from siltstone.maintenance.backup import Progress, named_by
+from siltstone.maintenance.index import Indexer
 from siltstone.maintenance.quarantine import Item, Quarantine
 from siltstone.maintenance.soundness import UNREADABLE, Soundness, relative
 from siltstone.maintenance.sweep import distinct, pins_of
@@ -46,8 +49,12 @@ from siltstone.storage.jobs import Jobs
 from siltstone.storage.manifest_store import RESTORING, ManifestStore
 from siltstone.storage.ownership import own
 from siltstone.storage.segments import LoggedFrame
-from siltstone.storage.tables import Tables
+from siltstone.storage.tables import INDEX_DIRECTORY, Tables
 from siltstone.units import SegmentNumber, Seq
+
+_FOLDED = "the next merge folds it again from its history, which is whole"
+_REBUILT = "the index goes from base, its file to quarantine, and is built anew"
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +96,23 @@ class Repaired:
         return "\n".join([*lines, *map(str, self.steps), *map(str, self.unproven)])
 
 
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """An older record that is to do without some bases, or without indexes of some."""
+
+    record: Record
+    wrong: str
+    broken: tuple[KeyedStorage, ...]
+    unindexed: tuple[KeyedStorage, ...]
+
+
 @dataclass(slots=True)
 class _Plan:
     """What to do: the FLOOR to write, the record to publish, the files to move aside.
 
-    `broken` are bases to begin again, empty; the files `late` go when that is published. The
-    records of jobs that are `dead` are nobody's: an owner may be there.
+    `broken` are bases to begin again, empty, `unindexed` those to go on without the segments of
+    indexes that are `rotten`; `copies` of older records and the files `late` go when that is
+    published. The records of jobs that are `dead` are nobody's: an owner may be there.
     """
 
     floor: int | None = None
@@ -102,6 +120,9 @@ class _Plan:
     epoch: int = 0
     top: int = 0
     broken: tuple[KeyedStorage, ...] = ()
+    unindexed: tuple[KeyedStorage, ...] = ()
+    rotten: set[str] = field(default_factory=set)
+    copies: list[_Copy] = field(default_factory=list)
     items: list[Item] = field(default_factory=list)
     late: list[Item] = field(default_factory=list)
     dead: list[Item] = field(default_factory=list)
@@ -130,8 +151,10 @@ class Repairer:
         verifier: Verifier,
         quarantine: Quarantine,
         jobs: Jobs,
+        indexer: Indexer,
         now_us: Callable[[], int],
     ) -> None:
+        self._indexer = indexer
         self._files, self._root, self._jobs, self._now_us = files, root, jobs, now_us
         self._manifests, self._tables = manifests, tables
         self._verifier, self._quarantine = verifier, quarantine
@@ -166,9 +189,18 @@ class Repairer:
         ownership = own(self._files, self._root)
         try:
             plan = self._plan(deep=deep)
-            return plan, self._carry_out(plan)
+            folder = self._carry_out(plan)
+            if plan.unindexed:
+                self._rebuild()
+            return plan, folder
         finally:
             ownership.release()
+
+    def _rebuild(self) -> None:
+        try:
+            self._indexer.catch_up()
+        except SiltstoneError as error:  # no answer needs them, and the next optimize builds them
+            _log.warning("the indexes that were damaged are not built again yet: %s", error)
 
     # planning: looks only
 
@@ -327,60 +359,84 @@ class Repairer:
         return found
 
     def _plan_bases(self, plan: _Plan, newest: Record, soundness: Soundness) -> bool:
-        """Have bases folded again, when nothing but bases is damaged and their history is whole."""
-        broken = [
-            storage
-            for storage in newest.keyed
-            if storage.base is not None and soundness.damage(storage.base)
-        ]
-        folders = tuple(f"{storage.folder}/base" for storage in broken)
-        others = [pin for pin in pins_of(newest) if not pin.path.startswith(folders)]
-        if not broken or any(soundness.damage(pin) for pin in others):
-            return False
-        if not all(_is_complete(newest, storage) for storage in broken):
+        """Have bases folded again, and indexes built again, when nothing else is damaged.
+
+        A base is folded again only if its history is whole.
+        """
+        broken, unindexed = _damaged_bases(newest, soundness)
+        if not self._is_base_only(newest, broken, unindexed, soundness):
             return False
         plan.base, plan.top = newest, newest.number
-        plan.broken = tuple(broken)
+        plan.broken, plan.unindexed = broken, unindexed
         for storage in broken:
-            assert storage.base is not None
-            damage = soundness.damage(storage.base)
-            plan.cured.update(damage)
-            path, wrong = next(iter(damage.items()))
-            plan.add(path, wrong, "the next merge folds it again from its history, which is whole")
+            self._plan_base(plan, storage, soundness, _FOLDED)
+        for storage in unindexed:
+            self._plan_base(plan, storage, soundness, _REBUILT)
+        self._plan_rotten(plan, unindexed, soundness)
         return True
+
+    def _is_base_only(
+        self,
+        record: Record,
+        broken: Sequence[KeyedStorage],
+        unindexed: Sequence[KeyedStorage],
+        soundness: Soundness,
+    ) -> bool:
+        """Say whether these are all that is damaged, and history has what is broken."""
+        folders = tuple(f"{storage.folder}/base" for storage in (*broken, *unindexed))
+        others = [pin for pin in pins_of(record) if not pin.path.startswith(folders)]
+        if not folders or any(soundness.damage(pin) for pin in others):
+            return False
+        return all(_is_complete(record, storage) for storage in broken)
+
+    def _plan_base(
+        self, plan: _Plan, storage: KeyedStorage, soundness: Soundness, done: str
+    ) -> None:
+        assert storage.base is not None
+        damage = soundness.damage(storage.base)
+        plan.cured.update(damage)
+        path, wrong = next(iter(damage.items()))
+        plan.add(path, wrong, done)
+
+    def _plan_rotten(
+        self, plan: _Plan, unindexed: Sequence[KeyedStorage], soundness: Soundness
+    ) -> None:
+        """Put the damaged files of indexes aside, and remember whose they are."""
+        known = {item.path for item in plan.late}
+        for storage in unindexed:
+            assert storage.base is not None
+            for path, wrong in soundness.damage(storage.base).items():
+                plan.rotten.add(path.split("/")[-2])
+                if path not in known and self._is_there(path):
+                    plan.late.append(Item(path, wrong))
 
     def _plan_old_bases(
         self, plan: _Plan, newest: int, records: dict[int, Record], soundness: Soundness
     ) -> None:
-        """Let older records, which the past is read from, do without bases that are damaged."""
+        """Let older records, which the past is read from, do without what is damaged in bases."""
         for number, record in records.items():
-            if number == newest and not plan.broken:
+            if number == newest and not (plan.broken or plan.unindexed):
                 continue
-            damaged = {
-                storage.incarnation: msgspec.structs.replace(
-                    storage, base=None, base_schema=0, merged_seq=0
-                )
-                for storage in record.keyed
-                if storage.base is not None and soundness.damage(storage.base)
-            }
-            changed = _changed(record, damaged, 0)
-            is_proven = all(
-                _is_complete(record, storage)
-                for storage in record.keyed
-                if storage.incarnation in damaged
-            )
-            if damaged and is_proven and not self._damage(changed, soundness):
-                self._plan_without(plan, record, changed, soundness)
+            broken, unindexed = _damaged_bases(record, soundness)
+            if self._is_base_only(record, broken, unindexed, soundness):
+                self._plan_without(plan, record, broken, unindexed, soundness)
 
     def _plan_without(
-        self, plan: _Plan, record: Record, changed: Record, soundness: Soundness
+        self,
+        plan: _Plan,
+        record: Record,
+        broken: tuple[KeyedStorage, ...],
+        unindexed: tuple[KeyedStorage, ...],
+        soundness: Soundness,
     ) -> None:
         damage = self._damage(record, soundness)
         path = relative(self._root, self._manifests.path(record.number))
         file, wrong = next(iter(damage.items()))
-        plan.late.append(Item(path, f"{file}: {wrong}", manifest.encode(changed)))
+        plan.copies.append(_Copy(record, f"{file}: {wrong}", broken, unindexed))
+        self._plan_rotten(plan, unindexed, soundness)
         plan.cured.update(damage)
-        plan.add(path, f"{file}: {wrong}", "moved to quarantine, its copy reads history instead")
+        reads = "history" if broken else "base without the index"
+        plan.add(path, f"{file}: {wrong}", f"moved to quarantine, its copy reads {reads} instead")
 
     def _is_all(
         self, record: Record, records: dict[int, Record], soundness: Soundness | None
@@ -446,11 +502,37 @@ class Repairer:
         folder = self._quarantine.take(plan.items) or folder
         if plan.base is not None:
             fresh = {each.incarnation: self._begun_again(plan.base, each) for each in plan.broken}
+            fresh |= self._without_indexes(plan.unindexed, plan.rotten)
             base = msgspec.structs.replace(plan.base, number=plan.top)
             self._manifests.publish(
                 lambda record: _changed(record, fresh, plan.epoch), base=base, attempts=1
             )
-        return self._quarantine.take(plan.late) or folder
+        late = [self._copied(copy, plan.rotten) for copy in plan.copies]
+        return self._quarantine.take([*late, *plan.late]) or folder
+
+    def _copied(self, copy: _Copy, rotten: Collection[str]) -> Item:
+        """Return the step that puts a copy of an older record in its place."""
+        number = copy.record.number
+        none = {
+            each.incarnation: msgspec.structs.replace(each, base=None, base_schema=0, merged_seq=0)
+            for each in copy.broken
+        }
+        changed = _changed(copy.record, none | self._without_indexes(copy.unindexed, rotten), 0)
+        path = relative(self._root, self._manifests.path(number))
+        return Item(path, copy.wrong, manifest.encode(changed))
+
+    def _without_indexes(
+        self, storages: Sequence[KeyedStorage], rotten: Collection[str]
+    ) -> dict[int, KeyedStorage]:
+        """Return storages whose bases do without the segments that are rotten."""
+        found: dict[int, KeyedStorage] = {}
+        for storage in storages:
+            assert storage.base is not None
+            pin = self._tables.put_indexes(
+                f"{storage.folder}/base", storage.base, (), sorted(rotten)
+            )
+            found[storage.incarnation] = msgspec.structs.replace(storage, base=pin)
+        return found
 
     def _begun_again(self, record: Record, storage: KeyedStorage) -> KeyedStorage:
         """Return a storage whose base is empty, of a version above all others in its folder.
@@ -498,6 +580,23 @@ def _store_id(records: dict[int, Record]) -> str:
 def _changed(record: Record, fresh: dict[int, KeyedStorage], epoch: int) -> Record:
     keyed = tuple(fresh.get(storage.incarnation, storage) for storage in record.keyed)
     return msgspec.structs.replace(record, keyed=keyed, epoch=max(epoch, record.epoch))
+
+
+def _damaged_bases(
+    record: Record, soundness: Soundness
+) -> tuple[tuple[KeyedStorage, ...], tuple[KeyedStorage, ...]]:
+    """Return the storages whose bases are damaged, and those of which only indexes are."""
+    damaged = [
+        (storage, soundness.damage(storage.base))
+        for storage in record.keyed
+        if storage.base is not None and soundness.damage(storage.base)
+    ]
+
+    def is_index(storage: KeyedStorage, paths: Iterable[str]) -> bool:
+        return all(path.startswith(f"{storage.folder}/base/{INDEX_DIRECTORY}/") for path in paths)
+
+    broken = tuple(storage for storage, paths in damaged if not is_index(storage, paths))
+    return broken, tuple(storage for storage, paths in damaged if is_index(storage, paths))
 
 
 def _is_complete(record: Record, storage: KeyedStorage) -> bool:

@@ -21,13 +21,12 @@ from siltstone.formats.manifest import Catalog, Pin, Record
 from siltstone.storage.files import TEMPORARY_SUFFIX, Files
 from siltstone.storage.inventories import DIRECTORY, Inventories
 from siltstone.storage.jobs import DIRECTORY as JOBS
-from siltstone.storage.tables import PRIVATE_DIRECTORY, Tables
+from siltstone.storage.tables import INDEX_DIRECTORY, PRIVATE_DIRECTORY, Tables
 
 DEAD = "only records below FLOOR named it"
 UNPUBLISHED = "nothing names it, and the grace period is over"
 TEMPORARY = "a temporary file that a crash left"
 _PUBLIC = ("_versions", "_refs")
-_INDICES = "/_indices/"
 _ATTACHED = "/.attached/"
 _INVENTORIES = f"{DIRECTORY}/"
 
@@ -172,7 +171,7 @@ class Sweep:
             if dataset and dataset not in left:
                 self._remove_tree(dataset)
                 self._remove_empty(dataset.rpartition("/")[0])
-            elif f"/{PRIVATE_DIRECTORY}/" in folder or _INDICES in folder:
+            elif f"/{PRIVATE_DIRECTORY}/" in folder or f"/{INDEX_DIRECTORY}/" in folder:
                 self._remove_empty(folder)
 
     def _remove_tree(self, folder: str) -> None:

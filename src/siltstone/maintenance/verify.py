@@ -3,7 +3,8 @@
     quick   FLOOR, every record, the pins and inventories that they and the log name, the log's
             chain, MARK; what strangers wrote
     deep    and every byte of every file, every row: keys of base are unique, seqs of history ascend
-            within their range, base is the fold of history where history reaches back so far
+            within their range, base is the fold of history where history reaches back so far,
+            indexes find what scans find, for some values
 
 An error is damage. A warning is what the next owner sets right, or what was lost without loss of
 rows. Drift is what strangers wrote past siltstone; nothing reads it. `maintenance.repair` says what
@@ -32,6 +33,7 @@ from siltstone.formats.manifest import KeyedStorage, Pin, Record, Table
 from siltstone.formats.schema import SEQ_COLUMN
 from siltstone.maintenance.backup import Progress, named_by, newest_with_log
 from siltstone.maintenance.drift import strangers_of, told
+from siltstone.maintenance.index_check import wrong_indexes
 from siltstone.maintenance.soundness import UNREADABLE, Soundness
 from siltstone.maintenance.sweep import Sweep, distinct, pins_of
 from siltstone.storage.chain import read_chain
@@ -323,6 +325,8 @@ class Verifier:
         )
         if len(distinct_keys) != len(order):
             tally.error(folder, f"{len(order) - len(distinct_keys)} keys come twice")
+        for wrong in wrong_indexes(opened):
+            tally.error(folder, wrong)
         steps = {
             step.id: step for step in table.incarnations
         }  # it may be one from before a truncate

@@ -32,6 +32,7 @@ from siltstone.storage.inventories import Inventories, check, describe
 from siltstone.storage.lance_errors import translated
 from siltstone.storage.strangers import Stranger
 from siltstone.storage.tables import (
+    INDEX_DIRECTORY,
     POSITION,
     PRIVATE_DIRECTORY,
     BuiltSegment,
@@ -349,7 +350,7 @@ class FakeLance:
         require(len(chosen) == len(wanted), f"{sorted(wanted)} are not all parts of {pin.path}")
         rows = pa.concat_tables([table.part(index).select([spec.column]) for index in chosen])
         token = self._token()
-        path = f"{folder}/_indices/{token}/segment.arrow"
+        path = f"{folder}/{INDEX_DIRECTORY}/{token}/segment.arrow"
         with translated(self._root / folder, is_reading=False):
             self._files.mkdir((self._root / path).parent)
             self._files.write(self._root / path, _stream(rows.schema, rows.to_batches()))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from siltstone.errors import RequestError
 from siltstone.storage.promotion import public_name
-from siltstone.storage.tables import PRIVATE_DIRECTORY, ForeignVersion
+from siltstone.storage.tables import INDEX_DIRECTORY, PRIVATE_DIRECTORY, ForeignVersion
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MANIFEST_BYTES_MAX = 256 << 20
 VERSION_MAX = (1 << 63) - 1
-_VERSIONS, _DATA, _DELETIONS, _INDICES = "_versions", "data", "_deletions", "_indices"
+_VERSIONS, _DATA, _DELETIONS = "_versions", "data", "_deletions"
 _STAGED_NAME = re.compile(r"(\d{1,20})\.manifest-([0-9A-Za-z][0-9A-Za-z-]{0,63})")
 _TRANSACTION_NAME = re.compile(r"\d{1,20}-[0-9A-Za-z-]{1,64}\.txn")
 _FILE_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,199}")
@@ -174,7 +174,7 @@ def index_folders(folder: str, dataset: Any) -> list[str]:
     segments = [segment for index in dataset.describe_indices() for segment in index.segments]
     if any(segment.base_id is not None for segment in segments):
         raise RequestError("an index lies in another dataset")
-    return [_inside(folder, _INDICES, str(segment.uuid)) for segment in segments]
+    return [_inside(folder, INDEX_DIRECTORY, str(segment.uuid)) for segment in segments]
 
 
 def index_files(files: Files, root: Path, folders: Iterable[str]) -> list[str]:

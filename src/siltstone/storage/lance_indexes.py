@@ -23,7 +23,6 @@ from typing import Any
 
 from siltstone.storage.tables import IndexKind, IndexSpec, Segment
 
-DIRECTORY = "_indices"
 _STAGING = "staging"
 _SCALAR = {"btree": "BTREE", "bitmap": "BITMAP", "fts": "INVERTED"}
 _ENCODINGS = {"flat": "IVF_FLAT", "pq": "IVF_PQ", "sq": "IVF_SQ"}

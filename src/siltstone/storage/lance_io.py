@@ -50,6 +50,7 @@ from siltstone.storage.lance_errors import translated
 from siltstone.storage.lance_pinned import LancePinned, Part
 from siltstone.storage.strangers import Stranger
 from siltstone.storage.tables import (
+    INDEX_DIRECTORY,
     PRIVATE_DIRECTORY,
     BuiltSegment,
     Compacted,
@@ -304,7 +305,7 @@ class LanceTables:
         fragments = table.fragments_for(parts)
         with translated(where, is_reading=False):
             built = lance_indexes.build(table.dataset, spec, fragments)
-            home = f"{folder}/{lance_indexes.DIRECTORY}/{built.uuid}"
+            home = f"{folder}/{INDEX_DIRECTORY}/{built.uuid}"
             left = lance_indexes.staging_of(self._root / home)
             if self._files.is_dir(left):
                 self._files.rmdir(left)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 POSITION = "_position"
 PRIVATE_DIRECTORY = "_siltstone"
+INDEX_DIRECTORY = "_indices"
 
 IndexKind = Literal["btree", "bitmap", "fts", "vector"]
 IndexOption = str | int | bool
@@ -91,7 +92,10 @@ class IndexSpec:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A part of the index `index` in a pin: the rows of the parts with the spans `covered`."""
+    """A part of the index `index` in a pin: the rows of the parts with the spans `covered`.
+
+    `id` is the name of its folder, below `INDEX_DIRECTORY` in the dataset's.
+    """
 
     id: str
     index: str
