@@ -100,6 +100,9 @@ ALL = (
     Target("W14: open, ms", 100.0, _plain("W14", "open ms"), True),
     Target("W14: commits/s / new", 0.95, _plain("W14", "commits/s / new")),
     Target("W14: record bytes / new", 1.1, _worst("W14", "record bytes / new"), True),
+    Target("http: row transactions/s", 1_500, _plain("http", "row transactions/s, 16 clients")),
+    Target("http: point read p50, ms", 3.0, _plain("http", "point read p50 ms"), True),
+    Target("http: scan / embedded", 0.5, _plain("http", "scan / embedded")),
     Target(
         "memory: grown / budget while 20 x that are written",
         1.0,

@@ -13,6 +13,7 @@ from bench.workloads.point_reads import PointReads
 from bench.workloads.publishing import Publishing
 from bench.workloads.recovery import Recovery
 from bench.workloads.scans import Scans
+from bench.workloads.serving import Serving
 from bench.workloads.transfers import Transfers
 from bench.workloads.upserts import Upserts
 from bench.workloads.vacuuming import Vacuuming
@@ -33,4 +34,5 @@ ALL: tuple[Workload, ...] = (
     Vacuuming(),
     Publishing(),
     Memory(),
+    Serving(),
 )
