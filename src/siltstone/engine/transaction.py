@@ -44,9 +44,9 @@ from siltstone.errors import (
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import group
 from siltstone.formats.keys import Key
-from siltstone.formats.manifest import Catalog, Pin, Table
+from siltstone.formats.manifest import Catalog, Table
 from siltstone.storage.foreign import staged_manifest
-from siltstone.storage.tables import Compacted, ForeignVersion, InputsMovedError
+from siltstone.storage.tables import Compacted, ForeignVersion, InputsMovedError, TakenOver
 
 ISOLATIONS = ("snapshot", "serializable")
 DURABILITIES = ("sync", "async")
@@ -226,21 +226,21 @@ class Transaction:
         seen = self.versions(name)
         if seen.is_keyed:
             versions.refuse_keyed(name)
-        pins = [version.pin for version in seen.versions if version.seq]
         staged = staged_manifest(self._core.root, seen.folder, given)
         known = seen.find(given.version)
         if known is not None and known.pin.path == staged.pin_path(self._core.root):
             return known
         # A client that lost looks for the winner where readers of the plain path do.
-        if pins:
-            self._core.tables.show(seen.folder, pins)
+        if seen.committed:
+            pins = [version.pin for version in seen.committed]
+            self._core.tables.show(seen.folder, pins, is_whole=True)
         versions.check_next(seen, given.version, self.read_seq)
         cross(Failpoint.TAKE_BEFORE_PLAN)
         table = catalogs.find(self._catalog, name)
         writes = self.plain(table)
         taken = writes.taken_over(given)
         versions.check_taken(seen, taken)
-        self._names_staged(self._oldest_us(seen.folder, pins, taken.pin))
+        self._names_staged(self._oldest_us(taken))
         entry = definitions.reshaped(table, taken.schema)
         writes.go_on(taken.pin, writes.shape if entry is None else shape_of(entry.schema))
         if entry is not None:
@@ -262,15 +262,13 @@ class Transaction:
         """Note that it names files that were staged elsewhere, the first of them at `since_us`."""
         self._staged_us = since_us if self._staged_us is None else min(self._staged_us, since_us)
 
-    def _oldest_us(self, folder: str, pins: Sequence[Pin], taken: Pin) -> int:
+    def _oldest_us(self, taken: TakenOver) -> int:
         """Return when the oldest file was written that `taken` adds: a client staged it, not we."""
-        tables, files = self._core.tables, self._core.files
+        files, root = self._core.files, self._core.root
         try:
-            below = {file.path for pin in pins[-1:] for file in tables.files(folder, pin)}
-            added = [f.path for f in tables.files(folder, taken) if f.path not in below]
-            return min(int(files.mtime(self._core.root / path) * 1e6) for path in added)
+            return min(int(files.mtime(root / path) * 1e6) for path in taken.added)
         except OSError as error:
-            raise UnavailableError(f"{folder}: cannot look at staged files: {error}") from error
+            raise UnavailableError(f"{root}: cannot look at staged files: {error}") from error
 
     def hide_versions(self, name: str, first: int, end: int) -> int:
         """List the versions [first, end) to clients no more; return how many there were.

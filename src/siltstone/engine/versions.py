@@ -7,6 +7,7 @@ base as of the last merge: its rows are written by transactions, never by a vers
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from siltstone.engine.reader import Readers, plain_folder
 from siltstone.engine.shape import shape_of
 from siltstone.engine.view import View, storage_folder
 from siltstone.errors import ConflictError, RequestError
-from siltstone.formats.manifest import Pin, Table
+from siltstone.formats.manifest import Pin, Table, Version
 from siltstone.storage.tables import TakenOver
 
 # What a commit may be that was rebased over a version whose change nobody can look up any more: it
@@ -40,49 +41,74 @@ class TableVersion:
 
 @dataclass(frozen=True, slots=True)
 class TableVersions:
-    """A table at one seq; `versions` in the order of their numbers, `folder` below the root."""
+    """A table at one seq; `folder` below the root.
+
+    `committed` and then `own`, those of an open transaction, are in the order of their numbers.
+    There may be 10,000 of them, and a request is about one: it is found without looking at all.
+    """
 
     name: str
     folder: str
     schema: pa.Schema
     is_keyed: bool
-    versions: tuple[TableVersion, ...]
+    committed: Sequence[Version]
+    own: Sequence[Pin] = ()
+
+    @property
+    def versions(self) -> list[TableVersion]:
+        """All versions, the oldest first."""
+        return [*map(_committed, self.committed), *map(_own, self.own)]
 
     @property
     def newest(self) -> TableVersion | None:
         """The version that the table is at; None: it has none yet."""
-        return self.versions[-1] if self.versions else None
+        if self.own:
+            return _own(self.own[-1])
+        return _committed(self.committed[-1]) if self.committed else None
 
     def find(self, number: int) -> TableVersion | None:
         """Return the version of that number, hidden or not."""
-        return next((version for version in self.versions if version.number == number), None)
+        found = self.after(number)
+        return found if found is not None and found.number == number else None
 
     def has_skipped(self, number: int) -> bool:
         """Say whether no version has a number, though there are lower and higher ones."""
-        numbers = {version.number for version in self.versions}
-        return number not in numbers and min(numbers, default=0) < number < max(numbers, default=0)
+        after = self.after(number)
+        if after is None or after.number == number:
+            return False
+        lowest = self.committed[0].pin if self.committed else self.own[0]
+        return lowest.version < number
 
     def after(self, number: int) -> TableVersion | None:
         """Return the version that followed a number: of one that was skipped, the next."""
-        return next((version for version in self.versions if version.number >= number), None)
+        place = bisect_left(self.committed, number, key=lambda version: version.pin.version)
+        if place < len(self.committed):
+            return _committed(self.committed[place])
+        return next((_own(pin) for pin in self.own if pin.version >= number), None)
+
+
+def _committed(version: Version) -> TableVersion:
+    return TableVersion(version.pin.version, version.pin, version.seq, version.is_hidden)
+
+
+def _own(pin: Pin) -> TableVersion:
+    return TableVersion(pin.version, pin, 0)
 
 
 def of_plain(table: Table, seq: int, own: Sequence[Pin] = ()) -> TableVersions:
     """Return a plain table as of `seq`, with the versions of an open transaction on top."""
     incarnation = catalogs.incarnation_of(table, seq)
-    versions = [
-        TableVersion(version.pin.version, version.pin, version.seq, version.is_hidden)
-        for version in incarnation.versions
-        if version.seq <= seq
-    ]
-    versions += [TableVersion(pin.version, pin, 0) for pin in own]
+    known = incarnation.versions
+    committed = known[: bisect_right(known, seq, key=lambda version: version.seq)]
     home = storage_folder(catalogs.name_of(table, incarnation.seq), incarnation.id)
+    newest = own[-1] if own else committed[-1].pin if committed else None
     return TableVersions(
         name=catalogs.name_of(table, seq),
-        folder=plain_folder(versions[-1].pin) if versions else home,
+        folder=home if newest is None else plain_folder(newest),
         schema=shape_of(catalogs.schema_of(table, seq)).arrow,
         is_keyed=False,
-        versions=tuple(versions),
+        committed=committed,
+        own=own,
     )
 
 
@@ -95,7 +121,7 @@ def of_keyed(table: Table, seq: int, view: View, readers: Readers) -> tuple[Tabl
         folder=f"{storage.folder}/base",
         schema=shape_of(catalogs.schema_of(table, seq)).arrow,
         is_keyed=True,
-        versions=() if pin is None else (TableVersion(pin.version, pin, storage.merged_seq),),
+        committed=() if pin is None else (Version(storage.merged_seq, pin),),
     ), lease
 
 

@@ -148,7 +148,12 @@ class LanceCatalog:
         """Say where a table lies; with `load_detailed_metadata` also its version and schema."""
         name = _table(request)
         seen = self._known(name)
-        if self._scope.is_writable and not seen.versions and not seen.is_keyed and len(seen.schema):
+        if (
+            self._scope.is_writable
+            and seen.newest is None
+            and not seen.is_keyed
+            and len(seen.schema)
+        ):
             with self._scope.writing() as tx:
                 tx.begin_versions(name)
             seen = self._known(name)
@@ -199,11 +204,11 @@ class LanceCatalog:
     def list_table_versions(self, request: Request) -> Answer:
         """List versions by their numbers, as `descending` and `limit` ask."""
         _refuse_branch(request)
-        seen = self._known(_table(request))
-        versions = [version for version in seen.versions if not version.is_hidden]
+        versions = [v for v in self._known(_table(request)).versions if not v.is_hidden]
         if request.get("descending"):
             versions.reverse()
-        return _page([self._shown(version) for version in versions], request, "versions")
+        page = _page(versions, request, "versions")
+        return page | {"versions": [self._shown(version) for version in page["versions"]]}
 
     def describe_table_version(self, request: Request) -> Answer:
         """Describe one version; without a number the newest."""

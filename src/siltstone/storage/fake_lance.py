@@ -420,13 +420,16 @@ class FakeLance:
             chain = self._inventories.chain(below).values()
             known = {file.path for each in chain for file in each.files}
             added = self._inventories.seal([p for p in manifest.paths if p not in known], None)
-            for name in (f"{folder}/data", folder):
-                self._files.sync_dir(self._root / name)
+            self._files.sync_file(staged.target)
+            private = (staged.target.parent, staged.target.parent.parent)
+            for path in (*private, self._root / folder / "data", self._root / folder):
+                self._files.sync_dir(path)
             inventory = self._inventories.add(below, added, manifest.paths)
             file = describe(self._files, self._root, staged.pin_path(self._root))
         rows = sum(manifest.rows)
         made = Pin(given.version, file.path, file.size, file.xxh3, rows, inventory)
-        return TakenOver(made, manifest.schema, "Append", given.version - 1)
+        paths = (file.path, *(each.path for each in added))
+        return TakenOver(made, manifest.schema, "Append", given.version - 1, paths)
 
     def stage_foreign(
         self, folder: str, pin: Pin | None, batch: pa.RecordBatch, name: str
@@ -458,7 +461,7 @@ class FakeLance:
         finally:
             file.close()
 
-    def show(self, folder: str, pins: Sequence[Pin]) -> None:
+    def show(self, folder: str, pins: Sequence[Pin], *, is_whole: bool = False) -> None:  # noqa: ARG002
         where = self._root / folder
         wanted = {pin.version: self._root / pin.path for pin in pins}
         with translated(where, is_reading=False):

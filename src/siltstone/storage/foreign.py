@@ -10,8 +10,9 @@ name that Lance gives; what another process wrote is data, not a path to follow.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,7 +69,7 @@ def staged_manifest(root: Path, folder: str, given: ForeignVersion) -> StagedMan
 
 
 def take(files: Files, staged: StagedManifest, size: int | None) -> None:
-    """Move the manifest to its private name; one that an earlier try moved is fine.
+    """Move the manifest to its private name, not synced; one that an earlier try moved is fine.
 
     Raises:
         RequestError: It is missing, a link, or has another size.
@@ -83,10 +84,11 @@ def take(files: Files, staged: StagedManifest, size: int | None) -> None:
     if nbytes > MANIFEST_BYTES_MAX or size not in {None, nbytes}:
         raise RequestError(f"the manifest {source} has {nbytes} bytes, {size} were announced")
     if found is source:
-        files.mkdir(target.parent)
+        if not files.is_dir(target.parent.parent):
+            files.mkdir(target.parent.parent)
+        with contextlib.suppress(FileExistsError):
+            files.make_level(target.parent)
         files.rename(source, target)
-    files.sync_file(target)
-    files.sync_dir(target.parent)
 
 
 def transaction_name(text: str) -> str:
@@ -117,7 +119,7 @@ def refuse_lost(operation: Any, known: Collection[int]) -> None:
     changed = {fragment.id for fragment in getattr(operation, "updated_fragments", ())}
     changed.update(getattr(operation, "removed_fragment_ids", ()))
     changed.update(getattr(operation, "deleted_fragment_ids", ()))
-    lost = sorted(changed - set(known))
+    lost = sorted(changed.difference(known))
     if lost:
         raise RequestError(
             f"the version changes fragments {lost}, which are not in the version that it follows;"
@@ -137,32 +139,40 @@ def refuse_blobs(schema: pa.Schema) -> None:
             raise RequestError(f"column {field.name!r} is a blob column, which is not supported")
 
 
-def files_of(files: Files, root: Path, folder: str, fragments: Iterable[Any]) -> list[str]:
+def files_of(
+    files: Files, root: Path, folder: str, fragments: Iterable[Any], below: Container[str] = ()
+) -> list[str]:
     """Return the data and deletion files that fragments name, relative to the root.
+
+    Those that the version below needs, too, are not looked at again.
 
     Raises:
         RequestError: One has a strange name, lies elsewhere, is missing or has another size.
     """
     found: list[str] = []
     for fragment in fragments:
-        metadata = fragment.metadata
-        if metadata.overlays:
-            raise RequestError(f"fragment {metadata.id} has overlays, which are not supported")
-        for file in metadata.files:
-            if file.base_id is not None:
-                raise RequestError(f"the data file {file.path!r} lies in another dataset")
-            path = _inside(folder, _DATA, file.path)
-            _refuse_unwhole(files, root / path, file.file_size_bytes)
-            found.append(path)
-        deletions = fragment.deletion_file()
-        if deletions is not None:
-            head, _, name = str(deletions).rpartition("/")
-            if head != _DELETIONS:
-                raise RequestError(f"the deletion file {deletions!r} lies elsewhere")
-            path = _inside(folder, _DELETIONS, name)
-            _refuse_unwhole(files, root / path, None)
+        for path, size in _named(folder, fragment):
+            if path not in below:
+                _refuse_unwhole(files, root / path, size)
             found.append(path)
     return found
+
+
+def _named(folder: str, fragment: Any) -> Iterator[tuple[str, int | None]]:
+    """Yield the files that a fragment names, with their bytes where it says those."""
+    metadata = fragment.metadata
+    if metadata.overlays:
+        raise RequestError(f"fragment {metadata.id} has overlays, which are not supported")
+    for file in metadata.files:
+        if file.base_id is not None:
+            raise RequestError(f"the data file {file.path!r} lies in another dataset")
+        yield _inside(folder, _DATA, file.path), file.file_size_bytes
+    deletions = fragment.deletion_file()
+    if deletions is not None:
+        head, _, name = str(deletions).rpartition("/")
+        if head != _DELETIONS:
+            raise RequestError(f"the deletion file {deletions!r} lies elsewhere")
+        yield _inside(folder, _DELETIONS, name), None
 
 
 def index_folders(folder: str, dataset: Any) -> list[str]:

@@ -32,6 +32,7 @@ class Inventories:
         self._lock = threading.Lock()
         self._decoded: OrderedDict[str, Inventory] = OrderedDict()
         self._verified: set[str] = set()
+        self._has_directory = False
 
     def chain(self, name: str) -> dict[str, Inventory]:
         """Return name -> inventory of the whole chain, newest first; empty for the name ""."""
@@ -54,14 +55,26 @@ class Inventories:
                 raise CorruptionError(self._root / name, None, reason)
         return found
 
-    def add(self, below: str, added: Iterable[InventoryFile], live: Iterable[str]) -> str:
-        """Write the inventory of a new pin, durable, and return its name."""
+    def add(
+        self,
+        below: str,
+        added: Iterable[InventoryFile],
+        live: Iterable[str],
+        *,
+        durable: bool = True,
+    ) -> str:
+        """Write the inventory of a new pin and return its name; not `durable`: the caller syncs."""
         name = f"{DIRECTORY}/{self._token()}.arrow"
         path = self._root / name
         value = inventory.extend(self.chain(below), added, live)
-        self._files.mkdir(path.parent)
-        self._files.write(path, inventory.encode(value))
-        self._files.sync_dir(path.parent)
+        if not self._has_directory:
+            self._files.mkdir(path.parent)
+            self._has_directory = True  # nobody takes it away
+        if durable:
+            self._files.write(path, inventory.encode(value))
+            self._files.sync_dir(path.parent)
+        else:
+            self._files.replace(path, inventory.encode(value), durable=False)
         self._remember(name, value)
         return name
 
@@ -71,10 +84,14 @@ class Inventories:
 
     def seal(self, paths: Iterable[str], seqs: tuple[int, int] | None) -> list[InventoryFile]:
         """Sync new files, hash them, and hold them for verified."""
-        found = []
-        for path in paths:
+        names = list(paths)
+        for path in names:
             self._files.sync_file(self._root / path)
-            found.append(describe(self._files, self._root, path, seqs))
+        return self.hashed(names, seqs)
+
+    def hashed(self, paths: Iterable[str], seqs: tuple[int, int] | None) -> list[InventoryFile]:
+        """Hash new files, whose syncs the caller waits for, and hold them for verified."""
+        found = [describe(self._files, self._root, path, seqs) for path in paths]
         with self._lock:
             self._verified.update(file.path for file in found)
         return found

@@ -18,6 +18,7 @@ held over I/O. The file is long because Lance stops in it.
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import threading
 import uuid
@@ -49,6 +50,7 @@ from siltstone.storage.inventories import check as check_file
 from siltstone.storage.lance_errors import translated
 from siltstone.storage.lance_pinned import LancePinned, Part
 from siltstone.storage.strangers import Stranger
+from siltstone.storage.syncs import Syncs
 from siltstone.storage.tables import (
     INDEX_DIRECTORY,
     PRIVATE_DIRECTORY,
@@ -75,6 +77,7 @@ OPEN_PARTS_MAX = 2048
 # versions may have one path and one number, and its cache must not take one for the other.
 _LANCE_CACHES = {"metadata_cache_size_bytes": 16 << 20, "index_cache_size_bytes": 1 << 20}
 _SHOWN_MAX = 100_000
+_HINT_STEPS_MAX = 32
 _DATA, _TRANSACTIONS = "data", "_transactions"
 
 
@@ -107,9 +110,12 @@ class LanceTables:
         self._verifies = verify == "first_use"
         self._parts_max = open_parts_max
         self._inventories = Inventories(self._root, files, token)
+        self._syncs = Syncs(self._root, files)
         self._lock = threading.Lock()
         self._open: OrderedDict[str, LancePinned] = OrderedDict()
         self._shown: set[str] = set()
+        self._shown_upto: dict[str, str] = {}
+        self._hinted: dict[Path, tuple[int, int]] = {}
 
     def create(self, folder: str, schema: pa.Schema) -> Pin:
         """See `tables.Tables.create`. Stable row ids on, Lance's own clean-up off."""
@@ -310,8 +316,9 @@ class LanceTables:
             if self._files.is_dir(left):
                 self._files.rmdir(left)
             names = foreign.index_files(self._files, self._root, [home])
-            files = self._inventories.seal(names, None)
-            self._sync_folders(folder, files)
+            with self._syncs.all() as syncing:
+                syncing.begin(*(self._root / name for name in names), is_known=True)
+                files = self._inventories.hashed(names, None)
         inputs = [lance_compaction.canonical(each.metadata.to_json()) for each in fragments]
         return BuiltSegment(spec.name, tuple(inputs), lance_indexes.encode(built), tuple(files))
 
@@ -378,31 +385,50 @@ class LanceTables:
         lance_manifest.refuse_flags(found)
         if found.version != given.version:
             raise RequestError(f"the manifest holds version {found.version}, not {given.version}")
+        read_version = foreign.read_version(found.transaction)
         dataset = self._opened(folder, staged.target, given.version)
         foreign.refuse_blobs(dataset.schema)
-        below = "" if pin is None else pin.inventory
-        with translated(where, is_reading=False):
-            known = self._known(below)
-            txn = f"{folder}/{_TRANSACTIONS}/{foreign.transaction_name(found.transaction)}"
-            live = [
-                *([txn] if self._files.exists(self._root / txn) else []),
-                *foreign.files_of(self._files, self._root, folder, dataset.get_fragments()),
-                *self._index_files(folder, dataset, below),
-            ]
-            added = self._inventories.seal([path for path in live if path not in known], None)
-            self._sync_folders(folder, added)
-            inventory = self._inventories.add(below, added, live)
-            name = staged.pin_path(self._root)
-            manifest = describe(self._files, self._root, name)
-            rows = dataset.count_rows()
-        made = Pin(given.version, name, manifest.size, manifest.xxh3, rows, inventory)
-        read_version = foreign.read_version(found.transaction)
-        if pin is not None:
-            known_parts = {part.number for part in self._table(folder, pin).parts}
-            foreign.refuse_lost(_operation_of(dataset), known_parts)
+        below = None if pin is None else self.open(folder, pin)
         operation = _operation_of(dataset)
+        if below is not None:
+            foreign.refuse_lost(operation, {part.number for part in below.parts})
         name = "" if operation is None else type(operation).__name__
-        return TakenOver(made, dataset.schema, name, read_version)
+        with translated(where, is_reading=False):
+            made, added = self._taken(folder, below, dataset, staged, found.transaction)
+        return TakenOver(made, dataset.schema, name, read_version, added)
+
+    def _taken(
+        self,
+        folder: str,
+        below: LancePinned | None,
+        dataset: Any,
+        staged: foreign.StagedManifest,
+        transaction: str,
+    ) -> tuple[Pin, tuple[str, ...]]:
+        """Make a version of another client durable; return its pin and the files that it adds."""
+        inventory = "" if below is None else below.pin.inventory
+        living = {} if below is None else below.inventory()
+        txn = f"{folder}/{_TRANSACTIONS}/{transaction}"
+        live = [
+            *([txn] if self._files.exists(self._root / txn) else []),
+            *foreign.files_of(self._files, self._root, folder, dataset.get_fragments(), living),
+            *self._index_files(folder, dataset, inventory),
+        ]
+        strange = [path for path in live if path not in living]
+        known = self._known(inventory) if strange else ()
+        fresh = [self._root / path for path in strange if path not in known]
+        with self._syncs.all() as syncing:
+            syncing.begin(staged.target, *fresh, is_known=below is not None)
+            paths = [str(path.relative_to(self._root)) for path in fresh]
+            added = self._inventories.hashed(paths, None)
+            name = self._inventories.add(inventory, added, live, durable=False)
+            syncing.begin(self._root / name, is_known=True)  # nobody takes its folder away
+            manifest = describe(self._files, self._root, staged.pin_path(self._root))
+        pin = Pin(
+            dataset.version, manifest.path, manifest.size, manifest.xxh3, dataset.count_rows(), name
+        )
+        self._keep(self._pinned(folder, pin, dataset))  # the next version is put on top of it
+        return pin, (manifest.path, *paths)
 
     def _opened(self, folder: str, manifest: Path, version: int) -> Any:
         """Open what a client wrote; it may be anything.
@@ -434,27 +460,47 @@ class LanceTables:
             found += mine or foreign.index_files(self._files, self._root, [index])
         return found
 
-    def _sync_folders(self, folder: str, added: Iterable[InventoryFile]) -> None:
-        """Make the names of new files durable, and those of the folders that Lance made."""
-        folders = {str(Path(file.path).parent) for file in added}
-        parents = {str(Path(name).parent) for name in folders if name != folder}
-        for name in sorted(folders | parents | {folder, str(Path(folder).parent)}):
-            self._files.sync_dir(self._root / name)
+    def show(self, folder: str, pins: Sequence[Pin], *, is_whole: bool = False) -> None:
+        """See `tables.Tables.show`.
 
-    def show(self, folder: str, pins: Sequence[Pin]) -> None:
-        """See `tables.Tables.show`."""
+        Not synced: who opens the store after a loss of power shows all of them again.
+        """
         where = self._root / folder
-        fresh = [pin for pin in pins if pin.path not in self._shown]
-        if not fresh:
-            return
-        wanted = {pin.version: self._root / pin.path for pin in fresh}
-        with translated(where, is_reading=False):
-            promotion.link(self._files, where, wanted, max(wanted))
-            promotion.hint(self._files, where, max(wanted))
+        fresh = self._not_shown(folder, pins)
+        if fresh:
+            wanted = {pin.version: self._root / pin.path for pin in fresh}
+            with translated(where, is_reading=False):
+                promotion.link(self._files, where, wanted, max(wanted), durable=False)
+                self._hint(where, sorted(wanted))
         with self._lock:
             if len(self._shown) >= _SHOWN_MAX:
-                self._shown = set()
+                self._shown, self._shown_upto = set(), {}
             self._shown.update(pin.path for pin in fresh)
+            if is_whole and pins:
+                self._shown_upto[folder] = pins[-1].path
+
+    def _hint(self, where: Path, versions: Sequence[int]) -> None:
+        """Hint at the newest version, unless it is found from the last hint by a few steps.
+
+        To put a file in the place of another one makes ext4 write it out at once: 5 ms.
+        """
+        hinted, last = self._hinted.get(where, (0, 0))
+        newest = versions[-1]
+        follows = list(versions) == list(range(last + 1, newest + 1))
+        if not follows or not hinted or newest - hinted >= _HINT_STEPS_MAX:
+            promotion.hint(self._files, where, newest)
+            hinted = newest
+        self._hinted[where] = (hinted, newest)
+
+    def _not_shown(self, folder: str, pins: Sequence[Pin]) -> list[Pin]:
+        """Return those of `pins` that this process has not shown; looks at the newest ones alone.
+
+        Commits of a table show their own versions as they end, in any order: that one is shown says
+        nothing of those below it, unless all of them were looked at.
+        """
+        upto = self._shown_upto.get(folder)
+        unsure = list(itertools.takewhile(lambda pin: pin.path != upto, reversed(pins)))
+        return [pin for pin in reversed(unsure) if pin.path not in self._shown]
 
     def open(self, folder: str, pin: Pin) -> LancePinned:
         """See `tables.Tables.open`.
@@ -466,9 +512,11 @@ class LanceTables:
             if pin.path in self._open:
                 self._open.move_to_end(pin.path)
                 return self._open[pin.path]
-        table = self._table(folder, pin)
+        return self._keep(self._table(folder, pin))
+
+    def _keep(self, table: LancePinned) -> LancePinned:
         with self._lock:
-            self._open[pin.path] = table
+            self._open[table.pin.path] = table
             parts = sum(len(each.parts) for each in self._open.values())
             while len(self._open) > 1 and (len(self._open) > _OPEN_MAX or parts > self._parts_max):
                 parts -= len(self._open.popitem(last=False)[1].parts)
@@ -541,15 +589,18 @@ class LanceTables:
             dataset = _open_newest_of(catalog)
             if dataset.version != pin.version:
                 raise CorruptionError(path, None, f"holds version {dataset.version}")
-            return LancePinned(
-                dataset,
-                folder=folder,
-                root=self._root,
-                pin=pin,
-                live=lambda paths: self._inventories.live(pin.inventory, paths),
-                verify=self._inventories.verify if self._verifies else _trust,
-                index_paths=lambda: self._index_files(folder, dataset, pin.inventory),
-            )
+            return self._pinned(folder, pin, dataset)
+
+    def _pinned(self, folder: str, pin: Pin, dataset: Any) -> LancePinned:
+        return LancePinned(
+            dataset,
+            folder=folder,
+            root=self._root,
+            pin=pin,
+            live=lambda paths: self._inventories.live(pin.inventory, paths),
+            verify=self._inventories.verify if self._verifies else _trust,
+            index_paths=lambda: self._index_files(folder, dataset, pin.inventory),
+        )
 
     def _staging(self, folder: str, versions: dict[int, Path]) -> StagedCatalog:
         """Return the catalog of a new transaction, in a directory of its own."""

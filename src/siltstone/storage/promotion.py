@@ -32,10 +32,16 @@ _VERSION_MAX = (1 << 64) - 1
 _log = logging.getLogger(__name__)
 
 
-def link(files: Files, folder: Path, wanted: Mapping[int, Path], newest: int) -> None:
-    """Give each manifest (version -> private path) its public name; the newest comes last."""
+def link(
+    files: Files, folder: Path, wanted: Mapping[int, Path], newest: int, *, durable: bool = True
+) -> None:
+    """Give each manifest (version -> private path) its public name; the newest comes last.
+
+    Names that are not `durable` may be gone after a loss of power, and have to be given again.
+    """
     public = folder / "_versions"
-    files.mkdir(public)
+    if durable or not files.is_dir(public):
+        files.mkdir(public)
     for version in sorted(wanted, key=lambda number: (number == newest, number)):
         private = wanted[version]
         target = public / private.name
@@ -47,7 +53,8 @@ def link(files: Files, folder: Path, wanted: Mapping[int, Path], newest: int) ->
             else:
                 _set_aside(files, folder, target)
         _link(files, private, target)
-    files.sync_dir(public)
+    if durable:
+        files.sync_dir(public)
 
 
 def hint(files: Files, folder: Path, newest: int) -> None:

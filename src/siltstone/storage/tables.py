@@ -71,13 +71,15 @@ class TakenOver:
     """A foreign version that is ours now: durable, described, named by nobody yet.
 
     `operation` is what Lance calls the change ("Append", "Delete", ...); it was planned on
-    `read_version`, and perhaps rebased from there.
+    `read_version`, and perhaps rebased from there. `added` are the paths of the files that the
+    client wrote, the manifest among them.
     """
 
     pin: Pin
     schema: pa.Schema
     operation: str
     read_version: int
+    added: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,8 +338,11 @@ class Tables(Protocol):
         """
         ...
 
-    def show(self, folder: str, pins: Sequence[Pin]) -> None:
-        """Show pins to readers and writers of the plain path, too; takes none away. Idempotent."""
+    def show(self, folder: str, pins: Sequence[Pin], *, is_whole: bool = False) -> None:
+        """Show pins to readers and writers of the plain path, too; takes none away. Idempotent.
+
+        `is_whole`: they are all that the table has, in order; the next time only newer ones cost.
+        """
         ...
 
     def open(self, folder: str, pin: Pin) -> PinnedTable:
