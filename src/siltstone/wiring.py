@@ -416,6 +416,15 @@ def maintainers(
     manifests: ManifestStore, tables: Tables, readers: Readers, jobs: Jobs, plain: PlainTables
 ) -> Maintainers:
     """Return the maintainers of a store; they hold no lock and no state."""
+    merger, indexer = _merging(manifests, tables, readers, jobs)
+    optimizer = Optimizer(manifests, tables, merger.promote_late, jobs, indexer, plain)
+    return Maintainers(merger, optimizer, indexer)
+
+
+def _merging(
+    manifests: ManifestStore, tables: Tables, readers: Readers, jobs: Jobs
+) -> tuple[Merger, Indexer]:
+    """Return the two that call each other."""
     merger = Merger(
         manifests,
         tables,
@@ -424,8 +433,7 @@ def maintainers(
         lambda table: indexer.catch_up_late(table),  # noqa: PLW0108 - it is made later
     )
     indexer = Indexer(manifests, tables, merger.promote_late, jobs)
-    optimizer = Optimizer(manifests, tables, merger.promote_late, jobs, indexer, plain)
-    return Maintainers(merger, optimizer, indexer)
+    return merger, indexer
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,7 +455,7 @@ def carers(
 ) -> Carers:
     """Return the carers of a store; they hold no lock and no state between two calls."""
     jobs = Jobs(files, root, now_us, random_token)
-    indexer = maintainers(manifests, tables, readers, jobs).indexer
+    _, indexer = _merging(manifests, tables, readers, jobs)
     verifier = Verifier(
         files=files, root=root, manifests=manifests, tables=tables, readers=readers, jobs=jobs
     )
