@@ -120,3 +120,32 @@ def test_a_process_that_reads_beside_the_owner_keeps_the_run(
         db.checkpoint()
         db.vacuum(dry_run=False, grace_s=0)
         assert rows(snapshot["t"]) == EXPECTED
+
+
+@pytest.mark.parametrize("real_lance", [True], ids=["lance"])  # a task opens the store by its path
+def test_a_snapshot_keeps_rows_that_were_staged_long_before_they_were_attached(
+    db: Store, root: Path, clock: Clock
+) -> None:
+    """Only the version over them, which the attach makes, is younger than the snapshot's record."""
+    task = db.stage("t")
+    piece = task.run(pa.table({"id": [8, 9], "v": [8, 9]}))
+    for path in attached(root):
+        os.utime(root / path, (1, 1))
+    db["t"].upsert({"id": 7, "v": 7})
+    db.checkpoint()
+    with db.transaction() as tx:
+        tx.attach(task, [piece])
+    with db.snapshot() as snapshot:
+        expected = rows(snapshot["t"])
+        assert (9, 9) in expected
+        db.checkpoint()
+        db.merge()
+        clock.move(days=1)
+        db.vacuum(dry_run=False, grace_s=GRACE_S)
+        assert rows(snapshot["t"]) == expected
+    del snapshot, tx
+    clock.move(days=1)
+    db["t"].upsert({"id": 7, "v": 8})
+    db.checkpoint()
+    db.vacuum(dry_run=False, grace_s=GRACE_S)
+    assert not attached(root)
