@@ -11,6 +11,7 @@ between is safe either way. `_versions` and `_refs` of a dataset that lives are 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +46,7 @@ class Ages:
     """Until when (seconds since 1970) a file that nothing names must have been written to go.
 
     `attached`: rows of a bulk commit, and their inventories, are named by a frame alone, so views
-    older than their checkpoint read them.
+    older than their checkpoint read them; a job counts as old as the last of its files.
     """
 
     unpublished: float
@@ -102,6 +103,7 @@ class Sweep:
 
     def __init__(self, files: Files, root: Path) -> None:
         self._files, self._root = files, root
+        self._youngest_of: dict[str, float] = {}
         self.listed = [
             *(name for folder in (DIRECTORY, "tables", "commits") for name in self._walk(folder)),
             *(
@@ -148,15 +150,28 @@ class Sweep:
             return TEMPORARY if self._is_older(path, ages.unpublished) else None
         if dataset in living and _is_managed(path, dataset):
             return None
-        is_attached = _ATTACHED in path or path.startswith(_INVENTORIES)
-        limit = ages.attached if is_attached else ages.unpublished
+        if _ATTACHED in path:  # the last file is the version that a frame names
+            return UNPUBLISHED if self._youngest(dataset) < ages.attached else None
+        limit = ages.attached if path.startswith(_INVENTORIES) else ages.unpublished
         return UNPUBLISHED if self._is_older(path, limit) else None
 
+    def _youngest(self, dataset: str) -> float:
+        """Return when the last of the listed files of an attached dataset was written."""
+        if not self._youngest_of:
+            for path in self.listed:
+                if _ATTACHED in path:
+                    found = self._youngest_of.get(_dataset(path), 0.0)
+                    self._youngest_of[_dataset(path)] = max(found, self._mtime(path))
+        return self._youngest_of[dataset]
+
     def _is_older(self, path: str, limit: float) -> bool:
+        return self._mtime(path) < limit
+
+    def _mtime(self, path: str) -> float:
         try:
-            return self._files.mtime(self._root / path) < limit
+            return self._files.mtime(self._root / path)
         except FileNotFoundError:
-            return False
+            return math.inf  # somebody else has deleted it
 
     def delete(self, garbage: Iterable[Removed]) -> None:
         """Unlink files, and the directories that hold nothing any more."""
