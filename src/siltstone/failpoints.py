@@ -109,6 +109,25 @@ class Failpoint:
     VACUUM_BEFORE_DELETE = Point("vacuum.before_delete", "the same; the garbage is listed")
     VACUUM_AFTER_DELETE = Point("vacuum.after_delete", "the garbage is gone")
 
+    BACKUP_AFTER_PLAN = Point("backup.after_plan", "nothing; the snapshot is leased")
+    BACKUP_AFTER_COPY = Point("backup.after_copy", "files that no backup names; its log is missing")
+    BACKUP_BEFORE_PUBLISH = Point("backup.before_publish", "all files of a backup that none names")
+    BACKUP_AFTER_PUBLISH = Point("backup.after_publish", "the backup")
+    RESTORE_BEFORE_PLAN = Point(
+        "restore.before_plan", "the sign in a directory that it is half restored"
+    )
+    RESTORE_AFTER_COPY = Point("restore.after_copy", "the sign, and files; no log, no record")
+    RESTORE_BEFORE_PUBLISH = Point("restore.before_publish", "the same, and the log; no record")
+    RESTORE_AFTER_PUBLISH = Point(
+        "restore.after_publish", "the record: it is a store; the sign is still there"
+    )
+    REPAIR_AFTER_PLAN = Point("repair.after_plan", "nothing; the store is owned")
+    REPAIR_AFTER_FLOOR = Point("repair.after_floor", "FLOOR, where it was lost")
+    REPAIR_BEFORE_PUBLISH = Point(
+        "repair.before_publish", "what is damaged lies aside, with what serves in its place"
+    )
+    REPAIR_AFTER_PUBLISH = Point("repair.after_publish", "the record that serves from now on")
+
     DDL_BEFORE_PLAN = Point("ddl.before_plan", "nothing of the change of a definition")
     DDL_AFTER_PLAN = Point(
         "ddl.after_plan", "the change is in its transaction; staged files at most"

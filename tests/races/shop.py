@@ -67,6 +67,16 @@ def _write(db: st.Store, turn: int) -> None:
     db["plain"].append([{"n": turn}])
 
 
+def backups_of(root: Path | str) -> Path:
+    """Return where the backups of a shop are."""
+    return Path(f"{root}-backups")
+
+
+def restored_of(root: Path | str) -> Path:
+    """Return where its backup is restored to."""
+    return Path(f"{root}-restored")
+
+
 def answers(source: st.Store | st.Snapshot) -> Answers:
     """Return all rows of all tables, in an order of their own."""
     found: Answers = {}

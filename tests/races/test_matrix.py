@@ -61,15 +61,26 @@ PLANS = {
 
 
 def cells() -> list[tuple[str, str, str]]:
-    return list(_cells())
+    found = list(product(OPERATIONS, OPERATIONS, STAGES)) if IS_ALL else covering()
+    for first, _, stage in found:
+        held_at(stage_of(first, stage))
+    return found
 
 
-def _cells() -> Iterator[tuple[str, str, str]]:
-    for (i, first), (j, second) in product(enumerate(OPERATIONS), enumerate(OPERATIONS)):
-        for k, stage in enumerate(STAGES):
-            if IS_ALL or (i + j) % len(STAGES) == k:
-                held_at(stage_of(first, stage))
-                yield first, second, stage
+def covering() -> list[tuple[str, str, str]]:
+    """Return the cells of CI: of any two of (first, second, stage) each combination is in one."""
+    return [
+        (first, second, stage)
+        for (i, first), (j, second) in product(enumerate(OPERATIONS), enumerate(OPERATIONS))
+        for k, stage in enumerate(STAGES)
+        if (i + j) % len(STAGES) == k
+    ]
+
+
+def test_the_cells_of_ci_cover_all_pairs() -> None:
+    whole = list(product(OPERATIONS, OPERATIONS, STAGES))
+    for a, b in ((0, 1), (0, 2), (1, 2)):
+        assert {(c[a], c[b]) for c in covering()} == {(c[a], c[b]) for c in whole}
 
 
 def waits(first: str, second: str, stage: str) -> bool:

@@ -218,6 +218,50 @@ def test_an_optimizer_stopped_by_a_signal_while_others_publish_goes_on_where_it_
     check(db, expected)
 
 
+def test_an_optimizer_stopped_for_longer_than_the_grace_period_keeps_its_files(
+    db: st.Store, optimizer: Process, meeting: Meeting
+) -> None:
+    """It holds the record of its job."""
+    expected = shop.answers(db)
+    before = set(db.path.glob("tables/**/*.lance"))
+    optimize = Optimize(optimizer, meeting, db, Failpoint.OPTIMIZE_AFTER_FRAGMENTS)
+    staged = set(db.path.glob("tables/**/*.lance")) - before
+    os.kill(optimize.held.pid, signal.SIGSTOP)
+    optimize.held.go()
+    try:
+        db.vacuum(dry_run=False, grace_s=0)
+    finally:
+        os.kill(optimize.held.pid, signal.SIGCONT)
+    optimize.running.result(60)
+    assert staged
+    assert all(path.exists() for path in staged)
+    check(db, expected)
+
+
+def test_an_optimizer_stopped_for_longer_than_the_grace_period_refuses_cleanly(
+    db: st.Store, optimizer: Process, meeting: Meeting
+) -> None:
+    """Its job's record was deleted, so vacuum takes its files: it finds out, and begins anew."""
+    expected = shop.answers(db)
+    before = set(db.path.glob("tables/**/*.lance"))
+    optimize = Optimize(optimizer, meeting, db, Failpoint.OPTIMIZE_AFTER_FRAGMENTS)
+    staged = set(db.path.glob("tables/**/*.lance")) - before
+    os.kill(optimize.held.pid, signal.SIGSTOP)
+    optimize.held.go()
+    try:
+        for record in db.path.glob("jobs/*.json"):
+            record.unlink()
+        db.vacuum(dry_run=False, grace_s=0)
+        assert staged
+        assert not any(path.exists() for path in staged)
+        assert shop.answers(db) == expected
+    finally:
+        os.kill(optimize.held.pid, signal.SIGCONT)
+    optimize.running.result(60)
+    assert parts(db, "wide") == 2
+    check(db, expected)
+
+
 def test_an_optimizer_that_a_vacuum_took_for_dead_starts_again(
     db: st.Store, optimizer: Process, meeting: Meeting
 ) -> None:

@@ -84,6 +84,15 @@ class Worker:
         retention = shop.OPTIONS["retention"]
         beside.vacuum_beside(root, dry_run=False, grace_s=0, retention=retention)
 
+    def backup(self, root: str, stamp: int) -> None:
+        beside.backup_beside(root, shop.backups_of(root), incremental=True)
+
+    def restore(self, root: str, stamp: int) -> None:
+        beside.restore(shop.backups_of(root), shop.restored_of(root))
+
+    def repair(self, root: str, stamp: int) -> None:
+        beside.repair(root, dry_run=False)
+
     def vacuum_own(self, root: str, stamp: int) -> None:
         assert self.db is not None
         self.db.vacuum(dry_run=False)

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from siltstone.engine.reader import plain_folder
 from siltstone.errors import BusyError, CorruptionError, RequestError, UnavailableError
+from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import backup as formats
 from siltstone.formats import group
 from siltstone.formats.backup import Backup, BackupFile
@@ -142,6 +143,7 @@ class Backuper:
         say = on_progress or (lambda _what, _done, _all: None)
         with _refusals(directory), ExitStack() as held:
             source = self._source(held)
+            cross(Failpoint.BACKUP_AFTER_PLAN)
             self._enter(directory, source.record.store_id, incremental, held)
             return self._copy(directory, source, say, link=link)
 
@@ -231,6 +233,7 @@ class Backuper:
             if self._copy_one(file, target, link=link):
                 copied.append(file)
             done += file.size
+        cross(Failpoint.BACKUP_AFTER_COPY)
         log = self._write_log(directory, source)
         for folder in sorted(folders):
             self._files.sync_dir(folder)
@@ -245,7 +248,9 @@ class Backuper:
             files=tuple(BackupFile(file.path, file.size, file.xxh3) for file in wanted),
         )
         path = directory / f"BACKUP-{made.seq:020d}-{made.record:020d}.json"
+        cross(Failpoint.BACKUP_BEFORE_PUBLISH)
         self._files.replace(path, formats.encode(made))
+        cross(Failpoint.BACKUP_AFTER_PUBLISH)
         say(path.name, total, total)
         return BackedUp(
             path=str(path),

@@ -34,6 +34,7 @@ from siltstone.engine import catalog as catalogs
 from siltstone.engine.reader import plain_folder
 from siltstone.engine.shape import shape_of
 from siltstone.errors import CorruptionError, SiltstoneError, UnavailableError
+from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import manifest
 from siltstone.formats.manifest import KeyedStorage, Pin, Record
 from siltstone.maintenance.backup import Progress, named_by
@@ -189,6 +190,7 @@ class Repairer:
         ownership = own(self._files, self._root)
         try:
             plan = self._plan(deep=deep)
+            cross(Failpoint.REPAIR_AFTER_PLAN)
             folder = self._carry_out(plan)
             if plan.unindexed:
                 self._rebuild()
@@ -499,7 +501,9 @@ class Repairer:
 
     def _carry_out(self, plan: _Plan) -> str:
         folder = self._take_floor(plan)
+        cross(Failpoint.REPAIR_AFTER_FLOOR)
         folder = self._quarantine.take(plan.items) or folder
+        cross(Failpoint.REPAIR_BEFORE_PUBLISH)
         if plan.base is not None:
             fresh = {each.incarnation: self._begun_again(plan.base, each) for each in plan.broken}
             fresh |= self._without_indexes(plan.unindexed, plan.rotten)
@@ -507,6 +511,7 @@ class Repairer:
             self._manifests.publish(
                 lambda record: _changed(record, fresh, plan.epoch), base=base, attempts=1
             )
+        cross(Failpoint.REPAIR_AFTER_PUBLISH)
         late = [self._copied(copy, plan.rotten) for copy in plan.copies]
         return self._quarantine.take([*late, *plan.late]) or folder
 

@@ -24,6 +24,7 @@ from pathlib import Path
 import msgspec
 
 from siltstone.errors import BusyError, CorruptionError, RequestError, UnavailableError
+from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import manifest
 from siltstone.formats.backup import Backup, BackupFile
 from siltstone.formats.inventory import InventoryFile
@@ -150,12 +151,14 @@ class Restorer:
             lock.release()
 
     def _restore(self, target: Path, path: Path, chosen: Backup, say: Progress) -> Restored:
+        cross(Failpoint.RESTORE_BEFORE_PLAN)
         log = self._directory / chosen.log.path
         self._require_whole(chosen.log, log)
         frames = read_segment(self._files, log)
         record = self._record(chosen)
         if not self._is_made(target, record):
             self._copy(target, chosen, say)
+            cross(Failpoint.RESTORE_AFTER_COPY)
             start = frames[0].first_seq - 1 if frames else record.flushed_seq
             begin_log(
                 self._files,
@@ -167,7 +170,9 @@ class Restorer:
                 start_seq=Seq(start),
             )
             islands = [self._island(chosen, number, record) for number in chosen.islands]
+            cross(Failpoint.RESTORE_BEFORE_PUBLISH)
             begin_chain(self._files, target, record, islands)
+            cross(Failpoint.RESTORE_AFTER_PUBLISH)
         say(path.name, chosen.nbytes, chosen.nbytes)
         return Restored(
             str(target), str(path), chosen.seq, record.oldest_seq, len(chosen.files), chosen.nbytes
