@@ -157,6 +157,30 @@ def test_a_sync_retry_of_an_async_token_is_durable_when_it_returns(group: Group)
     assert group.store.durable_seq >= receipt.seq
 
 
+@pytest.mark.parametrize("durabilities", [("async", "sync"), ("sync", "async")])
+def test_a_sync_commit_that_shares_its_frame_with_an_async_one_is_durable_when_it_returns(
+    group: Group, durabilities: tuple[str, str]
+) -> None:
+    members = ((kind, with_token(group, n, 1, kind)) for n, kind in enumerate(durabilities))
+    found = group.commit(*members)
+    assert group.store.durable_seq >= found["sync"].seq
+
+
+def test_nothing_is_sealed_between_the_log_and_the_memtable_of_a_commit(group: Group) -> None:
+    group.table.upsert({"id": 0, "v": 0})
+    threads = Threads()
+    group.gate.hold()
+    threads.start(group.table.upsert, {"id": 1, "v": 1})
+    group.gate.wait()  # its frame is written, and its row in no memtable yet
+    threads.start(group.store.checkpoint)
+    until(lambda: group.waiting() or threads.errors)
+    group.gate.release()
+    threads.join()
+    record = group.store._core.state().view.record
+    assert record.flushed_seq == group.store.seq
+    assert record.keyed[0].history.rows == group.table.count() == 2
+
+
 def test_a_key_whose_commit_found_no_space_is_writable_when_there_is_space(group: Group) -> None:
     group.table.upsert({"id": 1, "v": 0})
     group.gate.no_space = True

@@ -103,6 +103,19 @@ def test_an_active_row_beats_the_sealed_one_of_a_flush_that_fails(tmp_path: Path
                 assert past["t"].get(1)["v"] == version
 
 
+def test_each_row_version_of_a_flush_keeps_its_own_seq(tmp_path: Path) -> None:
+    with open_store(tmp_path / "db", fake_env()) as db:
+        table = db.create_table("t", SCHEMA, primary_key="id")
+        for version in range(3):
+            table.upsert({"id": 1, "v": version})
+        db.checkpoint()
+    with open_store(tmp_path / "db", fake_env()) as again:
+        assert feed(again) == [(seq, "upsert", 1) for seq in (2, 3, 4)]
+        for seq, version in ((2, 0), (3, 1), (4, 2)):
+            with again.snapshot(seq=seq) as past:
+                assert rows(past["t"]) == {1: version}
+
+
 @pytest.mark.parametrize("with_news", [False, True])
 def test_a_record_whose_answer_was_lost_is_not_flushed_a_second_time(
     tmp_path: Path, *, with_news: bool
@@ -125,6 +138,23 @@ def test_a_record_whose_answer_was_lost_is_not_flushed_a_second_time(
         assert [entry.seq for entry in db.log()] == [3, 2, 1]
     with open_store(tmp_path / "db", fake_env()) as again:
         assert feed(again) == [(2, "upsert", 1), (3, "upsert", 2)]
+
+
+def test_an_owner_whose_epoch_is_over_publishes_nothing_and_takes_nothing_over(
+    tmp_path: Path,
+) -> None:
+    with open_store(tmp_path / "db", fake_env()) as db:
+        table = db.create_table("t", SCHEMA, primary_key="id")
+        table.upsert({"id": 1, "v": 1})
+        manifests = db._parts.manifests
+        # As the next owner does, where a file system's locks keep nobody out.
+        claimed = manifests.claim_epoch(manifests.newest())
+        with pytest.raises(st.FencedError):
+            db.checkpoint()
+        with pytest.raises(st.FencedError):
+            db._parts.owner.checkpointer.adopt_news()
+        assert manifests.newest() == claimed
+        assert rows(table) == {1: 1}
 
 
 def test_a_commit_goes_on_while_a_flush_stands_still(tmp_path: Path) -> None:

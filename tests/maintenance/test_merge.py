@@ -78,6 +78,17 @@ def test_rows_deleted_by_the_merge_that_won_the_race_stay_deleted(made) -> None:
         assert rows(other["t"]) == expected
 
 
+def test_rows_stay_deleted_by_a_merge_that_has_nothing_but_deletes(made) -> None:
+    db, table, _ = made
+    table.delete([3, 4, 5])
+    db.checkpoint()
+    assert db.merge().rows == 0
+    expected = {n: n for n in range(10) if n not in {3, 4, 5}}
+    assert rows(table) == expected
+    with st.Store.open(db.path, db.options, read_only=True, env=fake_env()) as other:
+        assert rows(other["t"]) == expected
+
+
 def test_a_merge_that_finds_its_work_done_is_done(made) -> None:
     db, table, tables = made
     table.upsert({"id": 1, "v": 11})

@@ -331,18 +331,22 @@ def test_a_merge_and_a_checkpoint_that_are_condemned_begin_again(made) -> None:
     table.upsert({"id": 100, "v": 1})
     expected = rows(table)
 
-    def once(name: str):
-        def condemned(*_: object) -> None:
-            del tables.hooks[name]
-            condemn(db)
+    begun: list[str] = []
 
-        return condemned
+    def condemned_once(name: str):
+        def call(*_: object) -> None:
+            begun.append(name)
+            if begun.count(name) == 1:
+                condemn(db)
 
-    tables.hooks["stage"] = once("stage")
+        return call
+
+    for name in ("stage", "rewrite"):
+        tables.hooks[name] = condemned_once(name)
     db.checkpoint()
-    tables.hooks["rewrite"] = once("rewrite")
+    assert begun == ["stage"] * 4  # rows and commits, and both anew
     assert db.merge().tables == ("t",)
-    assert not tables.hooks
+    assert begun == ["stage"] * 4 + ["rewrite"] * 2
     assert rows(table) == expected
 
 

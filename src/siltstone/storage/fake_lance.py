@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
     from siltstone.storage.files import Files
 
+_BATCHES = 3  # into which a scan is cut: who forgets that there may be several is found out
+
 
 @dataclass(frozen=True)
 class _Manifest:
@@ -135,7 +137,8 @@ class FakePinned:
         if prefilter is not None and not isinstance(prefilter, str):
             table = table.filter(prefilter)
         names = [*(self.schema.names if columns is None else columns), *[POSITION] * positions]
-        return iter(_select(table.slice(0, limit), names).to_batches())
+        found = _select(table.slice(0, limit), names)
+        return iter(found.to_batches(max_chunksize=max(1, found.num_rows // _BATCHES)))
 
     @property
     def segments(self) -> list[Segment]:
