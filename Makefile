@@ -1,6 +1,6 @@
 # The tasks of the project. bin/uv is uv, fetched on first use where it is missing.
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test check format lock bench
+.PHONY: help demo demo-spark test check format lock bench defects
 
 help:  ## list the tasks
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -27,3 +27,6 @@ lock:  ## resolve the dependencies again
 
 bench:  ## siltstone beside its peers, about 15 minutes
 	@bin/uv run --locked --group bench python -m bench
+
+defects:  ## plant each defect, see that its suite catches it, about 15 minutes
+	@bin/uv run --locked --all-extras python -m proof.defects --report docs/defects.md
