@@ -13,6 +13,7 @@ from siltstone.server.rest.access import Role
 from siltstone.server.rest.exchange import ARROW, JSON, NOTHING, Call, Handler, Route
 from siltstone.server.rest.feed import Feed
 from siltstone.server.rest.house import House
+from siltstone.server.rest.indexes import Indexes
 from siltstone.server.rest.jobs import Jobs
 from siltstone.server.rest.namespaces import Namespaces
 from siltstone.server.rest.queries import Queries
@@ -33,6 +34,7 @@ class Desks:
     namespaces: Namespaces
     tables: Tables
     queries: Queries
+    indexes: Indexes
     transactions: Transactions
     feed: Feed
     jobs: Jobs
@@ -45,6 +47,7 @@ def routes_of(desks: Desks) -> list[Route]:
         *_namespaces(desks.namespaces),
         *_tables(desks.tables),
         *_queries(desks.queries),
+        *_indexes(desks.indexes),
         *_transactions(desks.transactions),
         *_versions(desks.namespaces),
         *_unsupported(),
@@ -130,6 +133,15 @@ def _queries(queries: Queries) -> Iterable[Route]:
     yield _post(f"{at}/restore", Role.WRITE, queries.restore)
 
 
+def _indexes(indexes: Indexes) -> Iterable[Route]:
+    at = "/v1/table/{id}"
+    yield _post(f"{at}/create_index", Role.WRITE, indexes.create)
+    yield _post(f"{at}/create_scalar_index", Role.WRITE, indexes.create)
+    yield _post(f"{at}/index/list", Role.READ, indexes.list_all)
+    yield _post(f"{at}/index/{{name}}/stats", Role.READ, indexes.stats)
+    yield _post(f"{at}/index/{{name}}/drop", Role.WRITE, indexes.drop)
+
+
 def _transactions(transactions: Transactions) -> Iterable[Route]:
     at = "/v1/transaction/{id}"
     yield _post("/v1/transaction/begin", Role.READ, transactions.begin)
@@ -160,10 +172,8 @@ def _versions(spaces: Namespaces) -> Iterable[Route]:
 
 
 _TABLE_VERBS_NOT_OFFERED = (
-    *("register", "schema_metadata/update", "update_field_metadata"),
-    *("backfill_column", "create_index", "create_scalar_index", "index/list"),
-    *("index/{name}/stats", "index/{name}/drop", "branches/list", "branches/create"),
-    "branches/delete",
+    *("register", "schema_metadata/update", "update_field_metadata", "backfill_column"),
+    *("branches/list", "branches/create", "branches/delete"),
 )
 
 

@@ -27,6 +27,7 @@ from siltstone.server.rest.connections import connections
 from siltstone.server.rest.exchange import Exchange
 from siltstone.server.rest.feed import Feed
 from siltstone.server.rest.house import House
+from siltstone.server.rest.indexes import Indexes
 from siltstone.server.rest.jobs import Jobs
 from siltstone.server.rest.joined import joined_desk
 from siltstone.server.rest.limits import Limits
@@ -99,6 +100,7 @@ class Service:
                 spaces,
                 tables,
                 Queries(reach, tables),
+                Indexes(served),
                 Transactions(reach),
                 Feed(served),
                 self.jobs,

@@ -1,0 +1,155 @@
+"""Indexes: the routes that declare, list and drop indexes of keyed tables, in Lance's words.
+
+    BTREE BITMAP FTS (or INVERTED) IVF_FLAT IVF_SQ IVF_PQ      the kinds that a client asks for
+
+Indexes are maintenance: no answer changes by one, so they are no part of a transaction. A plain
+table's are made by Lance clients, who commit them as versions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from siltstone import deadline
+from siltstone.handles import Table
+from siltstone.maintenance.index_plan import IndexStatus
+from siltstone.server.rest.exchange import Call
+from siltstone.server.rest.names import table_of
+from siltstone.server.rest.reach import SNAPSHOT_HEADER, TRANSACTION_HEADER
+from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
+from siltstone.server.rest.replies import Reply
+from siltstone.server.served import Served
+
+_VECTOR = {"IVF_FLAT": "flat", "IVF_SQ": "sq", "IVF_PQ": "pq"}
+_KINDS = {"BTREE": "btree", "BITMAP": "bitmap", "FTS": "fts", "INVERTED": "fts"}
+_NAMES = {"btree": "BTREE", "bitmap": "BITMAP", "fts": "FTS"}
+_WORDS = (
+    *("language", "base_tokenizer", "stem", "lower_case"),
+    *("remove_stop_words", "ascii_folding", "with_position"),
+)
+
+
+class Indexes:
+    """See the module. Any thread."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+
+    def create(self, call: Call) -> Reply:
+        """Declare an index and build it over what is merged."""
+        _refuse_scope(call)
+        body = call.json()
+        table = self._keyed(call, body)
+        column, name = body.get("column"), body.get("name")
+        if not isinstance(column, str) or not column:
+            raise invalid("column is the name of one")
+        if column not in table.schema.names:
+            raise Refused(
+                Code.COLUMN_NOT_FOUND, f"table {table.name!r} has no column {column[:128]!r}"
+            )
+        kind, options = _kind_of(body)
+        if any(index.name == (name or column) for index in table.indexes()):
+            raise Refused(Code.INDEX_EXISTS, f"{name or column}"[:200])
+        with deadline.within(None):  # maintenance, like a job: large bases take minutes
+            table.create_index(column, kind, name=name, **options)
+        return Reply({})
+
+    def list_all(self, call: Call) -> Reply:
+        """Return the indexes of a table, and how far they are behind."""
+        table = self._table(call, call.json())
+        if not table.primary_key:
+            raise unsupported(_OF_LANCE)
+        rows = table.count()
+        return Reply({"indexes": [_shown(index, rows) for index in table.indexes()]})
+
+    def stats(self, call: Call) -> Reply:
+        """Return how many rows an index has, and how many it lacks."""
+        table = self._keyed(call, call.json())
+        found = _shown(self._named(table, call), table.count())
+        return Reply(
+            {
+                "index_type": found["index_type"],
+                "distance_type": found["distance_type"],
+                "num_indexed_rows": found["num_indexed_rows"],
+                "num_unindexed_rows": found["num_unindexed_rows"],
+                "num_indices": found["num_segments"],
+            }
+        )
+
+    def drop(self, call: Call) -> Reply:
+        """Give an index up."""
+        _refuse_scope(call)
+        table = self._keyed(call, {})
+        index = self._named(table, call)
+        with deadline.within(None):
+            table.drop_index(index.name)
+        return Reply({})
+
+    def _named(self, table: Table, call: Call) -> IndexStatus:
+        name = call.path["name"]
+        for index in table.indexes():
+            if index.name == name:
+                return index
+        raise Refused(Code.INDEX_NOT_FOUND, name[:200])
+
+    def _table(self, call: Call, body: dict[str, Any]) -> Table:
+        return self._served.db[table_of(call, body)]
+
+    def _keyed(self, call: Call, body: dict[str, Any]) -> Table:
+        table = self._table(call, body)
+        if not table.primary_key:
+            raise unsupported(_OF_LANCE)
+        return table
+
+
+_OF_LANCE = "the indexes of a table without a primary key are made, and listed, by Lance clients"
+
+
+def _refuse_scope(call: Call) -> None:
+    if call.headers.get(TRANSACTION_HEADER) or call.headers.get(SNAPSHOT_HEADER):
+        raise invalid("an index is no part of a transaction or snapshot: ask without their header")
+
+
+def _kind_of(body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    text = body.get("index_type")
+    kind = text.upper() if isinstance(text, str) else ""
+    if kind in _VECTOR:
+        return "vector", _given(
+            {
+                "encoding": _VECTOR[kind],
+                "metric": body.get("distance_type") or body.get("metric_type"),
+                "partitions": body.get("num_partitions"),
+                "sub_vectors": body.get("num_sub_vectors"),
+            }
+        )
+    if kind not in _KINDS:
+        wanted = ", ".join([*_KINDS, *_VECTOR])
+        raise unsupported(f"index_type is one of {wanted}, not {text!r:.80}")
+    if _KINDS[kind] == "fts":
+        return "fts", _given({word: body.get(word) for word in _WORDS})
+    return _KINDS[kind], {}
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value.lower() if name == "metric" and isinstance(value, str) else value
+        for name, value in options.items()
+        if value is not None
+    }
+
+
+def _shown(index: IndexStatus, rows: int) -> dict[str, object]:
+    """Return an index in the specification's words; rows above base are found without one."""
+    kind = _NAMES.get(index.kind) or f"IVF_{index.options.get('encoding', 'flat')}".upper()
+    return {
+        "index_name": index.name,
+        "index_uuid": index.name,  # it has several segments, each with an id of its own
+        "columns": [index.column],
+        "status": "pending" if index.lagging_rows else "done",
+        "index_type": kind,
+        "distance_type": index.options.get("metric"),
+        "num_indexed_rows": max(0, rows - index.lagging_rows),
+        "num_unindexed_rows": index.lagging_rows,
+        "size_bytes": index.nbytes,
+        "num_segments": index.segments,
+    }
