@@ -213,3 +213,21 @@ def test_of_holders_that_claim_at_numbers_the_highest_has_the_app_whoever_comes_
     assert db.claim("app", "b", 30) == 30  # one that comes back at a new number is new
     assert db.claim("app") == 31
     assert db.claimed("app") == (31, "")
+
+
+def test_a_store_keeps_so_many_apps_and_refuses_one_more_by_token_or_claim(monkeypatch) -> None:
+    """Every record has them all, for ever; those that it has go on."""
+    db = with_two_rows()
+    monkeypatch.setattr("siltstone.engine.admission.APPS_MAX", 2)
+    apply(db, 1, 100)
+    assert db.claim("b") == 1
+    before = db.seq
+    tx = db.transaction(token=("c", 1))
+    tx["t"].upsert({"id": 101, "v": 1})
+    with pytest.raises(st.RequestError, match="'c' would be token app 3"):
+        tx.commit()
+    with pytest.raises(st.RequestError, match="app 3"):
+        db.claim("c")
+    assert db.seq == before
+    assert db.claim("b") == 2
+    assert apply(db, 2, 100).seq == db.seq

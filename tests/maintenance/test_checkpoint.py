@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import siltstone as st
 from siltstone.errors import BusyError, UnavailableError
 from siltstone.storage.files import RealFiles
+from siltstone.storage.manifest_store import ManifestStore
 from tests.engine.seams import (
     WAIT_S,
     GatedFiles,
@@ -218,6 +220,26 @@ def test_writers_are_refused_while_the_flush_is_blocked_and_go_on_afterwards(
         assert table.count() == acknowledged + 1
     with open_store(tmp_path / "db", fake_env()) as again:
         assert again["t"].count() == acknowledged + 1
+
+
+def test_a_flush_upon_a_record_of_a_clock_that_was_ahead_writes_its_rows_once(
+    tmp_path: Path,
+) -> None:
+    hooked: list[HookedTables] = []
+    with open_store(tmp_path / "db", fake_env(hooked=hooked)) as db:
+        table = db.create_table("t", SCHEMA, primary_key="id")
+        manifests = ManifestStore(RealFiles(), db.path)
+        manifests.publish(
+            lambda record: msgspec.structs.replace(record, condemned_before_us=1 << 60),
+            base=manifests.newest(),
+        )
+        db._parts.owner.checkpointer.adopt_news()
+        staged: list[object] = []
+        hooked[0].hooks["stage"] = lambda folder, *_: staged.append(folder)
+        table.upsert({"id": 1, "v": 1})
+        db.checkpoint()
+        assert len(staged) == 2, "history and commits"
+        assert rows(table) == {1: 1}
 
 
 def test_a_checkpoint_with_nothing_new_publishes_nothing(tmp_path: Path) -> None:

@@ -134,6 +134,19 @@ def test_a_checkpoint_that_publishes_while_a_merge_writes_loses_nothing(made) ->
     assert rows(table) == expected
 
 
+def test_a_merge_whose_records_are_vacuumed_before_their_lease_is_deferred(made, monkeypatch):
+    db, table, _ = made
+    table.upsert({"id": 1, "v": 11})
+    db.checkpoint()
+    monkeypatch.setattr(ManifestStore, "lease", lambda *_, **__: None)
+    found = db.merge(attempts=2)
+    assert isinstance(found, Deferred)
+    assert found.attempts == 2
+    assert isinstance(db.optimize(attempts=2), Deferred)
+    monkeypatch.undo()
+    assert db.merge().rows == 1
+
+
 def test_a_truncate_or_drop_while_a_merge_writes_is_not_undone(made) -> None:
     db, table, tables = made
     other = db.create_table("gone", SCHEMA, primary_key="id")

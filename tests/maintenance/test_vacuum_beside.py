@@ -363,6 +363,27 @@ def test_without_an_owner_what_a_crash_left_in_the_log_is_recovered_first(tmp_pa
         assert db.verify(deep=True).is_sound
 
 
+@pytest.mark.parametrize("turn", [1, 4, 9, 14])
+def test_a_vacuum_that_another_one_overtakes_goes_on(db, clock, monkeypatch, turn):
+    """What is gone when it comes to read it, the other one took."""
+    generation(db, 3)
+    clock.move(days=DAYS)
+    read, reads = ManifestStore.read, []
+
+    def overtaken(self, number):
+        reads.append(number)
+        if len(reads) == turn:
+            beside(db, clock)
+        return read(self, number)
+
+    monkeypatch.setattr(ManifestStore, "read", overtaken)
+    assert not beside(db, clock).is_dry_run
+    assert len(reads) > turn
+    monkeypatch.undo()
+    assert rows(db["t"]) == [(n, 3) for n in range(5)]
+    assert db.verify(deep=True).is_sound
+
+
 def test_a_vacuum_of_no_store_is_refused(tmp_path):
     with pytest.raises(st.RequestError):
         vacuum_beside(tmp_path / "nothing")

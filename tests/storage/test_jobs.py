@@ -119,6 +119,34 @@ def test_a_record_that_cannot_be_written_begins_nothing(files):
     assert jobs_in(files).list() == []
 
 
+def test_what_is_no_record_stops_nobody(tmp_path):
+    jobs = jobs_in(RealFiles(), tmp_path)
+    job = jobs.begin("merge", ())
+    (jobs.folder / "a.json").mkdir()
+    (jobs.folder / "b.json").write_bytes(b"")
+    (jobs.folder / "c.json").write_bytes(b"\xff" * 100_000)
+    (jobs.folder / "FINISHED").mkdir()
+    assert [seen.is_running for seen in jobs.list() if seen.job is None] == [False, False]
+    assert jobs.finished() == []
+    job.finish()
+    assert [seen.id for seen in jobs.list()] == ["b", "c"]
+
+
+class OfAnotherUser(RealFiles):
+    def lock(self, path, *, shared=False, create=False):
+        if path.suffix == ".json":
+            raise PermissionError(13, "Permission denied", str(path))
+        return super().lock(path, shared=shared, create=create)
+
+
+def test_a_record_that_we_may_not_look_at_counts_as_running(tmp_path):
+    jobs_in(RealFiles(), tmp_path).begin("merge", ()).abandon()
+    (seen,) = jobs_in(OfAnotherUser(), tmp_path).list()
+    assert seen.is_running
+    assert seen.job is None
+    assert seen.changed_us > 0
+
+
 def test_the_death_of_its_process_makes_a_job_dead(tmp_path):
     code = (
         "import sys, time; from pathlib import Path\n"
