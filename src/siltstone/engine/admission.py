@@ -24,7 +24,9 @@ from siltstone.errors import (
     TableNotFoundError,
 )
 from siltstone.formats import group
-from siltstone.formats.manifest import Catalog, Table
+from siltstone.formats.manifest import App, Catalog, Table
+
+APPS_MAX = 10_000
 
 
 class AlreadyAppliedError(Exception):
@@ -93,6 +95,7 @@ def _check_token(write_set: WriteSet, catalog: Catalog) -> None:
     app = catalogs.app_of(catalog, token.app)
     if write_set.claim is not None and write_set.claim != app.claim:
         raise FencedError(write_set.claim, app.claim, app=app.name)
+    _check_room(app, catalog)
     if token.batch == app.batch:
         raise AlreadyAppliedError(app.seq, app.rows)
     if token.batch < app.batch:
@@ -173,6 +176,16 @@ def _check_claim(entry: group.Claim | group.Hold, catalog: Catalog) -> None:
     app = catalogs.app_of(catalog, entry.app)
     if entry.claim <= app.claim:
         raise FencedError(entry.claim, app.claim, app=app.name)
+    _check_room(app, catalog)
+
+
+def _check_room(app: App, catalog: Catalog) -> None:
+    """Every record has all apps, for ever: a name per batch would make each publish slower."""
+    if len(catalog.apps) >= APPS_MAX and app not in catalog.apps:
+        raise RequestError(
+            f"{app.name!r} would be token app {len(catalog.apps) + 1}; a store keeps {APPS_MAX},"
+            " for ever: use one app with rising batches"
+        )
 
 
 def _check_free(name: str, catalog: Catalog) -> None:

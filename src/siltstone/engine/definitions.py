@@ -24,7 +24,6 @@ from siltstone.formats.schema import (
 
 APP_CHARACTERS_MAX = 256
 HOLDER_CHARACTERS_MAX = 64
-APPS_MAX = 10_000
 
 
 def create(
