@@ -306,13 +306,15 @@ class Vacuum:
         return self._now_us() - int(self._retention_s * 1_000_000)
 
     def _from_floor(self) -> list[Record]:
-        return [self._manifests.read(number) for number in self._manifests.numbers()]
+        return list(self._read(self._manifests.numbers()))
+
+    def _read(self, numbers: Sequence[int]) -> Iterator[Record]:
+        for number in numbers:
+            with contextlib.suppress(FileNotFoundError):  # another vacuum
+                yield self._manifests.read(number)
 
     def _census(self, floor: int, oldest_seq: int, tags: Sequence[Tag]) -> _Census:
-        records: list[Record] = []
-        for number in self._manifests.numbers(below_floor=True):
-            with contextlib.suppress(FileNotFoundError):  # another vacuum
-                records.append(self._manifests.read(number))
+        records = self._all_records()
         islands = [
             (found, tag.seq)
             for tag in tags
@@ -435,7 +437,7 @@ class Vacuum:
         return (*garbage, *self._remove_jobs(condemned_us))
 
     def _all_records(self) -> list[Record]:
-        return [self._manifests.read(n) for n in self._manifests.numbers(below_floor=True)]
+        return list(self._read(self._manifests.numbers(below_floor=True)))
 
     def _condemned_us(self, grace_s: float) -> int:
         """Return before when work must have been begun to be dead: no running job's is.

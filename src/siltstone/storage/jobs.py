@@ -82,7 +82,10 @@ class Job(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SeenJob:
-    """A record as it was found; `job` is None where a crash left it without one."""
+    """A record as it was found; `job` is None if a crash left it without one, or we may not look.
+
+    What we may not look at counts as running: so vacuum spares what may be its files.
+    """
 
     id: str
     job: Job | None
@@ -285,6 +288,8 @@ class Jobs:
     def _seen(self, job_id: str) -> SeenJob | None:
         path = self.path(job_id)
         try:
+            if self._files.is_dir(path):
+                return None  # a stranger's
             lock = self._files.lock(path, shared=True)
             is_running = lock is None
             if lock is not None:
@@ -292,6 +297,9 @@ class Jobs:
             data, changed = self._files.read(path), self._files.mtime(path)
         except FileNotFoundError:  # finished since it was listed
             return None
+        except PermissionError:  # another user's: nobody can say that it is dead
+            changed_us = int(self._files.mtime(path) * 1e6)
+            return SeenJob(job_id, None, (), True, self._files.size(path), changed_us)
         lines = _lines(data)
         job = _job(lines[0], job_id) if lines else None
         finished = () if job is None else tuple(lines[1:])
@@ -359,7 +367,7 @@ class Jobs:
 def _read(files: Files, path: Path) -> bytes:
     try:
         return files.read(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         return b""
 
 
