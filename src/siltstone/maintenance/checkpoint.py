@@ -114,7 +114,7 @@ class Checkpointer:
 
     def _written(self, sealed: Sequence[Generation]) -> Record:
         """Write and publish; again if a vacuum took what was written for garbage."""
-        above_us = 0
+        above_us = self._committer.state.view.record.condemned_us
         for _ in range(ATTEMPTS):
             started_us = max(self._now_us(), above_us)
             flushed = [item for item in self._flush(sealed) if item is not None]

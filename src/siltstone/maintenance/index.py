@@ -179,17 +179,17 @@ class Indexer:
         total, reason = _NOTHING, "other writers won each race"
         hopeless: set[str] = set()
         for _ in range(attempts):
-            record, lease = self._manifests.lease_newest()
-            with lease:
-                cross(Failpoint.INDEX_BEFORE_PLAN)
-                places = list(self._places(record, table, lag_share, hopeless, begins_key))
-                if not places:
-                    return total
-                try:
+            try:
+                record, lease = self._manifests.lease_newest()
+                with lease:
+                    cross(Failpoint.INDEX_BEFORE_PLAN)
+                    places = list(self._places(record, table, lag_share, hopeless, begins_key))
+                    if not places:
+                        return total
                     found = self._attempt(record, places, hopeless, publish_attempts)
-                except (CondemnedError, BusyError) as error:
-                    reason = str(error)
-                    continue
+            except (CondemnedError, BusyError) as error:
+                reason = str(error)
+                continue
             total = _sum(total, found)
         return total if total.segments else Deferred(reason, attempts)
 

@@ -113,13 +113,12 @@ class Merger:
         require_budgets(attempts, publish_attempts)
         reason = ""
         for _ in range(attempts):
-            record, lease = self._manifests.lease_newest()
             try:
-                return self._merge(record, table, on_table, execute, publish_attempts)
+                record, lease = self._manifests.lease_newest()
+                with lease:
+                    return self._merge(record, table, on_table, execute, publish_attempts)
             except (_LostError, CondemnedError, BusyError) as error:
                 reason = str(error)
-            finally:
-                lease.release()
         return Deferred(reason, attempts)
 
     def _merge(
