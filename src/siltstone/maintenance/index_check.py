@@ -7,8 +7,6 @@ tell: their files are as they were written, or not.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import reduce
-from operator import or_
 
 import numpy as np
 import pyarrow.compute as pc
@@ -36,7 +34,11 @@ def _found(opened: PinnedTable, column: str, is_indexed: bool) -> np.ndarray:
     """Return the positions of all rows with one of some values, or with none."""
     some = np.unique(np.linspace(0, opened.rows - 1, SAMPLED_ROWS).astype(np.int64))
     values = opened.take(some, [column]).column(column).unique().drop_null()
-    tests = [pc.field(column).is_null(), *(pc.field(column) == value for value in values)]
-    batches = opened.scan([], prefilter=reduce(or_, tests), positions=True, indexed=is_indexed)
-    parts = [batch.column(POSITION).to_numpy() for batch in batches]
+    # Not one OR for each: Lance takes 1.5 s to plan 16 of them, twice as long for one more.
+    tests = [pc.field(column).isin(values), pc.field(column).is_null()]
+    parts = [
+        batch.column(POSITION).to_numpy()
+        for test in tests
+        for batch in opened.scan([], prefilter=test, positions=True, indexed=is_indexed)
+    ]
     return np.sort(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
