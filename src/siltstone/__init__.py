@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from siltstone.handles import Snapshot, SnapshotTable, Table
     from siltstone.joined.store import JoinedStore
     from siltstone.maintenance.backup import BackedUp
+    from siltstone.maintenance.compaction_job import Optimized
     from siltstone.maintenance.index_plan import IndexStatus
     from siltstone.maintenance.merge import Deferred, Merged
-    from siltstone.maintenance.optimize import Optimized
     from siltstone.maintenance.repair import Repaired
     from siltstone.maintenance.restore import Restored
     from siltstone.maintenance.status import Status
@@ -53,7 +53,7 @@ _LATE = {
     "IndexStatus": "siltstone.maintenance.index_plan",
     "JoinedStore": "siltstone.joined.store",
     "Merged": "siltstone.maintenance.merge",
-    "Optimized": "siltstone.maintenance.optimize",
+    "Optimized": "siltstone.maintenance.compaction_job",
     "Receipt": "siltstone.engine.write_set",
     "Repaired": "siltstone.maintenance.repair",
     "Restored": "siltstone.maintenance.restore",

@@ -21,9 +21,10 @@ from siltstone.formats.backup import Backup
 from siltstone.maintenance import merge_task
 from siltstone.maintenance.backup import BackedUp, Backuper, Progress
 from siltstone.maintenance.compaction import TARGET_ROWS
+from siltstone.maintenance.compaction_job import Optimized
 from siltstone.maintenance.hand_over import WAIT_S, PlainTablesBeside
 from siltstone.maintenance.merge import ATTEMPTS, Deferred, Merged
-from siltstone.maintenance.optimize import WORKERS, Execute, Optimized
+from siltstone.maintenance.optimize import WORKERS, Execute
 from siltstone.maintenance.repair import Repaired
 from siltstone.maintenance.restore import Restored, Restorer
 from siltstone.maintenance.vacuum import GRACE_S, BesideLive, Vacuum, Vacuumed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import msgspec
@@ -11,8 +12,8 @@ import siltstone as st
 from siltstone.beside import optimize_beside
 from siltstone.engine import catalog as catalogs
 from siltstone.engine.reader import plain_folder
+from siltstone.maintenance.compaction_job import Optimized
 from siltstone.maintenance.merge import Deferred
-from siltstone.maintenance.optimize import Optimized
 from siltstone.storage.manifest_store import ManifestStore
 from tests.engine.seams import HookedTables, fake_env, jobs_of, open_store, until
 from tests.maintenance.optimizers import optimizer_of
@@ -200,3 +201,25 @@ def test_an_owner_in_the_background_takes_it_over_unasked(tmp_path: Path) -> Non
         until(lambda: files(db) == 1)
         until(lambda: not jobs_of(db.path).list())
         assert rows(db["log"]) == expected
+
+
+def test_little_is_in_vain_beside_a_writer_that_touches_a_hundredth_of_the_files_in_each_task(
+    tmp_path: Path,
+) -> None:
+    hooked: list[HookedTables] = []
+    with open_store(tmp_path / "db", fake_env(hooked=hooked)) as db:
+        table = db.create_table("log", SCHEMA)
+        for part in range(100):
+            table.append([{"id": part, "v": n} for n in range(10)])
+        written, chance = [], random.Random(1)
+
+        def touch(_folder: str, _pin: object, within: tuple[int, int]) -> None:
+            written.append(within[1] - within[0])
+            table.delete_where(f"id = {chance.randrange(100)} and v = {chance.randrange(10)}")
+
+        hooked[0].hooks["compact"] = touch
+        done = db.optimize(target_rows=100, workers=1)
+        assert isinstance(done, Optimized)
+        assert len(written) >= 10
+        assert 1 - done.rows / sum(written) <= 0.2
+        assert files(db) <= 15

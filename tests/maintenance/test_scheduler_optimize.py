@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import siltstone as st
+from siltstone.maintenance.merge_child import _command
 from siltstone.maintenance.scheduler import wants_optimize
+from tests.engine.seams import fake_env, open_store
+from tests.maintenance.optimizers import optimizer_of
 
 
 def test_a_history_of_many_small_parts_is_optimized_in_a_child(tmp_path: Path) -> None:
@@ -22,6 +25,7 @@ def test_a_history_of_many_small_parts_is_optimized_in_a_child(tmp_path: Path) -
         assert wants(4)
         assert not wants(5)
         expected = table.to_arrow().sort_by("id")
+        assert "--by-tiers" in _command("python", db.path, "optimize")
         owner.optimize_child.start()
         owner.optimize_child.start()  # one is enough
         owner.optimize_child._process.wait(60)
@@ -30,3 +34,22 @@ def test_a_history_of_many_small_parts_is_optimized_in_a_child(tmp_path: Path) -
         assert not wants(0)  # one part is not small beside nothing
         assert table.to_arrow().sort_by("id") == expected
         assert [job.kind for job in db.jobs()] == ["optimize"]
+
+
+def test_few_bytes_of_a_history_are_written_again_while_it_grows(tmp_path: Path) -> None:
+    with open_store(tmp_path / "db", fake_env()) as db:
+        table = db.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+        owner, tables = db._parts.owner, db._parts.tables
+        optimizer = optimizer_of(db.path, tables)
+        for turn in range(30):
+            table.upsert([{"id": n, "v": turn} for n in range(50)])
+            db.checkpoint()
+            if wants_optimize(owner.committer.state.view, tables, parts_max=6):
+                optimizer.optimize(by_tiers=True)
+                owner.checkpointer.adopt_news()
+            assert db.status().tables[0].history_parts <= 6
+        written = sum(p.stat().st_size for p in db.path.glob("tables/*/.history/data/*"))
+        (storage,) = owner.committer.state.view.record.keyed
+        named = tables.files(f"{storage.folder}/.history", storage.history)
+        needed = sum(file.size for file in named if "/data/" in file.path)
+        assert written <= 5 * needed

@@ -17,8 +17,8 @@ import siltstone as st
 from siltstone.beside import follow_vacuum, vacuum_beside
 from siltstone.engine import catalog as catalogs
 from siltstone.engine.shape import shape_of
+from siltstone.maintenance.compaction_job import Optimized
 from siltstone.maintenance.load import load
-from siltstone.maintenance.optimize import Optimized
 from siltstone.maintenance.vacuum import Vacuum
 from siltstone.storage.files import RealFiles
 from siltstone.storage.jobs import Jobs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from siltstone.maintenance.optimize import Optimized
+from siltstone.maintenance.compaction_job import Optimized
 from siltstone.namespace import SiltstoneNamespace
 from siltstone.store import Store
 from tests.namespace.clients import ids, make, opened, rows
@@ -41,6 +41,21 @@ def test_a_client_finds_the_same_rows_and_goes_on_from_its_number(
     assert numbers(db) == list(range(1, opened(ns, "t").version + 1))
     db.checkpoint()
     assert db.verify(deep=True).is_sound
+
+
+def test_files_that_an_index_covers_and_others_become_one_without_a_hole_in_the_numbers(
+    db: Store, ns: SiltstoneNamespace
+) -> None:
+    make(ns, "t", rows(0, 60), max_rows_per_file=30)
+    opened(ns, "t").create_scalar_index("id", "BTREE")
+    opened(ns, "t").insert(rows(60, 90))
+    stale = opened(ns, "t")
+    assert db.optimize() == Optimized(("t",), 3, 1, 90)
+    assert numbers(db) == list(range(1, opened(ns, "t").version + 1))
+    stale.delete("id < 10")
+    assert ids(opened(ns, "t")) == list(range(10, 90))
+    assert opened(ns, "t").to_table(filter="id = 45").num_rows == 1
+    assert opened(ns, "t").to_table(filter="id = 75").num_rows == 1
 
 
 def test_a_delete_that_a_client_planned_below_it_is_not_lost(

@@ -109,6 +109,17 @@ def test_what_is_covered_is_compacted_together_with_what_is_not(tables: Tables) 
     assert not any(covered(tables, pin))
 
 
+def test_who_numbers_each_step_of_that_has_them_all(tables: Tables) -> None:
+    pin = indexed(tables, three_files(tables), [(0, 4)])
+    compacted = [tables.compact(FOLDER, pin, (0, 8))]
+    ready = tables.ready(FOLDER, pin, compacted)
+    assert ready.version in (pin.version, pin.version + 1)
+    assert tables.ready(FOLDER, ready, compacted) == ready
+    after = tables.swap(FOLDER, ready, compacted)
+    assert after.version == ready.version + 1
+    assert tables.open(FOLDER, after).spans == [(0, 8), (8, 12)]
+
+
 def test_a_segment_is_put_on_a_pin_that_has_some_of_its_inputs(tables: Tables) -> None:
     pin = three_files(tables)
     built = tables.index(FOLDER, pin, BY_V, [(0, 4), (4, 8), (8, 12)])

@@ -232,6 +232,18 @@ def test_compacted_parts_have_the_same_rows_in_fewer_files(tables: Tables) -> No
     tables.check(FOLDER, after)
 
 
+def test_of_parts_it_is_known_whether_they_are_as_they_were(tables: Tables) -> None:
+    pin = three_files(tables)
+    spans = [(0, 4), (4, 8), (0, 8), (8, 12)]
+    assert tables.untouched(FOLDER, pin, pin, spans) == [True] * 4
+    later = tables.append(FOLDER, pin, [batch([20, 21])], seqs=(7, 8))
+    assert tables.untouched(FOLDER, later, pin, spans) == [True] * 4
+    later = tables.rewrite(FOLDER, later, drop=np.array([5]), batches=[])
+    assert tables.untouched(FOLDER, later, pin, spans) == [True, False, False, True]
+    later = tables.swap(FOLDER, pin, [tables.compact(FOLDER, pin, (0, 8))])
+    assert tables.untouched(FOLDER, later, pin, spans) == [False, False, False, True]
+
+
 def test_a_compaction_goes_on_a_pin_that_rows_were_appended_to(tables: Tables) -> None:
     pin = three_files(tables)
     compacted = tables.compact(FOLDER, pin, (0, 8))

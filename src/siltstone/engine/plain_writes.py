@@ -197,7 +197,8 @@ class PlainWrites:
         Raises:
             InputsMovedError: The version lacks an input, or has it otherwise.
         """
-        self._step(self._tables.swap(self._folder, self.begin(), compacted))
+        pin = self._step(self._tables.ready(self._folder, self.begin(), compacted))
+        self._step(self._tables.swap(self._folder, pin, compacted))
         self._is_compaction = True
         self._did(lambda: self.compact(compacted), is_blind=True)
 

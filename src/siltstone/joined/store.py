@@ -29,9 +29,10 @@ from siltstone.joined.tables import JoinedTable
 from siltstone.joined.transaction import JoinedTransaction
 from siltstone.maintenance.backup import BackedUp, Backuper, Progress
 from siltstone.maintenance.compaction import TARGET_ROWS
+from siltstone.maintenance.compaction_job import Optimized
 from siltstone.maintenance.drift import Adopted, Adopter
 from siltstone.maintenance.merge import ATTEMPTS, Deferred, Merged
-from siltstone.maintenance.optimize import WORKERS, Optimized
+from siltstone.maintenance.optimize import WORKERS
 from siltstone.maintenance.quarantine import Quarantine
 from siltstone.maintenance.repair import Repaired
 from siltstone.maintenance.status import JobStatus, Status

@@ -34,9 +34,9 @@ from siltstone.formats.arrow_weight import weights
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin, Record, Schema
 from siltstone.joined.protocol import BODY_BYTES_MAX
+from siltstone.maintenance.compaction_job import Optimized
 from siltstone.maintenance.index_plan import IndexStatus
 from siltstone.maintenance.merge import Deferred, Merged
-from siltstone.maintenance.optimize import Optimized
 from siltstone.maintenance.status import JobStatus, Memory, Status, TableStatus
 from siltstone.maintenance.vacuum import Removed, Vacuumed
 from siltstone.maintenance.verify import Finding, Verified

@@ -25,6 +25,8 @@ from siltstone.storage.tables import Compacted, Tables
 
 TARGET_ROWS = 1 << 20
 TIER_RATIO = 2
+CONTENDED_MAX = 10 << 20
+"""Parts x rows of a task beside a writer that touches parts: about 10 parts for a second."""
 _FOLDERS = {"base": "base", "history": ".history"}
 
 Level = Literal["base", "history", "plain"]
@@ -68,16 +70,38 @@ class CompactTask:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How large parts should be, and whether large ones are spared (`by_tiers`)."""
+    """How large parts should be, and whether large ones are spared (`by_tiers`).
+
+    `is_contended`: somebody touches parts meanwhile, and one is enough for a task to be in vain. A
+    task has few then, or is over soon: small parts become large ones in several steps.
+    """
 
     target_rows: int = TARGET_ROWS
     by_tiers: bool = False
+    is_contended: bool = False
 
     def groups(self, spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
         """Yield the runs of parts that should be one each, in row order."""
         for run in small_runs(spans, self.target_rows):
             for tier in tiers(run) if self.by_tiers else (run,):
-                yield from _filled(tier, self.target_rows)
+                yield from self._filled(tier)
+
+    def _filled(self, run: Sequence[Span]) -> Iterator[Sequence[Span]]:
+        """Cut a run where it has reached `target_rows`; a part alone stays as it is.
+
+        A result is never small again unless there was nothing more to add.
+        """
+        group: list[Span] = []
+        for span in run:
+            group.append(span)
+            if len(group) > 1 and self._is_full(len(group), span[1] - group[0][0]):
+                yield group
+                group = []
+        if len(group) > 1:
+            yield group
+
+    def _is_full(self, parts: int, rows: int) -> bool:
+        return rows >= self.target_rows or (self.is_contended and parts * rows >= CONTENDED_MAX)
 
 
 def planned(record: Record, tables: Tables, name: str | None, sizes: Sizes) -> list[CompactTask]:
@@ -172,19 +196,3 @@ def tiers(run: Sequence[Span]) -> Iterator[Sequence[Span]]:
             end = index + 1
     yield run[:end]
     yield from reversed(found)
-
-
-def _filled(run: Sequence[Span], target_rows: int) -> Iterator[Sequence[Span]]:
-    """Cut a run where it has reached `target_rows`; a part alone stays as it is.
-
-    A result is never small again unless there was nothing more to add.
-    """
-    group: list[Span] = []
-    for span in run:
-        group.append(span)
-        if span[1] - group[0][0] >= target_rows:
-            if len(group) > 1:
-                yield group
-            group = []
-    if len(group) > 1:
-        yield group

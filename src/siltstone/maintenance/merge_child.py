@@ -140,6 +140,8 @@ def detach(root: Path, tables: Sequence[str]) -> None:
 
 def _command(python: str, root: Path, kind: str, table: str | None = None) -> list[str]:
     work = [python, "-m", "siltstone", kind, "--db", str(root), "--quiet"]
+    if kind == "optimize":
+        work.append("--by-tiers")  # it comes often
     return ["nice", "-n", str(_NICENESS), *work, *([] if table is None else [table])]
 
 

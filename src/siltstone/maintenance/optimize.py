@@ -10,33 +10,45 @@ It changes no answer. Whoever published meanwhile is built upon: what is finishe
 winner's pins where its inputs are untouched there, and only the rest is planned again. A crash
 leaves files that nobody names and the record of a dead job; the next optimize publishes what it
 finished, where it still fits.
+
+The file is long because the way of a job, and that of one which died, are read in one piece.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from itertools import compress, groupby
 
 import msgspec
 
 from siltstone.engine.reader import plain_folder
 from siltstone.errors import BusyError, RequestError, TableNotFoundError
 from siltstone.failpoints import Failpoint, cross
-from siltstone.formats.manifest import Catalog, KeyedStorage, Pin, Record
+from siltstone.formats.manifest import Catalog, Record
 from siltstone.maintenance.compaction import (
     TARGET_ROWS,
     CompactTask,
-    Place,
     Sizes,
     has_plain,
     is_plain_table,
-    pin_of,
     plain_pin,
     planned,
     planned_plain,
+)
+from siltstone.maintenance.compaction_job import (
+    NOTHING,
+    Finished,
+    Optimized,
+    by_place,
+    fitting_of,
+    optimized,
+    pin_at,
+    read,
+    total_of,
+    with_pins,
 )
 from siltstone.maintenance.hand_over import PlainTables
 from siltstone.maintenance.index import Indexer
@@ -46,54 +58,43 @@ from siltstone.storage.jobs import (
     Job,
     Jobs,
     OpenJob,
-    SeenJob,
     refuse_condemned,
 )
 from siltstone.storage.manifest_store import ATTEMPTS_MAX, ManifestStore
-from siltstone.storage.tables import Compacted, InputsMovedError, Tables
+from siltstone.storage.tables import Compacted, Tables
 
 ATTEMPTS = 8
 WORKERS = 2
 _KIND = "optimize"
-
-
-@dataclass(frozen=True, slots=True)
-class Optimized:
-    """What an optimize did: in which tables (by name), how many files became how many.
-
-    `segments` of indexes were built, over `indexed_rows`.
-    """
-
-    tables: tuple[str, ...]
-    files_before: int
-    files_after: int
-    rows: int
-    segments: int = 0
-    indexed_rows: int = 0
+_ROUNDS = 8
+"""For each attempt that a caller allows: in how many more some may be in vain."""
 
 
 Execute = Callable[[Sequence[CompactTask]], Iterable[Compacted]]
 Progress = Callable[[int, int], None]
-_NOTHING = Optimized((), 0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Finished:
-    """A task that was done, as a line of its job's record has it."""
+@dataclass(slots=True)
+class _Contention:
+    """How often something that was written was in vain: others touched its inputs."""
 
-    task: CompactTask
-    result: Compacted
+    count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """What one optimize was asked for."""
+    """What one optimize was asked for, and what it met.
+
+    `at_once`: how many tasks `run` is given; None: all, it runs them elsewhere.
+    """
 
     name: str | None
     sizes: Sizes
     publish_attempts: int
     run: Execute
-    on_progress: Progress | None = None
+    at_once: int | None
+    on_progress: Progress | None
+    contention: _Contention
 
 
 class _LeftError(Exception):
@@ -158,22 +159,29 @@ class Optimizer:
             raise RequestError(f"target_rows is at least 2, not {target_rows}")
         require_budgets(attempts, publish_attempts)
         require_budgets(workers, workers)
-        run = self._workers(workers) if execute is None else execute
-        order = _Order(table, Sizes(target_rows, by_tiers), publish_attempts, run, on_progress)
-        total, reason, left = _NOTHING, "other writers won each race", list[_Finished]()
-        for attempt in range(attempts):
+        met = _Contention()
+        run, at_once = (self._workers(workers), workers) if execute is None else (execute, None)
+        sizes = Sizes(target_rows, by_tiers)
+        order = _Order(table, sizes, publish_attempts, run, at_once, on_progress, met)
+        total, reason, left = NOTHING, "other writers won each race", list[Finished]()
+        fruitless = 0
+        for attempt in range(attempts * _ROUNDS):
+            contended = met.count
             try:
-                total = _sum(total, self._resume(table, publish_attempts))
+                total = total_of(total, self._resume(table, publish_attempts))
                 found = self._attempt(order, left)
             except _LeftError as error:
                 self._with_indexes(total, table, attempts, publish_attempts)
                 return Deferred(str(error), attempt + 1)
             except (CondemnedError, BusyError) as error:
-                reason = str(error)
-                continue
+                reason, found = str(error), NOTHING
             if found is None:
                 return self._with_indexes(total, table, attempts, publish_attempts)
-            total = _sum(total, found)
+            total = total_of(total, found)
+            # Some was in vain, the rest is done: that it goes on is no lost race.
+            fruitless += met.count == contended or not found.files_before
+            if fruitless == attempts:
+                break
         return total if total.files_before else Deferred(reason, attempts)
 
     def _with_indexes(
@@ -204,7 +212,7 @@ class Optimizer:
         """
         return self._resume(None, ATTEMPTS_MAX)
 
-    def _attempt(self, order: _Order, left: list[_Finished]) -> Optimized | None:
+    def _attempt(self, order: _Order, left: list[Finished]) -> Optimized | None:
         """Plan, execute and publish once; None when there is nothing to do.
 
         `left` gathers what is the owner's to publish; it is asked when all else is done.
@@ -227,39 +235,91 @@ class Optimizer:
     def _catalog(self, record: Record) -> AbstractContextManager[Catalog]:
         if self._plain.is_ours or has_plain(record.catalog):
             return self._plain.catalog()
-        return contextlib.nullcontext(record.catalog)  # the log is not read for nothing
+        return nullcontext(record.catalog)  # the log is not read for nothing
 
     def _planned(self, record: Record, catalog: Catalog, order: _Order) -> list[CompactTask]:
-        plain = planned_plain(catalog, self._tables, order.name, order.sizes)
+        sizes = replace(order.sizes, is_contended=order.contention.count > 0)
+        plain = planned_plain(catalog, self._tables, order.name, sizes)
         left = {one.task.place for one in self._left()}
         is_plain = order.name is not None and is_plain_table(catalog, order.name)
-        keyed = [] if is_plain else planned(record, self._tables, order.name, order.sizes)
+        keyed = [] if is_plain else planned(record, self._tables, order.name, sizes)
         return [*keyed, *(task for task in plain if task.place not in left)]
 
     def _execute(
         self, record: Record, tasks: Sequence[CompactTask], order: _Order
-    ) -> tuple[Optimized, list[_Finished]]:
+    ) -> tuple[Optimized, list[Finished]]:
         """Run tasks and publish; return what was done, and what is left to the owner."""
         tables = tuple(sorted({task.table for task in tasks}))
         inputs = tuple(f"{task.folder}[{task.within[0]}:{task.within[1]}]" for task in tasks)
         with self._jobs.begin(_KIND, tables, inputs, above_us=record.condemned_us) as job:
-            finished = _noted(tasks, order.run(tasks), job, order.on_progress)
-            cross(Failpoint.OPTIMIZE_AFTER_FRAGMENTS)
             try:
-                done = self._publish(record, finished, job.job, order.publish_attempts)
+                done, left = self._run(record, tasks, order, job)
             except CondemnedError:
                 job.drop()  # its files are nobody's to use any more
                 raise
-            plain = [one for one in finished if one.task.is_plain]
-            if plain and not self._plain.is_ours:
-                return done, plain  # and the record stays
-            done = _sum(done, self._advanced(plain, job.job))
-            job.finish()
-            return done, []
+            if not left:
+                job.finish()  # else the record stays
+            return done, left
+
+    def _run(
+        self, record: Record, tasks: Sequence[CompactTask], order: _Order, job: OpenJob
+    ) -> tuple[Optimized, list[Finished]]:
+        """Run tasks, and publish what they wrote whenever it is a file's worth of rows.
+
+        The longer it waits, the more of it is touched by others and in vain. When some was, no
+        more tasks are begun: they are planned anew, and smaller. Nor is one begun that was touched.
+        """
+        done, pending, left = NOTHING, list[Finished](), list[Finished]()
+        before, ended, todo = order.contention.count, 0, list(tasks)
+        while todo and order.contention.count == before:
+            some, todo = todo[: order.at_once], todo[order.at_once :]
+            for task, result in zip(some, order.run(some), strict=True):
+                pending.append(Finished(task, result))
+                job.append(pending[-1].encode())
+                ended += 1
+                if order.on_progress is not None:
+                    order.on_progress(ended, len(tasks))
+                if ended == len(tasks):
+                    cross(Failpoint.OPTIMIZE_AFTER_FRAGMENTS)
+                elif sum(one.task.rows for one in pending) < order.sizes.target_rows:
+                    continue
+                found, more = self._show(record, pending, order, job.job)
+                done, left, pending = total_of(done, found), [*left, *more], []
+                record = self._manifests.newest()
+                todo = self._untouched(record, todo)
+        found, more = self._show(record, pending, order, job.job) if pending else (NOTHING, [])
+        return total_of(done, found), [*left, *more]
+
+    def _untouched(self, record: Record, tasks: Sequence[CompactTask]) -> list[CompactTask]:
+        """Return the tasks whose inputs are still as they were; the others are planned anew."""
+        found: list[CompactTask] = []
+        with self._plain.catalog() if self._plain.is_ours else nullcontext(record.catalog) as now:
+            for place, items in groupby(tasks, key=lambda task: task.place):
+                some = list(items)
+                pin = plain_pin(now, place[0]) if some[0].is_plain else pin_at(record, place)
+                if pin is not None:
+                    within = [task.within for task in some]
+                    is_kept = self._tables.untouched(some[0].folder, pin, some[0].pin, within)
+                    found += compress(some, is_kept)
+        return found
+
+    def _show(
+        self, record: Record, finished: Sequence[Finished], order: _Order, job: Job
+    ) -> tuple[Optimized, list[Finished]]:
+        """Publish what is finished; return what of it is left to the owner."""
+        plain = [one for one in finished if one.task.is_plain]
+        keyed = [one for one in finished if not one.task.is_plain]
+        done = self._publish(record, keyed, job, order.publish_attempts)
+        left = [] if self._plain.is_ours else plain
+        if not left:
+            done = total_of(done, self._advanced(plain, job))
+        if done.files_before < sum(one.task.parts for one in finished if one not in left):
+            order.contention.count += 1
+        return done, left
 
     def _resume(self, name: str | None, publish_attempts: int) -> Optimized:
         """Publish what dead jobs finished, where it still fits; plain tables are the owner's."""
-        total = _NOTHING
+        total = NOTHING
         for begun, noted in self._dead():
             if name is not None and any(one.task.table != name for one in noted):
                 continue
@@ -268,27 +328,27 @@ class Optimizer:
             is_left = not self._plain.is_ours and any(one.task.is_plain for one in finished)
             try:
                 with lease:
-                    total = _sum(total, self._publish(record, finished, job, publish_attempts))
+                    total = total_of(total, self._publish(record, finished, job, publish_attempts))
                 if self._plain.is_ours:
                     plain = [one for one in finished if one.task.is_plain]
-                    total = _sum(total, self._advanced(plain, job))
+                    total = total_of(total, self._advanced(plain, job))
             except CondemnedError:
                 is_left = False
             if not is_left:
                 self._jobs.remove(job.id)
         return total
 
-    def _dead(self) -> Iterator[tuple[Job, list[_Finished]]]:
+    def _dead(self) -> Iterator[tuple[Job, list[Finished]]]:
         for seen in self._jobs.list():
             if not seen.is_running and seen.job is not None and seen.job.kind == _KIND:
-                yield seen.job, _read(seen)
+                yield seen.job, read(seen)
 
-    def _whole(self, job: Job, noted: Sequence[_Finished]) -> tuple[Job, list[_Finished]]:
+    def _whole(self, job: Job, noted: Sequence[Finished]) -> tuple[Job, list[Finished]]:
         """Return what a dead job noted and is whole, and the job, begun before all of that.
 
         Vacuum goes by the clock of the file system, which may have been set back since it began.
         """
-        whole: list[_Finished] = []
+        whole: list[Finished] = []
         for one in noted:
             written_us = self._jobs.written_us(one.result.files)
             if written_us is not None:
@@ -296,10 +356,10 @@ class Optimizer:
                 job = msgspec.structs.replace(job, started_us=min(job.started_us, written_us))
         return job, whole
 
-    def _left(self) -> list[_Finished]:
+    def _left(self) -> list[Finished]:
         return [one for _, finished in self._dead() for one in finished if one.task.is_plain]
 
-    def _handed_over(self, left: Sequence[_Finished]) -> Optimized:
+    def _handed_over(self, left: Sequence[Finished]) -> Optimized:
         """Have the owner take over what is left; return what it took of `left`.
 
         Raises:
@@ -308,11 +368,11 @@ class Optimizer:
         if not self._plain.hand_over(self.has_left):
             raise _LeftError(sorted({one.task.table for one in self._left()}))
         if not left:
-            return _NOTHING
+            return NOTHING
         with self._plain.catalog() as catalog:
-            return _optimized([one for one in left if self._is_in(catalog, one)])
+            return optimized([one for one in left if self._is_in(catalog, one)])
 
-    def _is_in(self, catalog: Catalog, one: _Finished) -> bool:
+    def _is_in(self, catalog: Catalog, one: Finished) -> bool:
         """Say whether the newest version of its table has the files of a task."""
         pin = plain_pin(catalog, one.task.place[0])
         if pin is None:
@@ -320,27 +380,26 @@ class Optimizer:
         named = {file.path for file in self._tables.files(plain_folder(pin), pin)}
         return named.issuperset(file.path for file in one.result.files)
 
-    def _advanced(self, finished: Sequence[_Finished], job: Job) -> Optimized:
+    def _advanced(self, finished: Sequence[Finished], job: Job) -> Optimized:
         """Let plain tables go on with what is finished; return what fitted."""
-        fitting: list[_Finished] = []
-        for (incarnation, _), items in _by_place(finished).items():
+        fitting: list[Finished] = []
+        for (incarnation, _), items in by_place(finished).items():
             for some in (items, *([one] for one in items if len(items) > 1)):
                 results = [one.result for one in some]
                 if self._plain.advance(incarnation, results, job.started_us):
                     fitting += some
                     if some is items:
                         break
-        return _optimized(fitting)
+        return optimized(fitting)
 
     def _workers(self, count: int) -> Execute:
-        """Return what runs tasks in `count` threads; no more than so many have results waiting."""
+        """Return what runs tasks in `count` threads."""
 
         def run(tasks: Sequence[CompactTask]) -> Iterator[Compacted]:
             with concurrent.futures.ThreadPoolExecutor(count) as pool:
-                for some in _batched(tasks, count):
-                    for done in pool.map(self._compact, some):
-                        yield done
-                        cross(Failpoint.OPTIMIZE_AFTER_TASK)
+                for done in pool.map(self._compact, tasks):
+                    yield done
+                    cross(Failpoint.OPTIMIZE_AFTER_TASK)
 
         return run
 
@@ -348,122 +407,23 @@ class Optimizer:
         return self._tables.compact(task.folder, task.pin, task.within)
 
     def _publish(
-        self, record: Record, finished: Sequence[_Finished], job: Job, attempts: int
+        self, record: Record, finished: Sequence[Finished], job: Job, attempts: int
     ) -> Optimized:
         """Publish what fits the newest record; return what was published, maybe nothing."""
-        fitting: list[_Finished] = []
+        fitting: list[Finished] = []
 
         def change(now: Record) -> Record:
             refuse_condemned(now, job.started_us)
-            swapped, fits = self._swapped(now, finished)
+            swapped, fits = fitting_of(self._tables, now, finished)
             fitting[:] = fits
             if not fits:
                 return now
             cross(Failpoint.OPTIMIZE_BEFORE_PUBLISH)
-            return msgspec.structs.replace(
-                now, keyed=tuple(_with_pins(storage, swapped) for storage in now.keyed)
-            )
+            return with_pins(now, swapped)
 
         published = self._manifests.publish(change, base=record, attempts=attempts)
         if not fitting:
-            return _NOTHING
+            return NOTHING
         cross(Failpoint.OPTIMIZE_AFTER_PUBLISH)
         self._promote(published)
-        return _optimized(fitting)
-
-    def _swapped(
-        self, now: Record, finished: Sequence[_Finished]
-    ) -> tuple[dict[Place, Pin], list[_Finished]]:
-        """Return the pins with what fits them, and what did."""
-        pins: dict[Place, Pin] = {}
-        fitting: list[_Finished] = []
-        for place, items in _by_place(finished).items():
-            pin = _pin(now, place)
-            if pin is None:
-                continue  # dropped or truncated meanwhile: nothing is left to do
-            folder = items[0].task.folder
-            try:
-                pins[place] = self._tables.swap(folder, pin, [one.result for one in items])
-                fitting += items
-            except InputsMovedError:
-                for one in items:
-                    try:
-                        pin = self._tables.swap(folder, pin, [one.result])
-                    except InputsMovedError:
-                        continue
-                    pins[place] = pin
-                    fitting.append(one)
-        return pins, fitting
-
-
-def _noted(
-    tasks: Sequence[CompactTask],
-    results: Iterable[Compacted],
-    job: OpenJob,
-    on_progress: Progress | None,
-) -> list[_Finished]:
-    """Return the results, each noted in the job's record as it comes."""
-    finished: list[_Finished] = []
-    for task, result in zip(tasks, results, strict=True):
-        one = _Finished(task, result)
-        finished.append(one)
-        job.append(msgspec.json.encode(one))
-        if on_progress is not None:
-            on_progress(len(finished), len(tasks))
-    return finished
-
-
-def _read(seen: SeenJob) -> list[_Finished]:
-    """Return what a job finished, as far as this siltstone understands its lines."""
-    found: list[_Finished] = []
-    for line in seen.finished:
-        try:
-            found.append(msgspec.json.decode(line, type=_Finished))
-        except msgspec.MsgspecError:
-            break
-    return found
-
-
-def _batched(tasks: Sequence[CompactTask], count: int) -> Iterator[Sequence[CompactTask]]:
-    for start in range(0, len(tasks), count):
-        yield tasks[start : start + count]
-
-
-def _by_place(finished: Sequence[_Finished]) -> Mapping[Place, list[_Finished]]:
-    found: dict[Place, list[_Finished]] = {}
-    for one in finished:
-        found.setdefault(one.task.place, []).append(one)
-    return found
-
-
-def _pin(record: Record, place: Place) -> Pin | None:
-    incarnation, level = place
-    mine = (s for s in record.keyed if s.incarnation == incarnation)
-    storage = next(mine, None)
-    return None if storage is None else pin_of(storage, level)
-
-
-def _with_pins(storage: KeyedStorage, pins: Mapping[Place, Pin]) -> KeyedStorage:
-    return msgspec.structs.replace(
-        storage,
-        base=pins.get((storage.incarnation, "base"), storage.base),
-        history=pins.get((storage.incarnation, "history"), storage.history),
-    )
-
-
-def _optimized(finished: Sequence[_Finished]) -> Optimized:
-    return Optimized(
-        tuple(sorted({one.task.table for one in finished})),
-        sum(one.task.parts for one in finished),
-        sum(len(one.result.fragments) for one in finished),
-        sum(one.task.rows for one in finished),
-    )
-
-
-def _sum(one: Optimized, other: Optimized) -> Optimized:
-    return Optimized(
-        tuple(sorted({*one.tables, *other.tables})),
-        one.files_before + other.files_before,
-        one.files_after + other.files_after,
-        one.rows + other.rows,
-    )
+        return optimized(fitting)

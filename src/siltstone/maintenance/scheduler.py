@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from siltstone.engine.commit import Committer
@@ -28,7 +28,7 @@ from siltstone.engine.history_run import HistoryRun
 from siltstone.engine.memtable import Memtable
 from siltstone.engine.view import View
 from siltstone.errors import BusyError, FencedError, PoisonedError, SiltstoneError
-from siltstone.maintenance.compaction import Sizes
+from siltstone.maintenance.compaction import Sizes, Span
 from siltstone.storage.tables import Tables
 
 TICK_S = 0.25
@@ -270,13 +270,18 @@ def unmerged_index_bytes(view: View) -> int:
 
 def wants_optimize(view: View, tables: Tables, *, parts_max: int = HISTORY_PARTS_MAX) -> bool:
     """Say whether some history has so many small parts that they should become fewer."""
-    for storage in view.record.keyed:
-        if storage.history is not None:
-            spans = tables.open(f"{storage.folder}/.history", storage.history).spans
-            small = sum(len(group) for group in Sizes(by_tiers=True).groups(spans))
-            if len(spans) > parts_max and small > parts_max // 2:
-                return True
-    return False
+    return any(
+        has_many_small(tables.open(f"{s.folder}/.history", s.history).spans, parts_max)
+        for s in view.record.keyed
+        if s.history is not None
+    )
+
+
+def has_many_small(spans: Sequence[Span], parts_max: int = HISTORY_PARTS_MAX) -> bool:
+    """Say whether an optimize by tiers is worth it: many parts, and half of them small."""
+    if len(spans) <= parts_max:
+        return False
+    return sum(len(group) for group in Sizes(by_tiers=True).groups(spans)) > parts_max // 2
 
 
 def wants_merge(view: View) -> bool:

@@ -328,6 +328,20 @@ class FakeLance:
         inputs = tuple(json.dumps([old.paths[index], old.rows[index]]) for index in chosen)
         return Compacted(rows.num_rows, inputs, staged.fragments, staged.files)
 
+    def untouched(
+        self, folder: str, pin: Pin, planned: Pin, within: Sequence[tuple[int, int]]
+    ) -> list[bool]:
+        today, old = self._manifest(pin), self.open(folder, planned)
+        known = set(zip(today.paths, today.rows, strict=True))
+        parts = list(zip(old.manifest.paths, old.manifest.rows, old.spans, strict=True))
+        return [
+            all((p, n) in known for p, n, (a, b) in parts if first <= a and b <= end)
+            for first, end in within
+        ]
+
+    def ready(self, folder: str, pin: Pin, compacted: Sequence[Compacted]) -> Pin:  # noqa: ARG002  # the seam
+        return pin
+
     def swap(self, folder: str, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
         if not compacted:
             return pin

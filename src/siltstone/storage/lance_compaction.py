@@ -62,6 +62,11 @@ def canonical(fragment: Any) -> str:
     return json.dumps(described, sort_keys=True)
 
 
+def described(dataset: Any) -> dict[int, str]:
+    """Return all fragments of a version by their ids, as `canonical` has them."""
+    return {f.fragment_id: canonical(f.metadata.to_json()) for f in dataset.get_fragments()}
+
+
 def numbers(compacted: Compacted) -> set[int]:
     """Return the ids of the fragments that were compacted."""
     return {json.loads(text)["id"] for text in compacted.inputs}
@@ -74,7 +79,7 @@ def rewrite(dataset: Any, compacted: Iterable[Compacted]) -> Any:
         InputsMovedError: An input is not in `dataset`, or not as it was.
     """
     lance = importlib.import_module("lance")
-    today = {canonical(f.metadata.to_json()) for f in dataset.get_fragments()}
+    today = set(described(dataset).values())
     groups = []
     for item in compacted:
         if not today.issuperset(item.inputs):

@@ -288,6 +288,28 @@ class LanceTables:
             tuple(files),
         )
 
+    def untouched(self, folder: str, pin: Pin, planned: Pin, within: Sequence[Span]) -> list[bool]:
+        """See `tables.Tables.untouched`."""
+        if pin.path == planned.path:
+            return [True] * len(within)
+        today = lance_compaction.described(self._handle(folder, pin))
+        table = self.open(folder, planned)
+        before = lance_compaction.described(table.dataset)
+        return [
+            all(before[part.number] == today.get(part.number) for part in table.parts_within(span))
+            for span in within
+        ]
+
+    def ready(self, folder: str, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
+        """See `tables.Tables.ready`."""
+        dataset = self._handle(folder, pin)
+        split = lance_indexes.split(dataset, map(lance_compaction.numbers, compacted))
+        if not split:
+            return pin
+        return self._commit(
+            folder, pin, [lance_indexes.change(dataset, (), split)], (), rows=pin.rows
+        )
+
     def swap(self, folder: str, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
         """See `tables.Tables.swap`."""
         if not compacted:

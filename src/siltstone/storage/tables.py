@@ -287,6 +287,16 @@ class Tables(Protocol):
         """
         ...
 
+    def untouched(
+        self, folder: str, pin: Pin, planned: Pin, within: Sequence[tuple[int, int]]
+    ) -> list[bool]:
+        """Say for each [first, end) of `planned` whether `pin` has those parts as they were."""
+        ...
+
+    def ready(self, folder: str, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
+        """Return the version on which `swap` is one step, for who numbers each; maybe `pin`."""
+        ...
+
     def swap(self, folder: str, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
         """Put `compacted` in the place of its inputs; the rows stay the same.
 
