@@ -111,6 +111,10 @@ class Snapshot:
         """Return the reader of a table at this seq."""
         return self._core.readers.open(self._open().view, definition, self.seq)
 
+    def reader_of(self, table: str) -> Reader:
+        """Return the reader of the table that was called so at this seq."""
+        return self.reader(catalogs.find(self._open().view.catalog, table, self.seq))
+
     def tables(self) -> list[str]:
         """Return the names of the tables that lived at this seq."""
         return catalogs.names(self._open().view.catalog, self.seq)

@@ -50,6 +50,7 @@ from siltstone.options import Options, resolve, seconds_of
 from siltstone.query.change_plan import begins_at, cut, plan_changes
 from siltstone.query.change_task import ChangeTask
 from siltstone.query.changes import changes, kept_from
+from siltstone.query.fresh import FreshVersions
 from siltstone.query.scan_plan import ROWS_MAX
 from siltstone.storage.jobs import Jobs
 from siltstone.storage.manifest_store import ATTEMPTS_MAX, random_token
@@ -352,6 +353,17 @@ class Store:
                 raise RequestError(f"no tag {tag!r}; there are {sorted(self.tags())}")
             wanted = found.seq
         return Snapshot(self._core, state, _kept(state, wanted, is_tagged=is_tagged))
+
+    def fresh_versions(self) -> FreshVersions:
+        """Return what makes Lance versions of rows that are not merged, for other clients.
+
+        The only thing that a read-only store writes, if it is asked to: files that nobody names.
+        """
+        self._core.check()
+        with self._serving:
+            if self._parts.fresh is None:
+                self._parts.fresh = FreshVersions(self._core)
+            return self._parts.fresh
 
     def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
         """Run a query with DuckDB over one fresh snapshot."""

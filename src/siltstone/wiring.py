@@ -49,6 +49,7 @@ from siltstone.maintenance.table_indexes import TableIndexes
 from siltstone.maintenance.vacuum import OwnerLive, Vacuum
 from siltstone.maintenance.verify import Verifier
 from siltstone.options import Options
+from siltstone.query.fresh import FreshVersions
 from siltstone.storage import lance_io
 from siltstone.storage.files import Files, RealFiles
 from siltstone.storage.jobs import Jobs
@@ -151,6 +152,7 @@ class Parts:
     endpoint: Endpoint | None = None
     service: Service | None = None
     follower: Follower | None = None
+    fresh: FreshVersions | None = None
 
     def counts(self) -> Counts:
         """Return what `status` needs beside the state."""
@@ -167,6 +169,8 @@ class Parts:
 
     def close(self) -> None:
         """End what the handle has; again, what a first time did not end."""
+        if self.fresh is not None:
+            self.fresh.close()
         if self.follower is not None:
             self.follower.close()
         if self.owner is None or not self.owner.ownership.is_held:

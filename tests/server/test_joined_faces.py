@@ -43,6 +43,7 @@ OF_THE_OWNER_ALONE = {
     ),  # it is the one who does it
     # Versions of other Lance clients: the namespace is served where the files are.
     *("versions", "begin_versions", "take_over", "hide_versions", "declare_table"),
+    *("fresh_versions", "reader_of"),
     "compact",  # who optimizes beside the owner leaves a finished job to it
     *("is_applied", "is_strict", "table", "keyed", "plain", "reader", "note", "alter", "truncate"),
 }

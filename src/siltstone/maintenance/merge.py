@@ -175,7 +175,7 @@ class Merger:
                     folder,
                     pin,
                     drop=drop,
-                    batches=_in_large_batches(_live_rows(overlay, shape)),
+                    batches=live_batches(overlay, shape),
                     compact_below=COMPACT_BELOW_ROWS,
                 )
         changed = msgspec.structs.replace(
@@ -212,20 +212,7 @@ class Merger:
         if storage.base_schema == shape.id:
             return storage.base
         old = shape_of(catalogs.schema_by_id(table, storage.base_schema))
-        return self._altered(folder, storage.base, old, shape)
-
-    def _altered(self, folder: str, pin: Pin, old: Shape, new: Shape) -> Pin:
-        """Rename, drop and add the columns by id; by way of free names, so that two may swap."""
-        drop = [name for column_id, name in old.names.items() if column_id not in new.names]
-        moved = {i: n for i, n in old.names.items() if i in new.names and new.names[i] != n}
-        if drop or moved:
-            aside = {name: f"_{column_id}" for column_id, name in moved.items()}
-            pin = self._tables.alter(folder, pin, rename=aside, drop=drop, add=[])
-        added = [new.arrow.field(n) for i, n in new.names.items() if i not in old.names]
-        back = {f"_{column_id}": new.names[column_id] for column_id in moved}
-        if back or added:
-            pin = self._tables.alter(folder, pin, rename=back, drop=[], add=added)
-        return pin
+        return altered(self._tables, folder, storage.base, old, shape)
 
     def promote_late(self, record: Record) -> None:
         """Promote; what fails is left for the next merge: no reader of ours looks there."""
@@ -306,6 +293,25 @@ def _is_in(storage: KeyedStorage, item: _Planned | None) -> bool:
         done.base,
         done.base_schema,
     )
+
+
+def altered(tables: Tables, folder: str, pin: Pin, old: Shape, new: Shape) -> Pin:
+    """Rename, drop and add a pin's columns by id; by way of free names, so that two may swap."""
+    drop = [name for column_id, name in old.names.items() if column_id not in new.names]
+    moved = {i: n for i, n in old.names.items() if i in new.names and new.names[i] != n}
+    if drop or moved:
+        aside = {name: f"_{column_id}" for column_id, name in moved.items()}
+        pin = tables.alter(folder, pin, rename=aside, drop=drop, add=[])
+    added = [new.arrow.field(n) for i, n in new.names.items() if i not in old.names]
+    back = {f"_{column_id}": new.names[column_id] for column_id in moved}
+    if back or added:
+        pin = tables.alter(folder, pin, rename=back, drop=[], add=added)
+    return pin
+
+
+def live_batches(overlay: Overlay, shape: Shape) -> Iterator[pa.RecordBatch]:
+    """Yield the live rows that lie over base, in large batches."""
+    return _in_large_batches(_live_rows(overlay, shape))
 
 
 def _live_rows(overlay: Overlay, shape: Shape) -> Iterator[pa.RecordBatch]:

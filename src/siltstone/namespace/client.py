@@ -16,20 +16,22 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import lance_namespace as spec
 import lance_namespace.errors as spec_errors
 
-from siltstone.errors import SiltstoneError
+from siltstone.errors import RequestError, SiltstoneError
 from siltstone.namespace.schemas import json_schema
 from siltstone.namespace.scopes import InTransaction, Live, Pinned
 from siltstone.query.lance_catalog import LanceCatalog, Scope
 from siltstone.query.lance_errors import code_of
 
 if TYPE_CHECKING:
+    from siltstone.handles import Snapshot
     from siltstone.store import Store
 
+KEYED = ("merged", "fresh")
 _ERRORS: dict[int, type[spec_errors.LanceNamespaceError]] = {
     int(kind.code): kind
     for kind in vars(spec_errors).values()
@@ -112,9 +114,22 @@ class _Namespace(spec.LanceNamespace):
 class SiltstoneNamespace(_Namespace):
     """A store's tables at their newest versions; each change is a commit. Any thread."""
 
-    def __init__(self, db: Store) -> None:
-        """Serve `db`, which its caller closes; a read-only one answers reads."""
-        super().__init__(Live(db), "live")
+    def __init__(self, db: Store, *, keyed: Literal["merged", "fresh"] = "merged") -> None:
+        """Serve `db`, which its caller closes; a read-only one answers reads.
+
+        Args:
+            db: An open store of this process.
+            keyed: What is seen of tables with a key: their base as of the last merge, or (at most
+                a second old) all rows, for which a version is made when one is asked for.
+
+        Raises:
+            RequestError: A joined store, whose files another process looks after; another `keyed`.
+        """
+        _refuse_joined(db)
+        if keyed not in KEYED:
+            raise RequestError(f"keyed is one of {KEYED}, not {keyed!r}")
+        self._is_fresh = keyed == "fresh"
+        super().__init__(Live(db, is_fresh=self._is_fresh), "live")
         self._db = db
 
     def transaction(self, **options: Any) -> TransactionNamespace:
@@ -125,7 +140,8 @@ class SiltstoneNamespace(_Namespace):
         self, *, seq: int | None = None, at: object = None, tag: str | None = None
     ) -> SnapshotNamespace:
         """Return all tables at one seq: at `seq`, at a moment, at a tag, or now."""
-        return SnapshotNamespace(self._db, seq=seq, at=at, tag=tag)
+        snapshot = self._db.snapshot(seq=seq, at=at, tag=tag)
+        return SnapshotNamespace(self._db, snapshot, is_fresh=self._is_fresh)
 
 
 class TransactionNamespace(_Namespace):
@@ -137,7 +153,8 @@ class TransactionNamespace(_Namespace):
 
     def __init__(self, db: Store, **options: Any) -> None:
         self.transaction = db.transaction(**options)
-        super().__init__(InTransaction(db.path, self.transaction), "transaction")
+        scope = InTransaction(db.path, self.transaction, db.fresh_versions())
+        super().__init__(scope, "transaction")
 
     def __enter__(self) -> Self:
         self.transaction.__enter__()
@@ -167,9 +184,11 @@ class TransactionNamespace(_Namespace):
 class SnapshotNamespace(_Namespace):
     """All tables at one seq, for as long as the block lasts, or until `close`."""
 
-    def __init__(self, db: Store, *, seq: int | None, at: object, tag: str | None) -> None:
-        self.snapshot = db.snapshot(seq=seq, at=at, tag=tag)
-        super().__init__(Pinned(db.path, self.snapshot), f"seq {self.snapshot.seq}")
+    def __init__(self, db: Store, snapshot: Snapshot, *, is_fresh: bool = False) -> None:
+        self.snapshot = snapshot
+        fresh = None if db.is_read_only and not is_fresh else db.fresh_versions()
+        scope = Pinned(db.path, snapshot, fresh, is_fresh=is_fresh)
+        super().__init__(scope, f"seq {snapshot.seq}")
 
     def __enter__(self) -> Self:
         return self
@@ -185,6 +204,15 @@ class SnapshotNamespace(_Namespace):
     def close(self) -> None:
         """Let go of the files that the snapshot keeps."""
         self.snapshot.close()
+
+
+def _refuse_joined(db: object) -> None:
+    if not hasattr(db, "fresh_versions"):
+        raise RequestError(
+            f"{db!r} works through the store's owner: Lance writes files, and only the owner takes"
+            " them over. Make the namespace in the owner, or connect lance.namespace's REST client"
+            " to its server (siltstone serve)"
+        )
 
 
 def _asked(

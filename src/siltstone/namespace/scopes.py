@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,33 @@ from siltstone.errors import ReadOnlyError
 
 if TYPE_CHECKING:
     from siltstone.engine.transaction import Transaction
+    from siltstone.engine.versions import TableVersions
     from siltstone.handles import Snapshot
+    from siltstone.query.fresh import FreshVersions
     from siltstone.query.lance_catalog import Reads, Statements
     from siltstone.store import Store
+
+
+class Seen:
+    """Tables as a scope shows them: keyed ones at their last merge, or fresh.
+
+    What was never merged has an empty version, so that it can be opened; beside the owner it has
+    none, as a read-only store writes nothing unasked.
+    """
+
+    def __init__(
+        self, reads: Reads, fresh: FreshVersions | None, of: Callable[[str], TableVersions] | None
+    ) -> None:
+        self._reads, self._fresh, self._of = reads, fresh, of
+
+    def tables(self) -> list[str]:
+        return self._reads.tables()
+
+    def versions(self, name: str, /) -> TableVersions:
+        seen = self._reads.versions(name)
+        if not seen.is_keyed or self._fresh is None:
+            return seen
+        return self._fresh.merged(seen) if self._of is None else self._of(name)
 
 
 class _Turn:
@@ -31,8 +56,8 @@ class Live:
     Locks: one per table, over a request that commits a version; one over the table of those.
     """
 
-    def __init__(self, db: Store) -> None:
-        self._db = db
+    def __init__(self, db: Store, *, is_fresh: bool = False) -> None:
+        self._db, self._is_fresh = db, is_fresh
         self._last = threading.local()
         self._lock = threading.Lock()
         self._turns: weakref.WeakValueDictionary[str, _Turn] = weakref.WeakValueDictionary()
@@ -48,7 +73,11 @@ class Live:
     @contextmanager
     def reading(self) -> Generator[Reads]:
         with self._db.snapshot() as snapshot:
-            yield snapshot
+            if self._db.is_read_only and not self._is_fresh:
+                yield snapshot
+                return
+            fresh = self._db.fresh_versions()
+            yield Seen(snapshot, fresh, partial(fresh.live, snapshot) if self._is_fresh else None)
 
     @contextmanager
     def writing(self) -> Generator[Statements]:
@@ -72,8 +101,8 @@ class Live:
 class InTransaction:
     """All requests are statements of one transaction; its owner commits. One lock: it."""
 
-    def __init__(self, root: Path, tx: Transaction) -> None:
-        self.root, self._tx = root, tx
+    def __init__(self, root: Path, tx: Transaction, fresh: FreshVersions) -> None:
+        self.root, self._tx, self._fresh = root, tx, fresh
         self._lock = threading.RLock()
 
     @property
@@ -83,7 +112,7 @@ class InTransaction:
     @contextmanager
     def reading(self) -> Generator[Reads]:
         with self._lock:
-            yield self._tx
+            yield Seen(self._tx, self._fresh, None)
 
     @contextmanager
     def writing(self) -> Generator[Statements]:
@@ -100,8 +129,11 @@ class InTransaction:
 class Pinned:
     """All requests read one snapshot; none changes anything."""
 
-    def __init__(self, root: Path, snapshot: Snapshot) -> None:
-        self.root, self._snapshot = root, snapshot
+    def __init__(
+        self, root: Path, snapshot: Snapshot, fresh: FreshVersions | None, *, is_fresh: bool = False
+    ) -> None:
+        self.root, self._snapshot, self._fresh = root, snapshot, fresh
+        self._of = partial(fresh.exact, snapshot) if is_fresh and fresh is not None else None
 
     @property
     def is_writable(self) -> bool:
@@ -109,7 +141,7 @@ class Pinned:
 
     @contextmanager
     def reading(self) -> Generator[Reads]:
-        yield self._snapshot
+        yield Seen(self._snapshot, self._fresh, self._of)
 
     @contextmanager
     def writing(self) -> Generator[Statements]:

@@ -37,6 +37,7 @@ from siltstone.storage.tables import (
     PRIVATE_DIRECTORY,
     BuiltSegment,
     Compacted,
+    Ephemeral,
     ForeignVersion,
     IndexSpec,
     InputsMovedError,
@@ -447,6 +448,21 @@ class FakeLance:
         made = Pin(given.version, file.path, file.size, file.xxh3, rows, inventory)
         paths = (file.path, *(each.path for each in added))
         return TakenOver(made, manifest.schema, "Append", given.version - 1, paths)
+
+    def overlaid(
+        self,
+        folder: str,
+        pin: Pin,
+        *,
+        drop: np.ndarray,
+        batches: Iterable[pa.RecordBatch],
+        version: int,
+    ) -> Ephemeral:
+        """See `tables.Tables.overlaid`; here its rows are written anew."""
+        made = self.rewrite(folder, pin, drop=drop, batches=batches)
+        file = InventoryFile(made.path, made.size, made.xxh3)
+        own = () if made is pin else (file,)
+        return Ephemeral(version, made.path, made.size, made.xxh3, made.rows, own)
 
     def stage_foreign(
         self, folder: str, pin: Pin | None, batch: pa.RecordBatch, name: str

@@ -41,6 +41,7 @@ from siltstone.storage import (
     lance_compaction,
     lance_indexes,
     lance_manifest,
+    lance_overlay,
     promotion,
     staging,
     strangers,
@@ -56,6 +57,7 @@ from siltstone.storage.tables import (
     PRIVATE_DIRECTORY,
     BuiltSegment,
     Compacted,
+    Ephemeral,
     ForeignVersion,
     IndexSpec,
     InputsMovedError,
@@ -523,6 +525,67 @@ class LanceTables:
         upto = self._shown_upto.get(folder)
         unsure = list(itertools.takewhile(lambda pin: pin.path != upto, reversed(pins)))
         return [pin for pin in reversed(unsure) if pin.path not in self._shown]
+
+    def overlaid(
+        self,
+        folder: str,
+        pin: Pin,
+        *,
+        drop: np.ndarray,
+        batches: Iterable[pa.RecordBatch],
+        version: int,
+    ) -> Ephemeral:
+        """See `tables.Tables.overlaid`. What crashes half-way is left to vacuum."""
+        table, where = self.open(folder, pin), self._root / folder
+        found = staging.peeked(batches)
+        catalog = self._staging(folder, {pin.version: self._root / pin.path})
+        with _writing(where, catalog):
+            changed, gone = lance_overlay.hidden(table, np.sort(drop))
+            added = (
+                [] if found is None else self._write(folder, table.dataset, table.schema, found[1])
+            )
+            added = [*lance_overlay.numbered(added, version)]
+            lance = _lance()
+            dataset = lance.LanceDataset.commit(
+                _open_newest_of(catalog),
+                lance.LanceOperation.Update(gone, changed, added),
+                read_version=pin.version,
+                max_retries=0,
+                namespace_client=catalog,
+                table_id=_table_id(),
+                namespace_client_managed_versioning=True,
+            )
+        with translated(where, is_reading=False):
+            return self._renumbered(folder, catalog, dataset, [*changed, *added], version)
+
+    def _renumbered(
+        self,
+        folder: str,
+        catalog: StagedCatalog,
+        dataset: Any,
+        own: Sequence[Any],
+        version: int,
+    ) -> Ephemeral:
+        written = catalog.versions[dataset.version]
+        path = catalog.location / promotion.public_name(version)
+        data = lance_manifest.renumbered(self._files.read(written), version)
+        self._files.replace(path, data, durable=False)
+        self._tidy(catalog.location, path)
+        numbers = {fragment.id for fragment in own}
+        mine = [f for f in dataset.get_fragments() if f.fragment_id in numbers]
+        new = [
+            f"{_DATA}/{x.path}"
+            for f in mine
+            for x in f.metadata.files
+            if f.fragment_id >= lance_overlay.FRAGMENTS_FROM
+        ]
+        new += [str(f.deletion_file()) for f in mine if f.metadata.deletion_file]
+        names = [str(path.relative_to(self._root)), *(f"{folder}/{name}" for name in new)]
+        files = [describe(self._files, self._root, name) for name in names]
+        manifest = files[0]
+        return Ephemeral(
+            version, manifest.path, manifest.size, manifest.xxh3, dataset.count_rows(), (*files,)
+        )
 
     def open(self, folder: str, pin: Pin) -> LancePinned:
         """See `tables.Tables.open`.

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from siltstone.errors import RequestError
+from siltstone.units import require
 
 _FOOTER = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
@@ -64,6 +65,44 @@ def decode(data: bytes) -> Manifest:
         raise RequestError("the manifest is cut off, or none of Lance") from error
 
 
+def renumbered(data: bytes, version: int) -> bytes:
+    """Return a manifest that Lance wrote with another version number; the rest stays as it is.
+
+    Sections before the protobuf (indexes, the transaction) are found by their positions, which do
+    not move.
+    """
+    position, major, minor, magic = _FOOTER.unpack_from(data, len(data) - _FOOTER.size)
+    (length,) = _LENGTH.unpack_from(data, position)
+    start = position + _LENGTH.size
+    body = data[start : start + length]
+    require(magic == _MAGIC and len(body) == length, "a manifest of Lance is not whole")
+    changed = b"".join(
+        _encoded(_VERSION << 3) + _encoded(version) if number == _VERSION else body[first:end]
+        for number, first, end in _spans(body)
+    )
+    footer = _FOOTER.pack(position, major, minor, magic)
+    after = data[start + length : -_FOOTER.size]
+    return data[:position] + _LENGTH.pack(len(changed)) + changed + after + footer
+
+
+def _spans(body: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield the top-level fields of a message: number, first byte, end."""
+    at = 0
+    while at < len(body):
+        first = at
+        key, at = _varint(body, at)
+        _, at = _value(body, key & 7, at)
+        yield key >> 3, first, at
+
+
+def _encoded(value: int) -> bytes:
+    found = bytearray()
+    while value >= 0x80:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])
+
+
 def refuse_flags(manifest: Manifest) -> None:
     """Refuse a version that needs what this store does not know.
 
@@ -82,20 +121,23 @@ def _fields(body: bytes) -> Iterator[tuple[int, int | bytes]]:
     at = 0
     while at < len(body):
         key, at = _varint(body, at)
-        kind = key & 7
-        if kind == _VARINT:
-            value, at = _varint(body, at)
-        elif kind == _BYTES:
-            size, at = _varint(body, at)
-            value, at = body[at : at + size], at + size
-        elif kind in {_FIXED64, _FIXED32}:
-            size = 8 if kind == _FIXED64 else 4
-            value, at = body[at : at + size], at + size
-        else:
-            raise ValueError(kind)
+        value, at = _value(body, key & 7, at)
         if at > len(body):
             raise ValueError(at)
         yield key >> 3, value
+
+
+def _value(body: bytes, kind: int, at: int) -> tuple[int | bytes, int]:
+    """Return the value of a field, and where it ends."""
+    if kind == _VARINT:
+        return _varint(body, at)
+    if kind == _BYTES:
+        size, at = _varint(body, at)
+    elif kind in {_FIXED64, _FIXED32}:
+        size = 8 if kind == _FIXED64 else 4
+    else:
+        raise ValueError(kind)
+    return body[at : at + size], at + size
 
 
 def _varint(body: bytes, at: int) -> tuple[int, int]:

@@ -121,6 +121,21 @@ class BuiltSegment:
     files: tuple[InventoryFile, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Ephemeral:
+    """A version for other Lance clients that no pin names; `files` were written for it alone.
+
+    Nothing of it is durable: after a crash it is garbage.
+    """
+
+    version: int
+    path: str
+    size: int
+    xxh3: str
+    rows: int
+    files: tuple[InventoryFile, ...]
+
+
 class InputsMovedError(Exception):
     """What was compacted is not in the pin of today, or has other rows: plan again."""
 
@@ -352,6 +367,22 @@ class Tables(Protocol):
         """Show pins to readers and writers of the plain path, too; takes none away. Idempotent.
 
         `is_whole`: they are all that the table has, in order; the next time only newer ones cost.
+        """
+        ...
+
+    def overlaid(
+        self,
+        folder: str,
+        pin: Pin,
+        *,
+        drop: np.ndarray,
+        batches: Iterable[pa.RecordBatch],
+        version: int,
+    ) -> Ephemeral:
+        """Lay rows over a pin, for other Lance clients to read: no file of it is written anew.
+
+        Without the rows at the positions `drop`, with `batches` behind the others. It has the
+        number `version`, which no pin has and no other overlay of the dataset ever had.
         """
         ...
 

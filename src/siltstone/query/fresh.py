@@ -1,0 +1,227 @@
+"""Fresh versions: a keyed table, with rows that are not merged, as a Lance version for others.
+
+    base as of the last merge ─▶ without the rows that newer ones hide ─▶ and the newer ones behind
+
+Its number is the seq that it shows. Nobody publishes it and no commit can name it: it is for
+reading, in files of its own that go after a while, with the store's handle, or by vacuum, like what
+a crash left. Of an unchanged table there is one, and of a busy one at most one in `interval_s`.
+
+Lock: one, held while a version is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from siltstone.engine.core import Core
+from siltstone.engine.read_union import KeyedReader
+from siltstone.engine.reader import Reader
+from siltstone.engine.shape import Shape
+from siltstone.engine.versions import TableVersions
+from siltstone.errors import BusyError
+from siltstone.formats.manifest import Pin, Version
+from siltstone.maintenance.merge import altered, live_batches
+from siltstone.storage.tables import Ephemeral
+
+INTERVAL_S = 1.0
+VERSIONS_MAX = 64
+BYTES_MAX = 1 << 30
+KEPT_S = 600.0
+KEPT_LEAST_S = 60.0
+_STARTS_MAX = 256
+
+
+class At(Protocol):
+    """A snapshot: all tables at one seq."""
+
+    seq: int
+
+    def versions(self, table: str, /) -> TableVersions: ...
+
+    def reader_of(self, table: str, /) -> Reader: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    folder: str
+    base: str
+    shape: int
+    made_us: int
+    version: Ephemeral
+
+    @property
+    def nbytes(self) -> int:
+        return sum(file.size for file in self.version.files)
+
+
+class FreshVersions:
+    """See the module. One per open store; any thread.
+
+    `versions_max` and `bytes_max` are over all tables. At a bound the oldest version goes, if a
+    client had `KEPT_LEAST_S` to read it; until then an older one than wished for is given.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        *,
+        interval_s: float = INTERVAL_S,
+        versions_max: int = VERSIONS_MAX,
+        bytes_max: int = BYTES_MAX,
+    ) -> None:
+        self._core, self._interval_us = core, int(interval_s * 1e6)
+        self._versions_max, self._bytes_max = versions_max, bytes_max
+        self._lock = threading.Lock()
+        self._made: list[_Made] = []
+        self._starts: dict[tuple[str, str, int], Pin] = {}
+
+    def live(self, at: At, table: str) -> TableVersions:
+        """Return a keyed table with its fresh versions, the newest not older than the interval.
+
+        Raises:
+            TableNotFoundError, UnavailableError: See `Snapshot.versions`; no file can be made.
+        """
+        seen = at.versions(table)
+        with self._lock:
+            mine = self._of(seen.folder)
+            newest = mine[-1] if mine else None
+            if newest is None or not self._is_young(newest, at.seq):
+                with contextlib.suppress(BusyError) if newest else contextlib.nullcontext():
+                    self._make(at, table, seen, newest)
+            return _shown(seen, self._of(seen.folder))
+
+    def exact(self, at: At, table: str) -> TableVersions:
+        """Return a keyed table with one version, that of the snapshot's own seq.
+
+        Raises:
+            BusyError: There are too many fresh versions, and all were made a moment ago.
+            TableNotFoundError, UnavailableError: See `live`.
+        """
+        seen = at.versions(table)
+        with self._lock:
+            found = [made for made in self._of(seen.folder) if made.version.version == at.seq]
+            if not found:
+                self._make(at, table, seen, None)
+                found = [made for made in self._of(seen.folder) if made.version.version == at.seq]
+            return _shown(seen, found)
+
+    def merged(self, seen: TableVersions) -> TableVersions:
+        """Return a keyed table that was never merged with an empty version; others as they are."""
+        if seen.committed or not seen.is_keyed:
+            return seen
+        with self._lock:
+            pin = self._start(seen, None, None)
+        return replace(seen, committed=(Version(0, pin),))
+
+    def close(self) -> None:
+        """Delete the files of all versions that were made."""
+        with self._lock:
+            for made in self._made:
+                self._delete(made)
+            self._made = []
+
+    def _is_young(self, made: _Made, seq: int) -> bool:
+        age_us = self._core.now_us() - made.made_us
+        return made.version.version >= seq or age_us < self._interval_us
+
+    def _of(self, folder: str) -> list[_Made]:
+        """Return the versions of a table, the oldest first; what vacuum took is forgotten."""
+        files, root = self._core.files, self._core.root
+        lost = [
+            made
+            for made in self._made
+            if made.folder == folder
+            and not all(files.exists(root / file.path) for file in made.version.files)
+        ]
+        self._made = [made for made in self._made if made not in lost]
+        mine = [made for made in self._made if made.folder == folder]
+        return sorted(mine, key=lambda made: made.version.version)
+
+    def _make(self, at: At, table: str, seen: TableVersions, newest: _Made | None) -> None:
+        reader = at.reader_of(table)
+        assert isinstance(reader, KeyedReader)
+        base = "" if reader.base is None else reader.base.table.pin.path
+        if newest is not None and _is_same(newest, reader, base):
+            return
+        self._make_room()
+        pin = self._start(seen, reader.shape, reader)
+        overlay = reader.overlay()
+        version = self._core.tables.overlaid(
+            seen.folder,
+            pin,
+            drop=overlay.shadowed,
+            batches=live_batches(overlay, reader.shape),
+            version=at.seq,
+        )
+        shape = reader.shape.id
+        self._made.append(_Made(seen.folder, base, shape, self._core.now_us(), version))
+
+    def _start(self, seen: TableVersions, shape: Shape | None, reader: KeyedReader | None) -> Pin:
+        """Return the version to lay rows over: the base, with today's columns, or an empty one."""
+        base = None if reader is None else reader.base
+        tables, pin = self._core.tables, None if base is None else base.table.pin
+        if base is not None and shape is not None and base.shape.id == shape.id:
+            return base.table.pin
+        key = (seen.folder, "" if pin is None else pin.path, 0 if shape is None else shape.id)
+        known = self._starts.get(key)
+        if known is not None and self._core.files.exists(self._core.root / known.path):
+            return known
+        if pin is None or base is None or shape is None:
+            made = tables.create(seen.folder, seen.schema)
+        else:
+            made = altered(tables, seen.folder, pin, base.shape, shape)
+        if len(self._starts) >= _STARTS_MAX:
+            self._starts = {}
+        self._starts[key] = made
+        return made
+
+    def _make_room(self) -> None:
+        """Delete versions that nobody should read any more, and the oldest at a bound.
+
+        Raises:
+            BusyError: They are at a bound, and all were made a moment ago.
+        """
+        now_us = self._core.now_us()
+        newest = {made.folder: made for made in self._made}
+        for made in list(self._made):
+            age_s = (now_us - made.made_us) / 1e6
+            is_old = age_s > KEPT_S and newest[made.folder] is not made
+            if is_old or (self._is_full() and age_s > KEPT_LEAST_S):
+                self._delete(made)
+                self._made.remove(made)
+        if self._is_full():
+            raise BusyError(
+                f"there are {len(self._made)} fresh versions, made within {KEPT_LEAST_S:.0f} s;"
+                " open tables less often, or merge"
+            )
+
+    def _is_full(self) -> bool:
+        nbytes = sum(made.nbytes for made in self._made)
+        return len(self._made) >= self._versions_max or nbytes >= self._bytes_max
+
+    def _delete(self, made: _Made) -> None:
+        files, root = self._core.files, self._core.root
+        for file in made.version.files:
+            with contextlib.suppress(FileNotFoundError):
+                files.unlink(root / file.path)
+        with contextlib.suppress(OSError):  # vacuum takes what is left
+            files.rmdir((root / made.version.path).parent)
+
+
+def _is_same(made: _Made, reader: KeyedReader, base: str) -> bool:
+    """Say whether a version that was made shows all that the reader does."""
+    last = max((source.last_seq for source in reader.sources), default=0)
+    return made.base == base and made.shape == reader.shape.id and last <= made.version.version
+
+
+def _shown(seen: TableVersions, made: Sequence[_Made]) -> TableVersions:
+    return replace(seen, committed=tuple(_version(each.version) for each in made))
+
+
+def _version(made: Ephemeral) -> Version:
+    pin = Pin(made.version, made.path, made.size, made.xxh3, made.rows, "")
+    return Version(made.version, pin)
