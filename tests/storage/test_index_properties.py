@@ -151,7 +151,7 @@ def of_type(kind: pa.DataType, values: list[object], test: str, tmp_path: Path) 
         spans = tables.open(FOLDER, pin).spans
         built = tables.index(FOLDER, pin, IndexSpec(name, "x", name), spans)  # type: ignore[arg-type]
         made = tables.put_indexes(FOLDER, pin, [built])
-        found = tables.open(FOLDER, made).scan(["n"], prefilter=test)
+        found = tables.open(FOLDER, made).scan(["n"], prefilter=test, indexed=True)
         assert pa.Table.from_batches(found).equals(plain), name
 
 

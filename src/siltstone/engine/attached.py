@@ -78,7 +78,7 @@ class Attached:
         positions: bool = False,
         limit: int | None = None,
         within: tuple[int, int] | None = None,
-        indexed: bool = True,
+        indexed: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """See `tables.PinnedTable.scan`; `seqs` skips nothing: all rows have the one seq."""
         del seqs
@@ -103,6 +103,10 @@ class Attached:
             for name in names
         ]
         return pa.RecordBatch.from_arrays(arrays, names=list(names))
+
+    def sample(self, columns: Sequence[str]) -> pa.Table:
+        """See `tables.PinnedTable.sample`."""
+        return self._table.sample(columns)
 
     def take(self, positions: np.ndarray, columns: Sequence[str] | None = None) -> pa.Table:
         """See `tables.PinnedTable.take`."""

@@ -1,7 +1,8 @@
 """Base: the merged rows of one keyed table, one pinned version, with what finds rows in it.
 
     key index    codes in ascending order and their positions: made at the first point read, if it
-                 fits `index_bytes_max`; else a point read is a filtered scan
+                 fits `index_bytes_max`; else a point read is a scan with a filter, by the index of
+                 the key that an optimize builds
     row cache    rows read by key, as dicts, at most `CACHED_ROWS_MAX`
     resident     all columns as Arrow, after `_MISSES_MIN` misses of the cache, if they fit the same
                  bound: a row then costs 3 us, taken from Lance 500
@@ -133,7 +134,7 @@ class Base:
             for name, part, kind in zip(codec.names, parts, codec.user_types, strict=True)
         ]
         wanted = functools.reduce(operator.and_, tests)
-        for batch in self.table.scan(self.shape.arrow.names, prefilter=wanted):
+        for batch in self.table.scan(self.shape.arrow.names, prefilter=wanted, indexed=True):
             for offset, found in enumerate(codec.keys(batch)):
                 if found == key:
                     return batch.slice(offset, 1).to_pylist()[0]

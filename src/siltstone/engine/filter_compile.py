@@ -10,7 +10,7 @@ entry does not name, is refused, never ignored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -60,6 +60,29 @@ def compile_filter(text: str, schema: pa.Schema) -> Compiled:
     except RecursionError as error:
         raise RequestError("the filter is nested too deeply") from error
     return Compiled(found.expression, found.push, frozenset(compiler.columns))
+
+
+def compile_parts(text: str, schema: pa.Schema) -> list[Compiled]:
+    """Compile a filter that `compile_filter` takes, in parts: what its outermost ANDs join.
+
+    The filter is true where all of them are.
+    """
+    found: list[Compiled] = []
+    for node in _conjuncts(_tree(text)):
+        compiler = _Compiler(schema)
+        value = compiler.truth(node)
+        found.append(Compiled(value.expression, value.push, frozenset(compiler.columns)))
+    return found
+
+
+def _conjuncts(node: Expression) -> Iterator[Expression]:
+    if isinstance(node, exp.Paren):
+        yield from _conjuncts(cast("Expression", node.this))
+    elif isinstance(node, exp.And):
+        yield from _conjuncts(cast("Expression", node.left))
+        yield from _conjuncts(cast("Expression", node.right))
+    else:
+        yield node
 
 
 def compile_value(text: str, schema: pa.Schema) -> Value | None:

@@ -5,8 +5,8 @@ Both are decided by Arrow, row by row, in every level; what reaches Lance is a s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Protocol, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +25,10 @@ class Filter(Protocol):
 
     def prefilter(self, names: Mapping[str, str]) -> str | pc.Expression | None: ...
 
+    def parts(self) -> Sequence[Filter]:
+        """Return filters that all hold where this one does; itself, if it has no parts."""
+        ...
+
 
 class TextFilter:
     """A SQL boolean expression."""
@@ -42,6 +46,10 @@ class TextFilter:
     def prefilter(self, names: Mapping[str, str]) -> str | None:
         """Return a superset of the filter over stored names, None if nothing can be pushed."""
         return self.predicate.prefilter(names)
+
+    def parts(self) -> list[TextFilter]:
+        """Return what stands between the outermost ANDs."""
+        return [TextFilter(part) for part in self.predicate.parts()]
 
 
 class ExpressionFilter:
@@ -69,6 +77,10 @@ class ExpressionFilter:
         if any(names.get(name) != name for name in self.columns):
             return None
         return pushable(self._expression, self._schema)
+
+    def parts(self) -> list[Self]:
+        """Return itself: an expression does not say what it is made of."""
+        return [self]
 
 
 def filter_of(wanted: str | pc.Expression | None, schema: pa.Schema) -> Filter | None:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from siltstone.engine.base import Base, batches_kept, batches_kept_by_position
 from siltstone.engine.chunk import Chunk, Part, batch_of
 from siltstone.engine.filtering import Filter
+from siltstone.engine.index_use import prefilter_of
 from siltstone.engine.liveness import Kept, Liveness
 from siltstone.engine.memtable import Found
 from siltstone.engine.shape import Shape
@@ -220,12 +221,13 @@ class KeyedReader:
     ) -> Iterator[pa.RecordBatch]:
         ids = {column.name: column.id for column in self.shape.schema.columns}
         stored = {n: base.shape.names[ids[n]] for n in read if ids[n] in base.shape.names}
-        prefilter = wanted.prefilter(stored) if wanted else None
+        prefilter, indexed = prefilter_of(base.table, wanted, stored) if wanted else (None, False)
         is_shadowed = overlay.visible.true_count < base.rows
         batches = base.table.scan(
             list(stored.values()),
             prefilter=prefilter,
             positions=prefilter is not None and is_shadowed,
+            indexed=indexed,
         )
         if is_shadowed:
             if prefilter is None:

@@ -21,6 +21,7 @@ from siltstone.engine.base import Base
 from siltstone.engine.chunk import Indexed, batch_of
 from siltstone.engine.filtering import Filter
 from siltstone.engine.history_run import HistoryRun
+from siltstone.engine.index_use import prefilter_of
 from siltstone.engine.liveness import Kept
 from siltstone.engine.read_union import KeyedReader, Source
 from siltstone.engine.shape import Shape, shape_of, whole_shape
@@ -67,8 +68,9 @@ class PlainReader:
         shown = list(self.shape.arrow.names if columns is None else columns)
         read = shown + ([n for n in sorted(wanted.columns) if n not in shown] if wanted else [])
         fields = self.shape.fields(shown)
-        prefilter = wanted.prefilter({name: name for name in read}) if wanted else None
-        for batch in self.table.scan(read, prefilter=prefilter):
+        names = {name: name for name in read}
+        prefilter, indexed = prefilter_of(self.table, wanted, names) if wanted else (None, False)
+        for batch in self.table.scan(read, prefilter=prefilter, indexed=indexed):
             kept = wanted.keep(batch) if wanted else batch
             if kept.num_rows == 0:
                 continue

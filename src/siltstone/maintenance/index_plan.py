@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-import numpy as np
 import pyarrow.compute as pc
 
 from siltstone.engine import catalog as catalogs
@@ -28,7 +27,6 @@ from siltstone.storage.tables import (
 KEY_INDEX = "_key"
 KEY_ROWS_MIN = 100_000
 SEGMENTS_MAX = 8
-_SAMPLED_ROWS = 2_048
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +121,7 @@ def _key_column(schema: Schema, opened: PinnedTable) -> str:
     columns = [names[number] for number in schema.key]
     if len(columns) == 1:
         return columns[0]
-    some = np.linspace(0, opened.rows - 1, _SAMPLED_ROWS).astype(np.int64)
-    rows = opened.take(some, columns)
+    rows = opened.sample(columns)
     counts = [pc.count_distinct(rows.column(name)).as_py() for name in columns]
     return columns[counts.index(max(counts))]
 

@@ -128,7 +128,7 @@ class FakePinned:
         positions: bool = False,
         limit: int | None = None,
         within: tuple[int, int] | None = None,
-        indexed: bool = True,  # noqa: ARG002  # the seam: no index is ever asked
+        indexed: bool = False,  # noqa: ARG002  # the seam: no index is ever asked
     ) -> Iterator[pa.RecordBatch]:
         table = self._with_positions
         if within is not None:
@@ -156,6 +156,9 @@ class FakePinned:
             )
             for found in map(json.loads, self.manifest.segments)
         ]
+
+    def sample(self, columns: Sequence[str]) -> pa.Table:
+        return self.take(staging.spread(self.rows), columns)
 
     def take(self, positions: np.ndarray, columns: Sequence[str] | None = None) -> pa.Table:
         wanted = np.asarray(positions, dtype=np.int64)

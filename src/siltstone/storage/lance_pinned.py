@@ -104,6 +104,7 @@ class LancePinned:
             )
         self._verified: set[int] = set()
         self._deletions: dict[int, np.ndarray] = {}
+        self._sampled: dict[str, pa.ChunkedArray[Any]] = {}
 
     def count(self) -> int:
         return self.rows
@@ -148,7 +149,7 @@ class LancePinned:
         positions: bool = False,
         limit: int | None = None,
         within: tuple[int, int] | None = None,
-        indexed: bool = True,
+        indexed: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """See `tables.PinnedTable.scan`; wrong columns are refused here, not at the first batch."""
         self._know(columns)
@@ -182,6 +183,14 @@ class LancePinned:
         if not positions:
             return batches
         return self._positioned(batches) if addresses else self._counted(batches)
+
+    def sample(self, columns: Sequence[str]) -> pa.Table:
+        """See `tables.PinnedTable.sample`."""
+        missing = [name for name in columns if name not in self._sampled]
+        if missing:
+            found = self.take(staging.spread(self.rows), missing)
+            self._sampled.update(zip(missing, found.columns, strict=True))
+        return pa.table([self._sampled[name] for name in columns], names=list(columns))
 
     def take(self, positions: np.ndarray, columns: Sequence[str] | None = None) -> pa.Table:
         """See `tables.PinnedTable.take`."""

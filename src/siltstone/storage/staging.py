@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from siltstone.errors import InvariantError, SchemaMismatchError
 from siltstone.formats.inventory import InventoryFile
+from siltstone.storage.tables import SAMPLED_ROWS
 
 Column = tuple[str, int, str]
 
@@ -193,6 +195,11 @@ def span(
     if not known or len(known) < len(ranges):
         return None
     return min(low for low, _ in known), max(high for _, high in known)
+
+
+def spread(rows: int) -> np.ndarray:
+    """Return at most `SAMPLED_ROWS` positions, ascending, over the whole of so many rows."""
+    return np.unique(np.linspace(0, rows - 1, min(rows, SAMPLED_ROWS)).astype(np.int64))
 
 
 def in_seq_order(

@@ -25,6 +25,8 @@ POSITION = "_position"
 PRIVATE_DIRECTORY = "_siltstone"
 INDEX_DIRECTORY = "_indices"
 
+SAMPLED_ROWS = 1024
+
 IndexKind = Literal["btree", "bitmap", "fts", "vector"]
 IndexOption = str | int | bool
 Span = tuple[int, int]
@@ -184,7 +186,7 @@ class PinnedTable(Protocol):
         positions: bool = False,
         limit: int | None = None,
         within: tuple[int, int] | None = None,
-        indexed: bool = True,
+        indexed: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """Yield rows in row order; close or drop the iterator at any time.
 
@@ -196,12 +198,17 @@ class PinnedTable(Protocol):
             limit: At most so many rows.
             within: Only the parts whose `spans` lie in [first, end); positions stay those of the
                 whole pin. Not together with `seqs`.
-            indexed: Let indexes help with the prefilter; the rows are the same without.
+            indexed: Let indexes find the rows of the prefilter; the rows are the same without.
+                They cost by the rows that are found: many are found better without.
 
         Raises:
             CorruptionError: The bytes of a file are not what was written.
             RequestError: A column or a prefilter that the table does not understand.
         """
+        ...
+
+    def sample(self, columns: Sequence[str]) -> pa.Table:
+        """Return at most `SAMPLED_ROWS` rows, spread over the whole version; kept, once read."""
         ...
 
     def take(self, positions: np.ndarray, columns: Sequence[str] | None = None) -> pa.Table:
