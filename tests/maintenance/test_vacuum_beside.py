@@ -384,6 +384,23 @@ def test_a_vacuum_that_another_one_overtakes_goes_on(db, clock, monkeypatch, tur
     assert db.verify(deep=True).is_sound
 
 
+def test_what_a_client_staged_and_nobody_took_goes_after_the_grace_period(db, clock):
+    (folder,) = (db.path / "tables").glob("p-*")
+    (folder / "_versions").mkdir(exist_ok=True)
+    names = ["18446744073709551601.manifest-0b7c", "9.manifest-2f1e7d0a-aa"]
+    staged = [folder / "_versions" / name for name in names]
+    stays = [folder / "_versions" / name for name in ("9.manifest", "9.manifest-", "hint.json")]
+    for path in (*staged, *stays):
+        path.write_bytes(b"x")
+    beside(db, clock, grace_s=3600)
+    assert all(path.exists() for path in staged)
+    clock.move(days=1)
+    beside(db, clock, grace_s=3600)
+    assert not any(path.exists() for path in staged)
+    assert all(path.exists() for path in stays)
+    assert len(rows(db["p"])) == 3
+
+
 def test_a_vacuum_of_no_store_is_refused(tmp_path):
     with pytest.raises(st.RequestError):
         vacuum_beside(tmp_path / "nothing")
