@@ -5,7 +5,8 @@
     the rest    published by nobody (a crash, a lost race, a stranger): waits for the grace period
 
 The directory is listed first and the names are gathered after, so a file that is published in
-between is safe either way. `_versions` and `_refs` of a dataset that lives are the promotion's.
+between is safe either way. `_versions` and `_refs` of a dataset that lives are the promotion's,
+but for manifests that clients staged there: those wait for the grace period like all else.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from siltstone.engine.reader import plain_folder
 from siltstone.errors import CorruptionError
 from siltstone.formats.manifest import Catalog, Pin, Record
+from siltstone.storage import foreign
 from siltstone.storage.files import TEMPORARY_SUFFIX, Files
 from siltstone.storage.inventories import DIRECTORY, Inventories
 from siltstone.storage.jobs import DIRECTORY as JOBS
@@ -222,4 +224,6 @@ def _dataset(path: str) -> str:
 
 def _is_managed(path: str, dataset: str) -> bool:
     inside = path.removeprefix(f"{dataset}/")
+    if foreign.is_staged(inside.rpartition("/")[2]):
+        return False  # its client lost a race, or died
     return inside.split("/")[0] in _PUBLIC or inside.startswith(f"{PRIVATE_DIRECTORY}/strangers/")

@@ -68,6 +68,11 @@ def staged_manifest(root: Path, folder: str, given: ForeignVersion) -> StagedMan
     return StagedManifest(path, where / PRIVATE_DIRECTORY / name[2] / canonical)
 
 
+def is_staged(name: str) -> bool:
+    """Say whether a file in `_versions` is a manifest that a client staged, and nobody took."""
+    return _STAGED_NAME.fullmatch(name) is not None
+
+
 def take(files: Files, staged: StagedManifest, size: int | None) -> None:
     """Move the manifest to its private name, not synced; one that an earlier try moved is fine.
 
