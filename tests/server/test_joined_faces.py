@@ -296,3 +296,19 @@ def test_plain_connect_on_a_served_store_says_how_to_join(tmp_path: Path) -> Non
     with served(tmp_path / "shop"), pytest.raises(st.OwnedError, match="join=True") as caught:
         opened(tmp_path / "shop")
     assert caught.value.endpoint is not None
+
+
+def test_an_index_is_built_by_the_owner(tmp_path: Path) -> None:
+    with served(tmp_path / "shop") as (own, joined):
+        own.create_table("t", {"id": "int64", "v": "int64"}, "id")
+        joined["t"].upsert([{"id": n, "v": n % 5} for n in range(50)])
+        joined.checkpoint()
+        joined.merge()
+        made = joined["t"].create_index("v", "bitmap", name="mine")
+        assert (made.kind, made.lagging_rows) == ("bitmap", 0)
+        assert joined["t"].indexes() == own["t"].indexes() == [made]
+        assert joined.status().tables[0].indexes == (made,)
+        with pytest.raises(st.RequestError, match="has an index 'mine'"):
+            joined["t"].create_index("v", "bitmap", name="mine")
+        joined["t"].drop_index("mine")
+        assert joined["t"].indexes() == []
