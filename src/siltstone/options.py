@@ -31,6 +31,7 @@ class Options:
     background: bool = True
     force: bool = False
     room_timeout_s: float = 60.0
+    lance_directory: bool = False
 
     def __post_init__(self) -> None:
         """Check the bounds.

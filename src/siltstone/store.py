@@ -99,7 +99,9 @@ def connect(
             checkpoint begins there), `sealed_generations_max`, `segment_bytes` (of the log),
             `sync_interval_ms` (async commits), `retention` ("7d"), `verify` ("first_use" |
             "scrub"), `background` (False: checkpoints run in the writer's thread, merges when
-            asked), `force` (own a store on a network file system), `room_timeout_s`.
+            asked), `force` (own a store on a network file system), `room_timeout_s`,
+            `lance_directory` (list the tables to Lance's directory namespace, after each checkpoint
+            and merge).
 
     Raises:
         OwnedError: Another process, or another handle of this one, owns it (pid, host).

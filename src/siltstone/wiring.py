@@ -29,6 +29,7 @@ from siltstone.errors import CorruptionError, RequestError
 from siltstone.formats import group
 from siltstone.formats.manifest import Record, Tag
 from siltstone.maintenance.checkpoint import Checkpointer
+from siltstone.maintenance.directory import Directory
 from siltstone.maintenance.hand_over import OwnPlainTables, PlainTables
 from siltstone.maintenance.index import Indexer
 from siltstone.maintenance.merge import Merger
@@ -264,6 +265,7 @@ def _wired(
         epoch=epoch,
         resident_bytes_max=options.memory_bytes_max // 8,
         now_us=env.now_us,
+        after=Directory(tables).export if options.lance_directory else lambda _: None,
     )
     jobs = Jobs(env.files, root, env.now_us, env.new_token)
     child, tidier = MergeChild(root), MergeChild(root, kind="optimize")

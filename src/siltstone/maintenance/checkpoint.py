@@ -83,12 +83,16 @@ class Checkpointer:
         epoch: int,
         resident_bytes_max: int,
         now_us: Callable[[], int],
+        after: Callable[[Record], None] = lambda _: None,
     ) -> None:
-        """`resident_bytes_max`: flushed memtables stay in memory as a cache up to so many bytes."""
+        """`resident_bytes_max`: flushed memtables stay in memory as a cache up to so many bytes.
+
+        `after` is told the record after each checkpoint and each look for news.
+        """
         self._committer, self._tables = committer, tables
         self._manifests, self._readers, self._log = manifests, readers, log
         self._epoch, self._resident_bytes_max = epoch, resident_bytes_max
-        self._now_us = now_us
+        self._now_us, self._after = now_us, after
         self._lock = threading.Lock()
 
     def checkpoint(self) -> Record:
@@ -99,6 +103,11 @@ class Checkpointer:
             UnavailableError, BusyError: Nothing was lost; call again.
             PoisonedError: The log failed; reopen the store.
         """
+        record = self._checkpoint()
+        self._after(record)
+        return record
+
+    def _checkpoint(self) -> Record:
         with self._lock:
             cross(Failpoint.FLUSH_BEFORE_PLAN)
             self._committer.seal()
@@ -147,7 +156,9 @@ class Checkpointer:
     def adopt_news(self) -> Record:
         """Take over what others published since; a stale view stays right meanwhile."""
         with self._lock:
-            return self._take_news()
+            record = self._take_news()
+        self._after(record)
+        return record
 
     def _take_news(self) -> Record:
         """Make the newest record the view's. Generations that it holds are no longer sealed.

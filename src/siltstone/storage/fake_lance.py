@@ -41,6 +41,7 @@ from siltstone.storage.tables import (
     ForeignVersion,
     IndexSpec,
     InputsMovedError,
+    Listed,
     Segment,
     Span,
     Staged,
@@ -451,6 +452,9 @@ class FakeLance:
         made = Pin(given.version, file.path, file.size, file.xxh3, rows, inventory)
         paths = (file.path, *(each.path for each in added))
         return TakenOver(made, manifest.schema, "Append", given.version - 1, paths)
+
+    def write_directory(self, listed: Sequence[Listed]) -> None:
+        """See `tables.Tables.write_directory`; no reader of a fake knows it."""
 
     def overlaid(
         self,

@@ -21,9 +21,10 @@ import importlib
 import itertools
 import json
 import threading
+import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
@@ -39,6 +40,7 @@ from siltstone.formats.manifest import Pin
 from siltstone.storage import (
     foreign,
     lance_compaction,
+    lance_directory,
     lance_indexes,
     lance_manifest,
     lance_overlay,
@@ -61,6 +63,7 @@ from siltstone.storage.tables import (
     ForeignVersion,
     IndexSpec,
     InputsMovedError,
+    Listed,
     Span,
     Staged,
     TakenOver,
@@ -525,6 +528,48 @@ class LanceTables:
         upto = self._shown_upto.get(folder)
         unsure = list(itertools.takewhile(lambda pin: pin.path != upto, reversed(pins)))
         return [pin for pin in reversed(unsure) if pin.path not in self._shown]
+
+    def write_directory(self, listed: Sequence[Listed]) -> None:
+        """See `tables.Tables.write_directory`.
+
+        A dataset anew, durable before the link that makes it the newest version. What older lists
+        were made of goes after an hour: somebody may just be reading them.
+        """
+        folder, where = lance_directory.FOLDER, self._root / lance_directory.FOLDER
+        pin = self.create(folder, lance_directory.SCHEMA)
+        pin = self.append(folder, pin, [lance_directory.rows(listed)])
+        catalog = self._staging(folder, {pin.version: self._root / pin.path})
+        with _writing(where, catalog):
+            _open_newest_of(catalog).update_metadata(lance_directory.FENCE)
+            dataset = _open_newest_of(catalog)
+        pin = self._seal(folder, pin.inventory, catalog, dataset, (), rows=pin.rows)
+        needed = {file.path for file in self.files(folder, pin)}
+        with translated(where, is_reading=False):
+            public = where / "_versions"
+            self._files.mkdir(public)
+            below = [promotion.version_of(name) or 0 for name in self._files.list(public)]
+            number = max([0, *below]) + 1
+            data = lance_manifest.renumbered(self._files.read(self._root / pin.path), number)
+            self._files.create_if_absent(public / promotion.public_name(number), data)
+            self._forget_lists(where, needed, number)
+
+    def _forget_lists(self, where: Path, needed: Collection[str], number: int) -> None:
+        kept = {*needed, str(where / "_versions" / promotion.public_name(number))}
+        for folder in ("_versions", _DATA, _TRANSACTIONS, PRIVATE_DIRECTORY):
+            for path in self._below(where / folder):
+                name = str(path.relative_to(self._root))
+                if name not in kept and str(path) not in kept and self._is_stale(path):
+                    self._files.unlink(path)
+                    if folder == PRIVATE_DIRECTORY and not self._files.list(path.parent):
+                        self._files.rmdir(path.parent)
+
+    def _below(self, folder: Path) -> Iterator[Path]:
+        for name in self._files.list(folder):
+            path = folder / name
+            yield from self._below(path) if self._files.is_dir(path) else [path]
+
+    def _is_stale(self, path: Path) -> bool:
+        return time.time() - self._files.mtime(path) > lance_directory.KEPT_S
 
     def overlaid(
         self,

@@ -124,6 +124,15 @@ class BuiltSegment:
 
 
 @dataclass(frozen=True, slots=True)
+class Listed:
+    """An object as Lance's directory namespace lists it: a "table" in a folder, a "namespace"."""
+
+    name: str
+    kind: str
+    folder: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Ephemeral:
     """A version for other Lance clients that no pin names; `files` were written for it alone.
 
@@ -375,6 +384,10 @@ class Tables(Protocol):
 
         `is_whole`: they are all that the table has, in order; the next time only newer ones cost.
         """
+        ...
+
+    def write_directory(self, listed: Sequence[Listed]) -> None:
+        """List tables to readers of the plain path that know Lance's directory namespace."""
         ...
 
     def overlaid(

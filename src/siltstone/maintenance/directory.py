@@ -1,0 +1,72 @@
+"""Directory: what `lance.namespace.DirectoryNamespace(root=...)` reads of a store without a server.
+
+    table `t`       object `t`, at tables/t-1/base (as of the last merge), or tables/t-1 (plain)
+    table `db.t`    object `db$t` in the namespace `db`
+
+Written anew when a record lists other tables. A crash leaves the older list, or files that nobody
+names. It changes no answer of the store, and no reader of ours looks there.
+
+No lock: the checkpointer asks one time after the other.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from siltstone.engine import catalog as catalogs
+from siltstone.engine.reader import plain_folder
+from siltstone.errors import SiltstoneError
+from siltstone.formats.manifest import Pin, Record
+from siltstone.storage.tables import Listed, Tables
+
+_log = logging.getLogger(__name__)
+
+
+class Directory:
+    """See the module. One per owner that was asked for it."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._listed: tuple[Listed, ...] | None = None
+
+    def export(self, record: Record) -> None:
+        """List the tables of a record that have a version; late, and never a failed checkpoint."""
+        try:
+            placed = sorted(_placed(record))
+            for _, folder, pin in placed:
+                self._tables.show(folder, [pin])
+            listed = tuple(_listed(placed))
+            if listed != self._listed:
+                self._tables.write_directory(listed)
+                self._listed = listed
+        except SiltstoneError as error:
+            _log.warning("the directory for other clients is older than the tables: %s", error)
+
+
+def _placed(record: Record) -> Iterator[tuple[str, str, Pin]]:
+    """Yield the living tables that have a version: name, folder, newest version."""
+    keyed = {storage.incarnation: storage for storage in record.keyed}
+    for table in record.catalog.tables:
+        if not catalogs.is_alive(table):
+            continue
+        name, step = catalogs.name_of(table), catalogs.incarnation_of(table)
+        version = catalogs.version_of(step)
+        storage = keyed.get(step.id)
+        if storage is not None and storage.base is not None:
+            yield name, f"{storage.folder}/base", storage.base
+        elif version is not None and not catalogs.schema_of(table).key:
+            yield name, plain_folder(version.pin), version.pin
+
+
+def _listed(placed: list[tuple[str, str, Pin]]) -> Iterator[Listed]:
+    spaces: set[str] = set()
+    for name, folder, _ in placed:
+        space, dot, short = name.partition(".")
+        if not (dot and space and short):
+            yield Listed(name, "table", folder)
+            continue
+        if space not in spaces:
+            spaces.add(space)
+            yield Listed(space, "namespace", None)
+        yield Listed(f"{space}${short}", "table", folder)
