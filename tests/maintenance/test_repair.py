@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -14,17 +15,19 @@ import pytest
 from msgspec.structs import replace
 
 import siltstone
+from siltstone.beside import with_orphans
 from siltstone.engine.past import PastRecords
 from siltstone.engine.reader import Readers
 from siltstone.errors import CorruptionError, OwnedError, SiltstoneError, SnapshotExpiredError
 from siltstone.formats import manifest
 from siltstone.maintenance.verify import WARNING
+from siltstone.options import Options
 from siltstone.storage.fake_lance import FakeLance
 from siltstone.storage.jobs import Jobs
 from siltstone.storage.manifest_store import ManifestStore
 from siltstone.storage.segments import find_segments
 from siltstone.wiring import carers
-from tests.maintenance.stores import Clock, UnsyncedFiles, open_store, paths, rows
+from tests.maintenance.stores import Clock, UnsyncedFiles, env_of, open_store, paths, rows
 
 KEYED = {"id": "int64", "v": "string"}
 
@@ -51,6 +54,10 @@ class Place:
 
     def repair(self, **options):
         return self.carers().repairer.run(**options)
+
+    def repair_beside(self, *, dry_run: bool = True):
+        found = self.repair(dry_run=dry_run)
+        return with_orphans(found, self.root, Options(segment_bytes=65_536), env_of())
 
     def verify(self, *, deep: bool = True):
         return self.carers().verifier.run(deep=deep)
@@ -437,6 +444,37 @@ def test_jobs_that_were_begun_before_a_record_was_lost_begin_again(place):
     damage(place.records[-1])
     place.repair(dry_run=False)
     assert place.manifests.newest().condemned_us > begun
+
+
+def test_files_that_nobody_published_are_put_aside_after_the_grace_period(place):
+    expected = place.content()
+    young, old = (place.root / "tables" / name for name in ("young.lance", "old.lance"))
+    for path in (young, old):
+        path.write_bytes(b"x")
+    os.utime(old, (1, 1))
+    before = place.bytes()
+    preview = place.repair_beside()
+    assert [step.path for step in preview.steps] == ["tables/old.lance"]
+    assert place.bytes() == before
+    done = place.repair_beside(dry_run=False)
+    assert done.steps == preview.steps
+    (moved,) = (place.root / done.quarantine).glob("*-old.lance")
+    assert moved.read_bytes() == b"x"
+    assert young.exists()
+    assert not old.exists()
+    assert place.repair_beside(dry_run=False).steps == ()
+    assert place.content() == expected
+
+
+def test_files_that_nobody_published_are_left_to_the_vacuum_of_an_owner(place):
+    old = place.root / "tables" / "old.lance"
+    old.write_bytes(b"x")
+    os.utime(old, (1, 1))
+    with open_store(place.root) as db:
+        assert place.repair_beside(dry_run=False).steps == ()
+        assert old.exists()
+        db.vacuum(dry_run=False)
+    assert not old.exists()
 
 
 def test_what_was_put_aside_can_be_put_back(place):
