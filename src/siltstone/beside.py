@@ -1,14 +1,14 @@
 """Beside: maintenance and backup of a store from any process, by its path alone.
 
 Nobody needs to own it. An owner that is alive needs not know: it takes over what was published when
-it looks for news.
+it looks for news. Over 400 lines: public doors with their contracts, and little wiring.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from siltstone.engine.following import Follower
 from siltstone.engine.past import PastRecords, time_us_of
 from siltstone.engine.reader import Readers
-from siltstone.errors import OwnedError, RequestError
+from siltstone.errors import CorruptionError, OwnedError, RequestError
 from siltstone.formats.backup import Backup
 from siltstone.maintenance import merge_task
 from siltstone.maintenance.backup import BackedUp, Backuper, Progress
@@ -25,8 +25,10 @@ from siltstone.maintenance.compaction_job import Optimized
 from siltstone.maintenance.hand_over import WAIT_S, PlainTablesBeside
 from siltstone.maintenance.merge import ATTEMPTS, Deferred, Merged
 from siltstone.maintenance.optimize import WORKERS, Execute
-from siltstone.maintenance.repair import Repaired
+from siltstone.maintenance.quarantine import Item, Quarantine
+from siltstone.maintenance.repair import Repaired, Step
 from siltstone.maintenance.restore import Restored, Restorer
+from siltstone.maintenance.sweep import Removed
 from siltstone.maintenance.vacuum import GRACE_S, BesideLive, Vacuum, Vacuumed
 from siltstone.maintenance.verify import Verified
 from siltstone.options import Options, resolve
@@ -324,8 +326,35 @@ def repair(
         OwnedError: There is something to repair, and a process owns the store.
         BusyError, UnavailableError: Run it again; the file system refuses.
     """
-    carers = _carers(path, options)
-    return carers.repairer.run(dry_run=dry_run, deep=deep, on_progress=on_progress)
+    repairer = _carers(path, options).repairer
+    found = repairer.run(dry_run=dry_run, deep=deep, on_progress=on_progress)
+    root, env = root_of(path), Env()
+    return with_orphans(found, root, resolve(root, options), env) if found.is_whole else found
+
+
+def with_orphans(found: Repaired, root: Path, options: Options, env: Env) -> Repaired:
+    """Move what nobody published within the grace period aside, too, if nobody owns the store.
+
+    An owner's vacuum takes it. A store is opened for it, so that all that its log names is known.
+    """
+    orphans: Sequence[Removed] = ()
+    folders = [found.quarantine]
+    with contextlib.suppress(CorruptionError, OwnedError):  # before a repair; an owner since
+        if recovered_epoch(env.files, root) is None:
+            seen = follow_vacuum(root, options, env, dry_run=True, grace_s=GRACE_S)
+            orphans = [file for file in seen.files if file.is_orphan]
+        if orphans and not found.is_dry_run:
+            orphans = ()
+            quarantine = Quarantine(env.files, root, now_us=env.now_us, new_token=env.new_token)
+            with contextlib.closing(own_store(root, replace(options, background=False), env)) as at:
+                assert at.owner is not None
+                orphans = at.owner.vacuum.set_aside(
+                    lambda files: folders.append(
+                        quarantine.take([Item(file.path, file.why) for file in files])
+                    )
+                )
+    steps = tuple(Step(file.path, file.why, "moved to quarantine") for file in orphans)
+    return replace(found, steps=(*found.steps, *steps), quarantine=folders[-1] or found.quarantine)
 
 
 def _carers(path: str | os.PathLike[str], options: dict[str, object]) -> Carers:

@@ -42,6 +42,11 @@ class Removed:
     nbytes: int
     why: str
 
+    @property
+    def is_orphan(self) -> bool:
+        """Whether nobody ever published it."""
+        return self.why in {UNPUBLISHED, TEMPORARY}
+
 
 @dataclass(frozen=True, slots=True)
 class Ages:

@@ -231,6 +231,20 @@ class Vacuum:
         with _refusals(self._root):
             return self._preview(grace_s) if dry_run else self._run(grace_s)
 
+    def set_aside(
+        self, take: Callable[[Sequence[Removed]], object], *, grace_s: float = GRACE_S
+    ) -> tuple[Removed, ...]:
+        """Have the files that nobody published taken elsewhere, and delete nothing; return them.
+
+        Raises:
+            UnavailableError, BusyError, CorruptionError: As `run`.
+        """
+        with _refusals(self._root):
+            garbage, _ = self._condemned(Sweep(self._files, self._root), (), grace_s)
+            orphans = tuple(file for file in garbage if file.is_orphan)
+            take(orphans)
+            return orphans
+
     def _run(self, grace_s: float) -> Vacuumed:
         cross(Failpoint.VACUUM_BEFORE_PLAN)
         self._forget_lapsed_tags()
@@ -421,6 +435,17 @@ class Vacuum:
 
     def _sweep(self, dead: Sequence[Record], grace_s: float) -> tuple[Removed, ...]:
         sweep = Sweep(self._files, self._root)
+        garbage, condemned_us = self._condemned(sweep, dead, grace_s)
+        records = self._all_records()
+        cross(Failpoint.VACUUM_BEFORE_DELETE)
+        self._promote(records, garbage)
+        sweep.delete(garbage)
+        return (*garbage, *self._remove_jobs(condemned_us))
+
+    def _condemned(
+        self, sweep: Sweep, dead: Sequence[Record], grace_s: float
+    ) -> tuple[list[Removed], int]:
+        """Return what may go, and until when what nobody published is condemned, in a record."""
         condemned_us = self._condemned_us(grace_s)
         garbage = self._garbage(sweep, self._all_records(), dead, condemned_us, grace_s)
         if any(file.why != DEAD for file in garbage):
@@ -430,11 +455,7 @@ class Vacuum:
                 condemned_us = 0  # somebody is at work who may not have heard: nothing of it now
             self._live.renew()
             garbage = self._garbage(sweep, self._all_records(), dead, condemned_us, grace_s)
-        records = self._all_records()
-        cross(Failpoint.VACUUM_BEFORE_DELETE)
-        self._promote(records, garbage)
-        sweep.delete(garbage)
-        return (*garbage, *self._remove_jobs(condemned_us))
+        return garbage, condemned_us
 
     def _all_records(self) -> list[Record]:
         return list(self._read(self._manifests.numbers(below_floor=True)))
