@@ -10,6 +10,7 @@ import pytest
 
 import siltstone as st
 from siltstone.cli import main
+from siltstone.storage.files import RealFiles
 from tests.cli.shell import Shell
 
 
@@ -110,6 +111,26 @@ def test_optimize_makes_one_file_of_two_and_changes_no_answer(filled: Shell) -> 
     assert totals(filled) == before
     assert filled("optimize", "nope") == 3
     assert filled("optimize", "--target-rows", "1") == 2
+
+
+def test_what_is_put_off_is_no_error(filled: Shell) -> None:
+    with st.connect(filled.db, background=False) as db:
+        events = db.create_table("events", {"n": "int64"})
+        for n in range(2):
+            events.append({"n": n})
+        db.checkpoint()
+        budgets = ["--attempts", "1", "--publish-attempts", "1"]
+        assert filled("merge", *budgets) == 0
+        assert filled("optimize", "events", "--wait", "0", *budgets) == 0
+        assert "put off" in filled.err
+        assert "events" in filled.err
+        lock = RealFiles().lock(filled.db / "manifest" / "FLOOR.lock", create=True)
+        assert lock is not None
+        assert filled("vacuum", "--yes") == 0
+        assert "put off" in filled.err
+        lock.release()
+        assert filled("vacuum", "--yes") == 0
+        assert "put off" not in filled.err
 
 
 def test_merge_and_reads_work_beside_a_live_owner_and_writes_are_refused(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 
@@ -124,6 +125,42 @@ def test_a_merge_that_loses_to_an_optimize_of_base_plans_again(made) -> None:
     tables.hooks["rewrite"] = optimize
     assert not isinstance(db.merge(), Deferred)
     assert rows(table) == {**expected, 100: 1}
+
+
+def test_a_merge_beside_an_optimizer_that_never_rests_loses_once(made) -> None:
+    db, table, tables = made
+    expected = rows(table)
+    plans: list[object] = []
+
+    def optimize(*found: object) -> None:
+        plans.append(found)
+        optimizer_of(db.path, tables).optimize()
+
+    tables.hooks["rewrite"] = optimize
+    for turn in range(5):
+        table.upsert({"id": 100 + turn, "v": 1})
+        expected[100 + turn] = 1
+        db.checkpoint()
+        plans.clear()
+        assert not isinstance(db.merge(), Deferred)
+        assert len(plans) <= 2
+    assert rows(table) == expected
+
+
+@pytest.mark.parametrize("is_merged", [False, True])
+def test_what_is_finished_is_published_as_it_goes_but_not_while_somebody_merges(
+    made, is_merged: bool
+) -> None:
+    db, table, tables = made
+    expected = rows(table)
+    others = jobs_of(db.path).begin("merge", ("t",)) if is_merged else nullcontext()
+    before = ManifestStore(fake_env().files, db.path).newest().number
+    with others:
+        assert optimizer_of(db.path, tables).optimize(target_rows=20, workers=1).files_before == 5
+        published = ManifestStore(fake_env().files, db.path).newest().number - before
+    assert published == (1 if is_merged else 2)
+    db._parts.owner.checkpointer.renew()
+    assert rows(table) == expected
 
 
 def test_two_optimizers_of_one_plan_do_the_work_once(made) -> None:

@@ -27,4 +27,8 @@ DryRun = Annotated[
 Attempts = Annotated[
     int, typer.Option(min=1, help="How often to plan anew when others win; then it is put off.")
 ]
+PublishAttempts = Annotated[
+    int,
+    typer.Option(min=1, help="How many records each plan may try at most."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]

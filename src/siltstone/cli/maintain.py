@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from siltstone.cli.arguments import Attempts, Db, DryRun, Json, Ndjson, Quiet, Yes
+from siltstone.cli.arguments import (
+    Attempts,
+    Db,
+    DryRun,
+    Json,
+    Ndjson,
+    PublishAttempts,
+    Quiet,
+    Yes,
+)
 from siltstone.cli.exits import Exit
 from siltstone.cli.output import Form, emit, emit_facts, emit_record, form_of
 from siltstone.cli.progress import progress_bar
@@ -33,6 +42,7 @@ def merge(
     db: Db,
     table: Annotated[str | None, typer.Argument(metavar="[TABLE]", show_default=False)] = None,
     attempts: Attempts = 8,
+    publish_attempts: PublishAttempts = 64,
     json: Json = False,
     ndjson: Ndjson = False,
     quiet: Quiet = False,
@@ -42,7 +52,7 @@ def merge(
 
     form = form_of(json=json, ndjson=ndjson)
     require_store(db)
-    done = merge_beside(db, table, attempts=attempts)
+    done = merge_beside(db, table, attempts=attempts, publish_attempts=publish_attempts)
     if isinstance(done, Deferred):
         _put_off(done)
         return
@@ -56,7 +66,9 @@ def optimize(
     table: Annotated[str | None, typer.Argument(metavar="[TABLE]", show_default=False)] = None,
     target_rows: Annotated[int, typer.Option(help="How many rows a file should have.")] = 1 << 20,
     attempts: Attempts = 8,
+    publish_attempts: PublishAttempts = 64,
     workers: Annotated[int, typer.Option(min=1, help="How many files at once.")] = 2,
+    wait: Annotated[float, typer.Option(min=0, help="For an owner, in seconds.")] = 5.0,
     by_tiers: Annotated[bool, typer.Option("--by-tiers", help="Spare large files.")] = False,
     json: Json = False,
     ndjson: Ndjson = False,
@@ -73,8 +85,10 @@ def optimize(
             table,
             target_rows=target_rows,
             attempts=attempts,
+            publish_attempts=publish_attempts,
             workers=workers,
             by_tiers=by_tiers,
+            wait_s=wait,
             on_progress=lambda ended, all_of_them: told("", ended, all_of_them),
         )
     if isinstance(done, Deferred):
@@ -119,7 +133,8 @@ def vacuum(
 
     Beside a live owner or without one.
     """
-    from siltstone.beside import vacuum_beside
+    from siltstone.beside import Deferred, vacuum_beside
+    from siltstone.errors import BusyError
 
     form = form_of(json=json, ndjson=ndjson)
     require_store(db)
@@ -127,7 +142,11 @@ def vacuum(
     if not dry_run and found.files:
         confirm(f"Delete {len(found.files)} files ({found.nbytes} bytes)?", yes=yes)
     if not dry_run:
-        found = vacuum_beside(db, dry_run=False)
+        try:
+            found = vacuum_beside(db, dry_run=False)
+        except BusyError as busy:  # late, not wrong: what it deleted was garbage
+            _put_off(Deferred(str(busy), 1))
+            return
     for reason in found.spared:
         note(f"spared: {reason}")
     verb = "would delete" if found.is_dry_run else "deleted"

@@ -58,6 +58,7 @@ from siltstone.storage.jobs import (
     Job,
     Jobs,
     OpenJob,
+    SeenJob,
     refuse_condemned,
 )
 from siltstone.storage.manifest_store import ATTEMPTS_MAX, ManifestStore
@@ -182,6 +183,10 @@ class Optimizer:
             fruitless += met.count == contended or not found.files_before
             if fruitless == attempts:
                 break
+        try:
+            total = total_of(total, self._handed_over(left)) if left else total
+        except _LeftError as error:
+            reason, total = str(error), NOTHING
         return total if total.files_before else Deferred(reason, attempts)
 
     def _with_indexes(
@@ -268,6 +273,7 @@ class Optimizer:
 
         The longer it waits, the more of it is touched by others and in vain. When some was, no
         more tasks are begun: they are planned anew, and smaller. Nor is one begun that was touched.
+        While somebody merges the same tables it waits to the end: a merge loses to it once at most.
         """
         done, pending, left = NOTHING, list[Finished](), list[Finished]()
         before, ended, todo = order.contention.count, 0, list(tasks)
@@ -281,7 +287,7 @@ class Optimizer:
                     order.on_progress(ended, len(tasks))
                 if ended == len(tasks):
                     cross(Failpoint.OPTIMIZE_AFTER_FRAGMENTS)
-                elif sum(one.task.rows for one in pending) < order.sizes.target_rows:
+                elif not self._is_worth_a_record(pending, order.sizes.target_rows):
                     continue
                 found, more = self._show(record, pending, order, job.job)
                 done, left, pending = total_of(done, found), [*left, *more], []
@@ -289,6 +295,12 @@ class Optimizer:
                 todo = self._untouched(record, todo)
         found, more = self._show(record, pending, order, job.job) if pending else (NOTHING, [])
         return total_of(done, found), [*left, *more]
+
+    def _is_worth_a_record(self, finished: Sequence[Finished], rows: int) -> bool:
+        if sum(one.task.rows for one in finished) < rows:
+            return False
+        tables = {one.task.table for one in finished}
+        return not any(tables.intersection(_merged(seen)) for seen in self._jobs.list())
 
     def _untouched(self, record: Record, tasks: Sequence[CompactTask]) -> list[CompactTask]:
         """Return the tasks whose inputs are still as they were; the others are planned anew."""
@@ -427,3 +439,9 @@ class Optimizer:
         cross(Failpoint.OPTIMIZE_AFTER_PUBLISH)
         self._promote(published)
         return optimized(fitting)
+
+
+def _merged(seen: SeenJob) -> Sequence[str]:
+    """Return the tables that a job merges just now."""
+    job = seen.job
+    return job.tables if job is not None and seen.is_running and job.kind == "merge" else ()
