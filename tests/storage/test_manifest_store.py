@@ -237,6 +237,27 @@ def test_no_lease_on_what_is_vacuumed_or_about_to_be(files, store):
     assert store.try_exclusive(99) is None
 
 
+class AskedMeanwhile(RealFiles):
+    """A vacuum asks whether anybody leases a record just when we do."""
+
+    asked = 3
+
+    def lock(self, path, *, shared=False, create=False):
+        if shared and self.asked:
+            self.asked -= 1
+            return None
+        return super().lock(path, shared=shared, create=create)
+
+
+def test_a_vacuum_that_only_asks_who_leases_a_record_is_no_vacuumed_record(tmp_path):
+    initialise(RealFiles(), tmp_path / "s")
+    files = AskedMeanwhile()
+    lease = ManifestStore(files, tmp_path / "s").lease(1)
+    assert lease is not None
+    assert lease.number == 1
+    assert not files.asked
+
+
 def test_a_lease_on_the_newest_record_comes_with_it(store):
     newest = publish_many(store, 3)
     record, lease = store.lease_newest()
