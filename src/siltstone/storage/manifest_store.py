@@ -358,12 +358,20 @@ class ManifestStore:
         `below_floor`: the caller knows that the record is an island (tagged).
         """
         with _refusals(f"cannot lease record {number}"):
-            lock = self._lock(number, shared=True)
+            lock = self._shared(number)
             # Locked first: a vacuum that raised FLOOR before is seen now, one after it sees us.
             if lock is None or self._is_kept(number, lock, below_floor=below_floor):
                 return None if lock is None else Lease(number, lock)
             lock.release()
             return None
+
+    def _shared(self, number: int) -> Lock | None:
+        """Lock a record; a vacuum that only asks who leases it lets go of it at once."""
+        for _ in range(ATTEMPTS_MAX):
+            lock = self._lock(number, shared=True)
+            if lock is not None or not self._files.exists(self.path(number)):
+                return lock
+        return None
 
     def _is_kept(self, number: int, lock: Lock, *, below_floor: bool) -> bool:
         try:
