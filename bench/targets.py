@@ -103,6 +103,13 @@ ALL = (
     Target("http: row transactions/s", 1_500, _plain("http", "row transactions/s, 16 clients")),
     Target("http: point read p50, ms", 3.0, _plain("http", "point read p50 ms"), True),
     Target("http: scan / embedded", 0.5, _plain("http", "scan / embedded")),
+    Target("versions: create p50, ms", 5.0, _plain("versions", "create p50 ms"), True),
+    Target(
+        "versions: x Lance's __manifest",
+        10.0,
+        _lesser("versions", "x __manifest", "x __manifest, many versions"),
+    ),
+    Target("versions: many / new", 1.2, _plain("versions", "many versions / new"), True),
     Target(
         "memory: grown / budget while 20 x that are written",
         1.0,

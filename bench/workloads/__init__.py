@@ -17,6 +17,7 @@ from bench.workloads.serving import Serving
 from bench.workloads.transfers import Transfers
 from bench.workloads.upserts import Upserts
 from bench.workloads.vacuuming import Vacuuming
+from bench.workloads.versions import Versions
 
 ALL: tuple[Workload, ...] = (
     Upserts(),
@@ -35,4 +36,5 @@ ALL: tuple[Workload, ...] = (
     Publishing(),
     Memory(),
     Serving(),
+    Versions(),
 )

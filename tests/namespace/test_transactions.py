@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import subprocess
+import sys
 import threading
+from subprocess import PIPE
 from typing import Any
 
 import lance
@@ -20,6 +24,7 @@ from tests.namespace.clients import append, ids, make, opened, rows
 FIRST = [{"start_version": 1, "end_version": 2}]
 # The writers and the commits of each: 20 x 50 takes minutes, as Lance has losers try again.
 WRITERS, COMMITS = (20, 50) if os.environ.get("SILTSTONE_SOAK") else (6, 8)
+RACES = 1_000 if os.environ.get("SILTSTONE_SOAK") else 10
 
 
 class Staging(spec.LanceNamespace):
@@ -47,11 +52,11 @@ class Staging(spec.LanceNamespace):
         return spec.CreateTableVersionResponse(version=version)
 
 
-def staged(ns: SiltstoneNamespace, name: str, table: Any) -> dict[str, Any]:
+def staged(ns: SiltstoneNamespace, name: str, table: Any, mode: str = "append") -> dict[str, Any]:
     """Return the request by which a client would commit rows."""
     client = Staging(ns)
     with contextlib.suppress(OSError):  # it looks for the version that it believes committed
-        lance.write_dataset(table, namespace_client=client, table_id=[name], mode="append")
+        lance.write_dataset(table, namespace_client=client, table_id=[name], mode=mode)
     return client.staged[0]
 
 
@@ -203,6 +208,65 @@ def test_of_two_batches_over_the_same_tables_one_wins(db: Store, ns: SiltstoneNa
         assert len(won) == 1
         assert ids(opened(ns, "a"))[-1] == won[0] == ids(opened(ns, "b"))[-1]
         assert db["a"].count() == db["b"].count() == 1 + round_
+
+
+CLIENT = """
+import http.client, json, sys
+for line in sys.stdin:
+    port, body = line.split(" ", 1)
+    connection = http.client.HTTPConnection("127.0.0.1", int(port))
+    connection.request("POST", "/v1/table/batch-commit", body, {"content-type": "application/json"})
+    print(connection.getresponse().status, flush=True)
+"""
+
+
+def test_of_two_processes_with_batches_over_the_same_tables_one_wins(
+    db: Store, ns: SiltstoneNamespace
+) -> None:
+    for name in "abc":
+        make(ns, name, rows(0, 1))
+    port = db.serve(port=0).port
+    command = [sys.executable, "-c", CLIENT]
+    with contextlib.ExitStack() as stack:
+        clients = [
+            stack.enter_context(subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True))
+            for _ in range(2)
+        ]
+        for first in range(1, 2 * RACES, 2):
+            pairs = zip(clients, ("ab", "bc"), strict=True)
+            paths: list[dict[str, str]] = []
+            for number, (client, names) in enumerate(pairs, first):
+                row = rows(number, number + 1)
+                given = {name: staged(ns, name, row, "overwrite") for name in names}
+                operations = [{"create_table_version": each} for each in given.values()]
+                client.stdin.write(f"{port} {json.dumps({'operations': operations})}\n")
+                paths.append({name: each["manifest_path"] for name, each in given.items()})
+            for client in clients:
+                client.stdin.flush()
+            codes = [int(client.stdout.readline()) for client in clients]
+            assert sorted(codes) == [200, 409], codes
+            won, lost = codes.index(200), codes.index(409)
+            for name in paths[won]:
+                assert newest(ns, name) == token(paths[won][name])
+            for name in paths[lost].keys() - paths[won]:
+                assert newest(ns, name) != token(paths[lost][name])
+        for client in clients:
+            client.stdin.close()
+    found = [db[name].to_arrow()["id"].to_pylist() for name in "abc"]
+    assert found[1] in (found[0], found[2])
+    assert [len(each) for each in found] == [1, 1, 1]
+    counts = [len(ns.list_table_versions({"id": [name]}).versions) - 1 for name in "abc"]
+    assert counts[0] + counts[2] == counts[1] == RACES
+
+
+def newest(ns: SiltstoneNamespace, name: str) -> str:
+    """Return the token of the client that made the newest version."""
+    found = ns.list_table_versions({"id": [name], "limit": 1, "descending": True})
+    return found.versions[0].manifest_path.split("/")[-2]
+
+
+def token(staged_path: str) -> str:
+    return staged_path.rpartition(".manifest-")[2]
 
 
 def _race(ns: SiltstoneNamespace, first: int) -> list[int]:

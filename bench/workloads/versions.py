@@ -1,0 +1,159 @@
+"""Versions: what a commit of other Lance clients takes, in a new store and with 10,000 versions.
+
+Timed is the namespace's part: `create_table_version`, and `batch_commit_tables` over two tables,
+synced; what the client writes before is not. Beside it the route that Lance's own namespace has for
+it, a merge_insert of two rows into a `__manifest` dataset, which syncs nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+from typing import Any
+
+import lance
+import lance_namespace as spec
+import pyarrow as pa
+
+import siltstone as st
+from bench.measure import median, timed
+from bench.workload import Metrics, Place
+from siltstone.namespace import SiltstoneNamespace
+
+_VERSIONS = 10_000
+_LEAST = 20
+_ROW = pa.table({"id": [1], "v": ["x"]})
+_TABLES = ("a", "b")
+_OPTIONS = {"enable_stable_row_ids": True}
+
+
+class Versions:
+    name = "versions"
+    title = "versions of other Lance clients"
+
+    def prepare(self, peer: Place) -> None:
+        count = peer.sizes.rows(_VERSIONS, 200)
+        for path, versions in ((_new(peer), 1), (peer.path, count)):
+            with _opened(path) as ns:
+                for _ in range(1, versions):
+                    _commit(ns, [_staged(ns, name) for name in _TABLES])
+        _manifest(peer, "lance-new", 2)
+        _manifest(peer, "lance", 2 * count)
+
+    def measure(self, peer: Place, turn: int) -> Metrics:
+        seconds = peer.sizes.seconds
+        single, new = _measured(_new(peer), seconds)
+        _, old = _measured(peer.path, seconds)
+        lance_new = _merged(_manifest(peer, "lance-new", 2), seconds, turn)
+        lance_old = _merged(_manifest(peer, "lance", 2), seconds, turn)
+        return {
+            "create p50 ms": 1e3 * single,
+            "batch of 2 p50 ms": 1e3 * new,
+            "batch of 2 p50 ms, many versions": 1e3 * old,
+            "many versions / new": old / new,
+            "__manifest p50 ms": 1e3 * lance_new,
+            "x __manifest": lance_new / new,
+            "x __manifest, many versions": lance_old / old,
+        }
+
+
+class _Staging(spec.LanceNamespace):
+    """A client's side: it stages a version and commits none."""
+
+    def __init__(self, ns: SiltstoneNamespace) -> None:
+        self._ns = ns
+        self.staged: dict[str, Any] = {}
+
+    def namespace_id(self) -> str:
+        return f"staging {id(self)}"
+
+    def describe_table(self, request: Any) -> Any:
+        return self._ns.describe_table(request)
+
+    def list_table_versions(self, request: Any) -> Any:
+        return self._ns.list_table_versions(request)
+
+    def describe_table_version(self, request: Any) -> Any:
+        return self._ns.describe_table_version(request)
+
+    def create_table_version(self, request: Any) -> Any:
+        self.staged = dict(request)
+        version = spec.TableVersion(version=request["version"], manifest_path="nowhere")
+        return spec.CreateTableVersionResponse(version=version)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Any:
+    with st.connect(path) as db:
+        ns = SiltstoneNamespace(db)
+        for name in _TABLES:
+            if name not in db.tables():
+                given = {"namespace_client": ns, "table_id": [name], "mode": "create"}
+                lance.write_dataset(_ROW, **given, **_OPTIONS)
+        yield ns
+
+
+def _staged(ns: SiltstoneNamespace, name: str) -> dict[str, Any]:
+    """Stage an overwrite: the table stays one file, whatever its version."""
+    client = _Staging(ns)
+    with contextlib.suppress(OSError):  # it looks for the version that it believes committed
+        lance.write_dataset(_ROW, namespace_client=client, table_id=[name], mode="overwrite")
+    return client.staged
+
+
+def _commit(ns: SiltstoneNamespace, requests: list[dict[str, Any]]) -> None:
+    operations = [{"create_table_version": request} for request in requests]
+    ns.batch_commit_tables({"operations": operations})
+
+
+def _measured(path: Path, seconds: float) -> tuple[float, float]:
+    """Return the median seconds of a single version, and of a batch of two."""
+    single: list[float] = []
+    batch: list[float] = []
+    with _opened(path) as ns:
+        end = time.perf_counter() + seconds
+        while len(batch) < _LEAST or time.perf_counter() < end:
+            one = _staged(ns, "a")
+            single.append(timed(lambda one=one: ns.create_table_version(one)))
+            both = [_staged(ns, name) for name in _TABLES]
+            batch.append(timed(lambda both=both: _commit(ns, both)))
+    return median(single), median(batch)
+
+
+def _manifest(peer: Place, suffix: str, rows: int) -> Path:
+    """Return the path of a `__manifest` of Lance's own; with so many rows if it is a new one."""
+    path = peer.path.with_name(f"{peer.path.name}-{suffix}")
+    if not path.exists():
+        lance.write_dataset(_listed(0, rows), path)
+    return path
+
+
+def _listed(first: int, rows: int) -> pa.Table:
+    return pa.table(
+        {
+            "object_id": [f"t{number % 2}${number}" for number in range(first, first + rows)],
+            "object_type": ["table_version"] * rows,
+            "location": [f"_versions/{number}.manifest" for number in range(first, first + rows)],
+            "metadata": ["{}"] * rows,
+        }
+    )
+
+
+def _merged(path: Path, seconds: float, turn: int) -> float:
+    """Return the median seconds of one commit: two rows that must not be there yet."""
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(times) < _LEAST or time.perf_counter() < end:
+        rows = _listed((turn + 1) * 1_000_000 + 2 * len(times), 2)
+
+        def commit(rows: pa.Table = rows) -> None:
+            merge = lance.dataset(path).merge_insert("object_id")
+            merge.when_matched_fail().when_not_matched_insert_all().execute(rows)
+
+        times.append(timed(commit))
+    return median(times)
+
+
+def _new(peer: Place) -> Path:
+    return peer.path.with_name(f"{peer.path.name}-new")
