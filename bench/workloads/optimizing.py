@@ -2,8 +2,9 @@
 
 Two threads commit one row each time, while another process makes large files of 1 M rows of
 history that lie in 100 small ones; against the same when all is idle. Then an optimize of a base of
-100 files, while a writer changes and merges a row of one of them every second: what it wrote and
-could not publish, as a share of what it wrote.
+100 files, ten of them to a new one, while a writer changes and merges a row of one of them every
+second: what it wrote and could not publish, as a share of what it wrote. No file is so small that a
+merge would rewrite it with the one that it touches.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +21,19 @@ import siltstone as st
 from bench import data
 from bench.measure import Clients, Operation, Sample, run_for
 from bench.workload import Metrics, Place
-from siltstone.beside import optimize_beside
-from siltstone.maintenance.compaction import CompactTask
+from siltstone.engine.following import Follower
+from siltstone.engine.past import PastRecords
+from siltstone.engine.reader import Readers
+from siltstone.formats.manifest import Pin
+from siltstone.maintenance.hand_over import PlainTablesBeside
+from siltstone.maintenance.merge import COMPACT_BELOW_ROWS
+from siltstone.maintenance.optimize import Optimizer
 from siltstone.storage.files import RealFiles
+from siltstone.storage.jobs import Jobs
 from siltstone.storage.lance_io import LanceTables
-from siltstone.storage.manifest_store import ManifestStore
+from siltstone.storage.manifest_store import ManifestStore, random_token, system_time_us
 from siltstone.storage.tables import Compacted
+from siltstone.wiring import maintainers
 
 _PARTS = 100
 _ROWS = 1_000_000
@@ -92,7 +100,7 @@ def _while_optimizing(path: Path, operations: list[Operation]) -> Sample:
 
 def _in_vain(peer: Place, turn: int) -> Metrics:
     fresh = peer.another(f"vain-{turn}")
-    rows = peer.sizes.rows(_WASTE_ROWS, 100_000)
+    rows = peer.sizes.rows(_WASTE_ROWS, _PARTS * COMPACT_BELOW_ROWS)
     size = rows // _PARTS
     with st.connect(fresh.path, background=False) as db:
         db.create_table("accounts", data.ACCOUNTS, primary_key="id")
@@ -105,7 +113,7 @@ def _in_vain(peer: Place, turn: int) -> Metrics:
         written: dict[str, int] = {}
         writer = _Writer(db, rows, turn)
         writer.start()
-        optimize_beside(fresh.path, target_rows=rows // 4, execute=_noting(fresh.path, written))
+        _optimizer(fresh.path, written).optimize(target_rows=rows // 10)
         merges = writer.finish()
         published = _named(fresh.path)
     fresh.remove()
@@ -117,16 +125,29 @@ def _in_vain(peer: Place, turn: int) -> Metrics:
     }
 
 
-def _noting(path: Path, written: dict[str, int]):  # noqa: ANN202 - what `optimize_beside` takes
-    """Return what runs the tasks one after the other, and notes the bytes of what they write."""
+class _NotingTables(LanceTables):
+    """Tables that note the bytes of what a compaction writes."""
 
-    def execute(tasks: Sequence[CompactTask]) -> Iterable[Compacted]:
-        for task in tasks:
-            done = task.run(str(path))
-            written.update({file.path: file.size for file in done.files})
-            yield done
+    def __init__(self, path: Path, written: dict[str, int]) -> None:
+        super().__init__(path, RealFiles())
+        self._written = written
 
-    return execute
+    def compact(self, folder: str, pin: Pin, within: tuple[int, int]) -> Compacted:
+        done = super().compact(folder, pin, within)
+        self._written.update({file.path: file.size for file in done.files})
+        return done
+
+
+def _optimizer(path: Path, written: dict[str, int]) -> Optimizer:
+    """Return an optimizer as another process has it, that notes what it writes."""
+    files, tables = RealFiles(), _NotingTables(path, written)
+    manifests = ManifestStore(files, path)
+    readers = Readers(tables, PastRecords(manifests), index_bytes_max=0)
+    plain = PlainTablesBeside(
+        follow=lambda: Follower(files, path, manifests, readers), own_and_take=lambda: False
+    )
+    jobs = Jobs(files, path, system_time_us, random_token)
+    return maintainers(manifests, tables, readers, jobs, plain).optimizer
 
 
 def _named(path: Path) -> set[str]:

@@ -25,8 +25,8 @@ from siltstone.storage.tables import Compacted, Tables
 
 TARGET_ROWS = 1 << 20
 TIER_RATIO = 2
-CONTENDED_MAX = 10 << 20
-"""Parts x rows of a task beside a writer that touches parts: about 10 parts for a second."""
+CONTENDED_MAX = 4 << 20
+"""Parts x rows of a task beside a writer that touches parts: about 4 parts for a second."""
 _FOLDERS = {"base": "base", "history": ".history"}
 
 Level = Literal["base", "history", "plain"]

@@ -77,7 +77,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class _Contention:
-    """How often something that was written was in vain: others touched its inputs."""
+    """How often others touched the inputs of tasks, which were in vain or were not begun."""
 
     count: int = 0
 
@@ -292,7 +292,9 @@ class Optimizer:
                 found, more = self._show(record, pending, order, job.job)
                 done, left, pending = total_of(done, found), [*left, *more], []
                 record = self._manifests.newest()
-                todo = self._untouched(record, todo)
+                kept = self._untouched(record, todo)
+                order.contention.count += len(kept) < len(todo)
+                todo = kept
         found, more = self._show(record, pending, order, job.job) if pending else (NOTHING, [])
         return total_of(done, found), [*left, *more]
 
