@@ -62,6 +62,12 @@ class _Namespace(spec.LanceNamespace):
     def namespace_exists(self, request: Any) -> spec.NamespaceExistsResponse:
         return _asked(self._catalog.namespace_exists, request, spec.NamespaceExistsResponse)
 
+    def create_namespace(self, request: Any) -> spec.CreateNamespaceResponse:
+        return _asked(self._catalog.create_namespace, request, spec.CreateNamespaceResponse)
+
+    def drop_namespace(self, request: Any) -> spec.DropNamespaceResponse:
+        return _asked(self._catalog.drop_namespace, request, spec.DropNamespaceResponse)
+
     def list_tables(self, request: Any) -> spec.ListTablesResponse:
         return _asked(self._catalog.list_tables, request, spec.ListTablesResponse)
 
@@ -70,6 +76,10 @@ class _Namespace(spec.LanceNamespace):
 
     def declare_table(self, request: Any) -> spec.DeclareTableResponse:
         return _asked(self._catalog.declare_table, request, spec.DeclareTableResponse)
+
+    def create_empty_table(self, request: Any) -> spec.CreateEmptyTableResponse:
+        """Declare a table, under the name that the operation had before."""
+        return _asked(self._catalog.declare_table, request, spec.CreateEmptyTableResponse)
 
     def describe_table(self, request: Any) -> spec.DescribeTableResponse:
         return _asked(self._catalog.describe_table, request, _described)

@@ -20,6 +20,8 @@ from siltstone.engine.versions import TableVersion, TableVersions
 from siltstone.errors import ConflictError, RequestError, TableNotFoundError
 from siltstone.query.lance_errors import (
     InvalidTableStateError,
+    NamespaceExistsError,
+    NamespaceNotEmptyError,
     NamespaceNotFoundError,
     UnsupportedOperationError,
     VersionNotFoundError,
@@ -109,6 +111,23 @@ class LanceCatalog:
         """Raise NamespaceNotFoundError unless the namespace is there."""
         self.describe_namespace(request)
         return {}
+
+    def create_namespace(self, request: Request) -> Answer:
+        """Say that a namespace is there already; a new one comes with its first table."""
+        path, mode = _path(request), str(request.get("mode") or "create")
+        try:
+            self.describe_namespace(request)
+        except NamespaceNotFoundError:
+            reason = f"the namespace {path!r} comes with its first table: create the table in it"
+            raise UnsupportedOperationError(reason) from None
+        if mode.replace("_", "").lower() != "existok":
+            raise NamespaceExistsError(path or "$")
+        return {"properties": {}}
+
+    def drop_namespace(self, request: Request) -> Answer:
+        """Refuse to drop a namespace: it is there as long as it has a table."""
+        self.describe_namespace(request)
+        raise NamespaceNotEmptyError(_path(request) or "$")
 
     # tables
 

@@ -31,6 +31,22 @@ class NamespaceNotFoundError(RequestError):
         super().__init__(f"no namespace {name!r}; a namespace is there as long as it has a table")
 
 
+class NamespaceExistsError(RequestError):
+    """A namespace of that name has a table, or is the root."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"the namespace {name!r} is there already")
+
+
+class NamespaceNotEmptyError(RequestError):
+    """A namespace goes with its last table."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"the namespace {name!r} goes with its last table: drop those")
+
+
 class VersionNotFoundError(RequestError):
     """A table has no version of that number (any more)."""
 
@@ -54,6 +70,8 @@ class TagExistsError(RequestError):
 _CODES: tuple[tuple[type[SiltstoneError], int], ...] = (
     (UnsupportedOperationError, 0),
     (NamespaceNotFoundError, 1),
+    (NamespaceExistsError, 2),
+    (NamespaceNotEmptyError, 3),
     (TableNotFoundError, 4),
     (TableExistsError, 5),
     (TagNotFoundError, 8),

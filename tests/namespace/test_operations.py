@@ -1,0 +1,57 @@
+"""The page says of every operation of the specification whether it is offered in process."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import lance_namespace as spec
+import pytest
+from lance_namespace import errors
+
+from siltstone.namespace import SiltstoneNamespace
+from tests.namespace.clients import make, rows
+
+PAGE = Path(__file__).parents[2] / "docs" / "namespace.md"
+OPERATIONS = sorted(
+    name
+    for name, _ in inspect.getmembers(spec.LanceNamespace, inspect.isfunction)
+    if not name.startswith("_") and name != "namespace_id"
+)
+
+
+def offers(name: str) -> bool:
+    return getattr(SiltstoneNamespace, name) is not getattr(spec.LanceNamespace, name)
+
+
+def table() -> str:
+    lines = [f"| `{name}` | {'works' if offers(name) else 'code 0'} |" for name in OPERATIONS]
+    return "\n".join(["| operation | in process |", "| --- | --- |", *lines])
+
+
+def test_the_page_lists_them_all() -> None:
+    assert table() in PAGE.read_text(), f"put this into {PAGE.name}:\n{table()}"
+
+
+@pytest.mark.parametrize("name", [name for name in OPERATIONS if not offers(name)])
+def test_what_is_not_offered_is_refused_by_its_code(ns: SiltstoneNamespace, name: str) -> None:
+    arguments = [{"id": ["t"]}, b""][: len(inspect.signature(getattr(ns, name)).parameters)]
+    with pytest.raises(errors.UnsupportedOperationError):
+        getattr(ns, name)(*arguments)
+
+
+def test_a_namespace_comes_and_goes_with_its_tables(ns: SiltstoneNamespace) -> None:
+    with pytest.raises(errors.UnsupportedOperationError, match="first table"):
+        ns.create_namespace({"id": ["db"]})
+    with pytest.raises(errors.NamespaceNotFoundError):
+        ns.drop_namespace({"id": ["db"]})
+    make(ns, "db.t", rows(0, 1))
+    with pytest.raises(errors.NamespaceAlreadyExistsError):
+        ns.create_namespace({"id": ["db"]})
+    ns.create_namespace({"id": ["db"], "mode": "exist_ok"})
+    ns.create_namespace({"id": [], "mode": "ExistOk"})
+    with pytest.raises(errors.NamespaceNotEmptyError):
+        ns.drop_namespace({"id": ["db"]})
+    ns.drop_table({"id": ["db", "t"]})
+    with pytest.raises(errors.NamespaceNotFoundError):
+        ns.describe_namespace({"id": ["db"]})
