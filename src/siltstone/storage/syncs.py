@@ -57,14 +57,24 @@ class Syncs:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(WORKERS, "siltstone-sync")
         names = sorted(folders | {level.parent for level in fresh})
-        syncing.work += [self._pool.submit(self._files.sync_file, path) for path in files]
-        syncing.work += [self._pool.submit(self._files.sync_dir, path) for path in names]
+        syncing.work += [_begun(self._pool, self._files.sync_file, path) for path in files]
+        syncing.work += [_begun(self._pool, self._files.sync_dir, path) for path in names]
         syncing.folders |= fresh
 
     def _levels(self, folder: Path) -> Iterator[Path]:
         while folder != self._root:
             yield folder
             folder = folder.parent
+
+
+def _begun(pool: ThreadPoolExecutor, sync: Callable[[Path], None], path: Path) -> Future[None]:
+    try:
+        return pool.submit(sync, path)
+    except RuntimeError:  # the interpreter is ending: it begins no thread's work any more
+        sync(path)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
 
 
 class Syncing:
