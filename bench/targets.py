@@ -96,6 +96,8 @@ ALL = (
         0.95,
         _lesser("W12", "narrow / fresh Lance", "all columns / fresh Lance"),
     ),
+    Target("index: few rows, x without", 3.0, _plain("index", "one value: x without")),
+    Target("index: half of the rows, x without", 0.9, _plain("index", "half of all: x without")),
     Target("W13: vacuum, s", 10.0, _worst("W13", "seconds"), True),
     Target("W14: open, ms", 100.0, _plain("W14", "open ms"), True),
     Target("W14: commits/s / new", 0.95, _plain("W14", "commits/s / new")),

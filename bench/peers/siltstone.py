@@ -19,7 +19,9 @@ _ATTEMPTS = 10_000  # a hot account must end by winning, however long it takes
 class Siltstone:
     name = "siltstone"
     is_durable = True
-    takes = frozenset({*(f"W{number}" for number in range(1, 15)), "memory", "http", "versions"})
+    takes = frozenset(
+        {*(f"W{number}" for number in range(1, 15)), "memory", "http", "versions", "index"}
+    )
 
     def __init__(self, path: Path, *, keep_log: bool = False, **options: Any) -> None:
         if keep_log:

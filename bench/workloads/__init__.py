@@ -4,6 +4,7 @@ from bench.workload import Workload
 from bench.workloads.batches import Batches
 from bench.workloads.compacted import Compacted
 from bench.workloads.folding import Folding
+from bench.workloads.indexed import Indexed
 from bench.workloads.interference import Interference
 from bench.workloads.loads import Loads
 from bench.workloads.memory import Memory
@@ -32,6 +33,7 @@ ALL: tuple[Workload, ...] = (
     Optimizing(),
     Folding(),
     Compacted(),
+    Indexed(),
     Vacuuming(),
     Publishing(),
     Memory(),
