@@ -38,6 +38,7 @@ from siltstone.maintenance.optimize import Optimizer
 from siltstone.maintenance.quarantine import Quarantine
 from siltstone.maintenance.repair import Repairer
 from siltstone.maintenance.scheduler import (
+    KeyWatch,
     Scheduler,
     Work,
     unmerged_index_bytes,
@@ -279,6 +280,7 @@ def _wired(
         now_us=env.now_us,
         retention_s=options.retention_s,
     )
+    keys = KeyWatch(index_bytes_max=options.memory_bytes_max // 4)
     scheduler = Scheduler(
         committer,
         Work(
@@ -300,7 +302,11 @@ def _wired(
             ),
             merge_here=lambda: (work.merger.merge(), checkpointer.adopt_news()),
             wants_optimize=lambda: (
-                not tidier.is_running and wants_optimize(committer.state.view, tables)
+                not tidier.is_running
+                and (
+                    wants_optimize(committer.state.view, tables)
+                    or keys.wants_index(committer.state.view, tables)
+                )
             ),
             optimize=tidier.start,
             wants_take_over=lambda: work.optimizer.has_left(),  # noqa: PLW0108 - it is made later

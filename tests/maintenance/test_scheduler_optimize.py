@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+
 import siltstone as st
 from siltstone.maintenance.merge_child import _command
-from siltstone.maintenance.scheduler import wants_optimize
+from siltstone.maintenance.scheduler import KeyWatch, wants_optimize
 from tests.engine.seams import fake_env, open_store
 from tests.maintenance.optimizers import optimizer_of
 
@@ -53,3 +55,20 @@ def test_few_bytes_of_a_history_are_written_again_while_it_grows(tmp_path: Path)
         named = tables.files(f"{storage.folder}/.history", storage.history)
         needed = sum(file.size for file in named if "/data/" in file.path)
         assert written <= 5 * needed
+
+
+def test_keys_that_fit_no_memory_get_an_index_without_being_asked(tmp_path: Path) -> None:
+    with st.connect(tmp_path / "db", background=False) as db:
+        table = db.create_table("t", {"id": "int64"}, primary_key="id")
+        table.upsert(pa.table({"id": range(110_000)}))
+        db.checkpoint()
+        db.merge()
+        owner, tables = db._parts.owner, db._parts.tables
+        small, large = KeyWatch(index_bytes_max=1 << 20), KeyWatch(index_bytes_max=1 << 30)
+        assert not large.wants_index(owner.committer.state.view, tables)
+        assert small.wants_index(owner.committer.state.view, tables)
+        assert not small.wants_index(owner.committer.state.view, tables)  # said once
+        db.optimize()
+        assert [index.name for index in table.indexes()] == ["_key"]
+        watch = KeyWatch(index_bytes_max=1 << 20)
+        assert not watch.wants_index(owner.committer.state.view, tables)

@@ -35,7 +35,7 @@ from siltstone.storage.tables import POSITION, PinnedTable
 CACHED_ROWS_MAX = 100_000
 _CACHE_BYTES_MAX = 64 << 20
 _ROW_BYTES_FLOOR = 400
-_INDEX_ROW_BYTES = 16
+INDEX_ROW_BYTES = 16
 _FILTER_BITS = 22
 _SCANS_MAX = 4
 _MISSES_MIN = 64
@@ -167,7 +167,7 @@ class Base:
         return self._index
 
     def _fits_index(self) -> bool:
-        wanted = self.rows * _INDEX_ROW_BYTES
+        wanted = self.rows * INDEX_ROW_BYTES
         return wanted <= self._index_bytes_max and wanted + self._taken() <= self._index_bytes_max
 
     def _make_index(self) -> Run:

@@ -28,6 +28,7 @@ from siltstone.maintenance.index_kinds import check_kind, check_name, check_opti
 from siltstone.maintenance.index_plan import (
     KEY_INDEX,
     KEY_ROWS_MIN,
+    LAG_SHARE,
     IndexTask,
     declared_on,
     living,
@@ -42,7 +43,6 @@ from siltstone.storage.tables import BuiltSegment, InputsMovedError, Tables
 
 ATTEMPTS = 8
 INDEXES_MAX = 32
-LAG_SHARE = 0.2
 _KIND = "index"
 _log = logging.getLogger(__name__)
 

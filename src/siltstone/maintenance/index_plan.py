@@ -27,6 +27,7 @@ from siltstone.storage.tables import (
 KEY_INDEX = "_key"
 KEY_ROWS_MIN = 100_000
 SEGMENTS_MAX = 8
+LAG_SHARE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,12 @@ def unwanted(record: Record, table: Table, storage: KeyedStorage, opened: Pinned
         return []
     names = {spec.name for spec in wanted(record, table, storage, opened)}
     return [segment.id for segment in opened.segments if segment.index not in names]
+
+
+def lacks_key(opened: PinnedTable) -> bool:
+    """Say whether the key's own index lacks `LAG_SHARE` of the rows of a base, or more."""
+    mine = [segment for segment in opened.segments if segment.index == KEY_INDEX]
+    return _rows(_lacking(opened.spans, mine)) >= LAG_SHARE * opened.rows
 
 
 def statuses(

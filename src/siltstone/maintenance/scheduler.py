@@ -23,12 +23,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from siltstone.engine.base import INDEX_ROW_BYTES
 from siltstone.engine.commit import Committer
 from siltstone.engine.history_run import HistoryRun
 from siltstone.engine.memtable import Memtable
 from siltstone.engine.view import View
 from siltstone.errors import BusyError, FencedError, PoisonedError, SiltstoneError
 from siltstone.maintenance.compaction import Sizes, Span
+from siltstone.maintenance.index_plan import KEY_ROWS_MIN, lacks_key
 from siltstone.storage.tables import Tables
 
 TICK_S = 0.25
@@ -282,6 +284,29 @@ def has_many_small(spans: Sequence[Span], parts_max: int = HISTORY_PARTS_MAX) ->
     if len(spans) <= parts_max:
         return False
     return sum(len(group) for group in Sizes(by_tiers=True).groups(spans)) > parts_max // 2
+
+
+class KeyWatch:
+    """Notices bases whose keys fit no memory and have no index; of each version it tells once.
+
+    For these a read by key is a scan. One thread.
+    """
+
+    def __init__(self, *, index_bytes_max: int) -> None:
+        self._rows_max = index_bytes_max // INDEX_ROW_BYTES
+        self._told: set[str] = set()
+
+    def wants_index(self, view: View, tables: Tables) -> bool:
+        """Say whether an optimize should build one, if it was not said before."""
+        lacking = {
+            storage.base.path
+            for storage in view.record.keyed
+            if storage.base is not None
+            and storage.base.rows > max(self._rows_max, KEY_ROWS_MIN)
+            and lacks_key(tables.open(f"{storage.folder}/base", storage.base))
+        }
+        fresh, self._told = lacking - self._told, lacking
+        return bool(fresh)
 
 
 def wants_merge(view: View) -> bool:
