@@ -20,13 +20,17 @@ from siltstone.engine.shape import shape_of
 from siltstone.maintenance.compaction_job import Optimized
 from siltstone.maintenance.load import load
 from siltstone.maintenance.vacuum import Vacuum
+from siltstone.options import Options
 from siltstone.storage.files import RealFiles
 from siltstone.storage.jobs import Jobs
 from siltstone.storage.manifest_store import ManifestStore
+from siltstone.store import Store
+from tests.engine.seams import HookedTables, fake_env
 from tests.maintenance.stores import Clock, data_paths, env_of, open_store, paths, rows
 
 KEYED = {"id": "int64", "v": "int64"}
 DAYS = 3
+OPTIONS = Options(background=False, segment_bytes=65_536, retention_s=0)
 
 
 @pytest.fixture
@@ -101,6 +105,40 @@ def test_an_owner_refuses_a_seq_that_a_vacuum_beside_it_let_expire(db, clock):
         db.snapshot(seq=old - 3)
     with pytest.raises(st.SnapshotExpiredError):
         db.tag("late", seq=old - 3)
+
+
+def past_of(db) -> set[int]:
+    """Return the seqs at which, says the newest record, versions of `p` began."""
+    (table,) = (t for t in db._parts.manifests.newest().catalog.tables if t.names[-1].name == "p")
+    return {version.seq for step in table.incarnations for version in step.versions}
+
+
+def test_a_checkpoint_brings_no_past_back_that_was_trimmed_while_it_wrote(tmp_path, clock):
+    hooked: list[HookedTables] = []
+    with Store.open(tmp_path / "s", OPTIONS, env=fake_env(hooked=hooked, now_us=clock)) as db:
+        db.create_table("t", KEYED, primary_key="id")
+        db.create_table("p", KEYED)
+        for step in range(3):
+            generation(db, step)
+        db["t"].upsert({"id": 0, "v": 9})
+        db["p"].overwrite([{"id": 100, "v": 1}])
+
+        def overtake(folder: str, *_: object) -> None:
+            if folder == "commits":
+                del hooked[0].hooks["stage"]
+                clock.move(days=DAYS)  # what was published is old, what is staged is young
+                beside(db, clock)
+                kept.append(past_of(db))
+
+        before, kept = past_of(db), list[set[int]]()
+        hooked[0].hooks["stage"] = overtake
+        db.checkpoint()
+        assert kept[0] < before
+        assert past_of(db) & before == kept[0]
+        assert rows(db["p"]) == [(100, 1)]
+        assert db.verify(deep=True).is_sound
+        beside(db, clock)
+        assert db.verify(deep=True).is_sound
 
 
 def test_a_tag_that_the_log_alone_has_keeps_its_past(db, clock):

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import threading
+import uuid
 import weakref
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from siltstone.storage.files import RealFiles
 from siltstone.storage.lance_errors import classify
 from siltstone.storage.lance_io import LanceTables, warm_up
 from siltstone.storage.promotion import public_name
+from siltstone.storage.tables import ForeignVersion, IndexSpec
 
 FOLDER = "tables/orders-7/base"
 SCHEMA = pa.schema(
@@ -167,6 +169,26 @@ def test_decimals_that_another_process_aligned_at_8_bytes_are_written(
     assert found["d"].to_pylist() == values
 
 
+def indexed(tables: LanceTables, pin: Pin) -> Pin:
+    spans = tables.open(FOLDER, pin).spans
+    built = tables.index(FOLDER, pin, IndexSpec("by a", "a", "btree"), spans)
+    return tables.put_indexes(FOLDER, pin, [built])
+
+
+def taken_over(tables: LanceTables, root: Path, pin: Pin) -> Pin:
+    """Take over a version that stock Lance wrote on the newest one, as a client stages it."""
+    tables.promote(FOLDER, [pin], pin)
+    lance.write_dataset(pa.table(batch([pin.version])), root / FOLDER, mode="append")
+    (public,) = (
+        path
+        for path in (root / FOLDER / "_versions").glob("*.manifest")
+        if path.name == public_name(pin.version + 1)
+    )
+    staged = public.rename(f"{public}-{uuid.uuid4()}")
+    given = ForeignVersion(pin.version + 1, str(staged), staged.stat().st_size)
+    return tables.take_over(FOLDER, pin, given).pin
+
+
 def test_everything_a_pin_names_was_synced_and_its_directories_too(tmp_path: Path) -> None:
     files = RecordingFiles()
     tables = LanceTables(tmp_path, files)
@@ -176,6 +198,11 @@ def test_everything_a_pin_names_was_synced_and_its_directories_too(tmp_path: Pat
         lambda: tables.rewrite(FOLDER, pin, drop=np.array([0]), batches=[batch([3])]),
         lambda: tables.alter(FOLDER, pin, rename={"a": "x"}, drop=["b"], add=[]),
         lambda: tables.overwrite(FOLDER, pin, SCHEMA, [batch([5])]),
+        lambda: tables.append(FOLDER, pin, [batch([6])]),
+        lambda: tables.swap(FOLDER, pin, [tables.compact(FOLDER, pin, (0, 2))]),
+        lambda: taken_over(tables, tmp_path, pin),
+        lambda: taken_over(tables, tmp_path, pin),
+        lambda: indexed(tables, pin),
     ]
     for step in steps:
         pin = step()

@@ -1,5 +1,6 @@
 """The chain of records has one next record, whoever races for it, and what is leased stays."""
 
+import random
 from pathlib import Path
 
 import msgspec
@@ -113,13 +114,19 @@ def test_a_publish_never_goes_back(store, change):
 
 
 class LostAnswer:
-    """Files whose `create_if_absent` succeeds and then says that the name was taken (NFS does)."""
+    """Files whose `create_if_absent` succeeds and then says that the name was taken (NFS does).
 
-    def __init__(self, files: SimFiles) -> None:
-        self._files = files
+    Not `is_durable`: the answer is lost before the name is synced.
+    """
+
+    def __init__(self, files: SimFiles, *, is_durable: bool = True) -> None:
+        self._files, self._is_durable = files, is_durable
 
     def create_if_absent(self, path: Path, data: bytes) -> bool:
-        assert self._files.create_if_absent(path, data)
+        if self._is_durable:
+            assert self._files.create_if_absent(path, data)
+        else:
+            self._files.write(path, data)
         return False
 
     def __getattr__(self, name: str):
@@ -130,6 +137,13 @@ def test_a_success_that_was_told_as_a_lost_race_is_found_by_its_token(files):
     store = store_on(LostAnswer(files))  # type: ignore[arg-type]
     assert store.publish(add("a"), base=store.newest()).number == 2
     assert store.numbers() == [1, 2]
+
+
+def test_a_success_that_was_told_as_a_lost_race_is_durable_when_it_returns(files):
+    unsynced = LostAnswer(files, is_durable=False)
+    store_on(unsynced).publish(add("a"), base=store_on(files).newest())  # type: ignore[arg-type]
+    for image in files.images(random.Random(1)):
+        assert store_on(image.files).newest().staged == ("a",), image.label
 
 
 def test_a_link_that_was_made_and_reported_failed_is_published_once(files, store):
@@ -256,6 +270,27 @@ def test_a_vacuum_that_only_asks_who_leases_a_record_is_no_vacuumed_record(tmp_p
     assert lease is not None
     assert lease.number == 1
     assert not files.asked
+
+
+class LateLocks:
+    """Files in which a record is vacuumed between its look-up and its lock."""
+
+    def __init__(self, files: SimFiles) -> None:
+        self._files = files
+
+    def lock(self, path: Path, *, shared: bool = False, create: bool = False):
+        lock = self._files.lock(path, shared=shared, create=create)
+        self._files.unlink(path)
+        return lock
+
+    def __getattr__(self, name: str):
+        return getattr(self._files, name)
+
+
+def test_no_lease_on_an_island_that_went_while_it_was_locked(files, store):
+    publish_many(store, 3)
+    store.write_floor(3)
+    assert store_on(LateLocks(files)).lease(2, below_floor=True) is None  # type: ignore[arg-type]
 
 
 def test_a_lease_on_the_newest_record_comes_with_it(store):
