@@ -20,16 +20,20 @@ def main() -> int:
     known = page.known(arguments.report, planted) if arguments.report else {}
     skipped = known if arguments.changed else {}
     chosen = [each for each in _chosen(planted, arguments.names) if each.name not in skipped]
+    outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory(prefix="siltstone-defects-") as folder:
         trials = Trials(Path(folder))
-        outcomes = [_tried(trials, each) for each in chosen]
+        for each in chosen:
+            outcomes.append(_tried(trials, each))
+            known[each.name] = outcomes[-1]
+            if arguments.report:  # at once: who is interrupted goes on with --changed
+                page.write(arguments.report, known.values())
+    if arguments.report:
+        page.write(arguments.report, known.values())
     missed = [outcome for outcome in outcomes if outcome.verdict is not Verdict.CAUGHT]
     _say(f"{len(outcomes)} defects, {len(missed)} not caught")
     if arguments.json:
         arguments.json.write_text(page.as_json(outcomes))
-    if arguments.report:
-        known |= {outcome.planted.name: outcome for outcome in outcomes}
-        page.write(arguments.report, [known[each.name] for each in planted if each.name in known])
     return 1 if missed else 0
 
 

@@ -48,10 +48,11 @@ def known(path: Path, planted: Iterable[Planted]) -> dict[str, Outcome]:
     return found
 
 
-def write(path: Path, outcomes: Sequence[Outcome]) -> None:
-    """Write the page and the JSON beside it."""
-    path.write_text(written(outcomes))
-    path.with_suffix(".json").write_text(as_json(outcomes))
+def write(path: Path, outcomes: Iterable[Outcome]) -> None:
+    """Write the page and the JSON beside it, by the names of the defects."""
+    ordered = sorted(outcomes, key=lambda outcome: outcome.planted.name)
+    path.write_text(written(ordered))
+    path.with_suffix(".json").write_text(as_json(ordered))
 
 
 def as_json(outcomes: Iterable[Outcome]) -> str:

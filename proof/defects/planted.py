@@ -26,7 +26,8 @@ FOLDER = Path(__file__).parent
 class Planted:
     """One defect; `suite` are arguments of pytest, paths relative to the root.
 
-    `digest` is that of the patch: what was found out about another one says nothing of this.
+    `digest` is that of the patch without its context: what was found out about another defect says
+    nothing of this one, but the lines around it may change.
     """
 
     name: str
@@ -65,12 +66,18 @@ def read(path: Path) -> Planted:
         raise PatchError(f"{path.name}: {error}") from error
     return Planted(
         name=path.stem,
-        digest=hashlib.sha256(path.read_bytes()).hexdigest()[:16],
+        digest=_digest(head, diff),
         title=fields["Title"],
         breaks=tuple(int(number) for number in fields["Breaks"].split(",")),
         suite=tuple(shlex.split(fields["Guarded-by"])),
         changes=changes,
     )
+
+
+def _digest(head: str, diff: str) -> str:
+    changed = [line for line in diff.splitlines() if line.startswith(("+", "-"))]
+    told = head.partition("\n\n")[0].splitlines()
+    return hashlib.sha256("\n".join([*told, *changed]).encode()).hexdigest()[:16]
 
 
 def every() -> tuple[Planted, ...]:
