@@ -173,5 +173,7 @@ def test_the_remote_client_of_lancedb_works_on_fresh_rows(served: tuple[st.Store
     near = made.search([3.0, 3.0]).limit(1).to_arrow()
     assert near.column("id").to_pylist() == [2]
     assert near.column("_distance").to_pylist() == [1.0]
+    versions = made.list_versions()
+    assert [version["version"] for version in versions] == sorted({v["version"] for v in versions})
     remote.drop_table("made")
     assert db.tables() == ["keyed"]

@@ -306,6 +306,7 @@ class LanceCatalog:
             "manifest_size": pin.size,
             "e_tag": f'"{pin.xxh3}"',
             "metadata": {"siltstone.seq": str(version.seq)} if version.seq else {},
+            **_written(self._scope.root / pin.path),
         }
 
     def _refuse_unknown(self, name: str, number: object, error: ConflictError) -> None:
@@ -321,6 +322,14 @@ class LanceCatalog:
     def _by_transaction(self) -> Answer:
         found = self._scope.transaction_id()
         return {} if found is None else {"transaction_id": found}
+
+
+def _written(manifest: Path) -> Answer:
+    """Return when a manifest was written, which LanceDB wants to know of every version."""
+    try:
+        return {"timestamp_millis": int(manifest.stat().st_mtime * 1e3)}
+    except OSError:  # a version that is listed is there; its time alone is no reason to fail
+        return {}
 
 
 def _take_over(tx: Statements, request: Request) -> TableVersion:
