@@ -1,0 +1,92 @@
+"""The matrix of clients and operations in the documentation is what the clients do, all of it.
+
+SILTSTONE_WRITE_MATRIX=1 writes the page anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from lance_namespace.errors import LanceNamespaceError
+
+from siltstone.server.rest.exchange import Counters
+from tests.clients.clients import CLIENTS, Client, Refused
+from tests.clients.operations import OPERATIONS, Operation, Tables
+from tests.server.rest import rest_of
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the clients' own making
+PAGE = Path(__file__).parents[2] / "docs" / "client-matrix.md"
+# What LanceDB's remote client takes for the host of its database.
+HOST = "dev.us-east-1.api.lancedb.com"
+HEAD = """# Which client does what
+
+Written by the tests (`tests/clients`): they do every operation with every client, and look at the
+store behind it. DuckDB and Polars read what a scan over HTTP returns.
+
+- **yes**: it works. A remark says what the client gets.
+- **refused**: the server says no, with the code of the specification; nothing changed. Of a commit
+  that is refused Lance says "unknown" in place of the server's sentence, which is in its log.
+- **no**: the client has no words for it, or refuses it itself.
+
+"""
+
+
+def refusals(counters: Counters) -> int:
+    return sum(count for (_, status), count in counters.by_route.items() if status >= 400)
+
+
+def cell(client: Client, operation: Operation, tables: Tables) -> str:
+    """Return what a client gets of an operation."""
+    work = getattr(client, operation.name, None)
+    if work is None:
+        return "no"
+    tables.prepare()
+    before = refusals(client.service.exchange.counters)
+    try:
+        remark = work()
+    except AssertionError:
+        raise
+    except Exception as error:
+        if refusals(client.service.exchange.counters) > before:
+            return f"refused, {told(error)}"
+        if not is_own_refusal(error):
+            raise
+        return "no"
+    assert operation.is_done(client.db), (client.name, operation.title)
+    return f"yes, {remark}" if remark else "yes"
+
+
+def is_own_refusal(error: Exception) -> bool:
+    """Say whether a client refuses by itself; a mistake of ours is none."""
+    found = re.search(r"not (yet )?(supported|implemented)|unsupported", repr(error).lower())
+    return isinstance(error, NotImplementedError) or found is not None
+
+
+def told(error: Exception) -> str:
+    """Return the code of the specification that an error of a client carries, if it does."""
+    if "Commit result" in str(error) and "is unknown" in str(error):
+        return "told as unknown"
+    if isinstance(error, Refused | LanceNamespaceError):
+        return str(int(error.code))
+    found = re.search(r'"code": ?(\d+)', str(getattr(error, "body", "")) + str(error))
+    assert found, repr(error)
+    return found[1]
+
+
+def test_the_page_is_what_the_clients_do(tmp_path: Path) -> None:
+    lines = [
+        "| operation | " + " | ".join(client.name for client in CLIENTS) + " |",
+        "| --- |" + " --- |" * len(CLIENTS),
+    ]
+    with rest_of(tmp_path / "shop", allowed_hosts=[HOST]) as (db, service, _):
+        clients, tables = [make(db, service) for make in CLIENTS], Tables(db)
+        for operation in OPERATIONS:
+            cells = [cell(client, operation, tables) for client in clients]
+            lines.append(f"| {operation.title} | " + " | ".join(cells) + " |")
+    page = HEAD + "\n".join(lines) + "\n"
+    if os.environ.get("SILTSTONE_WRITE_MATRIX"):
+        PAGE.write_text(page)
+    assert PAGE.read_text() == page
