@@ -24,6 +24,7 @@ from siltstone.errors import (
 from siltstone.handles import Snapshot
 from siltstone.options import Options
 from siltstone.storage.fake_lance import FakeLance
+from siltstone.storage.files import Files
 from siltstone.storage.simulated_files import Fault, SimFiles
 from siltstone.store import Store
 from siltstone.wiring import Env
@@ -39,18 +40,29 @@ _names = itertools.count(1)
 Answer = dict[str, object]
 
 
-def open_store(files: SimFiles, *, read_only: bool = False, options: Options = OPTIONS) -> Store:
+def env_of(files: Files, now_us: Callable[[], int] = lambda: 1) -> Env:
+    """Return what one process has of a simulated machine."""
+
     def name() -> str:
         return f"{next(_names):032x}"
 
-    env = Env(
+    return Env(
         files=files,
         tables=lambda root, files, verify: FakeLance(root, files, token=name),
-        now_us=lambda: 1,
+        now_us=now_us,
         new_token=name,
         warm_up=lambda: None,
     )
-    return Store.open(ROOT, options, read_only=read_only, env=env)
+
+
+def open_store(
+    files: SimFiles,
+    *,
+    read_only: bool = False,
+    options: Options = OPTIONS,
+    now_us: Callable[[], int] = lambda: 1,
+) -> Store:
+    return Store.open(ROOT, options, read_only=read_only, env=env_of(files, now_us))
 
 
 def answer(source: Store | Snapshot) -> Answer:
