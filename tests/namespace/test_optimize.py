@@ -43,6 +43,25 @@ def test_a_client_finds_the_same_rows_and_goes_on_from_its_number(
     assert db.verify(deep=True).is_sound
 
 
+def test_a_file_of_which_a_client_deleted_a_tenth_is_written_anew(
+    db: Store, ns: SiltstoneNamespace
+) -> None:
+    make(ns, "t", rows(0, 100))
+    opened(ns, "t").delete("id < 9")
+    assert db.optimize() == Optimized((), 0, 0, 0)
+    opened(ns, "t").delete("id = 50")
+    stale = opened(ns, "t")
+    assert db.optimize() == Optimized(("t",), 1, 1, 90)
+    left = [i for i in range(9, 100) if i != 50]
+    assert ids(opened(ns, "t")) == left == ids(stale)
+    assert [f.num_deletions for f in opened(ns, "t").get_fragments()] == [0]
+    assert db.optimize() == Optimized((), 0, 0, 0)
+    stale.delete("id = 10")
+    assert ids(opened(ns, "t")) == [i for i in left if i != 10]
+    assert numbers(db) == list(range(1, opened(ns, "t").version + 1))
+    assert db.verify(deep=True).is_sound
+
+
 def test_files_that_an_index_covers_and_others_become_one_without_a_hole_in_the_numbers(
     db: Store, ns: SiltstoneNamespace
 ) -> None:

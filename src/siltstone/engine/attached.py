@@ -61,6 +61,11 @@ class Attached:
         return self._table.spans
 
     @property
+    def worn(self) -> Sequence[tuple[int, int]]:
+        """See `tables.PinnedTable.worn`."""
+        return self._table.worn
+
+    @property
     def segments(self) -> Sequence[Segment]:
         """See `tables.PinnedTable.segments`; staged rows have no index."""
         return ()

@@ -1,6 +1,7 @@
 """Compaction: which adjacent parts of a dataset are written anew as one; the plan of an optimize.
 
     every        all small parts, in runs of up to `target_rows`: what is asked for is done whole
+    worn         a part of which other clients deleted a tenth of the rows, also alone
     by tiers     a large part is left alone until what follows it is worth rewriting it: unasked
 
 By tiers, a part joins the ones behind it when it has at most `TIER_RATIO` times their rows. So each
@@ -80,11 +81,16 @@ class Sizes:
     by_tiers: bool = False
     is_contended: bool = False
 
-    def groups(self, spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
-        """Yield the runs of parts that should be one each, in row order."""
+    def groups(self, spans: Sequence[Span], worn: Sequence[Span] = ()) -> Iterator[Sequence[Span]]:
+        """Yield the runs of parts that should be one each, in row order; then each `worn` alone."""
+        left = dict.fromkeys(worn)
         for run in small_runs(spans, self.target_rows):
             for tier in tiers(run) if self.by_tiers else (run,):
-                yield from self._filled(tier)
+                for group in self._filled(tier):
+                    for span in group:
+                        left.pop(span, None)
+                    yield group
+        yield from ([span] for span in left)
 
     def _filled(self, run: Sequence[Span]) -> Iterator[Sequence[Span]]:
         """Cut a run where it has reached `target_rows`; a part alone stays as it is.
@@ -162,7 +168,8 @@ def _plain_tables(catalog: Catalog) -> Iterator[Table]:
 def _tasks(
     name: str, place: Place, folder: str, pin: Pin, tables: Tables, sizes: Sizes
 ) -> Iterator[CompactTask]:
-    for group in sizes.groups(tables.open(folder, pin).spans):
+    opened = tables.open(folder, pin)
+    for group in sizes.groups(opened.spans, opened.worn):
         within = (group[0][0], group[-1][1])
         yield CompactTask(name, place, folder, pin, within, len(group))
 

@@ -120,6 +120,11 @@ class FakePinned:
         ends = list(accumulate(self.manifest.rows))
         return list(zip([0, *ends[:-1]], ends, strict=True)) if ends else []
 
+    @property
+    def worn(self) -> list[tuple[int, int]]:
+        """See `tables.PinnedTable.worn`: nothing is ever deleted in place."""
+        return []
+
     def scan(
         self,
         columns: Sequence[str] | None = None,
@@ -323,7 +328,7 @@ class FakeLance:
             for index, (first, end) in enumerate(table.spans)
             if within[0] <= first and end <= within[1]
         ]
-        require(len(chosen) > 1, f"{within} of {pin.path} holds no two parts to make one of")
+        require(bool(chosen), f"{within} of {pin.path} holds no part")
         known = self._inventories.live(pin.inventory, old.paths)
         span = staging.span([known[old.paths[i]] for i in chosen], None, has_more=False)
         rows = table.part(chosen[0]).slice(0, 0)

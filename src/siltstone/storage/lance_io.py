@@ -276,7 +276,7 @@ class LanceTables:
         """See `tables.Tables.compact`. Inputs are verified."""
         table = self._table(folder, pin)
         parts = table.parts_within(within)
-        require(len(parts) > 1, f"{within} of {pin.path} holds no two parts to make one of")
+        require(bool(parts), f"{within} of {pin.path} holds no part")
         inputs = [table.inventory()[path] for part in parts for path in part.paths]
         fragments = [table.fragment_of(part) for part in parts]
         with translated(self._root / folder, is_reading=False):

@@ -31,7 +31,7 @@ from siltstone.errors import CorruptionError, RequestError, SchemaMismatchError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.storage import lance_indexes, staging
 from siltstone.storage.lance_errors import translated
-from siltstone.storage.tables import POSITION, Segment
+from siltstone.storage.tables import POSITION, WORN_RATIO, Segment
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -113,6 +113,15 @@ class LancePinned:
     def spans(self) -> list[tuple[int, int]]:
         """See `tables.PinnedTable.spans`."""
         return [(part.start, part.start + part.rows) for part in self.parts]
+
+    @property
+    def worn(self) -> list[tuple[int, int]]:
+        """See `tables.PinnedTable.worn`."""
+        return [
+            (part.start, part.start + part.rows)
+            for part in self.parts
+            if part.rows and part.stored - part.rows >= WORN_RATIO * part.stored
+        ]
 
     @property
     def segments(self) -> list[Segment]:

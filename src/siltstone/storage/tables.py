@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from siltstone.formats.manifest import Pin
     from siltstone.storage.strangers import Stranger
 
+WORN_RATIO = 0.1  # as in Lance: from so much on a compaction materializes deletions
 POSITION = "_position"
 PRIVATE_DIRECTORY = "_siltstone"
 INDEX_DIRECTORY = "_indices"
@@ -179,6 +180,11 @@ class PinnedTable(Protocol):
 
         A part is what `scan` can read without the others: a fragment.
         """
+        ...
+
+    @property
+    def worn(self) -> Sequence[tuple[int, int]]:
+        """Those of `spans` of whose stored rows other clients deleted `WORN_RATIO` or more."""
         ...
 
     @property
