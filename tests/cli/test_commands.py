@@ -2,6 +2,9 @@
 
 import json
 import os
+import pty
+import signal
+import subprocess
 import sys
 from decimal import Decimal
 from pathlib import Path
@@ -12,6 +15,8 @@ import siltstone as st
 from siltstone.cli import main
 from siltstone.storage.files import RealFiles
 from tests.cli.shell import Shell
+
+PAGE = "\x1b[H\x1b[J"
 
 
 @pytest.fixture
@@ -285,3 +290,28 @@ def test_status_shows_the_seqs_beside_a_live_owner(filled: Shell) -> None:
         assert ["visible_seq", "3"] in filled.lines("status")
         assert filled("status", "--watch", "--count", "2", "--interval", "0.1", "--ndjson") == 0
         assert [json.loads(line)["visible_seq"] for line in filled.out.splitlines()] == [3, 3]
+
+
+def test_status_watched_on_a_terminal_draws_over_itself_what_a_live_owner_does(
+    filled: Shell,
+) -> None:
+    terminal, end = pty.openpty()
+    command = [sys.executable, "-m", "siltstone", "status", "--watch", "--interval", "0.1"]
+    shown = b""
+    with (
+        st.connect(filled.db, background=False) as db,
+        subprocess.Popen(
+            [*command, "--db", str(filled.db)], stdin=end, stdout=end, stderr=end
+        ) as watcher,
+    ):
+        os.close(end)
+        for seq in (3, 4):
+            while f"visible {seq}," not in shown.decode().rpartition(PAGE)[2]:
+                shown += os.read(terminal, 65_536)
+            if seq == 3:
+                db["orders"].delete(("us", 3))
+        watcher.send_signal(signal.SIGINT)
+        assert watcher.wait() == 130
+    os.close(terminal)
+    assert shown.decode().startswith(PAGE)
+    assert "Traceback" not in shown.decode()

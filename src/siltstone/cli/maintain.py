@@ -195,13 +195,13 @@ def status(
         for number in range(looks):
             if number:
                 time.sleep(interval)
-            _show(store.status(), form, is_again=number > 0)
+            _show(store.status(), form, is_page=watch)
 
 
-def _show(found: Status, form: Form, *, is_again: bool) -> None:
+def _show(found: Status, form: Form, *, is_page: bool) -> None:
     if form is Form.TABLE:
         # Home, and clear what is below: the page is drawn over itself.
-        print("\x1b[H\x1b[J" if is_again else "", found, sep="", flush=True)
+        print("\x1b[H\x1b[J" if is_page else "", found, sep="", flush=True)
     else:
         emit_facts(found.to_dict(), form)
         sys.stdout.flush()
