@@ -64,7 +64,12 @@ def answers(files: SimFiles) -> tuple[Answer, Answer]:
         return rows_of(answer_of(db)), answer_of(tagged)
 
 
-def photographed_vacuum() -> tuple[list[Shot], tuple[Answer, Answer]]:
+Photographs = tuple[list[Shot], tuple[Answer, Answer]]
+
+
+@pytest.fixture(scope="module")
+def photographed() -> Photographs:
+    """Return the machine at each moment of a vacuum, and the answers; tests look at copies."""
     life = lived()
     expected = answers(life.files.killed())
     camera = Camera(life)
@@ -86,8 +91,10 @@ def require_whole(files: SimFiles, expected: tuple[Answer, Answer], label: str) 
     assert answers(machine.killed()) == expected, label
 
 
-def test_a_vacuum_cut_off_at_any_step_loses_nothing_that_is_named() -> None:
-    shots, expected = photographed_vacuum()
+def test_a_vacuum_cut_off_at_any_step_loses_nothing_that_is_named(
+    photographed: Photographs,
+) -> None:
+    shots, expected = photographed
     assert len(shots) > 60
     rng = random.Random(1)
     for shot in sampled(shots, rng, 0.25):
@@ -95,15 +102,19 @@ def test_a_vacuum_cut_off_at_any_step_loses_nothing_that_is_named() -> None:
             require_whole(files, expected, label)
 
 
-def test_a_vacuum_killed_at_any_step_loses_nothing_that_is_named() -> None:
-    shots, expected = photographed_vacuum()
+def test_a_vacuum_killed_at_any_step_loses_nothing_that_is_named(
+    photographed: Photographs,
+) -> None:
+    shots, expected = photographed
     for shot in sampled(shots, random.Random(2), 0.25):
         require_whole(shot.files.killed(), expected, shot.label)
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_vacuum_after_a_vacuum_that_was_cut_off_may_be_cut_off_too(seed: int) -> None:
-    shots, expected = photographed_vacuum()
+def test_a_vacuum_after_a_vacuum_that_was_cut_off_may_be_cut_off_too(
+    photographed: Photographs, seed: int
+) -> None:
+    shots, expected = photographed
     rng = random.Random(seed)
     for shot in rng.sample(shots, 3):
         for label, files in images_of(shot, rng):
@@ -119,8 +130,10 @@ def test_a_vacuum_after_a_vacuum_that_was_cut_off_may_be_cut_off_too(seed: int) 
                     require_whole(last, expected, f"{label}; {deeper}")
 
 
-def test_a_process_that_reads_beside_a_vacuum_that_was_cut_off_sees_all_rows() -> None:
-    shots, (now, _) = photographed_vacuum()
+def test_a_process_that_reads_beside_a_vacuum_that_was_cut_off_sees_all_rows(
+    photographed: Photographs,
+) -> None:
+    shots, (now, _) = photographed
     for shot in sampled(shots, random.Random(3), 0.25):
         files = shot.files.killed()
         with open_store(files, read_only=True, options=OPTIONS) as beside:
