@@ -86,6 +86,7 @@ class RefreshStream:
         self._query: StreamingQuery | None = None
         self.put_count = 0
         self.tries = 0
+        self._tries_before = -1
         self.applied: set[int] = set()
         self.latencies_s: list[float] = []
 
@@ -131,14 +132,15 @@ class RefreshStream:
         notes = self._checkpoint / "commits"
         self._wait(lambda: any(_batches(notes)))
         self._running().stop()
+        self._tries_before = self.tries
         last = max(_batches(notes))
         (notes / str(last)).unlink()
         (notes / f".{last}.crc").unlink(missing_ok=True)
         self.start()
 
     def drain(self) -> None:
-        """Wait until all that landed is applied, and stop."""
-        self._wait(lambda: len(self.applied) == self.put_count)
+        """Wait until all that landed is applied, and what a restart forgot came again; stop."""
+        self._wait(lambda: self.tries > self._tries_before and len(self.applied) == self.put_count)
         self._running().stop()
 
     def _wait(self, is_over: Callable[[], bool]) -> None:
