@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import siltstone as st
-from tests.isolation.histories import Append, Read, Status, Transaction, violations
+from proof.isolation.histories import Append, Read, Status, Transaction, anomalies
 from tests.server.rest import Answer, Rest
 
 TABLES, KEYS = ("x", "y"), 2
@@ -225,7 +225,7 @@ def test_lists_that_clients_append_to_tell_of_no_anomaly(tmp_path: Path, isolati
             ]
         )
         history = told.finish()
-    assert violations(history, is_serializable=isolation == "serializable") == []
+    assert anomalies(history, is_serializable=isolation == "serializable") == []
     assert any(each.status is Status.ABORTED for each in history)  # they did meet
 
 
