@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import typer
 
 from siltstone.cli import backups, indexes, maintain, queries, repairs, rows, serve, tables, tags
+from siltstone.cli import bench as benches
 from siltstone.cli import demo as demos
 from siltstone.cli.exits import Exit, code_of
 from siltstone.errors import SiltstoneError
@@ -45,6 +46,7 @@ for command in (
     repairs.repair,
     backups.backup,
     backups.restore,
+    benches.bench,
     serve.serve,
     serve.token,
 ):

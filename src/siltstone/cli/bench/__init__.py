@@ -1,0 +1,55 @@
+"""Bench: what this machine and disk can do at best, and beside it what a store here can do.
+
+A store of its own, in a new directory that is removed at the end; no store of anybody is opened.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from siltstone.cli.arguments import Json, Ndjson, Quiet
+from siltstone.cli.output import Form, emit, emit_record, form_of
+from siltstone.cli.sessions import note
+
+Dir = Annotated[
+    Path | None,
+    typer.Option(help="Measure the disk of this directory, not of the temporary one."),
+]
+Rows = Annotated[int, typer.Option(min=1_000, max=50_000_000, help="Rows of the table.")]
+Seconds = Annotated[float, typer.Option(min=0.05, max=600, help="Of each measurement.")]
+
+
+def bench(
+    dir: Dir = None,  # noqa: A002 - the name of the option
+    rows: Rows = 2_000_000,
+    seconds: Seconds = 4.0,
+    json: Json = False,
+    ndjson: Ndjson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure commits, reads and recovery on this machine, beside what it can do at best."""
+    from siltstone.cli.bench.machine import facts
+    from siltstone.cli.bench.trial import Trial, scratch
+
+    form = form_of(json=json, ndjson=ndjson)
+    with scratch(dir, rows) as folder:
+        machine = facts(folder)
+        if machine["file system"] in {"tmpfs", "ramfs"}:
+            note("this is memory, where a sync costs nothing: name a directory on a disk by --dir")
+        is_heard = sys.stderr.isatty() and not quiet
+        # Lines, not a bar: what draws one would take its turns of what is measured.
+        found = Trial(folder, rows, seconds, note if is_heard else lambda _: None).run()
+    if form is Form.JSON:
+        emit_record({**machine, "rows": rows, "measured": [one.as_dict() for one in found]}, form)
+        return
+    cells = [list(one.as_dict().values()) for one in found]
+    emit(["measured", "value", "unit", "share", "of"], cells, form, _title(machine))
+
+
+def _title(machine: dict[str, str]) -> str:
+    named = ("cpu", "cores", "file system", "siltstone", "lance")
+    return ", ".join(f"{name} {machine[name]}" for name in named)
