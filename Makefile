@@ -25,8 +25,12 @@ lock:  ## resolve the dependencies again
 	@bin/uv lock
 	@bin/check-lock
 
-bench:  ## siltstone beside its peers, about 15 minutes
-	@bin/uv run --locked --group bench python -m bench
+bench:  ## measure all of docs/benchmarks.md again, about half an hour on an idle machine
+	@bin/uv run --locked --all-extras --group bench python -m bench
+	@bin/uv run --locked --all-extras --group bench python -m bench curves
+	@bin/uv run --locked --all-extras --group bench python -m bench profile
+	@bin/uv run --locked --all-extras --group bench python -m bench.spark
+	@bin/uv run --locked --all-extras --group bench python -m bench report
 
 defects:  ## plant each defect, see that its suite catches it, about 15 minutes
 	@bin/uv run --locked --all-extras python -m proof.defects --report docs/defects.md

@@ -57,6 +57,11 @@ class Row(NamedTuple):
     updated_us: int
 
 
+def as_dict(row: Row) -> dict[str, object]:
+    """Return a row as siltstone takes it."""
+    return {"id": row.id, "balance": row.balance, "name": row.name, "updated": row.updated}
+
+
 class Move(NamedTuple):
     """One transfer of `amount`; its two ledger rows have the ids `entry` and `entry + 1`."""
 

@@ -1,21 +1,19 @@
 """Results: what a run found, and the questions that targets and reports ask of it.
 
-A value stands under workload, peer, metric and round. JSON, as `--json` writes it:
+A value stands under workload, peer, metric and round. JSON, as `bench.history` keeps it:
 
-    {"command", "machine": {..}, "limits": {..}, "sizes": {..},
+    {"sizes": {"scale", "seconds", "rounds"}, "durable": [peer, ..],
      "rounds": {workload: {peer: {metric: [value of each round]}}},
-     "medians": the same with one value, "failures": [{"workload", "peer", "error"}],
-     "targets": [{"name", "value", "bound", "is_ceiling", "is_met"}]}
+     "failures": [{"workload", "peer", "error"}]}
+
+`--json` writes that and "command", "machine", "limits", "medians" (as "rounds", with one value) and
+"targets": [{"name", "value", "bound", "is_ceiling", "is_met"}].
 """
 
 from __future__ import annotations
 
-import os
-import platform
-from dataclasses import dataclass, field
-from pathlib import Path
-
-import pyarrow as pa
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from bench.measure import median
 from bench.workload import Metrics, Sizes
@@ -31,9 +29,36 @@ class Results:
     command: str
     sizes: Sizes
     limits: Metrics
+    machine: dict[str, str]
     rounds: Rounds = field(default_factory=dict[str, dict[str, dict[str, list[float]]]])
     durable: set[str] = field(default_factory=set[str])
     failures: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
+
+    @classmethod
+    def of(cls, found: dict[str, Any], command: str = "", limits: Metrics | None = None) -> Results:
+        """Return the run that `found` is of; of the machine only the limits."""
+        return cls(
+            command,
+            Sizes(**found["sizes"]),
+            limits or {},
+            {},
+            found["rounds"],
+            set(found["durable"]),
+            found["failures"],
+        )
+
+    def found(self) -> dict[str, Any]:
+        """Return it as `bench.history` keeps it."""
+        return {
+            "sizes": asdict(self.sizes),
+            "durable": sorted(self.durable),
+            "rounds": self.rounds,
+            "failures": self.failures,
+        }
+
+    def asked(self) -> set[str]:
+        """Return the workloads of the run, those included of which nothing was found."""
+        return {*self.rounds, *(failure["workload"] for failure in self.failures)}
 
     def add(self, workload: str, peer: str, found: Metrics) -> None:
         metrics = self.rounds.setdefault(workload, {}).setdefault(peer, {})
@@ -78,21 +103,3 @@ class Results:
             }
             for workload, found in self.rounds.items()
         }
-
-
-def machine() -> dict[str, str]:
-    """Return what a reader must know of the machine to judge the numbers."""
-    return {
-        "cpu": _field("/proc/cpuinfo", "model name"),
-        "cores": str(len(os.sched_getaffinity(0))),
-        "memory": _field("/proc/meminfo", "MemTotal"),
-        "kernel": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "pyarrow": pa.__version__,
-    }
-
-
-def _field(path: str, name: str) -> str:
-    lines = Path(path).read_text().splitlines() if Path(path).exists() else []
-    found = (line.partition(":")[2].strip() for line in lines if line.startswith(name))
-    return next(found, "unknown")

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import siltstone as st
-from bench.data import ACCOUNTS, DOCUMENTS, LEDGER, Move, Row
+from bench.data import ACCOUNTS, DOCUMENTS, LEDGER, Move, Row, as_dict
 
 _ATTEMPTS = 10_000  # a hot account must end by winning, however long it takes
 
@@ -38,9 +38,7 @@ class Siltstone:
         self._accounts.upsert(rows)
 
     def upsert_one(self, row: Row) -> None:
-        self._accounts.upsert(
-            {"id": row.id, "balance": row.balance, "name": row.name, "updated": row.updated}
-        )
+        self._accounts.upsert(as_dict(row))
 
     def upsert_batch(self, rows: pa.Table) -> None:
         self._accounts.upsert(rows)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -15,19 +17,21 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.results import machine
+from bench import history
+from bench.report import judged
 from bench.spark import workloads
 from bench.spark.raw_lance import RawLance
 from bench.spark.workloads import Place
+from siltstone.cli.bench.machine import facts
 from siltstone.spark import session
 
-_MARK = "<!-- Spark, from here on: written by `python -m bench.spark --report` -->"
 Found = dict[str, Any]
 
 
 def main() -> int:
     """Run the workloads and show, for each target, the ratio that was measured."""
     arguments = _parser().parse_args()
+    begin = time.perf_counter()
     folder = Path(tempfile.mkdtemp(prefix="siltstone-bench-", dir=arguments.dir))
     spark = session(
         {
@@ -44,6 +48,7 @@ def main() -> int:
     place = Place(spark, folder, arguments.rows, arguments.rounds)
     console = Console(stderr=True)
     found: Found = {}
+    machine = facts(folder)
     try:
         workloads.prepare(place)
         steps: dict[str, Callable[[], Any]] = {
@@ -65,18 +70,30 @@ def main() -> int:
     finally:
         spark.stop()
         shutil.rmtree(folder, ignore_errors=True)
-    command = " ".join(["python -m bench.spark", *sys.argv[1:]])
     targets = _targets(found)
     _show(targets)
     if arguments.json:
-        arguments.json.write_text(json.dumps({"machine": machine(), "found": found}, indent=1))
-    if arguments.report:
-        _write(arguments.report, command, arguments.rows, found, targets)
+        arguments.json.write_text(json.dumps({"machine": machine, "found": found}, indent=1))
+    if arguments.record or not arguments.only:
+        command = shlex.join(["python", "-m", "bench.spark", *sys.argv[1:]])
+        kept = {"rows": arguments.rows, "medians": _medians(found), "targets": targets}
+        run = history.now("spark", command, time.perf_counter() - begin, machine, {}, kept)
+        console.print(f"recorded as {history.add(run).name}; now: python -m bench report")
     return 0
 
 
-def _targets(found: Found) -> list[tuple[str, str, float | None, bool | None]]:
-    """Return (what, wanted, measured, met) of each target."""
+def _medians(found: Found) -> Found:
+    return {
+        step: {
+            peer: median(values) if isinstance(values, list) else values
+            for peer, values in peers.items()
+        }
+        for step, peers in found.items()
+    }
+
+
+def _targets(found: Found) -> list[dict[str, Any]]:
+    """Return each target with its answer, as `bench.page` reads them."""
 
     def ratio(step: str, ours: str, theirs: str) -> float | None:
         if step not in found:
@@ -115,56 +132,21 @@ def _targets(found: Found) -> list[tuple[str, str, float | None, bool | None]]:
         ("optimize: x Lance's own compaction", 0.8, speed("compact 200 files", "lance"), False),
     ]
     return [
-        (
-            what,
-            f"{'<=' if is_ceiling else '>='} {bound:,}",
-            value,
-            None if value is None else (value <= bound if is_ceiling else value >= bound),
-        )
+        {"name": f"Spark, {what}", "bound": bound, "value": value, "is_ceiling": is_ceiling}
         for what, bound, value, is_ceiling in rows
     ]
 
 
-def _words(value: float | None, is_met: bool | None) -> tuple[str, str]:
-    if value is None:
-        return "", "not measured"
-    return f"{value:,.3g}" if value < 1000 else f"{value:,.0f}", "met" if is_met else "**missed**"
-
-
-def _show(targets: list[tuple[str, str, float | None, bool | None]]) -> None:
+def _show(targets: list[dict[str, Any]]) -> None:
     table = Table("target", "wanted", "measured", "")
-    for what, wanted, value, is_met in targets:
-        table.add_row(what, wanted, *_words(value, is_met))
+    for one in targets:
+        name, bound, value, is_ceiling = one.values()
+        is_met = None
+        if value is not None:
+            is_met = value <= bound if is_ceiling else value >= bound
+        cells = judged(name, bound, value, is_met, is_ceiling)
+        table.add_row(*(cell.replace("**", "") for cell in cells))
     Console().print(table)
-
-
-def _write(
-    page: Path,
-    command: str,
-    rows: int,
-    found: Found,
-    targets: list[tuple[str, str, float | None, bool | None]],
-) -> None:
-    """Rewrite the part of the page that is about Spark; it ends where another part begins."""
-    lines = [
-        _MARK,
-        "",
-        "## Spark",
-        "",
-        f"`{command}`: {rows:,} rows of 5 columns, local[2]; medians.",
-        "",
-    ]
-    lines += ["| target | wanted | measured |  |", "| --- | ---: | ---: | ---: |"]
-    for what, wanted, value, is_met in targets:
-        measured, word = _words(value, is_met)
-        lines.append(f"| {what} | {wanted} | {measured} | {word} |")
-    lines += ["", "| seconds |  |  |", "| --- | --- | ---: |"]
-    for step, peers in found.items():
-        for peer, values in peers.items():
-            value = median(values) if isinstance(values, list) else values
-            lines.append(f"| {step} | {peer} | {value:,.3g} |")
-    text = page.read_text() if page.exists() else ""
-    page.write_text(text.partition(_MARK)[0].rstrip() + "\n\n" + "\n".join(lines) + "\n")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -174,7 +156,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", help="the workloads whose name holds this")
     parser.add_argument("--dir", type=Path, help="where to write; must be the disk in question")
     parser.add_argument("--json", type=Path, help="write all values to this file")
-    parser.add_argument("--report", type=Path, help="rewrite the Spark part of this page")
+    parser.add_argument(
+        "--record", action="store_true", help="keep in the history what is not a full run, too"
+    )
     return parser
 
 

@@ -18,7 +18,7 @@ from siltstone.storage.files import RealFiles
 from siltstone.storage.manifest_store import ManifestStore
 
 _PUBLISHES = 10_000
-_BLANK = 19
+BLANK = 19
 _OPENS = 5
 
 
@@ -33,10 +33,10 @@ class Publishing:
                 accounts.upsert(data.base(1_000))
                 db.checkpoint()
                 stream = data.rows(1_000, 1)
-                for _ in range(publishes // (_BLANK + 1)):
-                    accounts.upsert(dict(zip(data.ACCOUNTS.names, next(stream)[:4], strict=True)))
+                for _ in range(publishes // (BLANK + 1)):
+                    accounts.upsert(data.as_dict(next(stream)))
                     db.checkpoint()
-                    _publish(path, _BLANK)
+                    publish(path, BLANK)
 
     def measure(self, peer: Place, turn: int) -> Metrics:
         old, new = _measured(peer, peer.path, turn), _measured(peer, _new(peer), turn)
@@ -55,7 +55,7 @@ def _new(peer: Place) -> Path:
     return peer.path.with_name(f"{peer.path.name}-new")
 
 
-def _publish(path: Path, count: int) -> None:
+def publish(path: Path, count: int) -> None:
     manifests = ManifestStore(RealFiles(), path)
     record = manifests.newest()
     for _ in range(count):
@@ -70,7 +70,7 @@ def _measured(peer: Place, path: Path, turn: int) -> Metrics:
         stream, accounts = data.rows(1_000, turn + 2), db["accounts"]
 
         def commit() -> int:
-            accounts.upsert(dict(zip(data.ACCOUNTS.names, next(stream)[:4], strict=True)))
+            accounts.upsert(data.as_dict(next(stream)))
             return 0
 
         run_for(peer.sizes.seconds / 4, [commit])  # warm

@@ -1,0 +1,225 @@
+"""Profile: where the microseconds of a commit go, `python -m bench profile --help`.
+
+Functions of the path of a commit are wrapped, in this process and for as long as it measures; the
+product knows nothing of it. Each stage is the time inside its function without that of the wrapped
+ones inside it. A wrapper's own cost is measured and taken away; what is left between the sum and a
+commit without any wrapper stands in the last stage.
+
+What a run found, as `bench.history` keeps it:
+
+    {"about": text, "cases": {case: {"stages": {stage: us}, "whole": us}}}
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+import siltstone as st
+from bench import data, history, limits
+from bench.report import number
+from siltstone import handles
+from siltstone.cli.bench.machine import facts
+from siltstone.engine import commit, submission
+from siltstone.engine.commit import Committer
+from siltstone.engine.core import Core
+from siltstone.storage import wal
+from siltstone.storage.files import RealFile
+from siltstone.storage.wal import Wal
+
+_ROWS = 100_000
+_CALLS = 100_000
+_REST = "the call itself, wrappers aside"
+
+# Where, which function, and what it is called on the page; in the order of a commit.
+_STAGES: tuple[tuple[Any, str, str], ...] = (
+    (handles.Table, "_shape", "look up the table"),
+    (handles, "given_rows", "check the row, find its key"),
+    (handles, "_part", "make the write set"),
+    (handles.Table, "_blind", "make the write set"),
+    (handles, "submit", "submit"),
+    (Core, "submit", "wait for room"),
+    (Committer, "commit", "queue, lead, hand over"),
+    (Committer, "_admit", "admit"),
+    (Committer, "_write", "queue, lead, hand over"),
+    (commit, "_payload", "encode"),
+    (Wal, "append", "frame and its place in the log"),
+    (wal, "encode_frame", "frame and its place in the log"),
+    (RealFile, "pwritev", "write"),
+    (RealFile, "sync", "fdatasync"),
+    (RealFile, "pwrite", "MARK"),
+    (wal, "encode_mark", "MARK"),
+    (Committer, "_apply_rows", "apply"),
+    (Committer, "_apply", "reveal"),
+)
+assert submission.submit is handles.submit  # what is wrapped is what is called
+
+
+class Probe:
+    """Wraps functions; keeps the time spent in each stage of the present commit. One thread."""
+
+    def __init__(self) -> None:
+        self.now: dict[str, float] = {}
+        self.calls = 0
+        self._inner = [0.0]
+
+    def wrap(self, function: Callable[..., Any], stage: str) -> Callable[..., Any]:
+        clock, inner = time.perf_counter, self._inner
+
+        def wrapped(*args: Any, **named: Any) -> Any:
+            inner.append(0.0)
+            begin = clock()
+            try:
+                return function(*args, **named)
+            finally:
+                spent = clock() - begin
+                self.now[stage] = self.now.get(stage, 0.0) + spent - inner.pop()
+                inner[-1] += spent
+                self.calls += 1
+
+        return wrapped
+
+    @contextmanager
+    def on(self, stages: tuple[tuple[Any, str, str], ...]) -> Generator[None]:
+        """Wrap the stages, until the end of the block."""
+        with ExitStack() as undo:
+            for owner, name, stage in stages:
+                function = vars(owner)[name]
+                setattr(owner, name, self.wrap(function, stage))
+                undo.callback(setattr, owner, name, function)
+            yield
+
+    def cost(self) -> float:
+        """Return the seconds that one wrapped call takes more than a plain one."""
+
+        def nothing() -> None:
+            pass
+
+        plain = _seconds(nothing)
+        return max(0.0, _seconds(self.wrap(nothing, "nothing")) - plain) / _CALLS
+
+
+def main(arguments: list[str]) -> int:
+    """Measure commits of one row by one thread, each synced; and as if a sync took no time."""
+    parser = argparse.ArgumentParser("python -m bench profile", description=main.__doc__)
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
+    parser.add_argument("--quick", action="store_true", help="a few seconds, and not recorded")
+    parser.add_argument("--dir", type=Path, help="where to write; must be the disk in question")
+    given = parser.parse_args(arguments)
+    seconds = 0.3 if given.quick else given.seconds
+    begin = time.perf_counter()
+    folder = Path(tempfile.mkdtemp(prefix="siltstone-bench-", dir=given.dir))
+    try:
+        machine, allowed = facts(folder), limits.measure(folder, seconds / 4)
+        found = profile(folder / "store", seconds)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    _show(found, Console())
+    if not given.quick:
+        command = shlex.join(["python", "-m", "bench", *sys.argv[1:]])
+        took = time.perf_counter() - begin
+        run = history.now("profile", command, took, machine, allowed, found)
+        print(f"recorded as {history.add(run).name}; now: python -m bench report", file=sys.stderr)
+    return 0
+
+
+def profile(path: Path, seconds: float) -> dict[str, Any]:
+    """Return what a run found (see the module) in a new store at `path`."""
+    stream = data.rows(_ROWS, 1)
+    with st.connect(path, background=False, memtable_bytes_max=1 << 30) as db:
+        accounts = db.create_table("accounts", data.ACCOUNTS, primary_key="id")
+        accounts.upsert(data.base(_ROWS))
+        cases = {"synced": _case(accounts, stream, seconds)}
+        with _instant_sync():
+            cases["if a sync took no time"] = _case(accounts, stream, seconds)
+    about = "Upserts of one row by the main thread; means over the middle 80 % of the commits."
+    return {"about": about, "cases": cases}
+
+
+def _case(table: Any, stream: Iterator[data.Row], seconds: float) -> dict[str, Any]:
+    _commits(table, stream, seconds / 4)
+    whole = [spent for spent, _ in _middle(_commits(table, stream, seconds))]
+    probe = Probe()
+    each = probe.cost()
+    with probe.on(_STAGES):
+        commits = _middle(_commits(table, stream, seconds, probe))
+    stages = {stage: 0.0 for _, _, stage in _STAGES}
+    for _, spent in commits:
+        for stage, value in spent.items():
+            stages[stage] += value
+    known = {stage: _us(value / len(commits) - each / 2) for stage, value in stages.items()}
+    mean = _us(sum(whole) / len(whole))
+    return {"stages": {**known, _REST: max(0.0, mean - sum(known.values()))}, "whole": mean}
+
+
+def _commits(
+    table: Any, stream: Iterator[data.Row], seconds: float, probe: Probe | None = None
+) -> list[tuple[float, dict[str, float]]]:
+    """Commit for a while; return of each commit its seconds, and those of its stages."""
+    found: list[tuple[float, dict[str, float]]] = []
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(found) < 10:
+        row = data.as_dict(next(stream))
+        if probe is not None:
+            probe.now = {}
+        begin = time.perf_counter()
+        table.upsert(row)
+        found.append((time.perf_counter() - begin, {} if probe is None else probe.now))
+    return found
+
+
+def _middle(
+    commits: list[tuple[float, dict[str, float]]],
+) -> list[tuple[float, dict[str, float]]]:
+    """Leave out the fastest and the slowest tenth: a memtable's seal, a turn of the disk."""
+    ordered = sorted(commits, key=lambda one: one[0])
+    tenth = len(ordered) // 10
+    return ordered[tenth : len(ordered) - tenth]
+
+
+@contextmanager
+def _instant_sync() -> Generator[None]:
+    function = RealFile.sync
+    RealFile.sync = lambda _: None
+    try:
+        yield
+    finally:
+        RealFile.sync = function
+
+
+def _seconds(work: Callable[[], None]) -> float:
+    begin = time.perf_counter()
+    for _ in range(_CALLS):
+        work()
+    return time.perf_counter() - begin
+
+
+def _us(seconds: float) -> float:
+    return max(0.0, 1e6 * seconds)
+
+
+def _show(found: dict[str, Any], console: Console) -> None:
+    cases = found["cases"]
+    table = Table("us", *cases)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for stage in next(iter(cases.values()))["stages"]:
+        table.add_row(stage, *(number(case["stages"][stage]) for case in cases.values()))
+    table.add_section()
+    table.add_row("all of it", *(number(case["whole"]) for case in cases.values()))
+    console.print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,149 @@
+"""The page of benchmarks is what its history says, and every missed target has its reason."""
+
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from bench import curves, history, page, plots, svg
+from bench.curves.curve import Bounds, follow
+from bench.history import Run
+from bench.results import Results
+from bench.targets import ALL as TARGETS
+
+RUNS = history.load()
+DRAWN = page.render(RUNS)
+
+
+def run_of(day: int, rounds: dict[str, Any]) -> Run:
+    found = {
+        "sizes": {"scale": 1.0, "seconds": 1.0, "rounds": 1},
+        "durable": ["siltstone", "sqlite"],
+        "rounds": rounds,
+        "failures": [],
+    }
+    date = f"2026-11-{day:02}T10:00:00+00:00"
+    return Run("workloads", date, f"c{day}", "python -m bench", 9.0, {}, {}, found)
+
+
+def one_thread(ours: float, theirs: float) -> dict[str, Any]:
+    return {"siltstone": {"1 threads": [ours]}, "sqlite": {"1 threads": [theirs]}}
+
+
+def test_the_page_is_what_the_history_says() -> None:
+    """If not: `python -m bench report` writes it anew."""
+    assert page.PAGE.read_text() == "\n".join(DRAWN.parts)
+
+
+def test_the_plots_are_what_the_history_says() -> None:
+    folder = page.PAGE.parent / "benchmarks"
+    assert {path.name: path.read_text() for path in folder.iterdir()} == DRAWN.plots
+
+
+def test_every_reason_is_of_a_target_that_is_there() -> None:
+    names = {target.name for target in TARGETS}
+    unknown = page.reasons().keys() - names
+    assert [name for name in unknown if not name.startswith("Spark, ")] == []
+
+
+def test_every_missed_target_has_its_reason() -> None:
+    missed = [one.name for one in page.asked(RUNS) if one.is_met is False]
+    assert [name for name in missed if name not in page.reasons()] == []
+
+
+def test_the_newest_run_that_asked_for_a_workload_counts() -> None:
+    runs = [
+        run_of(1, {"W1": one_thread(1.0, 2.0), "W4": {"siltstone": {"cold": [90_000.0]}}}),
+        run_of(2, {"W1": one_thread(3.0, 2.0)}),
+    ]
+    found = {one.name: one.value for one in page.asked(runs)}
+    assert found["W1, 1 thread: x SQLite"] == 1.5
+    assert found["W4, cold: reads/s"] == 90_000.0
+    _, sources = page.together(runs)
+    assert {name: run.commit for name, run in sources.items()} == {"W1": "c2", "W4": "c1"}
+
+
+def test_a_workload_that_failed_in_the_newest_run_is_not_answered_by_an_older_one() -> None:
+    failed = run_of(2, {})
+    failed.found["failures"].append({"workload": "W1", "peer": "siltstone", "error": "no room"})
+    runs = [run_of(1, {"W1": one_thread(1.0, 2.0)}), failed]
+    assert page.asked(runs)[0].value is None
+    assert "- W1, siltstone: no room" in "\n".join(page.render(runs).parts)
+
+
+def test_a_page_of_no_run_says_that_nothing_is_measured() -> None:
+    assert "0 of 0 are met" in "\n".join(page.render([]).parts)
+
+
+def test_a_run_is_kept_and_read_as_it_was(tmp_path: Path) -> None:
+    made = run_of(1, {"W1": one_thread(1.0, 2.0)})
+    history.add(made, tmp_path)
+    assert history.load(tmp_path) == [made]
+    with pytest.raises(FileExistsError):
+        history.add(made, tmp_path)
+
+
+def test_a_run_of_another_format_is_refused(tmp_path: Path) -> None:
+    path = history.add(run_of(1, {}), tmp_path)
+    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(ValueError, match="has format 2"):
+        history.load(tmp_path)
+
+
+class Doubling:
+    name = "doubling"
+    title = "a made-up curve"
+    x = "things"
+    points = (1, 10, 100, 1_000)
+    x_usual = 100
+    grows = True
+    panels = (("things/s", ("things/s", "others/s")),)
+
+    def __init__(self, folder: Path, seconds: float) -> None:
+        self.closed = False
+
+    def measure(self, x: int) -> dict[str, float]:
+        if x == 100:
+            raise RuntimeError("a hundred is too much")
+        return {"things/s": 2.0 * x}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_curve_keeps_its_points_when_a_later_one_fails(tmp_path: Path) -> None:
+    found = follow(Doubling, tmp_path, Bounds(0.1, 10.0), lambda _: None)
+    assert found["points"] == [{"x": 1, "things/s": 2.0}, {"x": 10, "things/s": 20.0}]
+    assert found["error"] == "RuntimeError: a hundred is too much"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_curve_without_time_names_what_it_left_out(tmp_path: Path) -> None:
+    found = follow(Doubling, tmp_path, Bounds(0.1, 0.0), lambda _: None)
+    assert [point["x"] for point in found["points"]] == [1]
+    assert list(found["left_out"]) == ["10", "100"]
+
+
+def test_every_curve_names_what_is_drawn_of_it() -> None:
+    for kind in curves.ALL:
+        assert kind.x_usual in kind.points
+        metrics = [metric for _, each in kind.panels for metric in each]
+        found = {"points": [{"x": x, **dict.fromkeys(metrics, 5.0)} for x in kind.points]}
+        ET.fromstring(plots.curve(kind, found, 7.0))
+
+
+@pytest.mark.parametrize("values", [[0.0, 0.0], [0.5, 0.5], [1e-3, 1e6], [17.8, 99.9]])
+def test_a_drawing_is_well_formed_whatever_the_numbers(values: list[float]) -> None:
+    points = list(enumerate(values, 1))
+    panels = [
+        svg.Lines("a < b & c", "x", [svg.Series("y", points), svg.Series("z", points)], ("top", 3)),
+        svg.Bars("bars", [(str(x), y) for x, y in points]),
+        svg.Dots("dots", [(str(x), y) for x, y in points]),
+    ]
+    ET.fromstring(svg.figure("several", panels))
+
+
+def test_results_are_the_same_after_a_way_through_the_history() -> None:
+    results = Results.of(run_of(1, {"W1": one_thread(1.0, 2.0)}).found)
+    assert Results.of(results.found()) == results

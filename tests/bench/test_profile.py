@@ -1,0 +1,28 @@
+"""A profile finds every stage of a commit, and leaves the product as it was."""
+
+from pathlib import Path
+
+from bench import profile
+from siltstone.engine.commit import Committer
+from siltstone.storage.files import RealFile
+
+
+def test_a_profile_names_each_stage_and_puts_back_what_it_wrapped(tmp_path: Path) -> None:
+    before = Committer.commit, RealFile.sync
+    found = profile.profile(tmp_path / "store", 0.1)
+    assert (Committer.commit, RealFile.sync) == before
+    synced, instant = found["cases"].values()
+    names = {stage for _, _, stage in profile._STAGES}
+    for case in (synced, instant):
+        assert case["whole"] > 0
+        assert case["stages"].keys() - names == {profile._REST}
+    assert all(synced["stages"][name] > 0 for name in ("fdatasync", "write", "apply", "admit"))
+    assert instant["stages"]["fdatasync"] < synced["stages"]["fdatasync"]
+
+
+def test_a_stage_is_without_the_stages_inside_it() -> None:
+    probe = profile.Probe()
+    inner = probe.wrap(lambda: sum(range(200_000)), "inner")
+    probe.wrap(inner, "outer")()
+    assert probe.now["outer"] < probe.now["inner"]
+    assert probe.calls == 2
