@@ -46,6 +46,7 @@ class Naming:
 
 
 Step = Write | Naming
+Survivors = Iterator[tuple[str, Sequence[Step]]]
 
 
 @dataclass(slots=True)
@@ -74,7 +75,8 @@ class Disk:
     def __init__(self, nodes: dict[int, Node] | None = None, unsynced: Sequence[Step] = ()) -> None:
         self._nodes = nodes or {_ROOT: Node(names={})}
         self._next_inode = max(self._nodes) + 1
-        self._unsynced = list(unsynced)
+        self._unsynced = list(enumerate(unsynced))
+        self._clock = len(self._unsynced)
 
     # --- what processes see
 
@@ -167,26 +169,42 @@ class Disk:
             _overwrite(node.cached, step.offset, step.data)
         elif node.names is not None:
             _rename(node.names, step)
-        self._unsynced.append(step)
+        self._unsynced.append((self._clock, step))
+        self._clock += 1
 
-    def sync(self, inode: int) -> None:
-        """Make all steps on a file or a directory durable."""
-        for step in self._unsynced:
-            if step.inode == inode:
-                _keep(self._nodes, step)
-        self._unsynced = [step for step in self._unsynced if step.inode != inode]
+    @property
+    def clock(self) -> int:
+        """How many steps were applied so far."""
+        return self._clock
+
+    def sync(self, inode: int, *, before: int | None = None) -> None:
+        """Make the steps on a file or a directory durable.
+
+        Args:
+            inode: Of the file or directory.
+            before: What `clock` was when the sync began: it says nothing of later steps.
+        """
+        end = self._clock if before is None else before
+        covered = [(at, step) for at, step in self._unsynced if step.inode == inode and at < end]
+        for _, step in covered:
+            _keep(self._nodes, step)
+        done = {at for at, _ in covered}
+        self._unsynced = [(at, step) for at, step in self._unsynced if at not in done]
 
     def fail_sync(self, inode: int) -> None:
         """Mark the file's dirty pages clean without writing them."""
         self._unsynced = [
-            s for s in self._unsynced if not (isinstance(s, Write) and s.inode == inode)
+            (at, s)
+            for at, s in self._unsynced
+            if not (isinstance(s, Write) and s.inode == inode)
         ]
 
     # --- power
 
     def killed(self) -> Disk:
         """Return a copy as after a SIGKILL of all processes: nothing lost, nothing more durable."""
-        return Disk({inode: node.copy() for inode, node in self._nodes.items()}, self._unsynced)
+        nodes = {inode: node.copy() for inode, node in self._nodes.items()}
+        return Disk(nodes, [step for _, step in self._unsynced])
 
     def images(self, rng: random.Random) -> Iterator[tuple[str, Disk]]:
         """Yield (label, disk) for the different disks that a power cut now may leave.
@@ -196,14 +214,21 @@ class Disk:
         subsets, chosen by `rng`.
         """
         seen: set[Tree] = set()
-        for label, steps in _survivors(tuple(self._unsynced), rng):
-            disk = self._after(steps)
+        for label, steps in self.survivors(rng):
+            disk = self.after(steps)
             tree = disk.tree()
             if tree not in seen:
                 seen.add(tree)
                 yield label, disk
 
-    def _after(self, steps: Sequence[Step]) -> Disk:
+    def survivors(self, rng: random.Random) -> Survivors:
+        """Yield (label, steps): which unsynced steps a power cut now may spare; see `images`.
+
+        The same set may come twice. Cheap, where few of many disks are wanted: `after` makes them.
+        """
+        return _survivors(tuple(step for _, step in self._unsynced), rng)
+
+    def after(self, steps: Sequence[Step]) -> Disk:
         """Return the disk after a power cut that spares `steps` of the unsynced ones."""
         nodes = {inode: node.copy() for inode, node in self._nodes.items()}
         for step in steps:
@@ -240,10 +265,7 @@ def _rename(names: dict[str, int], step: Naming) -> None:
         names[step.name] = step.target
 
 
-_Survivors = Iterator[tuple[str, Sequence[Step]]]
-
-
-def _survivors(steps: tuple[Step, ...], rng: random.Random) -> _Survivors:
+def _survivors(steps: tuple[Step, ...], rng: random.Random) -> Survivors:
     """Yield which unsynced steps a power cut may spare; the same set may come twice."""
     yield "nothing unsynced", ()
     yield "everything", steps
@@ -267,7 +289,7 @@ def _blank(step: Step) -> Step:
     return replace(step, data=bytes(len(step.data))) if isinstance(step, Write) else step
 
 
-def _torn(steps: tuple[Step, ...]) -> _Survivors:
+def _torn(steps: tuple[Step, ...]) -> Survivors:
     """Yield all steps with the last write torn: cut, cut and zero filled, without its beginning."""
     last = next((n for n in reversed(range(len(steps))) if isinstance(steps[n], Write)), None)
     if last is None:

@@ -1,0 +1,162 @@
+"""The command: `python -m proof.power --help`."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from proof.defects.planted import ROOT
+from proof.defects.planted import every as planted_defects
+from proof.power import images, page
+from proof.power.images import Image
+from proof.power.page import Outcome
+from proof.power.recording import STRACE, Recording, read, record
+from proof.power.scenarios import SCENARIOS
+from proof.power.trials import Bench, Finding, scratch
+
+_FINDINGS_MAX = 5
+_SAID_EACH_S = 5.0
+
+
+def main() -> int:
+    """Try what the command line asks for; return 1 where a disk is not what was promised."""
+    arguments = _parser().parse_args()
+    if STRACE is None:
+        sys.exit("strace is not installed: nothing can be recorded")
+    unknown = set(arguments.scenario) - set(SCENARIOS)
+    if unknown:
+        sys.exit(f"no scenario {', '.join(sorted(unknown))}; there are {', '.join(SCENARIOS)}")
+    if arguments.defect:
+        return _defect(arguments)
+    outcomes = [_scenario(name, arguments) for name in arguments.scenario or SCENARIOS]
+    if arguments.report:
+        page.write(arguments.report, outcomes)
+    failures = sum(outcome.failures for outcome in outcomes)
+    _say(f"{sum(outcome.images for outcome in outcomes)} disks, {failures} not as promised")
+    return 1 if failures else 0
+
+
+def _scenario(name: str, arguments: argparse.Namespace, source: Path = ROOT) -> Outcome:
+    """Record a scenario, or read what was recorded, and check disks of it."""
+    began = time.monotonic()
+    with scratch() as folder:
+        at = Path(folder)
+        recorded = arguments.recorded or at / "recorded"
+        if arguments.recorded is None:
+            recorded.mkdir()
+            recording = record(name, recorded, source)
+        else:
+            recording = read(name, recorded)
+        space = images.space_of(recording.events, arguments.seed)
+        _say(f"{name}: {len(space.counts)} moments, {space.disks} disks to choose from")
+        bench = Bench(recording, at, arguments.jobs, source)
+        try:
+            chosen = _chosen(recording, arguments)
+            progress = _Progress(name, time.monotonic())
+            count, findings = bench.run(chosen, findings_max=_FINDINGS_MAX, on_done=progress.hear)
+        finally:
+            bench.end()
+        _tell(name, findings, arguments, recorded)
+    seconds = time.monotonic() - began
+    outcome = Outcome(
+        name, SCENARIOS[name].title, len(recording.events), len(space.counts), space.disks, count,
+        len(findings), arguments.seed, round(seconds, 1),
+    )  # fmt: skip
+    _say(f"{name}: {count} disks, {len(findings)} not as promised, {seconds:.0f} s")
+    return outcome
+
+
+def _chosen(recording: Recording, arguments: argparse.Namespace) -> Iterable[Image]:
+    if arguments.op is not None:
+        return [images.one(recording.events, arguments.seed, arguments.op, arguments.image)]
+    if arguments.all:
+        return images.every(recording.events, arguments.seed)
+    return images.sample(recording.events, arguments.seed, arguments.images)
+
+
+@dataclass(slots=True)
+class _Progress:
+    name: str
+    said_s: float
+
+    def hear(self, count: int, failures: int) -> None:
+        now = time.monotonic()
+        if now - self.said_s > _SAID_EACH_S:
+            self.said_s = now
+            _say(f"  {self.name}: {count} disks, {failures} not as promised")
+
+
+def _tell(
+    name: str, findings: list[Finding], arguments: argparse.Namespace, recorded: Path
+) -> None:
+    """Say what is wrong, and how to see it again: what was recorded is kept for that."""
+    if not findings:
+        return
+    kept = recorded
+    if arguments.recorded is None:
+        kept = Path(tempfile.mkdtemp(prefix="siltstone-power-")) / name
+        shutil.copytree(recorded, kept)
+    for finding in findings:
+        image = finding.image
+        _say(
+            f"FAILED {name}, {image.phase}, behind op {image.number} ({image.what}): {image.label}"
+        )
+        _say(f"  {finding.reason[:2000]}")
+        command = ["python", "-m", "proof.power", "--scenario", name, "--recorded", str(kept)]
+        command += ["--op", str(image.number), "--image", image.label]
+        command += ["--defect", arguments.defect] if arguments.defect else []
+        _say(f"  again: {shlex.join([*command, '--seed', str(arguments.seed)])}")
+
+
+def _defect(arguments: argparse.Namespace) -> int:
+    """Plant a defect in a copy of the source: one of the scenarios has to find a disk."""
+    found = [each for each in planted_defects() if each.name == arguments.defect]
+    if not found:
+        sys.exit(f"no defect {arguments.defect}")
+    with tempfile.TemporaryDirectory(prefix="siltstone-defect-") as folder:
+        source = Path(folder)
+        shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__"))
+        found[0].plant(source)
+        for name in arguments.scenario or SCENARIOS:
+            outcome = _scenario(name, arguments, source)
+            if outcome.failures:
+                _say(f"{arguments.defect}: caught in {name}, within {outcome.images} disks")
+                if arguments.report:
+                    page.write_defect(arguments.report, arguments.defect, outcome)
+                return 0
+    _say(f"{arguments.defect}: UNDETECTED")
+    return 1
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "python -m proof.power", description="cut the power of a real store wherever it matters"
+    )
+    parser.add_argument(
+        "--scenario", action="append", default=[], help=f"of {', '.join(SCENARIOS)}; all if none"
+    )
+    parser.add_argument("--images", type=int, default=200, help="disks of each (default 200)")
+    parser.add_argument("--all", action="store_true", help="every disk: hours")
+    parser.add_argument("--seed", type=int, default=1, help="which disks are chosen (default 1)")
+    parser.add_argument("--jobs", type=int, default=2, help="checkers at once (default 2)")
+    parser.add_argument("--recorded", type=Path, help="do not record, but read this folder")
+    parser.add_argument("--op", type=int, help="with --image: the one disk behind so many ops")
+    parser.add_argument("--image", help="the label of that disk")
+    parser.add_argument("--defect", help="plant this defect first; some disk has to show it")
+    parser.add_argument("--report", type=Path, help="put what came of it into this page")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

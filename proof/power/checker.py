@@ -1,0 +1,227 @@
+"""Checker: a process that opens disks, one after the other, and holds them to what was told.
+
+    python -m proof.power.checker SCENARIO ANSWERS
+
+A line of JSON on stdin is a task; a line on stdout says what is wrong with it, null if nothing.
+What guarantees 1 to 4, 8, 11 and 13 say of a recovered store: it opens; it shows everything that
+was acknowledged and nothing that was not begun, whole, at each seq as it was; its tags hold; it
+goes on, at a higher seq, through commits, maintenance and one more start; no byte is damaged.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import siltstone as st
+from proof.power.life import changes_of, rows_of
+from proof.power.scenarios import ALL_AGES_S, SCENARIOS, Scenario
+from siltstone.errors import SiltstoneError, SnapshotExpiredError
+from siltstone.store import Store
+
+_AFTER = "after"
+
+
+class WrongError(Exception):
+    """A store is not what was promised."""
+
+
+def require(*, claim: bool, otherwise: str) -> None:
+    """Hold the store to a claim.
+
+    Raises:
+        WrongError: It does not hold.
+    """
+    if not claim:
+        raise WrongError(otherwise)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A disk: where the store is, and what had been told when the power went."""
+
+    root: str
+    number: int
+    acknowledged: int
+    begun: int
+
+
+class Checker:
+    """Checks disks of one scenario; `answers` says what a reader sees at each seq."""
+
+    def __init__(self, scenario: Scenario, answers: Mapping[str, Any]) -> None:
+        self._scenario, self._answers = scenario, answers
+
+    def check(self, task: Task) -> None:
+        """Open the store, compare, go on.
+
+        Raises:
+            WrongError: It is not what was promised.
+        """
+        seen = self._followed(task) if task.number % 4 == 0 else 0
+        with self._open(task) as db:
+            seq = db.seq
+            require(
+                claim=max(task.acknowledged, seen) <= seq <= task.begun,
+                otherwise=f"opened at seq {seq}; {task.acknowledged} was acknowledged, {seen} seen"
+                f" by a reader, {task.begun} begun",
+            )
+            self._compare(db, seq)
+            self._look_back(db, seq, task)
+            rows = _go_on(db, task)
+            if task.number % 3 == 0:
+                _tidy(db)
+            self._check_tags(db)
+            after = db.seq
+        with self._open(task) as db:
+            require(claim=db.seq == after, otherwise=f"closed at seq {after}, opened at {db.seq}")
+            require(claim=rows_of(db) == rows, otherwise="opened again, it shows other rows")
+
+    def _open(self, task: Task, **options: bool) -> Store:
+        return st.connect(task.root, **self._scenario.options, **options)
+
+    def _followed(self, task: Task) -> int:
+        """Read the disk as a process that owns nothing; return the seq it saw."""
+        try:
+            db = self._open(task, read_only=True)
+        except SiltstoneError:
+            if task.acknowledged:
+                raise
+            return 0  # there is no store yet
+        with db:
+            require(claim=db.seq <= task.begun, otherwise=f"a reader sees seq {db.seq}, not begun")
+            require(
+                claim=rows_of(db) == self._rows(db.seq),
+                otherwise=f"a reader of seq {db.seq} sees other rows than there were",
+            )
+            return db.seq
+
+    def _rows(self, seq: int) -> object:
+        return self._answers[str(seq)]["rows"] if seq else {}
+
+    def _compare(self, db: Store, seq: int) -> None:
+        found = rows_of(db)
+        require(
+            claim=found == self._rows(seq),
+            otherwise=f"at seq {seq} it shows {found}, not {self._rows(seq)}",
+        )
+        if seq and self._scenario.keeps_past:
+            changes = changes_of(db, seq)
+            expected = self._answers[str(seq)]["changes"]
+            require(
+                claim=changes == expected,
+                otherwise=f"its changes up to {seq} are {changes}, not {expected}",
+            )
+        tags = self._answers[str(seq)].get("tags") if seq else None
+        found_tags = [list(item) for item in sorted(db.tags().items())]
+        require(
+            claim=tags is None or tags == found_tags,
+            otherwise=f"at seq {seq} it has tags {found_tags}, not {tags}",
+        )
+
+    def _look_back(self, db: Store, seq: int, task: Task) -> None:
+        """See one older seq, another of each disk."""
+        if not seq:
+            return
+        past = 1 + task.number % seq
+        try:
+            with db.snapshot(seq=past) as then:
+                require(
+                    claim=rows_of(then) == self._rows(past),
+                    otherwise=f"opened at seq {seq}, its seq {past} is not what it was",
+                )
+        except SnapshotExpiredError:
+            require(
+                claim=not self._scenario.keeps_past,
+                otherwise=f"opened at seq {seq}, it lost seq {past}",
+            )
+
+    def _check_tags(self, db: Store) -> None:
+        for name, seq in db.tags().items():
+            with db.snapshot(tag=name) as then:
+                require(
+                    claim=rows_of(then) == self._rows(seq),
+                    otherwise=f"tag {name!r} (seq {seq}) is not what it was",
+                )
+
+
+def _go_on(db: Store, task: Task) -> dict[str, object]:
+    """Write to every table, checkpoint, merge; return the rows that the store has then."""
+    seq = db.seq
+    firsts = {name: db[name].to_arrow().slice(0, 1) for name in db.tables() if db[name].count()}
+    expected = rows_of(db)
+    db.create_table(_AFTER, {"id": "int64"}, primary_key="id")
+    with db.transaction() as tx:
+        tx[_AFTER].upsert({"id": seq})
+        for name, first in firsts.items():
+            if db[name].primary_key:
+                tx[name].upsert(first)  # as it is
+            else:
+                tx[name].append(first)
+                expected[name] = _with(expected[name], repr(first.to_pylist()[0]))
+    expected[_AFTER] = [["id"], [repr({"id": seq})]]
+    require(
+        claim=db.durable_seq == seq + 2 > task.acknowledged,
+        otherwise=f"two commits behind seq {seq} lead to {db.durable_seq}",
+    )
+    _show(db, expected, "the commits")
+    for step in (db.checkpoint, db.merge):
+        step()
+        _show(db, expected, f"a {step.__name__}")
+    _verify(db)
+    return expected
+
+
+def _show(db: Store, expected: Mapping[str, object], after: str) -> None:
+    found = rows_of(db)
+    for name in found.keys() | expected.keys():
+        require(
+            claim=found.get(name) == expected.get(name),
+            otherwise=f"after {after}, {name} is {found.get(name)}, not {expected.get(name)}",
+        )
+
+
+def _with(table: Any, row: str) -> list[object]:
+    names, rows = table
+    return [names, sorted([*rows, row])]
+
+
+def _tidy(db: Store) -> None:
+    """Optimize and vacuum; no answer changes, and nothing is damaged."""
+    before = rows_of(db)
+    db.optimize(target_rows=64)
+    db.vacuum(dry_run=False, grace_s=ALL_AGES_S)
+    _show(db, before, "an optimize and a vacuum")
+    _verify(db)
+
+
+def _verify(db: Store) -> None:
+    found = db.verify(deep=True)
+    require(claim=found.is_sound, otherwise=f"it is damaged: {found}")
+
+
+def main(scenario: str, answers: str) -> None:
+    """Check what comes on stdin until it ends."""
+    warnings.simplefilter("ignore")
+    checker = Checker(SCENARIOS[scenario], json.loads(Path(answers).read_text()))
+    for line in sys.stdin:
+        print(json.dumps(_told(checker, Task(**json.loads(line)))), flush=True)
+
+
+def _told(checker: Checker, task: Task) -> str | None:
+    try:
+        checker.check(task)
+    except Exception as error:  # noqa: BLE001 - whatever a store raises here is what is wrong
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})"
+    return None
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])
