@@ -55,7 +55,7 @@ def _scenario(name: str, arguments: argparse.Namespace, source: Path = ROOT) -> 
         else:
             recording = read(name, recorded)
         space = images.space_of(recording.events, arguments.seed)
-        _say(f"{name}: {len(space.counts)} moments, {space.disks} disks to choose from")
+        _say(f"{name}: {space.moments} moments, {space.disks} disks to choose from")
         bench = Bench(recording, at, arguments.jobs, source)
         try:
             chosen = _chosen(recording, arguments)
@@ -66,7 +66,7 @@ def _scenario(name: str, arguments: argparse.Namespace, source: Path = ROOT) -> 
         _tell(name, findings, arguments, recorded)
     seconds = time.monotonic() - began
     outcome = Outcome(
-        name, SCENARIOS[name].title, len(recording.events), len(space.counts), space.disks, count,
+        name, SCENARIOS[name].title, len(recording.events), space.moments, space.disks, count,
         len(findings), arguments.seed, round(seconds, 1),
     )  # fmt: skip
     _say(f"{name}: {count} disks, {len(findings)} not as promised, {seconds:.0f} s")

@@ -14,10 +14,11 @@ import xxhash
 
 from proof.power.events import Event
 from proof.power.machine import Machine, Moment
-from siltstone.storage.simulated_disk import Disk, Survivors
+from siltstone.storage.simulated_disk import Disk, Step, Survivors
 
 _NOTHING, _EVERYTHING, _OTHERS = 0, 1, 2  # the order in which a disk yields its survivors
-_ROUNDS_MAX = 6
+_NOTHING_SHARE, _EVERYTHING_SHARE = 0.3, 0.1
+_ROUNDS_MAX = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,30 +57,24 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """How many disks there are to choose from: per moment, equal ones counted again."""
+    """How many moments there are, and how many disks at all of them; equal ones counted again."""
 
-    counts: Mapping[int, int]
-
-    @property
-    def disks(self) -> int:
-        """How many there are over all moments."""
-        return sum(self.counts.values())
+    moments: int
+    disks: int
 
 
 def space_of(events: Sequence[Event], seed: int) -> Space:
     """Count what may be left at each moment."""
-    return Space(
-        {
-            moment.number: sum(1 for _ in _survivors(moment, seed))
-            for moment in Machine(events).moments()
-        }
-    )
+    counts = [_count(_survivors(moment, seed)) for moment in Machine(events).moments()]
+    return Space(len(counts), sum(counts))
 
 
 def every(events: Sequence[Event], seed: int) -> Iterator[Image]:
     """Yield each different image, in the order of the moments."""
-    picks = {number: range(count) for number, count in space_of(events, seed).counts.items()}
-    yield from _distinct(events, picks, seed, set())
+    seen: set[bytes] = set()
+    for moment in Machine(events).moments():
+        for label, steps in _survivors(moment, seed):
+            yield from _new(moment, label, steps, seen)
 
 
 def sample(events: Sequence[Event], seed: int, count: int) -> Iterator[Image]:
@@ -87,13 +82,15 @@ def sample(events: Sequence[Event], seed: int, count: int) -> Iterator[Image]:
 
     All moments are alike; at each, nothing unsynced and all of it come more often than others.
     """
-    space, rng, seen = space_of(events, seed), random.Random(seed), set[bytes]()
-    for _ in range(_ROUNDS_MAX):
-        picks: dict[int, set[int]] = defaultdict(set)
+    numbers = [moment.number for moment in Machine(events).moments()]
+    rng, seen = random.Random(seed), set[bytes]()
+    for _ in range(_ROUNDS_MAX if numbers else 0):
+        picks: dict[int, list[float]] = defaultdict(list)
         for _ in range(count - len(seen)):
-            number = rng.choice([*space.counts])
-            picks[number].add(_picked(rng, space.counts[number]))
-        yield from _distinct(events, picks, seed, seen)
+            picks[rng.choice(numbers)].append(rng.random())
+        if not picks:
+            return
+        yield from _picked(events, picks, seed, seen)
 
 
 def one(events: Sequence[Event], seed: int, number: int, label: str) -> Image:
@@ -110,30 +107,39 @@ def one(events: Sequence[Event], seed: int, number: int, label: str) -> Image:
     raise KeyError(f"no image {label!r} after {number} events")
 
 
-def _picked(rng: random.Random, count: int) -> int:
-    chance = rng.random()
-    if chance < 0.3 or count <= _OTHERS:
-        return _NOTHING
-    return _EVERYTHING if chance < 0.4 else rng.randrange(_OTHERS, count)
-
-
-def _distinct(
-    events: Sequence[Event],
-    picks: Mapping[int, Sequence[int] | set[int]],
-    seed: int,
-    seen: set[bytes],
+def _picked(
+    events: Sequence[Event], picks: Mapping[int, Sequence[float]], seed: int, seen: set[bytes]
 ) -> Iterator[Image]:
     for moment in Machine(events).moments():
-        wanted = picks.get(moment.number, ())
-        if not wanted:
+        chances = picks.get(moment.number)
+        if chances is None:
             continue
-        for index, (label, steps) in enumerate(_survivors(moment, seed)):
-            if index in wanted:
-                image = _image(moment, label, moment.disk.after(steps))
-                digest = _digest(image)
-                if digest not in seen:
-                    seen.add(digest)
-                    yield image
+        survivors = list(_survivors(moment, seed))
+        for index in sorted({_index(chance, len(survivors)) for chance in chances}):
+            yield from _new(moment, *survivors[index], seen)
+
+
+def _index(chance: float, count: int) -> int:
+    """Return which of `count` survivors a number from 0 to 1 stands for."""
+    if chance < _NOTHING_SHARE or count <= _OTHERS:
+        return _NOTHING
+    if chance < _NOTHING_SHARE + _EVERYTHING_SHARE:
+        return _EVERYTHING
+    rest = (chance - _NOTHING_SHARE - _EVERYTHING_SHARE) / (1 - _NOTHING_SHARE - _EVERYTHING_SHARE)
+    return min(_OTHERS + int(rest * (count - _OTHERS)), count - 1)
+
+
+def _new(moment: Moment, label: str, steps: Sequence[Step], seen: set[bytes]) -> Iterator[Image]:
+    """Yield an image unless an equal one was seen."""
+    image = _image(moment, label, moment.disk.after(steps))
+    digest = _digest(image)
+    if digest not in seen:
+        seen.add(digest)
+        yield image
+
+
+def _count(survivors: Survivors) -> int:
+    return sum(1 for _ in survivors)
 
 
 def _survivors(moment: Moment, seed: int) -> Survivors:

@@ -279,7 +279,40 @@ def recovered(life: Life) -> None:
     life.commit("last", lambda db: both(db, 9))
 
 
+def a_little_of_all(life: Life) -> None:
+    """Be short: what runs with each change of the source."""
+    import proof.power.stock as client  # noqa: PLC0415 - see `batches`
+
+    begun(life)
+    life.commit("made by a client", lambda db: client.make(db, "a", pa.table(_column(0, 10))), 2)
+    life.commit("made by a client", lambda db: client.make(db, "b", pa.table(_column(0, 5))), 2)
+    more = {"a": pa.table(_column(10, 12)), "b": pa.table(_column(10, 13))}
+    life.commit("batch", lambda db: client.commit(db, more))
+    life.do("checkpoint", Store.checkpoint)
+    life.do("merge", Store.merge)
+    life.commit("large commit", lambda db: both(db, 3, size=6_000))
+    life.commit("add column", lambda db: db["t"].add_column("more", "int64"))
+    life.commit("drop", lambda db: db.drop_table("b"))
+    life.do("index", lambda db: db["t"].create_index("v"))
+    life.do("checkpoint", Store.checkpoint)
+    life.commit("commit", lambda db: both(db, 4, size=6_000))
+    life.do("optimize", lambda db: db.optimize("t", target_rows=64))
+    life.begin("killed in a merge", 0)
+    failpoints.arm("merge.before_publish=kill")
+    life.db.merge()
+
+
+def a_little_more(life: Life) -> None:
+    life.commit("recovered", lambda db: both(db, 5))
+    life.do("vacuum", _vacuum)
+    life.do("checkpoint", Store.checkpoint)
+    life.commit("last", lambda db: both(db, 6))
+
+
 SCENARIOS = {
+    "brief": Scenario(
+        "a little of all, killed in a merge, opened", (a_little_of_all, a_little_more)
+    ),
     "new": Scenario("a new store, opened twice", (a_new_store,)),
     "commit": Scenario("commits over three tables, sync and async, over segments", (commits,)),
     "groups": Scenario("commits of four threads, in groups", (groups,)),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from siltstone.storage.simulated_disk import Disk, Node, Write
 from siltstone.storage.simulated_files import Fault, Kind, SimFiles, SimulatedCrash, When
 
 F, G = Path("/f"), Path("/g")
@@ -87,6 +88,20 @@ def test_a_rename_that_was_not_synced_first_may_leave_an_empty_file():
     files.replace(F, b"old")
     files.replace(F, b"new", durable=False)
     assert {b"old", b"new", b""} <= contents(files)
+
+
+def test_a_sync_covers_no_write_that_came_after_it_began():
+    disk = Disk()
+    inode = disk.make(F, Node())
+    disk.sync(disk.inode(Path("/")))
+    disk.apply(Write(inode, 0, b"ab"))
+    began = disk.clock
+    disk.apply(Write(inode, 2, b"c"))
+    disk.sync(inode, before=began)
+    left = {image.tree()[1][1] for _, image in disk.images(random.Random(1))}
+    assert left == {b"ab", b"ab\0", b"abc"}
+    disk.sync(inode)
+    assert [image.tree()[1][1] for _, image in disk.images(random.Random(1))] == [b"abc"]
 
 
 def test_a_failed_sync_leaves_the_content_readable_and_never_durable():

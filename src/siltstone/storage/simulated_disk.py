@@ -194,9 +194,7 @@ class Disk:
     def fail_sync(self, inode: int) -> None:
         """Mark the file's dirty pages clean without writing them."""
         self._unsynced = [
-            (at, s)
-            for at, s in self._unsynced
-            if not (isinstance(s, Write) and s.inode == inode)
+            (at, s) for at, s in self._unsynced if not (isinstance(s, Write) and s.inode == inode)
         ]
 
     # --- power

@@ -1,0 +1,246 @@
+"""Whatever a power cut leaves of a real process's disk, with Lance beneath: a store opens on it.
+
+One life, recorded once, and some of the disks of it. `python -m proof.power` has more lives, and as
+many disks as one wants; docs/power-loss.md says what came of thousands.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from proof.power import images
+from proof.power.calls import TraceError, read_calls
+from proof.power.events import (
+    Event,
+    Linked,
+    Made,
+    Removed,
+    Renamed,
+    Synced,
+    Told,
+    Written,
+    read_events,
+)
+from proof.power.machine import Machine, Moment, require_same
+from proof.power.recording import STRACE, Recording, record
+from proof.power.trials import Bench, Finding, scratch
+from siltstone.storage.simulated_disk import Disk
+
+IMAGES, SEED = 90, 20
+UNNOTICED_MAX = 40
+
+traced = pytest.mark.skipif(STRACE is None, reason="strace is not installed")
+
+
+@dataclass(frozen=True)
+class Recorded:
+    recording: Recording
+    bench: Bench
+
+    def check(self, events: list[Event], count: int, findings_max: int) -> list[Finding]:
+        chosen = images.sample(events, SEED, count)
+        checked, findings = self.bench.run(
+            chosen, findings_max=findings_max, on_done=lambda count, failures: None
+        )
+        assert findings or checked == count
+        return findings
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Iterator[Recorded]:
+    with scratch() as folder:
+        at = Path(folder) / "recorded"
+        at.mkdir()
+        recording = record("brief", at)
+        bench = Bench(recording, Path(folder), jobs=1)
+        yield Recorded(recording, bench)
+        bench.end()
+
+
+@traced
+@pytest.mark.timeout(300)
+def test_a_power_cut_loses_nothing_that_was_acknowledged_and_tears_nothing(
+    recorded: Recorded,
+) -> None:
+    findings = recorded.check(list(recorded.recording.events), IMAGES, findings_max=1)
+    assert [(each.image.what, each.image.label, each.reason) for each in findings] == []
+
+
+Forgets = Callable[[Path], bool]
+FORGETS: dict[str, Forgets] = {
+    "the log": lambda path: path.suffix == ".wal",
+    "the names of segments": lambda path: path.name == "wal",
+    "the data files of tables": lambda path: path.suffix == ".lance",
+    "the folders of tables": lambda path: "tables" in path.parts and not path.suffix,
+    "the names of records": lambda path: path.name == "manifest",
+}
+
+
+@traced
+@pytest.mark.parametrize("what", FORGETS)
+def test_a_disk_is_found_on_which_something_is_missing_where_nobody_synced(
+    recorded: Recorded, what: str
+) -> None:
+    events = [
+        Told({}) if isinstance(event, Synced) and FORGETS[what](event.path) else event
+        for event in recorded.recording.events
+    ]
+    findings = recorded.check(events, UNNOTICED_MAX, findings_max=1)
+    assert findings
+    assert "checker" not in findings[0].reason.partition(":")[0]  # the store refused, or was wrong
+
+
+# --- the account of strace
+
+
+def q(text: str) -> str:
+    """Return a string as strace -xx shows it."""
+    return '"' + "".join(f"\\x{byte:02x}" for byte in text.encode()) + '"'
+
+
+def fd(number: int, path: str) -> str:
+    return f"{number}<{q(path)[1:-1]}>"
+
+
+def events_of(*lines: str) -> list[Event]:
+    """Return the events of a trace; the disk is in /d."""
+    calls = read_calls(line.encode() + b"\n" for line in lines)
+    return read_events(calls, Path("/d"), Path("/told"))
+
+
+FILE = fd(4, "/d/s/f")
+MADE = (
+    f"7 mkdir({q('/d/s')}, 0777) = 0",
+    f"7 openat(AT_FDCWD<{q('/')[1:-1]}>, {q('/d/s/f')}, O_RDWR|O_CREAT|O_EXCL, 0666) = {FILE}",
+)
+
+
+def test_writes_become_events_at_the_places_where_they_went() -> None:
+    found = events_of(
+        *MADE,
+        f"7 write({FILE}, {q('ab')}, 2) = 2",
+        f"7 write({FILE}, {q('cdef')}, 4) = 3",  # a short one
+        f"7 pwrite64({FILE}, {q('x')}, 1, 9) = 1",
+        f"7 pwritev2({FILE}, [{{iov_base={q('p')}, iov_len=1}}, {{iov_base={q('q')}, iov_len=1}}],"
+        " 2, 4096, RWF_DSYNC) = 2",
+        f"7 lseek({FILE}, 1, SEEK_SET) = 1",
+        f"7 write({FILE}, {q('z')}, 1) = 1",
+        f"7 write({fd(5, '/elsewhere')}, {q('away')}, 4) = 4",
+        f"7 pwrite64({FILE}, {q('full')}, 4, 0) = -1 ENOSPC (No space left on device)",
+    )
+    file = Path("/s/f")
+    assert found == [
+        Made(Path("/s"), is_directory=True),
+        Made(file, is_directory=False),
+        Written(file, 0, b"ab"),
+        Written(file, 2, b"cde"),
+        Written(file, 9, b"x"),
+        Written(file, 4096, b"pq"),
+        Written(file, 1, b"z"),
+    ]
+
+
+def test_names_become_events_and_what_failed_does_not() -> None:
+    here = f"AT_FDCWD<{q('/d')[1:-1]}>"
+    found = events_of(
+        *MADE,
+        f"7 linkat({here}, {q('s/f')}, {here}, {q('s/g')}, 0) = 0",
+        f"7 renameat({here}, {q('/d/s/f')}, {here}, {q('/d/s/h')}) = 0",
+        f"7 unlink({q('/d/s/nobody')}) = -1 ENOENT (No such file or directory)",
+        f"7 unlink({q('/d/s/g')}) = 0",
+        f"7 write({fd(6, '/told')}, {q(chr(123) + chr(125))}, 2) = 2",
+    )
+    paths = [Path(f"/s/{name}") for name in "fgh"]
+    assert found[2:] == [
+        Linked(paths[0], paths[1]),
+        Renamed(paths[0], paths[2]),
+        Removed(paths[1]),
+        Told({}),
+    ]
+
+
+def test_a_sync_covers_what_was_done_before_it_began() -> None:
+    events = events_of(
+        *MADE,
+        f"7 pwrite64({FILE}, {q('a')}, 1, 0) = 1",
+        f"7 fdatasync({FILE} <unfinished ...>",
+        f"8 pwrite64({FILE}, {q('b')}, 1, 1 <unfinished ...>",
+        "8 <... pwrite64 resumed>) = 1",
+        "7 <... fdatasync resumed>) = 0",
+        f"7 fsync({fd(5, '/d/s')}) = 0",
+        f"7 fsync({fd(5, '/d')}) = 0",
+        f"7 write({fd(6, '/told')}, {q('{}')}, 2) = 2",
+    )
+    assert events[4] == Synced(Path("/s/f"), 3)
+    machine = Machine([Told({"is_counting": True}), *(shifted(event) for event in events)])
+    disks = [{label: disk.tree() for label, disk in left(moment)} for moment in machine.moments()]
+    content = [tree[-1] for tree in (disks[-1]["nothing unsynced"], disks[-1]["everything"])]
+    assert content == [("/s/f", b"a"), ("/s/f", b"ab")]
+
+
+def shifted(event: Event) -> Event:
+    """Return an event as it is behind one more."""
+    return replace(event, began=event.began + 1) if isinstance(event, Synced) else event
+
+
+def left(moment: Moment) -> list[tuple[str, Disk]]:
+    return list(moment.disk.images(random.Random(1)))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"7 ftruncate({FILE}, 0) = 0",
+        f"7 fallocate({FILE}, 0, 0, 9) = 0",
+        f"7 copy_file_range({fd(9, '/x')}, NULL, {FILE}, NULL, 9, 0) = 9",
+        f"7 ioctl({FILE}, FICLONE, 9) = 0",
+        f"7 rename({q('/d/s/f')}, {q('/away')}) = 0",
+        f"7 write({fd(8, '/d/s/f')}, {q('a')}, 1) = 1",  # nobody saw it opened
+        f"7 pwrite64({FILE}, {q('a')}..., 1, 0) = 1",  # cut off
+        f"7 openat({fd(3, '/d')}, {q('/d/s/f')}, O_WRONLY|O_TRUNC) = {FILE}",
+        f"7 openat({fd(3, '/d')}, {q('/d/s')}, O_RDWR|O_TMPFILE, 0600) = {fd(9, '/d/s/#1')}",
+        "7 nonsense",
+    ],
+)
+def test_what_cannot_be_replayed_is_refused(line: str) -> None:
+    with pytest.raises(TraceError):
+        events_of(*MADE, line)
+
+
+def test_an_account_with_a_gap_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "f").write_bytes(b"ab")
+    machine = Machine([*events_of(*MADE, f"7 pwrite64({FILE}, {q('ab')}, 2, 0) = 2")])
+    list(machine.moments())
+    require_same(machine.disk, tmp_path)
+    (tmp_path / "s" / "f").write_bytes(b"aB")
+    with pytest.raises(TraceError, match="not as the calls"):
+        require_same(machine.disk, tmp_path)
+    (tmp_path / "s" / "f").unlink()
+    with pytest.raises(TraceError, match="are not there"):
+        require_same(machine.disk, tmp_path)
+
+
+def test_a_disk_is_laid_out_with_the_names_that_a_file_has_twice(tmp_path: Path) -> None:
+    events = events_of(*MADE, f"7 pwrite64({FILE}, {q('ab')}, 2, 0) = 2")
+    events = [Told({"is_counting": True}), *events, Linked(Path("/s/f"), Path("/s/g"))]
+    image = images.one(events, 1, len(events), "everything")
+    image.lay_out(tmp_path / "laid")
+    one, other = (tmp_path / "laid" / "s" / name for name in "fg")
+    assert one.read_bytes() == b"ab"
+    assert one.samefile(other)
+
+
+def test_the_same_seed_chooses_the_same_disks_and_all_are_different() -> None:
+    events = [Told({"is_counting": True}), *events_of(*MADE)]
+    events += [Written(Path("/s/f"), at, b"x") for at in range(9)]
+    trees = [[each.disk.tree() for each in images.sample(events, 5, 8)] for _ in range(2)]
+    assert trees[0] == trees[1]
+    assert len(set(trees[0])) == len(trees[0]) == 8
+    every = {each.disk.tree() for each in images.every(events, 5)}
+    assert set(trees[0]) < every
