@@ -22,6 +22,7 @@ from bench.workloads import ALL as WORKLOADS
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 _REASONS = Path(__file__).with_name("reasons.toml")
 _PLOTS = "benchmarks"
+_RUNS_COMPARED = 6
 _SYNCS = "fdatasync/s, preallocated file"
 
 _HEAD = """\
@@ -256,6 +257,16 @@ def _runs(drawn: Drawn, runs: list[Run]) -> None:
         for run in reversed(runs)
     ]
     drawn.say("## The history\n", _table(["UTC", "", "commit", "machine", ""], rows))
+    compared = [run for run in runs if run.kind == "workloads"][-_RUNS_COMPARED:]
+    answers = [Results.of(run.found) for run in compared]
+    known = [(target.name, [target.value(answer) for answer in answers]) for target in TARGETS]
+    seen = [
+        [name, *("" if value is None else number(value) for value in values)]
+        for name, values in known
+        if len([value for value in values if value is not None]) > 1
+    ]
+    if seen:
+        drawn.say(_table(["the same target, run by run", *(run.day for run in compared)], seen))
 
 
 def _table(header: list[str], rows: list[list[str]]) -> str:

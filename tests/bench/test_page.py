@@ -72,6 +72,12 @@ def test_a_workload_that_failed_in_the_newest_run_is_not_answered_by_an_older_on
     assert "- W1, siltstone: no room" in "\n".join(page.render(runs).parts)
 
 
+def test_the_history_shows_a_target_run_by_run() -> None:
+    runs = [run_of(1, {"W1": one_thread(1.0, 2.0)}), run_of(2, {"W1": one_thread(3.0, 2.0)})]
+    lines = "\n".join(page.render(runs).parts).splitlines()
+    assert lines[-1] == "| W1, 1 thread: x SQLite | 0.5 | 1.5 |"
+
+
 def test_a_page_of_no_run_says_that_nothing_is_measured() -> None:
     assert "0 of 0 are met" in "\n".join(page.render([]).parts)
 
