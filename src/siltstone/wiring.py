@@ -54,6 +54,7 @@ from siltstone.options import Options
 from siltstone.query.fresh import FreshVersions
 from siltstone.storage import lance_io
 from siltstone.storage.files import Files, RealFiles
+from siltstone.storage.format_check import refuse_newer
 from siltstone.storage.jobs import Jobs
 from siltstone.storage.manifest_store import ManifestStore, initialise, random_token, system_time_us
 from siltstone.storage.ownership import Ownership, own
@@ -187,6 +188,7 @@ class Parts:
 
 def own_store(root: Path, options: Options, env: Env) -> Parts:
     initialise(env.files, root, now_us=env.now_us, new_token=env.new_token)
+    refuse_newer(env.files, root)
     ownership = own(env.files, root, force=options.force)
     try:
         return _recovered(root, options, env, ownership)
@@ -486,5 +488,7 @@ def carers(
 
 
 def require_store(root: Path, env: Env) -> None:
+    """Refuse what is no directory, and what a newer siltstone wrote: all other doors are behind."""
     if not env.files.is_dir(root):
         raise RequestError(f"{root} is not a store: there is no such directory")
+    refuse_newer(env.files, root)

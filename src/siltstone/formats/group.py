@@ -25,6 +25,8 @@ entry is a list that begins with its kind:
     13 hide     incarnation, first, end               plain versions in [first, end) are not listed
     14 compact  incarnation, from version, pin        a plain table moves to the same rows, in other
                                                       files
+
+A further kind comes with a higher format of the record (`storage.format_check`).
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from collections.abc import Sequence
 import msgspec
 import pyarrow as pa
 
+from siltstone.errors import UnsupportedFormatError
 from siltstone.formats.manifest import Pin, Schema
 from siltstone.units import require
 
@@ -163,6 +166,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Head)
+_NEWEST = "compact (14)"
 
 
 def encode(
@@ -180,10 +184,18 @@ def encode(
 
 
 def decode(payload: bytes | memoryview) -> tuple[Head, list[pa.Buffer]]:
-    """Return the head and the blobs of a payload whose frame was found intact."""
+    """Return the head and the blobs of a payload whose frame was found intact.
+
+    Raises:
+        UnsupportedFormatError: There are entries that we do not know: a newer siltstone's.
+    """
     view = memoryview(payload)
     (length,) = _LENGTH.unpack_from(view)
-    head = _DECODER.decode(view[_LENGTH.size : _LENGTH.size + length])
+    try:
+        head = _DECODER.decode(view[_LENGTH.size : _LENGTH.size + length])
+    except msgspec.MsgspecError as error:
+        found = f"entries of another form ({error})"
+        raise UnsupportedFormatError("wal", found, _NEWEST) from error
     offset = _LENGTH.size + length
     offset += -offset % 8
     whole = pa.py_buffer(payload)

@@ -1,7 +1,7 @@
 r"""Manifest store: the chain of records on disk, and who may build on it or delete from it.
 
     manifest/00000000000000000042.json   one record, created whole (link) and never changed
-    manifest/FLOOR                       "siltstone-floor 1 <number> <check>\n"
+    manifest/FLOOR                       "siltstone-floor <format> <number> <check>\n"
     manifest/FLOOR.lock                  flock'd while FLOOR is moved, so that it only rises
 
     publish   change(base) ─▶ create n+1 if absent ─▶ read FLOOR ─▶ done
@@ -37,6 +37,7 @@ from siltstone.errors import (
     FencedError,
     RequestError,
     UnavailableError,
+    UnsupportedFormatError,
 )
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import manifest
@@ -46,7 +47,8 @@ from siltstone.units import require
 
 ATTEMPTS_MAX = 64
 _RECORD_NAME = re.compile(r"(\d{20})\.json")
-_FLOOR_TEXT = re.compile(rb"siltstone-floor 1 (\d+) ([0-9a-f]{16})\n")
+FLOOR_FORMAT = 1
+_FLOOR_TEXT = re.compile(rb"siltstone-floor (\d+) (.*) ([0-9a-f]{16})\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,12 @@ class ManifestStore:
         return [number for number in found if number >= floor]
 
     def floor(self) -> int:
-        """Return FLOOR; 0 before the first vacuum."""
+        """Return FLOOR; 0 before the first vacuum.
+
+        Raises:
+            UnsupportedFormatError: A newer siltstone wrote it.
+            CorruptionError: It is damaged.
+        """
         path = self.folder / "FLOOR"
         try:
             with _reading(path):
@@ -143,9 +150,13 @@ class ManifestStore:
         except FileNotFoundError:
             return 0
         match = _FLOOR_TEXT.fullmatch(data)
-        if not match or data != _floor_text(int(match[1])):
+        if not match or _checked(data[: match.start(3)]) != data:
             raise CorruptionError(path, 0, "not a FLOOR, or its checksum does not match")
-        return int(match[1])
+        if int(match[1]) > FLOOR_FORMAT:
+            raise UnsupportedFormatError(path, int(match[1]), FLOOR_FORMAT)
+        if not match[2].isdigit() or data != _floor_text(int(match[2])):
+            raise CorruptionError(path, 0, "not a FLOOR, though its checksum matches")
+        return int(match[2])
 
     def newest(self) -> Record:
         """Return the newest record.
@@ -422,7 +433,10 @@ def _reading(path: Path) -> Generator[None]:
 
 
 def _floor_text(number: int) -> bytes:
-    head = b"siltstone-floor 1 %d " % number
+    return _checked(b"siltstone-floor %d %d " % (FLOOR_FORMAT, number))
+
+
+def _checked(head: bytes) -> bytes:
     return head + xxhash.xxh3_64_hexdigest(head).encode() + b"\n"
 
 

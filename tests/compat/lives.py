@@ -1,0 +1,342 @@
+"""Lives: how the golden stores came to be, each in a state that a user may have on a disk.
+
+clean           closed by its owner; all kinds of columns, keys and definitions
+dirty-log       killed; every kind of entry in the log, over several segments
+torn-tail       killed in a write: half a frame behind what was acknowledged
+mid-checkpoint  killed between the new files and the record that names them
+mid-merge       the same of a merge
+mid-optimize    killed with one task done: the record of a job, files that nobody names
+tags-and-past   vacuumed: FLOOR, islands that tags keep, seqs that expired
+index           indexes, and rows that they do not cover yet
+lance-client    plain table versions that another Lance client committed, one hidden
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import os
+import platform
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+
+import siltstone as st
+from siltstone import failpoints
+from siltstone.formats.schema import parse_type
+from siltstone.namespace import SiltstoneNamespace
+from tests.compat.answers import answers, as_text, rows_of
+
+OPTIONS = {"background": False, "segment_bytes": 16 << 10, "retention": "1000w"}
+NOT_KILLED = "the failpoint was not crossed"
+SMALL = {"id": "int64", "v": "string"}
+KEYS = {"region": "string", "day": "date32", "n": "int32", "v": "string"}
+SIMPLE = {
+    "yes": "bool", "i8": "int8", "u64": "uint64", "f16": "float16", "f32": "float32",
+    "f64": "float64", "text": "string", "long": "large_string", "bytes": "binary",
+    "money": "decimal128(12, 2)", "day": "date32", "clock": "time64[us]", "tick": "time32[ms]",
+    "naive": "timestamp[ns]", "moment": "timestamp[us, tz=Europe/Berlin]",
+}  # fmt: skip
+KINDS = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        *(pa.field(name, parse_type(text)) for name, text in SIMPLE.items()),
+        pa.field("words", pa.list_(pa.string())),
+        pa.field("point", pa.struct([("x", pa.int32()), ("y", pa.float64())])),
+        pa.field("vector", pa.list_(pa.float32(), 4)),
+    ]
+)
+
+
+class Diary:
+    """What the store answered right after each commit; at last all that it answers."""
+
+    def __init__(self, path: Path, db: st.Store) -> None:
+        self.db, self._path = db, path
+        self._rows: dict[int, object] = {}
+
+    def commit(self, *changes: Callable[[], object]) -> None:
+        """Do one change after the other, each a commit or several."""
+        for change in changes:
+            change()
+            self._rows[self.db.seq] = rows_of(self.db)
+
+    def finish(self) -> None:
+        """Write all down; nothing that changes an answer comes behind."""
+        found = answers(self.db)
+        for seq, rows in self._rows.items():
+            at = found["at"][str(seq)]
+            assert at in (rows, "expired"), f"seq {seq} is not what it was"
+        self._path.write_text(as_text(found))
+
+
+def kinds_row(n: int, **changed: object) -> dict[str, object]:
+    """Return a row with a value in each column, or with none in any."""
+    if n % 5 == 4:
+        return {"id": n}
+    return {
+        "id": n, "yes": n % 2 == 0, "i8": -n, "u64": (1 << 63) + n, "f16": n / 2, "f32": n / 4,
+        "f64": n / 3, "text": f"Größe {n}", "long": "ß" * n, "bytes": bytes([n, 0, 255]),
+        "money": decimal.Decimal(n * 101) / 100, "day": dt.date(2026, 1, 1 + n),
+        "clock": dt.time(1, 2, 3, n), "tick": dt.time(4, 5, 6, n * 1000),
+        "naive": dt.datetime(2026, 2, 3, 4, 5, 6, n),  # noqa: DTZ001 - has no zone
+        "moment": dt.datetime(2026, 6, 7, 8, 9, 10, n, dt.UTC),
+        "words": ["a", None, f"w{n}"], "point": {"x": n, "y": None}, "vector": [n, 1.5, -2.0, 0.0],
+        **changed,
+    }  # fmt: skip
+
+
+def key_row(n: int, v: str | None, column: str = "v") -> dict[str, object]:
+    return {"region": f"r{n % 3}", "day": dt.date(2026, 3, 1 + n), "n": n, column: v}
+
+
+def begin(diary: Diary) -> None:
+    """Fill a keyed and a plain table: rows in base, in history, none in the log alone."""
+    db = diary.db
+    diary.commit(
+        lambda: db.create_table("small", SMALL, primary_key="id"),
+        lambda: db.create_table("plain", {"n": "int64", "what": "string"}),
+        lambda: _first(db),
+    )
+    db.checkpoint()
+    db.merge()
+    diary.commit(
+        lambda: db["small"].delete([{"id": 1}, {"id": 4}]),
+        lambda: db["plain"].delete_where("n = 2"),
+    )
+    db.checkpoint()
+
+
+def _first(db: st.Store) -> None:
+    with db.transaction(token=("etl", 1)) as tx:
+        tx["plain"].append([{"n": n, "what": "a"} for n in range(5)])
+        tx["small"].upsert([{"id": n, "v": f"v{n}"} for n in range(20)])
+
+
+def write_on(diary: Diary) -> None:
+    """Commit rows that the log alone has."""
+    db = diary.db
+    diary.commit(
+        lambda: _both(db),
+        lambda: db["small"].delete([{"id": n} for n in range(0, 20, 7)]),
+    )
+
+
+def _both(db: st.Store) -> None:
+    with db.transaction() as tx:
+        tx["small"].upsert([{"id": n, "v": "new"} for n in (3, 4, 5, 30)])
+        tx["plain"].append([{"n": 100, "what": "b"}])
+
+
+def widen(diary: Diary) -> None:
+    """Commit rows of every type (nested ones travel as Arrow), under keys of several columns."""
+    db = diary.db
+    diary.commit(
+        lambda: db.create_table("kinds", KINDS, primary_key="id"),
+        lambda: db.create_table("keys", KEYS, primary_key=["region", "day", "n"]),
+        lambda: _wide(db),
+        lambda: db["kinds"].upsert([kinds_row(n, text="again") for n in (0, 3, 20)]),
+        lambda: db["keys"].delete([_key(1)]),
+    )
+
+
+def _wide(db: st.Store) -> None:
+    with db.transaction() as tx:
+        tx["kinds"].upsert([kinds_row(n) for n in range(6)])
+        tx["keys"].upsert([key_row(n, f"v{n}") for n in range(6)])
+
+
+def _key(n: int) -> tuple[object, ...]:
+    row = key_row(n, None)
+    return row["region"], row["day"], row["n"]
+
+
+def define(diary: Diary) -> None:
+    """Commit every kind of change that is not rows."""
+    db = diary.db
+    diary.commit(
+        lambda: db.create_table("short", SMALL, primary_key="id"),
+        lambda: db["short"].upsert({"id": 1, "v": "truncated"}),
+        lambda: db["short"].truncate(),  # noqa: PLW0108 - it is made before
+        lambda: db["short"].upsert({"id": 2, "v": "stays"}),
+        lambda: db.create_table("dropped", SMALL, primary_key="id"),
+        lambda: db.drop_table("dropped"),
+        lambda: db.rename_table("short", "renamed"),
+        lambda: db["keys"].add_column("note", "string"),
+        lambda: db["keys"].rename_column("v", "value"),
+        lambda: db["kinds"].drop_column("f16"),
+        lambda: db.tag("before", db.seq - 1),
+        lambda: db.tag("untagged"),
+        lambda: db.untag("untagged"),
+        lambda: db.tag("stream", lasts="3650d"),
+        lambda: db.claim("etl"),
+        lambda: db.claim("stream", holder="run 1"),
+        lambda: _attach(db),
+        lambda: db.optimize("plain"),
+    )
+
+
+def _attach(db: st.Store) -> None:
+    keyed, plain = db.stage("small"), db.stage("plain")
+    rows = pa.RecordBatch.from_pylist([{"id": n, "v": "staged"} for n in range(15, 25)])
+    more = pa.RecordBatch.from_pylist([{"n": 7, "what": "staged"}])
+    pieces, others = [keyed.run([rows])], [plain.run([more])]
+    with db.transaction() as tx:
+        tx.attach(keyed, pieces)
+        tx.attach(plain, others)
+
+
+def clean(diary: Diary) -> None:
+    begin(diary)
+    widen(diary)
+    define(diary)
+    diary.db.checkpoint()
+    diary.db.merge()
+    diary.commit(lambda: diary.db["keys"].upsert(key_row(1, "last", "value")))
+    diary.finish()
+    diary.db.close()
+
+
+def dirty_log(diary: Diary) -> None:
+    begin(diary)
+    write_on(diary)
+    widen(diary)
+    define(diary)
+    with diary.db.transaction(durability="async") as tx:
+        tx["renamed"].upsert({"id": 3, "v": "async"})
+    diary.db._core.writer().sync()
+    _hide(diary)
+    diary.finish()
+
+
+def _hide(diary: Diary) -> None:
+    """Have another Lance client make versions, and one of them not listed any more."""
+    ns = SiltstoneNamespace(diary.db)
+    table = pa.table({"n": [300], "what": ["a client's"]})
+    for _ in range(2):
+        diary.commit(
+            lambda: lance.write_dataset(
+                table, namespace_client=ns, table_id=["plain"], mode="append"
+            )
+        )
+    hidden = {"id": ["plain"], "ranges": [{"start_version": 1, "end_version": 2}]}
+    diary.commit(lambda: ns.batch_delete_table_versions(hidden))
+
+
+def torn_tail(diary: Diary) -> None:
+    """Half of the last frame is there, and MARK does not say that it is durable."""
+    begin(diary)
+    write_on(diary)
+    diary.finish()
+    root = diary.db.path
+    mark = (root / "wal" / "MARK").read_bytes()
+    diary.db["small"].upsert({"id": 999, "v": "never acknowledged " * 10})
+    segment = next(p for p in (root / "wal").glob("*.wal") if b"never acknow" in p.read_bytes())
+    data = segment.read_bytes()
+    half = data.index(b"never acknow") + 40
+    segment.write_bytes(data[:half] + bytes(len(data) - half))
+    (root / "wal" / "MARK").write_bytes(mark)
+
+
+def mid_checkpoint(diary: Diary) -> None:
+    begin(diary)
+    write_on(diary)
+    diary.finish()
+    failpoints.arm("flush.before_publish=kill")
+    diary.db.checkpoint()
+    raise AssertionError(NOT_KILLED)
+
+
+def mid_merge(diary: Diary) -> None:
+    begin(diary)
+    write_on(diary)
+    diary.db.checkpoint()
+    diary.commit(lambda: diary.db["small"].upsert({"id": 5, "v": "in the log"}))
+    diary.finish()
+    failpoints.arm("merge.before_publish=kill")
+    diary.db.merge()
+    raise AssertionError(NOT_KILLED)
+
+
+def mid_optimize(diary: Diary) -> None:
+    db = diary.db
+    begin(diary)
+    for turn in range(3):
+        diary.commit(lambda turn=turn: _turn(db, turn))
+        db.checkpoint()
+    diary.commit(lambda: db["small"].upsert({"id": 5, "v": "in the log"}))
+    diary.finish()
+    failpoints.arm("optimize.after_task=kill")
+    db.optimize()
+    raise AssertionError(NOT_KILLED)
+
+
+def _turn(db: st.Store, turn: int) -> None:
+    with db.transaction() as tx:
+        tx["small"].upsert({"id": turn, "v": f"turn {turn}"})
+        tx["plain"].append([{"n": turn, "what": "turn"}])
+
+
+def tags_and_past(diary: Diary) -> None:
+    begin(diary)
+    diary.commit(lambda: diary.db.tag("kept"))
+    write_on(diary)
+    diary.commit(lambda: diary.db.tag("kept too"))
+    diary.db.checkpoint()
+    diary.db.merge()
+    diary.commit(lambda: diary.db["small"].upsert({"id": 1, "v": "later"}))
+    diary.db.checkpoint()
+    diary.db._owner().vacuum._retention_s = 0  # else the past would go when it is opened again
+    diary.db.vacuum(dry_run=False, grace_s=-1e9)
+    diary.commit(lambda: diary.db["small"].upsert({"id": 2, "v": "in the log"}))
+    diary.finish()
+    diary.db.close()
+
+
+def index(diary: Diary) -> None:
+    db = diary.db
+    begin(diary)
+    write_on(diary)
+    db.checkpoint()
+    db.merge()
+    db["small"].create_index("v")
+    db["small"].create_index("v", kind="bitmap", name="bits")
+    diary.commit(lambda: db["small"].upsert({"id": 400, "v": "v8"}))
+    db.checkpoint()
+    diary.commit(lambda: db["small"].upsert({"id": 401, "v": "v8"}))
+    diary.finish()
+
+
+def lance_client(diary: Diary) -> None:
+    db = diary.db
+    begin(diary)
+    _hide(diary)
+    ns = SiltstoneNamespace(db)
+
+    def opened() -> lance.LanceDataset:
+        return lance.dataset(namespace_client=ns, table_id=["plain"])
+
+    diary.commit(
+        lambda: opened().delete("n = 0"),
+        lambda: opened().update({"what": "'updated'"}, where="n = 3"),
+    )
+    db.checkpoint()
+    diary.commit(lambda: opened().delete("n = 1"))
+    diary.finish()
+
+
+_LIVES = (
+    clean, dirty_log, torn_tail, mid_checkpoint, mid_merge, mid_optimize, tags_and_past, index,
+    lance_client,
+)  # fmt: skip
+STATES = {life.__name__.replace("_", "-"): life for life in _LIVES}
+
+
+def live(state: str, root: Path, said: Path) -> None:
+    """Live a life in this process, and die of SIGKILL."""
+    platform.node = lambda: "golden"  # of whoever made them nothing is in the stores
+    STATES[state](Diary(said, st.connect(root, **OPTIONS)))
+    os.kill(os.getpid(), signal.SIGKILL)
