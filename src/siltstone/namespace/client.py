@@ -24,6 +24,7 @@ import lance_namespace.errors as spec_errors
 from siltstone.errors import RequestError, SiltstoneError
 from siltstone.namespace.schemas import json_schema
 from siltstone.namespace.scopes import InTransaction, Live, Pinned
+from siltstone.query.fresh import KEYED
 from siltstone.query.lance_catalog import LanceCatalog, Scope
 from siltstone.query.lance_errors import code_of
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from siltstone.handles import Snapshot
     from siltstone.store import Store
 
-KEYED = ("merged", "fresh")
 _ERRORS: dict[int, type[spec_errors.LanceNamespaceError]] = {
     int(kind.code): kind
     for kind in vars(spec_errors).values()

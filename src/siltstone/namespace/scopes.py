@@ -4,43 +4,21 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from siltstone.errors import ReadOnlyError
+from siltstone.query.fresh import Seen
 
 if TYPE_CHECKING:
     from siltstone.engine.transaction import Transaction
-    from siltstone.engine.versions import TableVersions
     from siltstone.handles import Snapshot
     from siltstone.query.fresh import FreshVersions
     from siltstone.query.lance_catalog import Reads, Statements
     from siltstone.store import Store
-
-
-class Seen:
-    """Tables as a scope shows them: keyed ones at their last merge, or fresh.
-
-    What was never merged has an empty version, so that it can be opened; beside the owner it has
-    none, as a read-only store writes nothing unasked.
-    """
-
-    def __init__(
-        self, reads: Reads, fresh: FreshVersions | None, of: Callable[[str], TableVersions] | None
-    ) -> None:
-        self._reads, self._fresh, self._of = reads, fresh, of
-
-    def tables(self) -> list[str]:
-        return self._reads.tables()
-
-    def versions(self, name: str, /) -> TableVersions:
-        seen = self._reads.versions(name)
-        if not seen.is_keyed or self._fresh is None:
-            return seen
-        return self._fresh.merged(seen) if self._of is None else self._of(name)
 
 
 class _Turn:

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from siltstone.engine.core import Core
 from siltstone.engine.read_union import KeyedReader
@@ -27,6 +27,10 @@ from siltstone.formats.manifest import Pin, Version
 from siltstone.maintenance.merge import altered, live_batches
 from siltstone.storage.tables import Ephemeral
 
+if TYPE_CHECKING:
+    from siltstone.query.lance_catalog import Reads
+
+KEYED = ("merged", "fresh")
 INTERVAL_S = 1.0
 VERSIONS_MAX = 64
 BYTES_MAX = 1 << 30
@@ -210,6 +214,28 @@ class FreshVersions:
                 files.unlink(root / file.path)
         with contextlib.suppress(OSError):  # vacuum takes what is left
             files.rmdir((root / made.version.path).parent)
+
+
+class Seen:
+    """Tables as other clients see them: keyed ones at their last merge, or fresh.
+
+    What was never merged has an empty version, so that it can be opened; beside the owner it has
+    none, as a read-only store writes nothing unasked.
+    """
+
+    def __init__(
+        self, reads: Reads, fresh: FreshVersions | None, of: Callable[[str], TableVersions] | None
+    ) -> None:
+        self._reads, self._fresh, self._of = reads, fresh, of
+
+    def tables(self) -> list[str]:
+        return self._reads.tables()
+
+    def versions(self, name: str, /) -> TableVersions:
+        seen = self._reads.versions(name)
+        if not seen.is_keyed or self._fresh is None:
+            return seen
+        return self._fresh.merged(seen) if self._of is None else self._of(name)
 
 
 def _is_same(made: _Made, reader: KeyedReader, base: str) -> bool:

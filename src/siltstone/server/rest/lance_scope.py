@@ -1,5 +1,8 @@
 """Lance scope: where the Lance catalog's requests go that come in by HTTP: as their headers say.
 
+    x-siltstone-keyed: merged | fresh      what clients that open files see of keyed tables: their
+                                           base as of the last merge, or all rows, a second old
+
 Locks: one per table, over a request that commits a version of it, so that who lost finds out at
 once; one over the table of those.
 """
@@ -10,13 +13,18 @@ import threading
 import weakref
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from siltstone.engine.transaction import Transaction
 from siltstone.errors import ReadOnlyError
+from siltstone.query.fresh import KEYED, Seen
 from siltstone.server.rest.access import Role
 from siltstone.server.rest.exchange import Call
 from siltstone.server.rest.reach import SNAPSHOT_HEADER, TRANSACTION_HEADER, Face, Reach
+from siltstone.server.rest.refusals import invalid
+
+KEYED_HEADER = "x-siltstone-keyed"
 
 
 class _Turn:
@@ -62,12 +70,35 @@ class LanceScope:
         return not is_past and self._call.principal.role >= Role.WRITE
 
     @contextmanager
-    def reading(self) -> Generator[Face]:
-        """Read as the headers say."""
+    def reading(self) -> Generator[Seen]:
+        """Read as the headers say.
+
+        Raises:
+            Refused: Fresh rows in a transaction, or a header that says something else.
+        """
+        is_fresh = self._is_fresh()
         with self._reach.reading(self._call) as face:
             if self.seq is None:
                 self.seq = face.read_seq if isinstance(face, Transaction) else face.seq
-            yield face
+            yield self._seen(face, is_fresh=is_fresh)
+
+    def _is_fresh(self) -> bool:
+        wanted = self._call.headers.get(KEYED_HEADER) or KEYED[0]
+        if wanted not in KEYED:
+            raise invalid(f"{KEYED_HEADER} is one of {KEYED}, not {wanted[:80]!r}")
+        return wanted == "fresh"
+
+    def _seen(self, face: Face, *, is_fresh: bool) -> Seen:
+        fresh = self._reach.served.db.fresh_versions()
+        if not is_fresh:
+            return Seen(face, fresh, None)
+        if isinstance(face, Transaction):
+            raise invalid(
+                f"a transaction shows tables with a key as of the last merge: leave {KEYED_HEADER}"
+                " out, or read them with query and scan"
+            )
+        make = fresh.exact if self._call.headers.get(SNAPSHOT_HEADER) else fresh.live
+        return Seen(face, fresh, partial(make, face))
 
     @contextmanager
     def writing(self) -> Generator[Transaction]:
