@@ -28,7 +28,8 @@ store behind it. DuckDB and Polars read what a scan over HTTP returns.
 
 - **yes**: it works. A remark says what the client gets.
 - **refused**: the server says no, with the code of the specification; nothing changed. Of a commit
-  that is refused Lance says "unknown" in place of the server's sentence, which is in its log.
+  that is refused Lance says "unknown" in place of the server's sentence, which it prints on its
+  standard error; the server's log has it, too.
 - **no**: the client has no words for it, or refuses it itself.
 
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -11,7 +12,7 @@ import pytest
 import siltstone as st
 from siltstone.query.fresh import FreshVersions
 from siltstone.server.rest.service import Service
-from tests.namespace.clients import ids, opened
+from tests.namespace.clients import append, ids, opened, rows
 from tests.server.rest import Rest, rest_of
 from tests.server.test_rest_namespace import space_of
 
@@ -75,7 +76,7 @@ def test_a_snapshot_is_fresh_at_its_own_seq_over_all_tables(served: Served) -> N
 
 
 def test_what_cannot_be_fresh_is_refused(served: Served) -> None:
-    db, service, rest = served
+    _, _, rest = served
     stale = rest.post("/v1/table/k/version/list", x_siltstone_keyed="stale")
     assert stale.code == (400, 13)
     key = rest.post("/v1/transaction/begin").json["id"]
@@ -83,7 +84,33 @@ def test_what_cannot_be_fresh_is_refused(served: Served) -> None:
     assert inside.code == (400, 13)
     assert "query and scan" in inside.json["error"]
     assert rest.post("/v1/table/k/describe", x_siltstone_txn=key).status == 200
-    seq = db.seq
-    with pytest.raises(OSError, match="unknown"):
-        opened(space_of(service, **FRESH), "k").delete("id = 0")
+
+
+def test_who_commits_to_a_keyed_table_is_told_the_right_call(
+    served: Served, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Lance says "unknown" of every refused commit; the reason is on its stderr and in our log."""
+    db, service, rest = served
+    seq, right = db.seq, ("upsert", "merge_insert_into_table", "nothing was committed")
+    properties = {"uri": service.url, "header.x-siltstone-keyed": "fresh"}
+    for write in (
+        lambda: opened(space_of(service), "k").delete("id = 0"),
+        lambda: append(space_of(service, **FRESH), "k", rows(9, 10)),
+        lambda: lancedb.connect_namespace("rest", properties).open_table("k").add(rows(9, 10)),
+    ):
+        caplog.clear()
+        capfd.readouterr()
+        with caplog.at_level(logging.WARNING), pytest.raises((OSError, RuntimeError)):
+            write()
+        shown = capfd.readouterr().err
+        for words in right:
+            assert words in caplog.text
+            assert words in shown
+    given = {"version": 3, "manifest_path": "x"}
+    refused = rest.post("/v1/table/k/version/create", given)
+    assert refused.code == (400, 13)
+    assert all(words in refused.json["error"] for words in right)
+    described = rest.post("/v1/table/k/describe").json["properties"]
+    assert described["siltstone.kind"] == "keyed"
+    assert "insert_into_table" in described["siltstone.written_by"].split(",")
     assert (db.seq, db["k"].count()) == (seq, 2)

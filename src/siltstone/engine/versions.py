@@ -21,6 +21,11 @@ from siltstone.errors import ConflictError, RequestError
 from siltstone.formats.manifest import Pin, Table, Version
 from siltstone.storage.tables import TakenOver
 
+# What writes rows of a table with a key, in the words of the Lance Namespace specification.
+ROW_OPERATIONS = (
+    *("insert_into_table", "merge_insert_into_table"),
+    *("update_table", "delete_from_table"),
+)
 # What a commit may be that was rebased over a version whose change nobody can look up any more: it
 # adds rows, replaces all, or says nothing about rows that were there.
 _BLIND_OPERATIONS = frozenset(("Append", "Overwrite", "ReserveFragments"))
@@ -133,7 +138,8 @@ def refuse_keyed(name: str) -> None:
     """
     raise RequestError(
         f"{name!r} has a primary key: write its rows with upsert, insert, update or delete of"
-        " siltstone, not with versions of Lance"
+        f" siltstone, or with {', '.join(ROW_OPERATIONS)} of its server's namespace, not with"
+        " versions of Lance; nothing was committed"
     )
 
 

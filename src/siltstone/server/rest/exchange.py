@@ -87,6 +87,8 @@ class Route:
     takes: str = JSON
     gives: str = JSON
     query: tuple[str, ...] = ()
+    is_commit_of_version: bool = False
+    """Its clients take every refusal for a commit that was perhaps lost, and show no reason."""
 
 
 @dataclass(slots=True)
@@ -139,6 +141,8 @@ class Exchange:
             response = await self._within(route, request, principal)
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the answer
             response = refusals.response_of(error, request_id)
+            if route.is_commit_of_version:
+                refusals.note(error, request_id)
             if not is_read(request):
                 # Nothing that follows on this connection could be told from the rest of the body.
                 response.headers["connection"] = "close"
@@ -147,9 +151,8 @@ class Exchange:
 
     async def _within(self, route: Route, request: Request, principal: Principal) -> Response:
         counters = self.counters
-        # Clients of this one take a refusal for a lost commit: they wait (bounded by connections).
-        waits = route.path == "/v1/table/{id}/version/create"
-        if not waits and counters.inside >= self._limits.requests_max:
+        # Who commits a version waits (bounded by connections): a refusal is a lost commit to it.
+        if not route.is_commit_of_version and counters.inside >= self._limits.requests_max:
             raise BusyError(f"{self._limits.requests_max} requests are running; try again later")
         counters.inside += 1
         try:

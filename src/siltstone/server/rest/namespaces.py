@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from siltstone.engine.versions import ROW_OPERATIONS
 from siltstone.query.lance_catalog import LanceCatalog
 from siltstone.server.rest.exchange import Call, Handler
 from siltstone.server.rest.lance_scope import LanceScope, Turns
@@ -68,6 +69,9 @@ class Namespaces:
             found = catalog.describe_table(asked)
             if "schema" in found:
                 found["schema"] = schema_json(found["schema"], is_remote=False)
+            # Of a commit to such a table Lance tells its user no reason.
+            if found["properties"]["siltstone.kind"] == "keyed":
+                found["properties"]["siltstone.written_by"] = ",".join(ROW_OPERATIONS)
             return found
 
         return self._asked(call, work)

@@ -135,6 +135,12 @@ def response_of(error: Exception, request_id: str) -> Response:
     return refusal(status, code, str(error), request_id, detail)
 
 
+def note(error: Exception, request_id: str) -> None:
+    """Log why a request was refused whose client does not say so; lost races are nothing new."""
+    if isinstance(error, SiltstoneError) and code_of(error) is not Code.CONCURRENT_MODIFICATION:
+        _log.warning("request %s was refused: %s", request_id, error)
+
+
 def _detail(error: SiltstoneError) -> str | None:
     name = type(error).__name__
     if isinstance(error, errors.InDoubtError):

@@ -161,7 +161,12 @@ def _versions(spaces: Namespaces) -> Iterable[Route]:
         f"{at}/version/list", Role.READ, spaces.managed("list_table_versions"), query=listed
     )
     yield _post(f"{at}/version/describe", Role.READ, spaces.managed("describe_table_version"))
-    yield _post(f"{at}/version/create", Role.WRITE, spaces.managed("create_table_version"))
+    yield _post(
+        f"{at}/version/create",
+        Role.WRITE,
+        spaces.managed("create_table_version"),
+        is_commit_of_version=True,
+    )
     yield _post(f"{at}/version/delete", Role.WRITE, spaces.managed("batch_delete_table_versions"))
     yield _post(
         "/v1/table/version/batch-create",
