@@ -1,10 +1,12 @@
 """Directory: what `lance.namespace.DirectoryNamespace(root=...)` reads of a store without a server.
 
-    table `t`       object `t`, at tables/t-1/base (as of the last merge), or tables/t-1 (plain)
+    table `t`       object `t`, at tables/t-1/base (as of the last merge), or tables/t-1 (plain);
+                    and `t.lance`, as that namespace looks for tables of the root there
     table `db.t`    object `db$t` in the namespace `db`
 
-Written anew when a record lists other tables. A crash leaves the older list, or files that nobody
-names. It changes no answer of the store, and no reader of ours looks there.
+Written anew when a record lists other tables, `t.lance` when its table has another version. A crash
+leaves the older list, or files that nobody names. It changes no answer of the store, and no reader
+of ours looks there.
 
 No lock: the checkpointer asks one time after the other.
 """
@@ -18,7 +20,7 @@ from siltstone.engine import catalog as catalogs
 from siltstone.engine.reader import plain_folder
 from siltstone.errors import SiltstoneError
 from siltstone.formats.manifest import Pin, Record
-from siltstone.storage.tables import Listed, Tables
+from siltstone.storage.tables import Listed, RootTable, Tables
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +31,7 @@ class Directory:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._listed: tuple[Listed, ...] | None = None
+        self._roots: tuple[RootTable, ...] | None = None
 
     def export(self, record: Record) -> None:
         """List the tables of a record that have a version; late, and never a failed checkpoint."""
@@ -40,6 +43,10 @@ class Directory:
             if listed != self._listed:
                 self._tables.write_directory(listed)
                 self._listed = listed
+            roots = tuple(RootTable(*each) for each in placed if not _space(each[0]))
+            if roots != self._roots:
+                self._tables.write_root_tables(roots)
+                self._roots = roots
         except SiltstoneError as error:
             _log.warning("the directory for other clients is older than the tables: %s", error)
 
@@ -62,11 +69,17 @@ def _placed(record: Record) -> Iterator[tuple[str, str, Pin]]:
 def _listed(placed: list[tuple[str, str, Pin]]) -> Iterator[Listed]:
     spaces: set[str] = set()
     for name, folder, _ in placed:
-        space, dot, short = name.partition(".")
-        if not (dot and space and short):
+        space = _space(name)
+        if not space:
             yield Listed(name, "table", folder)
             continue
         if space not in spaces:
             spaces.add(space)
             yield Listed(space, "namespace", None)
-        yield Listed(f"{space}${short}", "table", folder)
+        yield Listed(f"{space}${name[len(space) + 1 :]}", "table", folder)
+
+
+def _space(name: str) -> str:
+    """Return the namespace that a table is in; "" is the root."""
+    space, _, short = name.partition(".")
+    return space if short else ""

@@ -42,6 +42,7 @@ from siltstone.storage.tables import (
     IndexSpec,
     InputsMovedError,
     Listed,
+    RootTable,
     Segment,
     Span,
     Staged,
@@ -460,6 +461,9 @@ class FakeLance:
 
     def write_directory(self, listed: Sequence[Listed]) -> None:
         """See `tables.Tables.write_directory`; no reader of a fake knows it."""
+
+    def write_root_tables(self, tables: Sequence[RootTable]) -> None:
+        """See `tables.Tables.write_root_tables`; no reader of a fake knows it."""
 
     def overlaid(
         self,

@@ -20,6 +20,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
+import tempfile
 import threading
 import time
 import uuid
@@ -45,6 +46,7 @@ from siltstone.storage import (
     lance_manifest,
     lance_overlay,
     promotion,
+    root_tables,
     staging,
     strangers,
 )
@@ -64,6 +66,7 @@ from siltstone.storage.tables import (
     IndexSpec,
     InputsMovedError,
     Listed,
+    RootTable,
     Span,
     Staged,
     TakenOver,
@@ -552,6 +555,29 @@ class LanceTables:
             data = lance_manifest.renumbered(self._files.read(self._root / pin.path), number)
             self._files.create_if_absent(public / promotion.public_name(number), data)
             self._forget_lists(where, needed, number)
+
+    def write_root_tables(self, tables: Sequence[RootTable]) -> None:
+        """See `tables.Tables.write_root_tables`."""
+        failed: list[SiltstoneError] = []
+        for table in tables:
+            try:
+                with translated(self._root / table.folder, is_reading=False):
+                    root_tables.show(self._files, self._root, table, self._cloned)
+            except SiltstoneError as error:
+                failed.append(error)
+        with translated(self._root, is_reading=False):
+            names = [table.name for table in tables]
+            root_tables.forget(self._files, self._root, names, lance_directory.KEPT_S)
+        if failed:
+            raise failed[0]
+
+    def _cloned(self, folder: str, pin: Pin) -> bytes:
+        """Return the manifest of a dataset that has a pin's files by their absolute paths."""
+        source = _lance().dataset(str(self._root / folder), version=pin.version)
+        with tempfile.TemporaryDirectory(prefix="siltstone-") as target:
+            clone = source.shallow_clone(f"{target}/t", pin.version)
+            name = promotion.public_name(clone.version)
+            return (Path(target) / "t" / "_versions" / name).read_bytes()
 
     def _forget_lists(self, where: Path, needed: Collection[str], number: int) -> None:
         kept = {*needed, str(where / "_versions" / promotion.public_name(number))}

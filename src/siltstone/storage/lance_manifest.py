@@ -66,7 +66,12 @@ def decode(data: bytes) -> Manifest:
 
 
 def renumbered(data: bytes, version: int) -> bytes:
-    """Return a manifest that Lance wrote with another version number; the rest stays as it is.
+    """Return a manifest that Lance wrote with another version number; the rest stays as it is."""
+    return changed(data, version=version)
+
+
+def changed(data: bytes, *, version: int, writer_flags: int = 0) -> bytes:
+    """Return a manifest that Lance wrote with another number, and with more flags for writers.
 
     Sections before the protobuf (indexes, the transaction) are found by their positions, which do
     not move.
@@ -76,13 +81,15 @@ def renumbered(data: bytes, version: int) -> bytes:
     start = position + _LENGTH.size
     body = data[start : start + length]
     require(magic == _MAGIC and len(body) == length, "a manifest of Lance is not whole")
-    changed = b"".join(
-        _encoded(_VERSION << 3) + _encoded(version) if number == _VERSION else body[first:end]
-        for number, first, end in _spans(body)
-    )
+    values = {_VERSION: version}
+    if writer_flags:
+        values[_WRITER_FLAGS] = decode(data).writer_flags | writer_flags
+    kept = [body[first:end] for number, first, end in _spans(body) if number not in values]
+    given = [_encoded(number << 3) + _encoded(value) for number, value in values.items()]
+    made = b"".join(kept + given)
     footer = _FOOTER.pack(position, major, minor, magic)
     after = data[start + length : -_FOOTER.size]
-    return data[:position] + _LENGTH.pack(len(changed)) + changed + after + footer
+    return data[:position] + _LENGTH.pack(len(made)) + made + after + footer
 
 
 def _spans(body: bytes) -> Iterator[tuple[int, int, int]]:

@@ -134,6 +134,15 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
+class RootTable:
+    """A table in no namespace, as `t.lance` shows it to Lance's directory namespace."""
+
+    name: str
+    folder: str
+    pin: Pin
+
+
+@dataclass(frozen=True, slots=True)
 class Ephemeral:
     """A version for other Lance clients that no pin names; `files` were written for it alone.
 
@@ -394,6 +403,16 @@ class Tables(Protocol):
 
     def write_directory(self, listed: Sequence[Listed]) -> None:
         """List tables to readers of the plain path that know Lance's directory namespace."""
+        ...
+
+    def write_root_tables(self, tables: Sequence[RootTable]) -> None:
+        """Let `t.lance` show these tables, and no others, where that namespace looks for them.
+
+        All are tried.
+
+        Raises:
+            UnavailableError, RequestError: One of them could not be shown.
+        """
         ...
 
     def overlaid(
