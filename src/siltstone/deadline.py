@@ -1,8 +1,8 @@
 """Deadline: when the statement that a thread runs must have ended.
 
-No thread can be stopped from outside. So reads ask at every batch that comes from disk, and a
-statement asks before its commit is sent: behind that, it is not given up any more. A thread that
-was given no deadline has all the time there is, and pays nothing for it.
+No thread can be stopped from outside. So reads ask at every batch of rows, and between the pieces
+of a scan that finds none; a statement asks before its commit is sent: behind that, it is not given
+up any more. A thread that was given no deadline has all the time there is, and pays nothing for it.
 """
 
 from __future__ import annotations
@@ -41,6 +41,11 @@ def within(deadline: Deadline | None) -> Generator[None]:
         yield
     finally:
         _local.deadline = before
+
+
+def is_set() -> bool:
+    """Say whether this thread has a deadline."""
+    return _local.deadline is not None
 
 
 def check() -> None:

@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
+from siltstone import deadline
 from siltstone.engine.base import Base, batches_kept, batches_kept_by_position
 from siltstone.engine.chunk import Chunk, Part, batch_of
 from siltstone.engine.filtering import Filter
@@ -203,7 +204,7 @@ class KeyedReader:
         shown = list(self.shape.arrow.names if columns is None else columns)
         read = shown + ([n for n in sorted(wanted.columns) if n not in shown] if wanted else [])
         overlay = self.overlay()
-        for batch in self._scan_levels(overlay, read, wanted):
+        for batch in deadline.checked(self._scan_levels(overlay, read, wanted)):
             kept = wanted.keep(batch) if wanted else batch
             if kept.num_rows:
                 yield kept if len(read) == len(shown) else kept.select(shown)

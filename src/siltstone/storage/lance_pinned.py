@@ -48,6 +48,9 @@ _COMPRESSION = 4
 # of 2 kB and 260 of one with 40 B, with these 390 and 140 (much of it free memory that malloc
 # keeps), and it is no slower on two cores (measured).
 _AHEAD = {"batch_readahead": 4, "fragment_readahead": 2, "io_buffer_size": 32 << 20}
+# Of a filter that finds nothing Lance gives no batch before the end. So a scan that must have ended
+# by then is done in pieces, each of so many bytes of files (a part at least): a second, or less.
+PIECE_BYTES = 256 << 20
 _POSITION_FIELD = pa.field(POSITION, pa.int64(), nullable=False)
 
 
@@ -182,13 +185,7 @@ class LancePinned:
             options["use_scalar_index"] = indexed and self._has_sound_indexes
         if limit is not None:
             options["limit"] = limit
-        if len(wanted) < len(self.parts) or self._is_reordered:
-            options["fragments"] = [self.fragments[index] for index in wanted]
-        with translated(self._where, is_reading=True):
-            scanner = self.dataset.scanner(**options)
-        if not wanted:
-            return iter(())
-        batches = self._stream(scanner)
+        batches = self._batches(wanted, options)
         if not positions:
             return batches
         return self._positioned(batches) if addresses else self._counted(batches)
@@ -380,8 +377,48 @@ class LancePinned:
         fresh = [int(index) for index in wanted if index not in self._verified]
         if fresh:
             paths = [path for index in fresh for path in self.parts[index].paths]
-            self._verify(self._files[path] for path in paths)
+            self._verify(deadline.checked([self._files[path] for path in paths]))
             self._verified.update(fresh)
+
+    def _batches(self, wanted: Sequence[int], options: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+        """Return the batches of a scan of parts; a filter is looked at here."""
+        if len(wanted) < len(self.parts) or self._is_reordered:
+            options["fragments"] = [self.fragments[index] for index in wanted]
+        with translated(self._where, is_reading=True):
+            scanner = self.dataset.scanner(**options)
+        if not wanted:
+            return iter(())
+        if deadline.is_set() and "filter" in options and not options["use_scalar_index"]:
+            return self._in_pieces(wanted, options)
+        return self._stream(scanner)
+
+    def _in_pieces(
+        self, wanted: Iterable[int], options: dict[str, Any]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a scan of parts, and look at the deadline between any two pieces."""
+        left = options.get("limit")
+        for piece in self._pieces(wanted):
+            deadline.check()
+            fragments = [self.fragments[index] for index in piece]
+            with translated(self._where, is_reading=True):
+                scanner = self.dataset.scanner(**options | {"fragments": fragments, "limit": left})
+            for batch in self._stream(scanner):
+                left = None if left is None else left - batch.num_rows
+                yield batch
+            if left == 0:
+                return
+
+    def _pieces(self, wanted: Iterable[int]) -> Iterator[list[int]]:
+        piece: list[int] = []
+        nbytes = 0
+        for index in wanted:
+            piece.append(index)
+            nbytes += sum(self._files[path].size for path in self.parts[index].paths)
+            if nbytes >= PIECE_BYTES:
+                yield piece
+                piece, nbytes = [], 0
+        if piece:
+            yield piece
 
     def _stream(self, scanner: Any) -> Iterator[pa.RecordBatch]:
         # One block around all batches: entering one for each costs a tenth of a narrow scan. What
