@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
 import lance
 import lance_namespace.errors as spec_errors
+import polars as pl
 import pytest
 
 import siltstone as st
@@ -51,6 +53,18 @@ def test_merged_shows_the_last_merge_and_fresh_all_rows(keyed: Store) -> None:
     assert found.take([0], columns=["id"])["id"].to_pylist() == [0]
     found.validate()
     assert found.version == keyed.seq
+
+
+def test_duckdb_and_polars_read_what_a_client_opens(keyed: Store) -> None:
+    wanted = sorted((row["id"], row["v"]) for row in keyed["t"].scan().read_all().to_pylist())
+    found = opened(SiltstoneNamespace(keyed, keyed="fresh"), "t")
+    assert duckdb.sql("SELECT * FROM found ORDER BY id").fetchall() == wanted
+    assert duckdb.sql("SELECT id FROM found WHERE v = 'new' ORDER BY id").fetchall() == [
+        (3,),
+        (77,),
+    ]
+    lazy = pl.scan_pyarrow_dataset(found).filter(pl.col("v") == "new").select("id")
+    assert sorted(lazy.collect()["id"]) == [3, 77]
 
 
 def test_a_new_version_is_made_when_rows_came_and_only_then(keyed: Store) -> None:

@@ -69,6 +69,23 @@ def test_a_body_that_grows_a_thousandfold_is_refused_before_it_is_decompressed(
     assert db["t"].count() == 0
 
 
+@pytest.mark.parametrize(
+    ("codec", "magic"), [("zstd", b"\x28\xb5\x2f\xfd"), ("lz4", b"\x04\x22\x4d\x18")]
+)
+@pytest.mark.parametrize("claim", [0, 8, 1 << 40, (1 << 63) - 1, -2])
+def test_a_compressed_body_that_lies_about_its_size_is_refused(
+    small: Served, codec: str, magic: bytes, claim: int
+) -> None:
+    db, _, rest = small
+    rows = pa.table({"id": [1], "v": ["x" * (512 << 10)]})
+    body = bytearray(stream_of(rows, options=pa.ipc.IpcWriteOptions(compression=codec)))
+    at = body.rindex(magic) - 8
+    assert int.from_bytes(body[at : at + 8], "little") == 512 << 10
+    body[at : at + 8] = claim.to_bytes(8, "little", signed=True)
+    assert rest.post("/v1/table/t/insert", bytes(body)).code == (400, 13)
+    assert db["t"].count() == 0
+
+
 def test_rows_columns_operations_and_transactions_are_bounded(
     small: Served,
 ) -> None:

@@ -109,6 +109,19 @@ def test_what_is_wrong_is_refused_and_changes_nothing(
     assert (db.seq, db.tables(), db["t"].count()) == (seq, ["t"], 3)
 
 
+def test_a_commit_in_a_transaction_that_ended_is_refused(served: Served) -> None:
+    db, service, rest = served
+    lance.write_dataset(ROWS, namespace_client=space_of(service), table_id=["t"], mode="create")
+    seq, key = db.seq, rest.post("/v1/transaction/begin").json["id"]
+    rest.post(f"/v1/transaction/{key}/rollback")
+    given = {"version": 2, "manifest_path": "x", "manifest_size": 1}
+    batch = {"operations": [{"declare_table": {"id": ["n"]}}]}
+    for path, body in (("t/version/create", given), ("batch-commit", batch), ("n/declare", {})):
+        refused = rest.post(f"/v1/table/{path}", body, x_siltstone_txn=key)
+        assert refused.code == (404, 10)
+    assert (db.seq, db.tables()) == (seq, ["t"])
+
+
 def test_pylance_and_lancedb_are_clients_of_one_transaction(served: Served) -> None:
     import lancedb
 
