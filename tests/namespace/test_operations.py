@@ -55,3 +55,10 @@ def test_a_namespace_comes_and_goes_with_its_tables(ns: SiltstoneNamespace) -> N
     ns.drop_table({"id": ["db", "t"]})
     with pytest.raises(errors.NamespaceNotFoundError):
         ns.describe_namespace({"id": ["db"]})
+
+
+def test_a_table_has_no_branch(ns: SiltstoneNamespace) -> None:
+    make(ns, "t", rows(0, 1))
+    assert ns.list_table_branches({"id": ["t"]}).branches == {}
+    with pytest.raises(errors.TableNotFoundError):
+        ns.list_table_branches({"id": ["nobody"]})

@@ -66,6 +66,12 @@ def test_the_generated_client_parses_every_answer(served: tuple[st.Store, Servic
         count = data.count_table_rows("keyed", client.CountTableRowsRequest())
         assert count == 3
         assert tables.get_table_stats("keyed", client.GetTableStatsRequest()).num_rows == 3
+        stats = tables.get_table_stats("made", client.GetTableStatsRequest())
+        fragments = stats.fragment_stats
+        assert (stats.num_rows, fragments.num_fragments, fragments.lengths.max) == (6, 2, 3)
+        stored = sum(path.stat().st_size for path in db.path.glob("tables/made-*/data/*"))
+        assert stats.total_bytes > stored
+        assert tables.list_table_branches("made").branches == {}
         with pytest.raises(client.ApiException) as caught:
             tables.describe_table("none", client.DescribeTableRequest())
         assert json.loads(caught.value.body)["code"] == 4

@@ -15,6 +15,7 @@ import pytest
 
 import siltstone as st
 from siltstone.errors import RequestError, UnavailableError
+from siltstone.server.rest.routes import NOT_OFFERED
 from siltstone.server.rest.service import Service
 from tests.server.rest import Rest, rest_of
 from tests.server.stores import opened
@@ -65,6 +66,15 @@ def test_wrong_addresses_and_methods_are_flat_errors(served: Served) -> None:
     assert rest.get("/v1/table/t/describe").code == (405, 0)
     assert rest.ask("DELETE", "/v1/status").code == (405, 0)
     assert rest.post("/v1/table/t/register", {}).code == (406, 0)
+
+
+def test_what_is_not_offered_says_why_and_is_on_the_page(served: Served) -> None:
+    _, _, rest = served
+    page = (Path(__file__).parents[2] / "docs" / "server.md").read_text()
+    for path, why in NOT_OFFERED.items():
+        refused = rest.post(path.replace("{id}", "t"), {})
+        assert (refused.code, refused.json["error"]) == ((406, 0), why)
+        assert f"| `{path}` | {why} |\n" in page
 
 
 def test_a_slash_at_the_end_changes_nothing(served: Served) -> None:

@@ -97,6 +97,9 @@ class _Namespace(spec.LanceNamespace):
     def rename_table(self, request: Any) -> spec.RenameTableResponse:
         return _asked(self._catalog.rename_table, request, spec.RenameTableResponse)
 
+    def list_table_branches(self, request: Any) -> spec.ListTableBranchesResponse:
+        return _asked(self._catalog.list_table_branches, request, spec.ListTableBranchesResponse)
+
     def list_table_versions(self, request: Any) -> spec.ListTableVersionsResponse:
         return _asked(self._catalog.list_table_versions, request, spec.ListTableVersionsResponse)
 

@@ -218,6 +218,11 @@ class LanceCatalog:
             tx.rename_table(name, _name([*ids, request.get("new_table_name")]))
         return self._by_transaction()
 
+    def list_table_branches(self, request: Request) -> Answer:
+        """Say that a table has no branch but main, which is not listed."""
+        self._known(_table(request))
+        return {"branches": {}}
+
     # versions
 
     def list_table_versions(self, request: Request) -> Answer:

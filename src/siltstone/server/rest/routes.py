@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from siltstone.server.rest.access import Role
 from siltstone.server.rest.exchange import ARROW, JSON, NOTHING, Call, Handler, Route
@@ -158,6 +159,9 @@ def _versions(spaces: Namespaces) -> Iterable[Route]:
     yield _post(f"{at}/declare", Role.WRITE, spaces.managed("declare_table"))
     yield _post(f"{at}/deregister", Role.WRITE, spaces.managed("drop_table"))
     yield _post(
+        f"{at}/branches/list", Role.READ, spaces.managed("list_table_branches"), query=_PAGE
+    )
+    yield _post(
         f"{at}/version/list", Role.READ, spaces.managed("list_table_versions"), query=listed
     )
     yield _post(f"{at}/version/describe", Role.READ, spaces.managed("describe_table_version"))
@@ -176,18 +180,31 @@ def _versions(spaces: Namespaces) -> Iterable[Route]:
     yield _post("/v1/table/batch-commit", Role.WRITE, spaces.managed("batch_commit_tables"))
 
 
-_TABLE_VERBS_NOT_OFFERED = (
-    *("register", "schema_metadata/update", "update_field_metadata", "backfill_column"),
-    *("branches/list", "branches/create", "branches/delete"),
+_BRANCHES = "a table has one line of versions; to try something out, pin a snapshot or tag a seq"
+_METADATA = (
+    "columns have a name, a type, nullability and no metadata; keep it in a table of your own"
 )
+_VIEWS = (
+    "functions and views of LanceDB's own engine are not offered: run the query, write its rows"
+)
+NOT_OFFERED = {
+    "/v1/table/{id}/register": "a table lies in the store's directory: write the rows into one",
+    "/v1/table/{id}/schema_metadata/update": _METADATA,
+    "/v1/table/{id}/update_field_metadata": _METADATA,
+    "/v1/table/{id}/backfill_column": _VIEWS,
+    "/v1/table/{id}/branches/create": _BRANCHES,
+    "/v1/table/{id}/branches/delete": _BRANCHES,
+    "/v1/materialized_view/{id}/create": _VIEWS,
+    "/v1/materialized_view/{id}/refresh": _VIEWS,
+}
+"""The operations of the specification that this server has not, and why."""
 
 
 def _unsupported() -> Iterable[Route]:
-    paths = [f"/v1/table/{{id}}/{verb}" for verb in _TABLE_VERBS_NOT_OFFERED]
-    paths += [f"/v1/materialized_view/{{id}}/{verb}" for verb in ("create", "refresh")]
-    for path in paths:
-        yield Route("POST", path, Role.READ, _refuse, f"Not offered: {path}", takes=JSON)
+    for path, reason in NOT_OFFERED.items():
+        refuse = partial(_refuse, reason)
+        yield Route("POST", path, Role.READ, refuse, f"Not offered: {path}", takes=JSON)
 
 
-def _refuse(_: Call) -> Reply:
-    raise unsupported("this server does not offer the operation")
+def _refuse(reason: str, _: Call) -> Reply:
+    raise unsupported(reason)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from siltstone.engine import catalog as catalogs
@@ -27,6 +28,7 @@ from siltstone.server.rest.versions import seq_of, version_at
 PRIMARY_KEY = "primary_key"
 LANCE_KEY = b"lance-schema:unenforced-primary-key"
 PAGE_MAX = 10_000
+_SMALL_ROWS = 100_000  # what Lance calls a small fragment
 _MODES = {"create": "create", "existok": "existok", "overwrite": "overwrite"}
 
 
@@ -98,14 +100,30 @@ class Tables:
             return empty(seq_shown(face))
 
     def stats(self, call: Call) -> Reply:
-        """Return how many rows a table has."""
+        """Return how many rows a table has, and the size of the version that clients open."""
         name = table_of(call, call.json())
         with self._reach.reading(call) as face:
-            rows = face[name].count()
-            lengths = dict.fromkeys(("min", "max", "mean", "p25", "p50", "p75", "p99"), 0)
-            fragments = {"num_fragments": 0, "num_small_fragments": 0, "lengths": lengths}
-            found = {"total_bytes": 0, "num_rows": rows, "num_indices": 0}
-            return Reply(found | {"fragment_stats": fragments}, seq_shown(face))
+            rows, seen = face[name].count(), face.versions(name)
+            newest, lengths, nbytes = seen.newest, list[int](), 0
+            if newest is not None:
+                tables = self._served.parts.core.tables
+                spans = tables.open(seen.folder, newest.pin).spans
+                lengths = [end - first for first, end in spans]
+                nbytes = sum(file.size for file in tables.files(seen.folder, newest.pin))
+            found = {
+                "total_bytes": nbytes,
+                "num_rows": rows,
+                "num_indices": self._indexes(name),
+                "fragment_stats": _fragments(lengths),
+            }
+            return Reply(found, seq_shown(face))
+
+    def _indexes(self, name: str) -> int:
+        try:
+            table = self._served.db[name]
+        except TableNotFoundError:  # made, or named so, by the transaction that asks
+            return 0
+        return len(table.indexes()) if table.primary_key else 0
 
     # changing
 
@@ -261,6 +279,15 @@ class Tables:
         if found is None:
             raise Refused(Code.TAG_NOT_FOUND, f"no tag {tag[:128]!r}")
         return found
+
+
+def _fragments(lengths: Sequence[int]) -> dict[str, object]:
+    """Return how long the fragments of a version are, in rows."""
+    known = np.array(lengths or [0])
+    shown = {f"p{part}": int(np.percentile(known, part)) for part in (25, 50, 75, 99)}
+    shown |= {"min": int(known.min()), "max": int(known.max()), "mean": int(known.mean())}
+    small = sum(length < _SMALL_ROWS for length in lengths)
+    return {"num_fragments": len(lengths), "num_small_fragments": small, "lengths": shown}
 
 
 def _page(names: Sequence[str], call: Call, title: str) -> dict[str, object]:
