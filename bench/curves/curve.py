@@ -37,7 +37,7 @@ class Curve(Protocol):
     x: ClassVar[str]
     points: ClassVar[tuple[int, ...]]
     x_usual: ClassVar[int]  # the highest point, if none is asked for
-    grows: ClassVar[bool]  # the cost of a point grows with x
+    s_each: ClassVar[float]  # about what one more of x takes an idle machine, in seconds
     # What is drawn: a title and its metrics, in one unit.
     panels: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]]
 
@@ -49,7 +49,7 @@ class Curve(Protocol):
 
 
 def follow(kind: type[Curve], folder: Path, bounds: Bounds, say: Say) -> dict[str, Any]:
-    """Measure the points that the limit leaves room for."""
+    """Measure the points that the limit leaves room for; one that was begun is ended."""
     path = folder / kind.name
     path.mkdir(parents=True)
     found: dict[str, Any] = {"points": [], "left_out": {}}
@@ -66,30 +66,20 @@ def follow(kind: type[Curve], folder: Path, bounds: Bounds, say: Say) -> dict[st
 
 def _measure(curve: Curve, bounds: Bounds, found: dict[str, Any], say: Say) -> None:
     begin = time.perf_counter()
-    costs: list[tuple[int, float]] = []
+    last = 0.0
     most = curve.x_usual if bounds.x_max is None else bounds.x_max
     points = [x for x in curve.points if x <= most]
     for index, x in enumerate(points):
         spent = time.perf_counter() - begin
-        if index and spent + _expected(costs, x, grows=curve.grows) > bounds.limit_s:
+        more = curve.s_each * (x - points[index - 1])
+        if index and spent + last + more > bounds.limit_s:
             reason = f"no time: {spent:.0f} s were spent, the limit is {bounds.limit_s:.0f} s"
             found["left_out"] |= {str(each): reason for each in points[index:]}
             return
         say(f"{curve.name}: {x:,}")
         start = time.perf_counter()
         found["points"].append({"x": x, **curve.measure(x)})
-        costs.append((x, time.perf_counter() - start))
-
-
-def _expected(costs: list[tuple[int, float]], x: int, *, grows: bool) -> float:
-    """Return the seconds that the next point will take: on the line through the last two."""
-    last_x, last = costs[-1]
-    if not grows:
-        return last
-    if len(costs) == 1:
-        return 2 * last
-    before_x, before = costs[-2]
-    return last + max(0.0, last - before) / (last_x - before_x) * (x - last_x)
+        last = time.perf_counter() - start
 
 
 def series(found: dict[str, Any], metric: str) -> Sequence[tuple[float, float]]:

@@ -25,7 +25,7 @@ class Publishes:
     x = "publishes"
     points = (1, 10, 100, 1_000, 10_000)
     x_usual = 10_000
-    grows = True
+    s_each = 0.005
     panels = (
         ("one-row commits/s", ("commits/s",)),
         ("open, ms", ("open ms",)),

@@ -1,7 +1,7 @@
 """Snapshots: 1 to 1,000 of them open, each at a seq of its own, over a table of 100,000 rows.
 
-Between two of them is a commit; checkpoints go on while they are open, so the older ones read from
-history what the newer ones find in memory.
+Each point begins with a merged table. Between two snapshots is a commit, and ten checkpoints fall
+between them, so the older ones read what the newer ones do not, and none of them base alone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bench.workload import Metrics
 
 _ROWS = 100_000
 _REPEATS = 3
-_CHECKPOINTS = 10  # on the way to each point
+_CHECKPOINTS = 10  # while those of a point are opened
 
 
 class Snapshots:
@@ -28,7 +28,7 @@ class Snapshots:
     x = "snapshots open"
     points = (1, 10, 100, 1_000)
     x_usual = 1_000
-    grows = True
+    s_each = 0.001
     panels = (
         ("one-row commits/s", ("commits/s",)),
         ("open one more, us", ("snapshot us",)),
@@ -69,6 +69,8 @@ class Snapshots:
         return found
 
     def _hold(self, count: int) -> None:
+        self._turn_over(0)
+        self._db.merge()
         every = max(1, count // _CHECKPOINTS)
         while len(self._held) < count:
             self._commit()

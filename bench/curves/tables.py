@@ -24,7 +24,7 @@ class Tables:
     x = "tables"
     points = (1, 10, 100, 1_000)
     x_usual = 1_000
-    grows = True
+    s_each = 0.04
     panels = (
         ("one-row commits/s, table by table", ("commits/s",)),
         ("a transaction, ms a table", ("transaction ms a table",)),

@@ -26,7 +26,7 @@ class Threads:
     x = "threads"
     points = (1, 2, 4, 8, 16, 32, 64)
     x_usual = 64
-    grows = False
+    s_each = 0.0
     panels = (
         ("commits/s", ("commits/s",)),
         ("commit, ms", ("p50 ms", "p99 ms")),

@@ -103,7 +103,7 @@ class Doubling:
     x = "things"
     points = (1, 10, 100, 1_000)
     x_usual = 100
-    grows = True
+    s_each = 0.0
     panels = (("things/s", ("things/s", "others/s")),)
 
     def __init__(self, folder: Path, seconds: float) -> None:
