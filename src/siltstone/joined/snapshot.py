@@ -13,6 +13,7 @@ from siltstone.errors import ClosedError
 from siltstone.joined import protocol
 from siltstone.joined.link import Link
 from siltstone.joined.tables import JoinedSnapshotTable
+from siltstone.query.lance_catalog import Answer, Request
 from siltstone.query.scan_plan import ROWS_MAX
 from siltstone.query.scan_task import ScanTask
 from siltstone.query.sql import Parameters, Result
@@ -64,6 +65,10 @@ class JoinedSnapshot:
     def _read(self, verb: str, *arguments: object) -> Any:
         self._check()
         return self._link.read(f"snapshot/{self._id}/{verb}", *arguments)
+
+    def lance_catalog(self, operation: str, request: Request, keyed: str) -> Answer:
+        """Have the owner answer a request of the Lance Namespace spec at this seq."""
+        return self._read("lance_catalog", operation, dict(request), keyed)
 
     def read_table(self, name: str, verb: str, *arguments: object) -> Any:
         """Ask for something of one table."""

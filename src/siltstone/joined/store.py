@@ -39,6 +39,7 @@ from siltstone.maintenance.status import JobStatus, Status
 from siltstone.maintenance.vacuum import GRACE_S, Vacuumed
 from siltstone.maintenance.verify import Verified
 from siltstone.query.change_task import ChangeTask
+from siltstone.query.lance_catalog import WRITES, Answer, Request
 from siltstone.query.scan_plan import ROWS_MAX
 from siltstone.query.sql import Parameters, Result
 from siltstone.storage.manifest_store import ATTEMPTS_MAX, random_token, system_time_us
@@ -179,6 +180,18 @@ class JoinedStore:
     ) -> JoinedSnapshot:
         """Return all tables at one seq: at `seq`, at a moment, at a tag, or now."""
         return JoinedSnapshot(self.link, {"seq": seq, "at": at, "tag": tag})
+
+    def lance_catalog(self, operation: str, request: Request, keyed: str) -> Answer:
+        """Have the owner answer a request of the Lance Namespace spec; see `LanceCatalog`.
+
+        Raises:
+            RequestError: The store's files are not here, where a Lance client looks for them.
+        """
+        self._require_near("for clients of Lance")
+        arguments = (operation, dict(request), keyed)
+        if operation in WRITES:
+            return self.link.write("lance_catalog", arguments, {})
+        return self.link.read("lance_catalog", *arguments)
 
     def sql(self, statement: str, parameters: Parameters = None) -> Result:
         """Run a query over one fresh snapshot, at the owner."""

@@ -18,6 +18,8 @@ from siltstone.errors import ClosedError, RequestError, SiltstoneError
 from siltstone.joined import protocol
 from siltstone.joined.link import Link
 from siltstone.joined.tables import JoinedTransactionTable
+from siltstone.query.fresh import KEYED
+from siltstone.query.lance_catalog import Answer, Request
 
 
 class JoinedTransaction:
@@ -135,6 +137,11 @@ class JoinedTransaction:
     def claim(self, app: str, holder: str | None = None, at: int | None = None) -> int:
         """Claim a token app: users with an older claim are fenced from this commit on."""
         return self._own("claim", app, holder, at)
+
+    def lance_catalog(self, operation: str, request: Request) -> Answer:
+        """Have the owner answer a request of the Lance Namespace spec as a statement of it."""
+        self._ids.clear()
+        return self._own("lance_catalog", operation, dict(request), KEYED[0])
 
     # the end
 

@@ -40,6 +40,7 @@ from siltstone.maintenance.merge import Deferred, Merged
 from siltstone.maintenance.status import JobStatus, Memory, Status, TableStatus
 from siltstone.maintenance.vacuum import Removed, Vacuumed
 from siltstone.maintenance.verify import Finding, Verified
+from siltstone.query import lance_errors
 from siltstone.query.change_task import ChangeTask, Mark, Range
 from siltstone.query.scan_task import PinnedRows, Positions, ScanTask
 from siltstone.storage.tables import Staged as StagedFiles
@@ -60,7 +61,7 @@ _CLASSES: dict[str, type] = {
 }
 _ERRORS: dict[str, type[SiltstoneError]] = {
     name: found
-    for name, found in vars(errors).items()
+    for name, found in {**vars(lance_errors), **vars(errors)}.items()
     if isinstance(found, type) and issubclass(found, SiltstoneError)
 }
 _INT64 = range(-(1 << 63), 1 << 63)

@@ -1,4 +1,4 @@
-"""Namespace: what pylance and LanceDB take as `namespace_client`, in the process of the store.
+"""Namespace: what pylance and LanceDB take as `namespace_client`, on the machine of the store.
 
     ns = SiltstoneNamespace(db)
     lance.write_dataset(rows, namespace_client=ns, table_id=["events"], mode="create")
@@ -8,30 +8,38 @@
     with ns.at(tag="audit") as past:                  # all tables at one seq
         lance.dataset(namespace_client=past, table_id=["events"])
 
-What it answers is `query.lance_catalog`'s; here it gets the classes and the errors of the spec.
+What it answers is `query.lance_catalog`'s, of this process or, of a store that was joined, of the
+owner; here it gets the classes and the errors of the spec.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import lance_namespace as spec
 import lance_namespace.errors as spec_errors
 
+from siltstone.engine.transaction import Transaction
 from siltstone.errors import RequestError, SiltstoneError
+from siltstone.handles import Snapshot
 from siltstone.namespace.schemas import json_schema
-from siltstone.namespace.scopes import InTransaction, Live, Pinned
 from siltstone.query.fresh import KEYED
-from siltstone.query.lance_catalog import LanceCatalog, Scope
+from siltstone.query.lance_catalog import Answer, LanceCatalog, Request
 from siltstone.query.lance_errors import code_of
+from siltstone.query.lance_scopes import InTransaction, Live, Pinned, Turns
+from siltstone.store import Store
 
 if TYPE_CHECKING:
-    from siltstone.handles import Snapshot
-    from siltstone.store import Store
+    from pathlib import Path
 
+    from siltstone.joined.snapshot import JoinedSnapshot
+    from siltstone.joined.store import JoinedStore
+
+Answers = Callable[[str, Request], Answer]
 _ERRORS: dict[int, type[spec_errors.LanceNamespaceError]] = {
     int(kind.code): kind
     for kind in vars(spec_errors).values()
@@ -43,10 +51,20 @@ _numbers = itertools.count(1)
 class _Namespace(spec.LanceNamespace):
     """The requests of the spec over one scope. What is not here is refused as unsupported."""
 
-    def __init__(self, scope: Scope, where: str) -> None:
-        self._catalog = LanceCatalog(scope)
+    def __init__(self, answer: Answers, root: Path, where: str) -> None:
+        self._answer = answer
         # Lance shares what it caches between namespaces of one id: each has its own.
-        self._id = f"Siltstone {{ root: {scope.root}, {where}, {next(_numbers)} }}"
+        self._id = f"Siltstone {{ root: {root}, {where}, {next(_numbers)} }}"
+
+    def _asked(self, operation: str, request: Any, answer: Callable[..., Any]) -> Any:
+        """Answer a request, which is a model or a dict, in the class that its operation has."""
+        fields = request if isinstance(request, dict) else request.to_dict()
+        try:
+            found = self._answer(operation, fields)
+        except SiltstoneError as error:
+            kind = _ERRORS.get(code_of(error), spec_errors.InternalError)
+            raise kind(str(error)) from error
+        return answer(**found)
 
     def namespace_id(self) -> str:
         """Return an id that no other namespace has."""
@@ -54,96 +72,101 @@ class _Namespace(spec.LanceNamespace):
 
     def list_namespaces(self, request: Any) -> spec.ListNamespacesResponse:
         """See `LanceCatalog.list_namespaces`; so for all below."""
-        return _asked(self._catalog.list_namespaces, request, spec.ListNamespacesResponse)
+        return self._asked("list_namespaces", request, spec.ListNamespacesResponse)
 
     def describe_namespace(self, request: Any) -> spec.DescribeNamespaceResponse:
-        return _asked(self._catalog.describe_namespace, request, spec.DescribeNamespaceResponse)
+        return self._asked("describe_namespace", request, spec.DescribeNamespaceResponse)
 
     def namespace_exists(self, request: Any) -> spec.NamespaceExistsResponse:
-        return _asked(self._catalog.namespace_exists, request, spec.NamespaceExistsResponse)
+        return self._asked("namespace_exists", request, spec.NamespaceExistsResponse)
 
     def create_namespace(self, request: Any) -> spec.CreateNamespaceResponse:
-        return _asked(self._catalog.create_namespace, request, spec.CreateNamespaceResponse)
+        return self._asked("create_namespace", request, spec.CreateNamespaceResponse)
 
     def drop_namespace(self, request: Any) -> spec.DropNamespaceResponse:
-        return _asked(self._catalog.drop_namespace, request, spec.DropNamespaceResponse)
+        return self._asked("drop_namespace", request, spec.DropNamespaceResponse)
 
     def list_tables(self, request: Any) -> spec.ListTablesResponse:
-        return _asked(self._catalog.list_tables, request, spec.ListTablesResponse)
+        return self._asked("list_tables", request, spec.ListTablesResponse)
 
     def list_all_tables(self, request: Any) -> spec.ListTablesResponse:
-        return _asked(self._catalog.list_all_tables, request, spec.ListTablesResponse)
+        return self._asked("list_all_tables", request, spec.ListTablesResponse)
 
     def declare_table(self, request: Any) -> spec.DeclareTableResponse:
-        return _asked(self._catalog.declare_table, request, spec.DeclareTableResponse)
+        return self._asked("declare_table", request, spec.DeclareTableResponse)
 
     def create_empty_table(self, request: Any) -> spec.CreateEmptyTableResponse:
         """Declare a table, under the name that the operation had before."""
-        return _asked(self._catalog.declare_table, request, spec.CreateEmptyTableResponse)
+        return self._asked("declare_table", request, spec.CreateEmptyTableResponse)
 
     def describe_table(self, request: Any) -> spec.DescribeTableResponse:
-        return _asked(self._catalog.describe_table, request, _described)
+        return self._asked("describe_table", request, _described)
 
     def table_exists(self, request: Any) -> spec.TableExistsResponse:
-        return _asked(self._catalog.table_exists, request, spec.TableExistsResponse)
+        return self._asked("table_exists", request, spec.TableExistsResponse)
 
     def drop_table(self, request: Any) -> spec.DropTableResponse:
-        return _asked(self._catalog.drop_table, request, spec.DropTableResponse)
+        return self._asked("drop_table", request, spec.DropTableResponse)
 
     def deregister_table(self, request: Any) -> spec.DeregisterTableResponse:
         """Drop a table: what is not in the store is not kept by it."""
-        return _asked(self._catalog.drop_table, request, spec.DeregisterTableResponse)
+        return self._asked("drop_table", request, spec.DeregisterTableResponse)
 
     def rename_table(self, request: Any) -> spec.RenameTableResponse:
-        return _asked(self._catalog.rename_table, request, spec.RenameTableResponse)
+        return self._asked("rename_table", request, spec.RenameTableResponse)
 
     def list_table_branches(self, request: Any) -> spec.ListTableBranchesResponse:
-        return _asked(self._catalog.list_table_branches, request, spec.ListTableBranchesResponse)
+        return self._asked("list_table_branches", request, spec.ListTableBranchesResponse)
 
     def list_table_versions(self, request: Any) -> spec.ListTableVersionsResponse:
-        return _asked(self._catalog.list_table_versions, request, spec.ListTableVersionsResponse)
+        return self._asked("list_table_versions", request, spec.ListTableVersionsResponse)
 
     def describe_table_version(self, request: Any) -> spec.DescribeTableVersionResponse:
-        asked = self._catalog.describe_table_version
-        return _asked(asked, request, spec.DescribeTableVersionResponse)
+        return self._asked("describe_table_version", request, spec.DescribeTableVersionResponse)
 
     def create_table_version(self, request: Any) -> spec.CreateTableVersionResponse:
-        asked = self._catalog.create_table_version
-        return _asked(asked, request, spec.CreateTableVersionResponse)
+        return self._asked("create_table_version", request, spec.CreateTableVersionResponse)
 
     def batch_create_table_versions(self, request: Any) -> spec.BatchCreateTableVersionsResponse:
-        asked = self._catalog.batch_create_table_versions
-        return _asked(asked, request, spec.BatchCreateTableVersionsResponse)
+        return self._asked(
+            "batch_create_table_versions", request, spec.BatchCreateTableVersionsResponse
+        )
 
     def batch_delete_table_versions(self, request: Any) -> spec.BatchDeleteTableVersionsResponse:
-        asked = self._catalog.batch_delete_table_versions
-        return _asked(asked, request, spec.BatchDeleteTableVersionsResponse)
+        return self._asked(
+            "batch_delete_table_versions", request, spec.BatchDeleteTableVersionsResponse
+        )
 
     def batch_commit_tables(self, request: Any) -> spec.BatchCommitTablesResponse:
-        asked = self._catalog.batch_commit_tables
-        return _asked(asked, request, spec.BatchCommitTablesResponse)
+        return self._asked("batch_commit_tables", request, spec.BatchCommitTablesResponse)
 
 
 class SiltstoneNamespace(_Namespace):
     """A store's tables at their newest versions; each change is a commit. Any thread."""
 
-    def __init__(self, db: Store, *, keyed: Literal["merged", "fresh"] = "merged") -> None:
+    def __init__(
+        self, db: Store | JoinedStore, *, keyed: Literal["merged", "fresh"] = "merged"
+    ) -> None:
         """Serve `db`, which its caller closes; a read-only one answers reads.
 
         Args:
-            db: An open store of this process.
+            db: An open store, of this process or of another one on this machine.
             keyed: What is seen of tables with a key: their base as of the last merge, or (at most
                 a second old) all rows, for which a version is made when one is asked for.
 
         Raises:
-            RequestError: A joined store, whose files another process looks after; another `keyed`.
+            RequestError: A store whose files are not on this machine; another `keyed`.
+            UnavailableError: The owner of a joined store is gone.
         """
-        _refuse_joined(db)
         if keyed not in KEYED:
             raise RequestError(f"keyed is one of {KEYED}, not {keyed!r}")
-        self._is_fresh = keyed == "fresh"
-        super().__init__(Live(db, is_fresh=self._is_fresh), "live")
-        self._db = db
+        if isinstance(db, Store):
+            answer = LanceCatalog(Live(db, Turns(), is_fresh=keyed == "fresh")).answer
+        else:
+            answer = partial(db.lance_catalog, keyed=keyed)
+            answer("namespace_exists", {})  # whether the files are here, and the owner can do it
+        super().__init__(answer, db.path, "live")
+        self._db, self._keyed = db, keyed
 
     def transaction(self, **options: Any) -> TransactionNamespace:
         """Begin a transaction over all tables; `options` are those of `Store.transaction`."""
@@ -154,7 +177,7 @@ class SiltstoneNamespace(_Namespace):
     ) -> SnapshotNamespace:
         """Return all tables at one seq: at `seq`, at a moment, at a tag, or now."""
         snapshot = self._db.snapshot(seq=seq, at=at, tag=tag)
-        return SnapshotNamespace(self._db, snapshot, is_fresh=self._is_fresh)
+        return SnapshotNamespace(self._db, snapshot, self._keyed)
 
 
 class TransactionNamespace(_Namespace):
@@ -164,10 +187,15 @@ class TransactionNamespace(_Namespace):
     statements on keyed tables in the same commit.
     """
 
-    def __init__(self, db: Store, **options: Any) -> None:
-        self.transaction = db.transaction(**options)
-        scope = InTransaction(db.path, self.transaction, db.fresh_versions())
-        super().__init__(scope, "transaction")
+    def __init__(self, db: Store | JoinedStore, **options: Any) -> None:
+        self.transaction = tx = db.transaction(**options)
+        if isinstance(db, Store):
+            assert isinstance(tx, Transaction)
+            answer = LanceCatalog(InTransaction(db.path, tx, db.fresh_versions())).answer
+        else:
+            assert not isinstance(tx, Transaction)
+            answer = tx.lance_catalog
+        super().__init__(answer, db.path, "transaction")
 
     def __enter__(self) -> Self:
         self.transaction.__enter__()
@@ -197,11 +225,19 @@ class TransactionNamespace(_Namespace):
 class SnapshotNamespace(_Namespace):
     """All tables at one seq, for as long as the block lasts, or until `close`."""
 
-    def __init__(self, db: Store, snapshot: Snapshot, *, is_fresh: bool = False) -> None:
+    def __init__(
+        self, db: Store | JoinedStore, snapshot: Snapshot | JoinedSnapshot, keyed: str
+    ) -> None:
         self.snapshot = snapshot
-        fresh = None if db.is_read_only and not is_fresh else db.fresh_versions()
-        scope = Pinned(db.path, snapshot, fresh, is_fresh=is_fresh)
-        super().__init__(scope, f"seq {snapshot.seq}")
+        if isinstance(db, Store):
+            assert isinstance(snapshot, Snapshot)
+            is_fresh = keyed == "fresh"
+            fresh = None if db.is_read_only and not is_fresh else db.fresh_versions()
+            answer = LanceCatalog(Pinned(db.path, snapshot, fresh, is_fresh=is_fresh)).answer
+        else:
+            assert not isinstance(snapshot, Snapshot)
+            answer = partial(snapshot.lance_catalog, keyed=keyed)
+        super().__init__(answer, db.path, f"seq {snapshot.seq}")
 
     def __enter__(self) -> Self:
         return self
@@ -217,28 +253,6 @@ class SnapshotNamespace(_Namespace):
     def close(self) -> None:
         """Let go of the files that the snapshot keeps."""
         self.snapshot.close()
-
-
-def _refuse_joined(db: object) -> None:
-    if not hasattr(db, "fresh_versions"):
-        raise RequestError(
-            f"{db!r} works through the store's owner: Lance writes files, and only the owner takes"
-            " them over. Make the namespace in the owner, or connect lance.namespace's REST client"
-            " to its server (siltstone serve)"
-        )
-
-
-def _asked(
-    work: Callable[[Mapping[str, Any]], Any], request: Any, answer: Callable[..., Any]
-) -> Any:
-    """Do `work` for a request, which is a model or a dict, and give what it returns its class."""
-    fields = request if isinstance(request, dict) else request.to_dict()
-    try:
-        found = work(fields)
-    except SiltstoneError as error:
-        kind = _ERRORS.get(code_of(error), spec_errors.InternalError)
-        raise kind(str(error)) from error
-    return answer(**found)
 
 
 def _described(*, schema: Any = None, **found: Any) -> spec.DescribeTableResponse:

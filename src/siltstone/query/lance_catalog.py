@@ -34,6 +34,22 @@ Request = Mapping[str, Any]
 Answer = dict[str, Any]
 
 
+READS = frozenset(
+    (
+        *("list_namespaces", "describe_namespace", "namespace_exists"),
+        *("create_namespace", "drop_namespace"),  # which are refused, or there already
+        *("list_tables", "list_all_tables", "describe_table", "table_exists"),
+        *("list_table_branches", "list_table_versions", "describe_table_version"),
+    )
+)
+WRITES = frozenset(
+    (
+        *("declare_table", "drop_table", "rename_table", "create_table_version"),
+        *("batch_create_table_versions", "batch_delete_table_versions", "batch_commit_tables"),
+    )
+)
+
+
 class Reads(Protocol):
     """What answers about tables: a snapshot, or a transaction with its own statements."""
 
@@ -87,6 +103,12 @@ class LanceCatalog:
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
+
+    def answer(self, operation: str, request: Request) -> Answer:
+        """Answer a request by the name of its operation, one of `READS` and `WRITES`."""
+        if operation not in READS | WRITES:
+            raise UnsupportedOperationError(f"there is no operation {operation!r:.80}")
+        return getattr(self, operation)(request)
 
     # namespaces
 

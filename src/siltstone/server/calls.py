@@ -20,6 +20,8 @@ from siltstone.engine.transaction_table import TransactionTable
 from siltstone.errors import RequestError
 from siltstone.handles import Snapshot, Table
 from siltstone.query.sql import Result
+from siltstone.server.lance_calls import VERB as LANCE
+from siltstone.server.lance_calls import Asked, LanceCalls
 from siltstone.server.served import Number, Served
 from siltstone.server.sessions import Session, Sessions
 
@@ -53,9 +55,12 @@ TABLE_WRITES = frozenset(
 )
 TABLE_WORKS = frozenset(("create_index", "drop_index", "indexes"))
 TRANSACTION_VERBS = frozenset(
-    ("tables", "create_table", "drop_table", "rename_table", "tag", "claim", "attach", "id_of")
+    (
+        *("tables", "create_table", "drop_table", "rename_table", "tag", "claim", "attach"),
+        *("id_of", LANCE),
+    )
 )
-SNAPSHOT_VERBS = frozenset(("tables", "sql", "id_of", "scan_tasks"))
+SNAPSHOT_VERBS = frozenset(("tables", "sql", "id_of", "scan_tasks", LANCE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,7 @@ class Calls:
 
     def __init__(self, served: Served, sessions: Sessions) -> None:
         self._served, self._sessions = served, sessions
+        self._lance = LanceCalls(served)
 
     def reserved(self, session: Session) -> str:
         """Return the id under which the connection's next commit is to be asked for."""
@@ -93,24 +99,33 @@ class Calls:
 
     def of_store(self, call: Call) -> Outcome:
         """Answer a call to the store."""
-        if call.verb == "outcome":
-            return Outcome(self._outcome(*_bound(self._outcome, call).args))
+        own = {"outcome": self._outcome, "changes": self._changes, "changes_of": self._changes_of}
+        if call.verb in own:
+            bound = _bound(own[call.verb], call)
+            return Outcome(own[call.verb](*bound.args, **bound.kwargs))
         if call.verb in STORE_STATEMENTS:
             with self._sessions.statement(call.session, call.statement) as transaction_id:
                 db = self._served.numbered(Number(transaction_id))
                 return Outcome(_plain(_asked(db, call)))
+        if call.verb == LANCE:
+            return Outcome(self._of_lance(call))
         if call.verb in STORE_WORKS:
             return Outcome(_asked(self._served.db, call))
-        if call.verb in {"changes", "changes_of"}:
-            found = self._changes if call.verb == "changes" else self._changes_of
-            bound = _bound(found, call)
-            return Outcome(found(*bound.args, **bound.kwargs))
         _require(call.verb, STORE_READS, "store")
         if call.verb == "id_of":
             return Outcome(self._served.db[_name(call)].id)
         found = _asked(self._served.db, call)
         self._served.settle()
         return Outcome(found)
+
+    def _of_lance(self, call: Call) -> object:
+        asked = Asked.of(call.arguments)
+        if asked.commits:
+            with self._sessions.statement(call.session, call.statement) as transaction_id:
+                return self._lance.of_store(asked, Number(transaction_id))
+        found = self._lance.of_store(asked)
+        self._served.settle()
+        return found
 
     def _outcome(self, transaction_id: str) -> str:
         if not self._sessions.spend(str(transaction_id)):
@@ -186,6 +201,8 @@ class Calls:
         _require(call.verb, TRANSACTION_VERBS, "transaction")
         with self._sessions.using(key) as held:
             tx = held.transaction
+            if call.verb == LANCE:
+                return Outcome(self._lance.of_transaction(tx, Asked.of(call.arguments)))
             if call.verb == "id_of":
                 return Outcome(tx[_name(call)].id)
             return Outcome(_plain(_asked(tx, call)))
@@ -210,6 +227,8 @@ class Calls:
                 return Outcome(held.snapshot.close())
         _require(call.verb, SNAPSHOT_VERBS, "snapshot")
         with self._sessions.using(key) as held:
+            if call.verb == LANCE:
+                return Outcome(self._lance.of_snapshot(held.snapshot, Asked.of(call.arguments)))
             if call.verb == "id_of":
                 return Outcome(held.snapshot[_name(call)].name)
             return Outcome(_asked(held.snapshot, call))

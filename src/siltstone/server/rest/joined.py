@@ -12,6 +12,7 @@ from fastapi import Request
 
 from siltstone.server.app import Desk, hello_of
 from siltstone.server.calls import STORE_READS, TABLE_READS, TABLE_WRITES, Calls
+from siltstone.server.lance_calls import VERB as LANCE
 from siltstone.server.rest.access import Gate, Role, require
 from siltstone.server.rest.connections import Connection
 from siltstone.server.rest.limits import Limits
@@ -33,6 +34,7 @@ _WRITES = TABLE_WRITES | frozenset(
     (
         *("create_table", "drop_table", "rename_table", "tag", "untag", "claim"),
         *("checkpoint", "merge", "optimize", "create_index", "drop_index"),
+        LANCE,
     )
 )
 

@@ -1,16 +1,11 @@
 """Lance scope: where the Lance catalog's requests go that come in by HTTP: as their headers say.
 
-    x-siltstone-keyed: merged | fresh      what clients that open files see of keyed tables: their
-                                           base as of the last merge, or all rows, a second old
-
-Locks: one per table, over a request that commits a version of it, so that who lost finds out at
-once; one over the table of those.
+x-siltstone-keyed: merged | fresh      what clients that open files see of keyed tables: their
+base as of the last merge, or all rows, a second old
 """
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
@@ -19,35 +14,13 @@ from pathlib import Path
 from siltstone.engine.transaction import Transaction
 from siltstone.errors import ReadOnlyError
 from siltstone.query.fresh import KEYED, Seen
+from siltstone.query.lance_scopes import Turns
 from siltstone.server.rest.access import Role
 from siltstone.server.rest.exchange import Call
 from siltstone.server.rest.reach import SNAPSHOT_HEADER, TRANSACTION_HEADER, Face, Reach
 from siltstone.server.rest.refusals import invalid
 
 KEYED_HEADER = "x-siltstone-keyed"
-
-
-class _Turn:
-    """The lock of one table, for as long as somebody holds it or waits."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-
-
-class Turns:
-    """See the module."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._turns: weakref.WeakValueDictionary[str, _Turn] = weakref.WeakValueDictionary()
-
-    @contextmanager
-    def of(self, name: str) -> Generator[None]:
-        """Wait for the requests that commit to `name` before."""
-        with self._lock:
-            turn = self._turns.setdefault(name, _Turn())
-        with turn.lock:
-            yield
 
 
 class LanceScope:

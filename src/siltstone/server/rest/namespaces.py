@@ -7,8 +7,9 @@ from typing import Any
 
 from siltstone.engine.versions import ROW_OPERATIONS
 from siltstone.query.lance_catalog import LanceCatalog
+from siltstone.query.lance_scopes import Turns
 from siltstone.server.rest.exchange import Call, Handler
-from siltstone.server.rest.lance_scope import LanceScope, Turns
+from siltstone.server.rest.lance_scope import LanceScope
 from siltstone.server.rest.names import namespace_of
 from siltstone.server.rest.reach import Reach
 from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported

@@ -1,4 +1,8 @@
-"""Scopes: where the requests of a namespace go: to the newest seq, a transaction, or a snapshot."""
+"""Lance scopes: where the catalog's requests go: to the newest seq, a transaction, a snapshot.
+
+Locks: one per table, over a request that commits a version of it, so that who lost finds out at
+once; one over the table of those; one per transaction.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,31 @@ from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from siltstone.engine.transaction import Transaction
 from siltstone.errors import ReadOnlyError
-from siltstone.query.fresh import Seen
+from siltstone.query.fresh import At, FreshVersions, Seen
+from siltstone.query.lance_catalog import Reads, Statements
 
-if TYPE_CHECKING:
-    from siltstone.engine.transaction import Transaction
-    from siltstone.handles import Snapshot
-    from siltstone.query.fresh import FreshVersions
-    from siltstone.query.lance_catalog import Reads, Statements
-    from siltstone.store import Store
+
+class View(At, Reads, Protocol):
+    """A snapshot: all tables at one seq."""
+
+
+class LiveStore(Protocol):
+    """An open store of this process."""
+
+    path: Path
+
+    @property
+    def is_read_only(self) -> bool: ...
+
+    def snapshot(self) -> AbstractContextManager[View]: ...
+
+    def transaction(self) -> Transaction: ...
+
+    def fresh_versions(self) -> FreshVersions: ...
 
 
 class _Turn:
@@ -28,17 +46,39 @@ class _Turn:
         self.lock = threading.Lock()
 
 
+class Turns:
+    """The turns of requests that commit to one table. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._turns: weakref.WeakValueDictionary[str, _Turn] = weakref.WeakValueDictionary()
+
+    @contextmanager
+    def of(self, name: str) -> Generator[None]:
+        """Wait for the requests that commit to `name` before."""
+        with self._lock:
+            turn = self._turns.setdefault(name, _Turn())
+        with turn.lock:
+            yield
+
+
 class Live:
     """Each request sees the newest seq, and each change is a commit of its own. Any thread.
 
-    Locks: one per table, over a request that commits a version; one over the table of those.
+    Changes are those of `commits`, the same store under another number, if it is given.
     """
 
-    def __init__(self, db: Store, *, is_fresh: bool = False) -> None:
-        self._db, self._is_fresh = db, is_fresh
+    def __init__(
+        self,
+        db: LiveStore,
+        turns: Turns,
+        *,
+        is_fresh: bool = False,
+        commits: LiveStore | None = None,
+    ) -> None:
+        self._db, self._turns, self._is_fresh = db, turns, is_fresh
+        self._commits = commits or db
         self._last = threading.local()
-        self._lock = threading.Lock()
-        self._turns: weakref.WeakValueDictionary[str, _Turn] = weakref.WeakValueDictionary()
 
     @property
     def root(self) -> Path:
@@ -60,16 +100,14 @@ class Live:
     @contextmanager
     def writing(self) -> Generator[Statements]:
         self._last.transaction_id = None
-        with self._db.transaction() as tx:
+        with self._commits.transaction() as tx:
             yield tx
         if tx.receipt is not None:
             self._last.transaction_id = tx.receipt.transaction_id or None
 
     @contextmanager
     def turn(self, name: str) -> Generator[None]:
-        with self._lock:
-            turn = self._turns.setdefault(name, _Turn())
-        with turn.lock:
+        with self._turns.of(name):
             yield
 
     def transaction_id(self) -> str | None:
@@ -108,7 +146,7 @@ class Pinned:
     """All requests read one snapshot; none changes anything."""
 
     def __init__(
-        self, root: Path, snapshot: Snapshot, fresh: FreshVersions | None, *, is_fresh: bool = False
+        self, root: Path, snapshot: View, fresh: FreshVersions | None, *, is_fresh: bool = False
     ) -> None:
         self.root, self._snapshot, self._fresh = root, snapshot, fresh
         self._of = partial(fresh.exact, snapshot) if is_fresh and fresh is not None else None

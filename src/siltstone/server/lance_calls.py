@@ -1,0 +1,83 @@
+"""Lance calls: the Lance catalog as joined processes ask for it, by the names of its operations.
+
+Their Lance clients write files into the store's directory; what they ask to be a version is taken
+over here, in the owner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from siltstone.engine.transaction import Transaction
+from siltstone.errors import RequestError
+from siltstone.handles import Snapshot
+from siltstone.query.fresh import KEYED
+from siltstone.query.lance_catalog import WRITES, Answer, LanceCatalog, Request, Scope
+from siltstone.query.lance_scopes import InTransaction, Live, Pinned, Turns
+from siltstone.server.served import Number, Served
+
+VERB = "lance_catalog"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request: `keyed` says what is seen of tables with a key."""
+
+    operation: str
+    request: Request
+    keyed: str = KEYED[0]
+
+    @classmethod
+    def of(cls, arguments: list[Any]) -> Asked:
+        """Return the request in the arguments of a call.
+
+        Raises:
+            RequestError: There is none.
+        """
+        types = [type(each) for each in arguments]
+        if types != [str, dict, str] or arguments[2] not in KEYED:
+            raise RequestError(f"an operation, a request and one of {KEYED}, not {types}")
+        return cls(*arguments)
+
+    @property
+    def commits(self) -> bool:
+        """Whether it is a statement."""
+        return self.operation in WRITES
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether rows that are not merged are seen, too."""
+        return self.keyed == "fresh"
+
+
+class LanceCalls:
+    """See the module. Any thread."""
+
+    def __init__(self, served: Served) -> None:
+        self._served, self._turns = served, Turns()
+
+    def of_store(self, asked: Asked, number: Number | None = None) -> Answer:
+        """Answer at the newest seq; a statement commits under `number`."""
+        db = self._served.db
+        commits = None if number is None else self._served.numbered(number)
+        return _answer(Live(db, self._turns, is_fresh=asked.is_fresh, commits=commits), asked)
+
+    def of_transaction(self, tx: Transaction, asked: Asked) -> Answer:
+        """Answer as a statement of a transaction, whose caller holds its lock."""
+        db = self._served.db
+        return _answer(InTransaction(db.path, tx, db.fresh_versions()), asked)
+
+    def of_snapshot(self, snapshot: Snapshot, asked: Asked) -> Answer:
+        """Answer at the seq of a snapshot."""
+        db = self._served.db
+        scope = Pinned(db.path, snapshot, db.fresh_versions(), is_fresh=asked.is_fresh)
+        return _answer(scope, asked)
+
+
+def _answer(scope: Scope, asked: Asked) -> Answer:
+    try:
+        return LanceCatalog(scope).answer(asked.operation, asked.request)
+    except (TypeError, AttributeError, KeyError) as error:
+        # The catalog takes requests that have the right types; these come from anywhere.
+        raise RequestError("a member of the request has another type than it should") from error
