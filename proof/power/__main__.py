@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,11 +18,12 @@ from proof.power import images, page
 from proof.power.images import Image
 from proof.power.page import Outcome
 from proof.power.recording import STRACE, Recording, read, record
-from proof.power.scenarios import SCENARIOS
+from proof.power.scenarios import AGAIN, SCENARIOS
 from proof.power.trials import Bench, Finding, scratch
 
 _FINDINGS_MAX = 5
 _SAID_EACH_S = 5.0
+_DEFAULT = [name for name in SCENARIOS if name != AGAIN]
 
 
 def main() -> int:
@@ -35,42 +36,91 @@ def main() -> int:
         sys.exit(f"no scenario {', '.join(sorted(unknown))}; there are {', '.join(SCENARIOS)}")
     if arguments.defect:
         return _defect(arguments)
-    outcomes = [_scenario(name, arguments) for name in arguments.scenario or SCENARIOS]
-    if arguments.report:
-        page.write(arguments.report, outcomes)
+    outcomes: list[Outcome] = []
+    for name in arguments.scenario or _DEFAULT:
+        for outcome in _scenario(name, arguments):
+            outcomes.append(outcome)
+            if arguments.report:  # at once: who is interrupted keeps what was found
+                page.write(arguments.report, [outcome])
     failures = sum(outcome.failures for outcome in outcomes)
     _say(f"{sum(outcome.images for outcome in outcomes)} disks, {failures} not as promised")
     return 1 if failures else 0
 
 
-def _scenario(name: str, arguments: argparse.Namespace, source: Path = ROOT) -> Outcome:
+def _scenario(name: str, arguments: argparse.Namespace, source: Path = ROOT) -> Iterator[Outcome]:
     """Record a scenario, or read what was recorded, and check disks of it."""
-    began = time.monotonic()
     with scratch() as folder:
         at = Path(folder)
         recorded = arguments.recorded or at / "recorded"
+        began = time.monotonic()
         if arguments.recorded is None:
             recorded.mkdir()
             recording = record(name, recorded, source)
         else:
             recording = read(name, recorded)
-        space = images.space_of(recording.events, arguments.seed)
-        _say(f"{name}: {space.moments} moments, {space.disks} disks to choose from")
-        bench = Bench(recording, at, arguments.jobs, source)
+        tried = _Tried(name, SCENARIOS[name].title, arguments, source)
+        tried.check(recording, recorded, at, _chosen(recording, arguments))
+        yield tried.outcome(time.monotonic() - began)
+        if arguments.again and SCENARIOS[name].keeps_past:
+            yield _again(name, recording, arguments, source)
+
+
+def _again(name: str, recording: Recording, arguments: argparse.Namespace, source: Path) -> Outcome:
+    """Recover some of the disks, each under strace, and check what a power cut leaves of that."""
+    began = time.monotonic()
+    tried = _Tried(f"{name} again", f"what a power cut left of `{name}`, opened", arguments, source)
+    for image in images.sample(recording.events, arguments.seed, arguments.again):
+        with scratch() as folder:
+            recorded = Path(folder) / "recorded"
+            recorded.mkdir()
+            heir = record(AGAIN, recorded, source, before=image)
+            count = max(1, arguments.images // arguments.again)
+            chosen = images.sample(heir.events, arguments.seed, count)
+            tried.check(heir, recorded, Path(folder), chosen)
+    return tried.outcome(time.monotonic() - began)
+
+
+class _Tried:
+    """Counts what came of the recordings of one name."""
+
+    def __init__(self, name: str, title: str, arguments: argparse.Namespace, source: Path) -> None:
+        self._name, self._title, self._source = name, title, source
+        self._arguments = arguments
+        self._events = self._moments = self._disks = self._images = self._failures = 0
+
+    def check(
+        self, recording: Recording, recorded: Path, folder: Path, chosen: Iterable[Image]
+    ) -> None:
+        """Check disks of one recording."""
+        space = images.space_of(recording.events, self._arguments.seed)
+        _say(f"{self._name}: {space.moments} moments, {space.disks} disks to choose from")
+        bench = Bench(recording, folder, self._arguments.jobs, self._source)
         try:
-            chosen = _chosen(recording, arguments)
-            progress = _Progress(name, time.monotonic())
+            progress = _Progress(self._name, time.monotonic())
             count, findings = bench.run(chosen, findings_max=_FINDINGS_MAX, on_done=progress.hear)
         finally:
             bench.end()
-        _tell(name, findings, arguments, recorded)
-    seconds = time.monotonic() - began
-    outcome = Outcome(
-        name, SCENARIOS[name].title, len(recording.events), space.moments, space.disks, count,
-        len(findings), arguments.seed, round(seconds, 1),
-    )  # fmt: skip
-    _say(f"{name}: {count} disks, {len(findings)} not as promised, {seconds:.0f} s")
-    return outcome
+        _tell(recording.scenario, findings, self._arguments, recorded)
+        self._events += len(recording.events)
+        self._moments += space.moments
+        self._disks += space.disks
+        self._images += count
+        self._failures += len(findings)
+
+    def outcome(self, seconds: float) -> Outcome:
+        """Return what came of all of them."""
+        _say(f"{self._name}: {self._images} disks, {self._failures} not as promised")
+        return Outcome(
+            scenario=self._name,
+            title=self._title,
+            events=self._events,
+            moments=self._moments,
+            disks=self._disks,
+            images=self._images,
+            failures=self._failures,
+            seed=self._arguments.seed,
+            seconds=round(seconds, 1),
+        )
 
 
 def _chosen(recording: Recording, arguments: argparse.Namespace) -> Iterable[Image]:
@@ -124,8 +174,8 @@ def _defect(arguments: argparse.Namespace) -> int:
         source = Path(folder)
         shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__"))
         found[0].plant(source)
-        for name in arguments.scenario or SCENARIOS:
-            outcome = _scenario(name, arguments, source)
+        for name in arguments.scenario or _DEFAULT:
+            outcome = next(_scenario(name, arguments, source))
             if outcome.failures:
                 _say(f"{arguments.defect}: caught in {name}, within {outcome.images} disks")
                 if arguments.report:
@@ -148,6 +198,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--images", type=int, default=200, help="disks of each (default 200)")
     parser.add_argument("--all", action="store_true", help="every disk: hours")
+    parser.add_argument(
+        "--again", type=int, default=0, help="recover so many of them, and cut the power again"
+    )
     parser.add_argument("--seed", type=int, default=1, help="which disks are chosen (default 1)")
     parser.add_argument("--jobs", type=int, default=2, help="checkers at once (default 2)")
     parser.add_argument("--recorded", type=Path, help="do not record, but read this folder")

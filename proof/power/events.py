@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,16 +69,37 @@ Event = Made | Written | Synced | Renamed | Linked | Removed | Told
 Position = tuple[int, int]
 
 
-def read_events(calls: Iterable[Call], folder: Path, told: Path) -> list[Event]:
-    """Return the events of a trace, in their order.
+def read_events(
+    calls: Iterable[Call], folder: Path, told: Path, given: Sequence[Event] = ()
+) -> list[Event]:
+    """Return the events of a trace, in their order, behind those that were `given`.
 
     Args:
         calls: Of one traced process, with its threads and children.
-        folder: The one above the store. It is there, and empty, before the first call.
+        folder: The one above the store. It is there before the first call.
         told: The file into which the process writes lines for us.
+        given: What made that which is in the folder before the first call.
     """
     listed = list(calls)
-    return list(_Reader(folder, told, _processes(listed)).read(listed))
+    reader = _Reader(folder, told, _processes(listed), given)
+    return [*given, *reader.read(listed, len(given))]
+
+
+def events_that_make(folder: Path) -> list[Event]:
+    """Return events that lead to a durable disk as it lies in a folder."""
+    events: list[Event] = []
+    seen: dict[int, Path] = {}
+    for path in sorted(folder.rglob("*")):
+        at, status = Path("/") / path.relative_to(folder), path.stat()
+        if path.is_dir():
+            events.append(Made(at, is_directory=True))
+        elif status.st_ino in seen:
+            events.append(Linked(seen[status.st_ino], at))
+        else:
+            seen[status.st_ino] = at
+            events += [Made(at, is_directory=False), Written(at, 0, path.read_bytes())]
+    made = [event.path for event in events if isinstance(event, Made)]
+    return [*events, *(Synced(path, len(events)) for path in (Path("/"), *made))]
 
 
 def _processes(calls: Iterable[Call]) -> dict[int, int]:
@@ -99,13 +120,16 @@ def _processes(calls: Iterable[Call]) -> dict[int, int]:
 class _Reader:
     """Keeps what calls assume of earlier ones: where each open file stands."""
 
-    def __init__(self, folder: Path, told: Path, processes: Mapping[int, int]) -> None:
+    def __init__(
+        self, folder: Path, told: Path, processes: Mapping[int, int], given: Iterable[Event]
+    ) -> None:
         self._folder, self._told, self._processes = folder, str(told), processes
         self._positions: dict[Position, int] = {}
-        self._known: set[Path] = {Path("/")}
+        self._known = {event.path for event in given if isinstance(event, Made)}
+        self._known |= {event.new for event in given if isinstance(event, Linked)}
 
-    def read(self, calls: Iterable[Call]) -> Iterator[Event]:
-        ended: list[int] = []  # the line of each event
+    def read(self, calls: Iterable[Call], given: int) -> Iterator[Event]:
+        ended = [-1] * given  # the line of each event
         for call in calls:
             for event in self._events(call, ended):
                 ended.append(call.ended)

@@ -37,6 +37,28 @@ def changes_of(db: Store, until: int) -> Rows:
     }
 
 
+def write_everywhere(db: Store, made: str) -> Rows:
+    """Make a table, and write to it and to all others in a second commit; return all rows then."""
+    seq, expected = db.seq, rows_of(db)
+    firsts = {name: db[name].to_arrow().slice(0, 1) for name in db.tables() if db[name].count()}
+    db.create_table(made, {"id": "int64"}, primary_key="id")
+    with db.transaction() as tx:
+        tx[made].upsert({"id": seq})
+        for name, first in firsts.items():
+            if db[name].primary_key:
+                tx[name].upsert(first)  # as it is
+            else:
+                tx[name].append(first)
+                expected[name] = _with(expected[name], repr(first.to_pylist()[0]))
+    expected[made] = [["id"], [repr({"id": seq})]]
+    return expected
+
+
+def _with(table: Any, row: str) -> list[object]:
+    names, rows = table
+    return [names, sorted([*rows, row])]
+
+
 class Life:
     """Opens a store, uses it, and writes to `told` what it was promised."""
 

@@ -16,9 +16,9 @@ call that changes a file. From that follows every disk that a power cut behind a
 may leave, when each write and each name that was not synced is kept, lost, torn or zeroed by
 itself. Some of these disks were laid out, and a store opened on each: it shows all that was
 acknowledged, nothing that was not begun, every commit whole, older seqs and tags as they were, and
-it goes on through commits, a checkpoint, a merge and another start (a third of them through an
-optimize and a vacuum, too), with no byte damaged: guarantees 1 to 4, 8, 11 and 13 of
-[the list](guarantees.md). Written by
+it goes on through commits and another start; a third of them also through a checkpoint and a merge,
+a sixth through an optimize and a vacuum, with no byte damaged behind it: guarantees 1 to 4, 8, 11
+and 13 of [the list](guarantees.md). Written by
 `python -m proof.power --images N --report docs/power-loss.md`.
 
 **{images} different disks, {failures} not as promised.**

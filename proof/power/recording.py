@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -12,13 +13,14 @@ from pathlib import Path
 
 from proof.defects.planted import ROOT
 from proof.power.calls import TraceError, read_calls
-from proof.power.events import TRACED, Event, read_events
+from proof.power.events import TRACED, Event, Told, events_that_make, read_events
+from proof.power.images import Image
 from proof.power.machine import Machine, require_same
 
 STRACE = shutil.which("strace")
 LIFE_S_MAX = 300
 _STRING_BYTES_MAX = 16 << 20
-_STORE, _PLACE = "shop", "place"
+_STORE, _PLACE, _BEFORE, _WORD = "shop", "place", "before", "word"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +32,28 @@ class Recording:
     answers: dict[str, dict[str, object]]
 
 
-def record(scenario: str, folder: Path, source: Path = ROOT) -> Recording:
+def record(
+    scenario: str, folder: Path, source: Path = ROOT, before: Image | None = None
+) -> Recording:
     """Live a scenario under strace.
 
     Args:
         scenario: Its name.
         folder: An empty one; what is needed to read the trace again stays in it.
         source: The root of the project, or of a copy of it with other sources.
+        before: What lies on the disk when the life begins; by default nothing.
 
     Raises:
         TraceError: The process failed, or did what cannot be replayed.
     """
     disk, told, trace = _paths(folder)
-    disk.mkdir()
+    if before is None:
+        disk.mkdir()
+    else:
+        before.lay_out(disk)
+        before.lay_out(folder / _BEFORE)
+        word = {"acknowledged": before.acknowledged, "begun": before.begun, "is_counting": True}
+        (folder / _WORD).write_text(json.dumps(word))
     told.touch()
     (folder / _PLACE).write_text(str(folder.resolve()))
     subject = [sys.executable, "-m", "proof.power.subject", scenario, str(disk / _STORE), str(told)]
@@ -69,8 +80,12 @@ def read(scenario: str, folder: Path) -> Recording:
     """
     disk, told, trace = _paths(folder)
     lived = Path((folder / _PLACE).read_text())  # it may have been moved since
+    given: list[Event] = []
+    if (folder / _BEFORE).exists():
+        given = events_that_make(folder / _BEFORE)
+        given.append(Told(json.loads((folder / _WORD).read_text())))
     with trace.open("rb") as lines:
-        events = read_events(read_calls(lines), lived / disk.name, lived / told.name)
+        events = read_events(read_calls(lines), lived / disk.name, lived / told.name, given)
     machine = Machine(events)
     for _ in machine.moments():
         pass

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,16 +11,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from proof.power.life import Life
+from proof.power.life import Life, write_everywhere
 from siltstone import failpoints
 from siltstone.store import Store
 
 OPTIONS: Mapping[str, Any] = {"segment_bytes": 16_384, "background": False}
 KEYED = {"id": "int64", "v": "string"}
 PLAIN = {"ts": "int64", "w": "string"}
+AGAIN = "again"
 ALL_AGES_S = -1e9
 """A grace period that lets whatever nothing names be old enough to go."""
-THREADS, COMMITS_OF_EACH = 4, 6
+THREADS, COMMITS_OF_EACH = 6, 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +98,12 @@ def groups(life: Life) -> None:
     begun(life)
 
     def write(thread: int) -> None:
+        is_sync = thread % 2 == 0  # half of them are not, and share frames with those that are
         for n in range(COMMITS_OF_EACH):
-            with life.db.transaction() as tx:
+            with life.db.transaction(durability="sync" if is_sync else "async") as tx:
                 tx["t"].upsert(keyed([100 * thread + n], size=300))
                 tx["u"].upsert(keyed([1000 + thread], f"{n} of "))
-            if tx.receipt is not None:
+            if tx.receipt is not None and is_sync:
                 life.acknowledge(tx.receipt.seq)
 
     def all_at_once(_db: Store) -> None:
@@ -110,6 +114,7 @@ def groups(life: Life) -> None:
             thread.join()
 
     life.commit("groups", all_at_once, THREADS * COMMITS_OF_EACH)
+    life.commit("last", lambda db: both(db, 5))
 
 
 def checkpoints(life: Life) -> None:
@@ -154,6 +159,26 @@ def optimizes(life: Life) -> None:
     life.do("checkpoint", Store.checkpoint)
     life.do("optimize history", lambda db: db.optimize("u", target_rows=64))
     life.commit("commit", lambda db: both(db, 11))
+
+
+def beside(life: Life) -> None:
+    """Let other processes merge and optimize beside the owner."""
+    begun(life)
+    for number in (3, 5):
+        life.commit("commit", lambda db, n=number: both(db, n))
+        life.do("checkpoint", Store.checkpoint)
+        life.do("merge beside", lambda db: _elsewhere("merge", db))
+    life.commit("commit", lambda db: both(db, 7))
+    life.do("optimize beside", lambda db: _elsewhere("optimize", db, "'t', target_rows=64"))
+    life.commit("commit", lambda db: both(db, 8))
+    life.do("checkpoint", Store.checkpoint)
+    life.commit("last", lambda db: both(db, 9))
+
+
+def _elsewhere(call: str, db: Store, more: str = "") -> None:
+    """Call a function of `siltstone.beside` in a process of its own."""
+    code = f"import sys; from siltstone import beside; beside.{call}_beside(sys.argv[1], {more})"
+    subprocess.run([sys.executable, "-c", code, str(db.path)], check=True)
 
 
 def indexes(life: Life) -> None:
@@ -218,6 +243,16 @@ def batches(life: Life) -> None:
 
 def _column(first: int, end: int) -> dict[str, list[int]]:
     return {"n": list(range(first, end))}
+
+
+def again(life: Life) -> None:
+    """Recover what a power cut left, and go on."""
+    life.count()
+    life.commit("commit", lambda db: write_everywhere(db, "again"), 2)
+    life.do("checkpoint", Store.checkpoint)
+    life.commit("commit", lambda db: write_everywhere(db, "once-more"), 2)
+    life.close()
+    life.do("merge", Store.merge)
 
 
 def vacuums(life: Life) -> None:
@@ -315,10 +350,11 @@ SCENARIOS = {
     ),
     "new": Scenario("a new store, opened twice", (a_new_store,)),
     "commit": Scenario("commits over three tables, sync and async, over segments", (commits,)),
-    "groups": Scenario("commits of four threads, in groups", (groups,)),
+    "groups": Scenario("sync and async commits of six threads, in groups", (groups,)),
     "checkpoint": Scenario("checkpoints, recycled segments", (checkpoints,)),
     "merge": Scenario("merges of history into base", (merges,)),
     "optimize": Scenario("optimize of keyed and plain tables", (optimizes,)),
+    "beside": Scenario("merge and optimize by other processes beside the owner", (beside,)),
     "index": Scenario("building, keeping and dropping indexes", (indexes,)),
     "ddl": Scenario("tables and columns made, renamed and dropped", (definitions,)),
     "batch": Scenario("batch commits of two tables by a stock Lance client", (batches,)),
@@ -329,4 +365,5 @@ SCENARIOS = {
         "opened after kills in a commit, a checkpoint and a merge",
         (killed_in_a_commit, killed_in_a_checkpoint, killed_in_a_merge, recovered),
     ),
+    AGAIN: Scenario("what a power cut left, opened and used", (again,)),
 }

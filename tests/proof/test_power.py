@@ -24,6 +24,7 @@ from proof.power.events import (
     Synced,
     Told,
     Written,
+    events_that_make,
     read_events,
 )
 from proof.power.machine import Machine, Moment, require_same
@@ -234,6 +235,37 @@ def test_a_disk_is_laid_out_with_the_names_that_a_file_has_twice(tmp_path: Path)
     one, other = (tmp_path / "laid" / "s" / name for name in "fg")
     assert one.read_bytes() == b"ab"
     assert one.samefile(other)
+
+
+def test_a_life_may_begin_on_a_disk_that_another_left(tmp_path: Path) -> None:
+    events = [
+        *events_of(*MADE),
+        Written(Path("/s/f"), 0, b"ab"),
+        Linked(Path("/s/f"), Path("/s/g")),
+    ]
+    events = [Told({"is_counting": True}), *events]
+    images.one(events, 1, len(events), "everything").lay_out(tmp_path / "laid")
+    given = events_that_make(tmp_path / "laid")
+    again = read_events(
+        read_calls(
+            line.encode()
+            for line in (
+                f"7 openat({fd(3, '/d')}, {q('/d/s/f')}, O_RDWR|O_CREAT, 0666) = {FILE}",
+                f"7 pwrite64({FILE}, {q('c')}, 1, 2) = 1",
+                f"7 fsync({FILE}) = 0",
+            )
+        ),
+        Path("/d"),
+        Path("/told"),
+        [*given, Told({"is_counting": True})],
+    )
+    assert [type(event) for event in again[-2:]] == [Written, Synced]
+    left = {image.disk.tree() for image in images.every(again, 1)}
+    names = (("", None), ("/s", None))
+    assert left == {
+        (*names, *((f"/s/{name}", content) for name in "fg"))
+        for content in (b"ab", b"ab\0", b"abc")
+    }
 
 
 def test_the_same_seed_chooses_the_same_disks_and_all_are_different() -> None:
