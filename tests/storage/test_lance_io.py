@@ -426,6 +426,7 @@ def test_an_error_of_lance_becomes_what_the_caller_can_act_on() -> None:
         (ValueError("Invalid user input: Schema error: No field"), True, RequestError),
         (OSError("Permission denied (os error 13)"), True, UnavailableError),
         (OSError("Append with different schema: missing=[id]"), False, SchemaMismatchError),
+        (ValueError("Dataset at path x was not found: Not found: x"), False, UnavailableError),
     ]
     for error, is_reading, expected in cases:
         assert type(classify(error, where, is_reading=is_reading)) is expected, error

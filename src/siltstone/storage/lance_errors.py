@@ -32,6 +32,9 @@ _UNFIT_TEXTS = (
 # Of the tags of promoted versions, when two processes promote at once.
 _MET_TEXTS = ("Version not found error", "Ref conflict error", "Ref not found error")
 
+# Of files that nobody published yet, when a vacuum with no grace takes them.
+_GONE_TEXT = "was not found: Not found"
+
 
 def is_panic(error: BaseException) -> bool:
     """Tell whether `error` is a panic of Rust code (pyo3 gives the class no importable name)."""
@@ -55,6 +58,8 @@ def classify(error: BaseException, folder: Path, *, is_reading: bool) -> Siltsto
 def _classify_write(error: BaseException, folder: Path, text: str) -> SiltstoneError:
     if _has(text, _MET_TEXTS):
         return UnavailableError(f"{folder}: another process promotes at once; try again: {text}")
+    if _GONE_TEXT in text:
+        return UnavailableError(f"{folder}: what was being written is gone; try again: {text}")
     if isinstance(error, (ValueError, TypeError, NotImplementedError)) or _has(text, _UNFIT_TEXTS):
         return SchemaMismatchError(f"{folder}: Lance cannot store these rows: {text}")
     if is_panic(error):
