@@ -1,6 +1,6 @@
 # The tasks of the project. bin/uv is uv, fetched on first use where it is missing.
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test check format lock bench defects power
+.PHONY: help demo demo-spark test check format lock bench defects power soak
 
 help:  ## list the tasks
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -37,3 +37,6 @@ defects:  ## plant each defect, see that its suite catches it, about 15 minutes
 
 power:  ## cut the power of real processes wherever it matters, about an hour
 	@bin/uv run --locked --all-extras --all-groups python -m proof.power --images 2000 --report docs/power-loss.md
+
+soak:  ## everything at once over one store, and kills at random, for 30 minutes
+	@bin/uv run --locked --all-extras python -m proof.soak --minutes 30

@@ -64,6 +64,7 @@ class Client:
         number: No other client of the run has it, also none that was killed.
         run: Number of the run over this store; its rows are its own.
         begun: When the run began, by the monotonic clock of the machine.
+        rotate_s: How long it uses the same rows.
         linger_s: How long at most it lets others come between what it reads and its commit.
     """
 
@@ -76,11 +77,13 @@ class Client:
         seed: int,
         run: int,
         begun: float,
+        rotate_s: float = ROTATE_S,
         linger_s: float = 0.002,
     ) -> None:
         self.db, self._journal, self._number = db, journal, number
         self._chance = random.Random(f"{seed} {number}")
-        self._run, self._begun, self._linger_s = run, begun, linger_s
+        self._run, self._begun = run, begun
+        self._rotate_s, self._linger_s = rotate_s, linger_s
         self._numbers = itertools.count()
         self._values = itertools.count(number * _CLIENT + 1)
         self._in_doubt: list[tuple[str, Entry]] = []
@@ -93,21 +96,39 @@ class Client:
                 that the turn is in doubt.
         """
         turn = self._chance.choices(
-            (self._append, self._look, self._use_register, self._count_up, self._take_pair),
+            (self._append, self.look, self._use_register, self._count_up, self._take_pair),
             (55, 12, 18, 10, 5),
         )[0]
         with contextlib.suppress(st.ConflictError, st.InDoubtError):
             turn()
 
-    def look(self) -> None:
-        """Look only: at a store that is read beside its owner."""
-        self._look(is_beside=True)
+    def look(self, *, is_beside: bool = False) -> None:
+        """Look at all lists and counts of now at once.
+
+        Args:
+            is_beside: The store is read beside its owner.
+        """
+        places, forks = self._places(LISTS), self._places(FORKS)
+        told = [self._entry(level, steps=[], is_beside=is_beside) for level in LEVELS]
+        fork = self._entry("fork", place=forks[0])
+        with self.db.snapshot() as snapshot:
+            for entry in told:
+                for name in "xy":
+                    table = f"{name}_{entry['what']}"
+                    entry["steps"] += self._seen(snapshot[table], table, places)
+            found = snapshot["forks"].get_many([*forks]).to_pylist()
+        counts = {row["id"]: row["v"] for row in found}
+        for entry in (*told, fork | {"seen": [counts.get(place, 0) for place in forks]}):
+            self._end(entry, "committed")
 
     def resolve(self) -> None:
         """Ask what became of the commits whose answers were lost, on the store as it is now."""
         while self._in_doubt:
             transaction_id, entry = self._in_doubt[0]
-            outcome = self.db.outcome(transaction_id)
+            try:
+                outcome = self.db.outcome(transaction_id)
+            except st.SnapshotExpiredError:  # nobody knows any more
+                outcome = "in doubt"
             self._in_doubt.pop(0)
             if outcome != "in doubt":
                 status = "committed" if outcome == "committed" else "aborted"
@@ -116,7 +137,8 @@ class Client:
     def cross(self, other: Client) -> None:
         """Have two transactions of each level overlap, that read two lists and append to one each.
 
-        Under snapshot isolation both commit: that is write skew. In series one of them is refused.
+        Under snapshot isolation both commit: that is write skew. In series one of them is refused,
+        and so is one of two that count the rows of a pair and then insert one.
         """
         places = self._places(LISTS)
         for level in LEVELS:
@@ -126,6 +148,9 @@ class Client:
                 other._read_all_and_append_to_one(level, keys[::-1], lambda: None)
 
             self._read_all_and_append_to_one(level, keys, then)
+        pair = self._places(PAIRS)[0]
+        with contextlib.suppress(st.ConflictError):
+            self._take(pair, lambda: other._take(pair))
 
     def _read_all_and_append_to_one(
         self, level: str, keys: list[tuple[str, int]], then: Callable[[], None]
@@ -189,7 +214,7 @@ class Client:
             tx.rollback()
 
     def _places(self, count: int) -> range:
-        rotation = int((time.monotonic() - self._begun) / ROTATE_S)
+        rotation = int((time.monotonic() - self._begun) / self._rotate_s)
         first = self._run * _RUN + rotation * _ROTATION
         return range(first, first + count)
 
@@ -223,21 +248,6 @@ class Client:
             values = [*values, value]
             tx[table].upsert({"id": place, "v": ",".join(map(str, values))})
             steps.append([table, place, value])
-
-    def _look(self, *, is_beside: bool = False) -> None:
-        """Look at all lists and counts of now at once."""
-        places, forks = self._places(LISTS), self._places(FORKS)
-        told = [self._entry(level, steps=[], is_beside=is_beside) for level in LEVELS]
-        fork = self._entry("fork", place=forks[0])
-        with self.db.snapshot() as snapshot:
-            for entry in told:
-                for name in "xy":
-                    table = f"{name}_{entry['what']}"
-                    entry["steps"] += self._seen(snapshot[table], table, places)
-            found = snapshot["forks"].get_many([*forks]).to_pylist()
-        counts = {row["id"]: row["v"] for row in found}
-        for entry in (*told, fork | {"seen": [counts.get(place, 0) for place in forks]}):
-            self._end(entry, "committed")
 
     def _seen(self, table: Any, name: str, places: Sequence[int]) -> Iterable[list[object]]:
         way = self._chance.randrange(3)
@@ -282,7 +292,10 @@ class Client:
             tx["forks"].upsert({"id": place, "v": count + 1})
 
     def _take_pair(self) -> None:
-        pair = self._chance.choice(self._places(PAIRS))
+        self._take(self._chance.choice(self._places(PAIRS)))
+
+    def _take(self, pair: int, then: Callable[[], None] = lambda: None) -> None:
         with self.db.transaction(isolation="serializable") as tx:
             if not tx["pairs"].count(f"pair = {pair}"):
+                then()
                 tx["pairs"].insert({"id": next(self._values), "pair": pair})

@@ -27,6 +27,7 @@ from proof.isolation.histories import (
     worth,
 )
 from proof.isolation.registers import Kind, Operation, is_linearizable, long_forks
+from proof.lines import lines_of
 
 LEVELS = ("snapshot", "serializable")
 Entry = dict[str, Any]
@@ -51,7 +52,7 @@ def entries(paths: Iterable[Path]) -> list[Entry]:
     """Return what the files tell, of each client's steps the last word."""
     found: dict[tuple[int, int], Entry] = {}
     for path in paths:
-        for line in path.read_text().splitlines():
+        for line in lines_of(path):
             entry = json.loads(line)
             found[entry["client"], entry["n"]] = entry
     return [*found.values()]

@@ -1,0 +1,1 @@
+"""Soak: everything at once over one store, for as long as one likes."""
