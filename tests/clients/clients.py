@@ -24,6 +24,7 @@ from tests.namespace.test_transactions import Staging
 from tests.server.rest import Rest, stream_of
 
 MERGED = "as of the last merge"
+FRESH = {"header.x-siltstone-keyed": "fresh"}
 
 
 class Refused(Exception):
@@ -53,6 +54,14 @@ class Client:
         if answer.status >= 400:
             raise Refused(*answer.code)
         return answer
+
+    def read_keyed(self) -> str | None:
+        """Read the keyed table, as the client does if nobody tells it more."""
+        raise NotImplementedError
+
+    def read_fresh(self) -> None:
+        """Read it with the row that was committed a moment ago; most clients see it anyway."""
+        assert self.read_keyed() is None
 
     @contextlib.contextmanager
     def headers_of_transaction(self) -> Any:
@@ -99,6 +108,10 @@ class Pylance(Client):
 
     def read_keyed(self) -> str | None:
         return seen(self._open("k").to_table().num_rows)
+
+    def read_fresh(self) -> None:
+        fresh = self._space(**FRESH)
+        assert self._open("k", fresh).to_table().num_rows == 4
 
     def filter_keyed(self) -> str | None:
         found = self._open("k").to_table(columns=["v"], filter="id > 0")
@@ -349,6 +362,9 @@ class LanceDBNamespace(_LanceDB):
 
     def _db(self, **headers: str) -> Any:
         return lancedb.connect_namespace("rest", {"uri": self.service.url, **headers})
+
+    def read_fresh(self) -> None:
+        assert self._open("k", **FRESH).count_rows() == 4
 
     def transaction(self) -> None:
         with self.headers_of_transaction() as headers:

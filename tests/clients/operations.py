@@ -84,6 +84,7 @@ OPERATIONS = (
     Operation("rename", "rename a table", lambda db: "other" in db.tables()),
     Operation("read_plain", "read a plain table"),
     Operation("read_keyed", "read a keyed table"),
+    Operation("read_fresh", "read a keyed table, newest rows"),
     Operation("filter_keyed", "filter and columns, keyed"),
     Operation("nearest", "nearest to a vector, plain"),
     Operation("count", "count rows, plain"),
