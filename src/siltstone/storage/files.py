@@ -285,11 +285,13 @@ class RealFile:
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
         for start in range(0, len(buffers), _BUFFERS_PER_CALL_MAX):
-            part = [memoryview(b).cast("B") for b in buffers[start : start + _BUFFERS_PER_CALL_MAX]]
-            size = sum(map(len, part))
+            part = buffers[start : start + _BUFFERS_PER_CALL_MAX]
             written = os.pwritev(self._fd, part, offset)
+            size = 0  # views only of what has another length than its bytes: commits come by here
+            for each in part:
+                size += len(each) if type(each) is bytes else memoryview(each).nbytes
             if written != size:
-                self._write_rest(part, written, offset)
+                self._write_rest([memoryview(b).cast("B") for b in part], written, offset)
             offset += size
 
     def _write_rest(self, buffers: Sequence[memoryview], written: int, offset: int) -> None:
