@@ -258,7 +258,11 @@ class Store:
             self._core, isolation=isolation, durability=durability, token=token, claim=claim
         )
         if durability == "async":
-            self._parts.start_syncing()
+            try:
+                self._parts.start_syncing()
+            except UnavailableError:
+                tx.rollback()
+                raise
         return tx
 
     def stage(self, table: str, op: str | None = None, *, order_by: str | None = None) -> StageTask:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from siltstone import threads
 from siltstone.engine.admission import TagMovedError
 from siltstone.engine.commit import Committer
 from siltstone.engine.core import Core, Ids
@@ -25,7 +26,7 @@ from siltstone.engine.recent_writes import RECENT_BYTES_MAX, OpenTransactions, R
 from siltstone.engine.replay import Replayer, view_of
 from siltstone.engine.view import State
 from siltstone.engine.write_set import BLIND, WriteSet
-from siltstone.errors import CorruptionError, RequestError
+from siltstone.errors import CorruptionError, RequestError, UnavailableError
 from siltstone.formats import group
 from siltstone.formats.manifest import Record, Tag
 from siltstone.maintenance.checkpoint import Checkpointer
@@ -58,7 +59,7 @@ from siltstone.storage.format_check import refuse_newer
 from siltstone.storage.jobs import Jobs
 from siltstone.storage.manifest_store import ManifestStore, initialise, random_token, system_time_us
 from siltstone.storage.ownership import Ownership, own
-from siltstone.storage.replay import recover
+from siltstone.storage.replay import Recovery, recover
 from siltstone.storage.tables import Tables
 from siltstone.storage.wal import Wal
 from siltstone.units import Epoch, SegmentNumber, Seq
@@ -200,13 +201,38 @@ def own_store(root: Path, options: Options, env: Env) -> Parts:
 def _recovered(root: Path, options: Options, env: Env, ownership: Ownership) -> Parts:
     manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
     record = manifests.claim_epoch(manifests.newest())
-    lease = manifests.lease(record.number)
-    tables = env.tables(root, env.files, options.verify)
-    if options.background:
-        # Not a daemon: an interpreter that ends in the middle of an import may crash.
-        threading.Thread(target=env.warm_up, name="siltstone-warm-up").start()
-    commits = CommitHistory(tables)
-    readers = Readers(tables, PastRecords(manifests), index_bytes_max=options.memory_bytes_max // 4)
+    with ExitStack() as if_it_fails:
+        lease = manifests.lease(record.number)
+        if lease is not None:
+            if_it_fails.callback(lease.release)
+        tables = env.tables(root, env.files, options.verify)
+        if options.background:
+            _warm_up(env)
+        commits = CommitHistory(tables)
+        readers = Readers(
+            tables, PastRecords(manifests), index_bytes_max=options.memory_bytes_max // 4
+        )
+        recovery = _log_of(root, options, env, record)
+        if_it_fails.callback(_let_go_of_log, recovery.wal)
+        replayer = Replayer(view_of(record, lease, readers), readers)
+        for frame in recovery.frames:
+            replayer.apply(frame.first_seq, frame.payload)
+        state = State(replayer.finish(), replayer.last_seq)
+        parts = _wired(root, options, env, ownership, manifests, tables, readers, commits,
+                       recovery.wal, state, replayer)  # fmt: skip
+        if_it_fails.pop_all()
+        return parts
+
+
+def _warm_up(env: Env) -> None:
+    # Not a daemon: an interpreter that ends in the middle of an import may crash.
+    warming = threading.Thread(target=env.warm_up, name="siltstone-warm-up")
+    with suppress(UnavailableError):  # then the first who needs it waits for it
+        threads.start(warming)
+
+
+def _log_of(root: Path, options: Options, env: Env, record: Record) -> Recovery:
+    """Recover the log that belongs to a record, which claims the epoch."""
     recovery = recover(
         env.files,
         root / "wal",
@@ -218,18 +244,19 @@ def _recovered(root: Path, options: Options, env: Env, ownership: Ownership) -> 
         last_seq=Seq(record.last_seq),
     )
     if recovery.start_seq > record.flushed_seq:
+        _let_go_of_log(recovery.wal)
         raise CorruptionError(
             root / "wal",
             None,
             f"it begins behind seq {recovery.start_seq}, record {record.number} ends at seq"
             f" {record.flushed_seq}",
         )
-    replayer = Replayer(view_of(record, lease, readers), readers)
-    for frame in recovery.frames:
-        replayer.apply(frame.first_seq, frame.payload)
-    state = State(replayer.finish(), replayer.last_seq)
-    return _wired(root, options, env, ownership, manifests, tables, readers, commits,
-                  recovery.wal, state, replayer)  # fmt: skip
+    return recovery
+
+
+def _let_go_of_log(wal: Wal) -> None:
+    with suppress(OSError):  # nothing was appended
+        wal.close()
 
 
 def _wired(

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from siltstone import threads
 from siltstone.engine.base import INDEX_ROW_BYTES
 from siltstone.engine.commit import Committer
 from siltstone.engine.history_run import HistoryRun
@@ -94,12 +95,15 @@ class Scheduler:
         self.last_failure: Exception | None = None
 
     def start(self) -> None:
-        """Begin, if there is a background at all."""
+        """Begin, if there is a background at all.
+
+        Raises:
+            UnavailableError: No thread can be had.
+        """
         if self._is_background:
-            self._thread = threading.Thread(
-                target=self._loop, name="siltstone-scheduler", daemon=True
-            )
-            self._thread.start()
+            thread = threading.Thread(target=self._loop, name="siltstone-scheduler", daemon=True)
+            threads.start(thread)
+            self._thread = thread
 
     def stop(self) -> None:
         """End; what is under way is finished first."""
@@ -252,8 +256,8 @@ class Scheduler:
                 _log.warning("%s failed, it is tried again later: %s", name, error)
 
         thread = threading.Thread(target=guarded, name=f"siltstone-{name}", daemon=True)
+        threads.start(thread)
         self._aside[name] = thread
-        thread.start()
         return True
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 
+from siltstone import threads
 from siltstone.engine.commit import Committer
 from siltstone.errors import SiltstoneError
 
@@ -22,13 +23,16 @@ class Syncer:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin, unless it runs."""
+        """Begin, unless it runs.
+
+        Raises:
+            UnavailableError: No thread can be had; the next call tries again.
+        """
         with self._start_lock:
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._loop, name="siltstone-syncer", daemon=True
-                )
-                self._thread.start()
+                thread = threading.Thread(target=self._loop, name="siltstone-syncer", daemon=True)
+                threads.start(thread)
+                self._thread = thread
 
     def stop(self) -> None:
         """End the thread."""

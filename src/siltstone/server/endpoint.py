@@ -25,6 +25,7 @@ from typing import cast
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from siltstone import threads
 from siltstone.errors import RequestError, UnavailableError
 from siltstone.joined import protocol
 from siltstone.server.app import REQUESTS_MAX, Desk, app_of, hello_of
@@ -98,7 +99,14 @@ class Endpoint:
             graceful_s=GRACEFUL_S,
         )
         self._thread = threading.Thread(target=self._run, name="siltstone-endpoint", daemon=True)
-        self._thread.start()
+        try:
+            threads.start(self._thread)
+        except UnavailableError:
+            self._executor.shutdown()
+            self._socket.close()
+            with contextlib.suppress(OSError):
+                self.address.unlink()
+            raise
         if not self._server.is_ready.wait(START_TIMEOUT_S):
             self.close()
             raise UnavailableError(f"{self.address} did not begin to answer")

@@ -186,10 +186,10 @@ class Wal:
         )
         data, checksum = encode_header(header)
         old, self._file, self._size = self._file, ready.file, ready.size
+        old.close()  # it is synced; from here on nobody else would close it
         self._file.pwrite(data, 0)
         self._end = Position(header.epoch, ready.number, HEADER_BYTES, checksum, self._end.seq)
         self._make_durable()
-        old.close()
         self._is_poisoned = False
 
     def _make_durable(self) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import uvicorn
 
+from siltstone import threads
 from siltstone.errors import RequestError, UnavailableError
 from siltstone.server.rest.access import Gate, Token, is_loopback
 from siltstone.server.rest.app import App
@@ -117,7 +118,11 @@ class Service:
             self._give_up()
             raise UnavailableError(f"TLS cannot be had: {error}") from error
         self._thread = threading.Thread(target=self._run, name="siltstone-rest", daemon=True)
-        self._thread.start()
+        try:
+            threads.start(self._thread)
+        except UnavailableError:
+            self._give_up()
+            raise
         if not self._server.is_ready.wait(START_TIMEOUT_S):
             self.close()
             raise UnavailableError(f"{self.url} did not begin to answer")

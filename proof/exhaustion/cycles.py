@@ -1,0 +1,64 @@
+"""Cycles: a child that goes through one cause many times: `python -m proof.exhaustion.cycles`.
+
+    CAUSE CYCLES SEED FOLDER        a line per cycle; the last line is JSON: how it went
+
+A cycle that breaks a promise, or an error that is not ours, ends it with a traceback. Memory and
+descriptors are counted after each tenth of the cycles, with every store closed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import random
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+
+from proof.exhaustion.causes import CAUSES
+from proof.exhaustion.footprint import Footprint, footprint
+from proof.exhaustion.ledger import Ledger
+from siltstone.storage.lance_io import warm_up
+
+COUNTS = 10
+
+
+def run(cause: str, cycles: int, seed: int, folder: Path) -> dict[str, object]:
+    """Go through `cycles` of a cause; return what it came to."""
+    rng = random.Random(f"{cause} {seed}")
+    found = CAUSES[cause](folder, rng)
+    ledger = Ledger(
+        folder, found.env, rng, options=found.options, excused=found.excused,
+        bytes_max=found.bytes_max, is_mortal=found.is_mortal,
+    )  # fmt: skip
+    began = time.monotonic()
+    counts: list[Footprint] = []
+    for done in range(1, cycles + 1):
+        ledger.cycle(found.hurt, found.heal)
+        print(f"cycle {done}", flush=True)
+        if done * COUNTS // cycles > (done - 1) * COUNTS // cycles:
+            ledger.close()
+            counts.append(footprint())
+    return {
+        "cause": cause,
+        "cycles": cycles,
+        "seconds": round(time.monotonic() - began, 1),
+        "errors": ledger.errors,
+        "footprints": [dataclasses.asdict(count) for count in counts],
+    }
+
+
+def main() -> None:
+    cause, cycles, seed, folder = sys.argv[1:]
+    logging.disable()
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    warm_up()
+    print(json.dumps(run(cause, int(cycles), int(seed), Path(folder))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""Trial: all cycles of one cause in children of their own, and what is said of them.
+
+A child that dies is followed by another one where the cause may end a process, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from proof.exhaustion.causes import MORTAL
+from proof.exhaustion.footprint import Footprint
+
+ROOT = Path(__file__).parents[2]
+CYCLE_S_MAX = 5.0
+START_S_MAX = 60.0
+GROWTH_BYTES_MAX = 24 << 20
+"""What allocators (Python's, Arrow's, Lance's) keep varies by so much, however long it goes on."""
+NATIVE_GROWTH_MAX = 16
+"""Threads of Lance's pool, which it starts when it first needs so many."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How the cycles of one cause went; `problems` is empty if all is well."""
+
+    cause: str
+    cycles: int = 0
+    deaths: int = 0
+    seconds: float = 0.0
+    errors: dict[str, int] = field(default_factory=dict)
+    footprints: list[Footprint] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    is_skipped: bool = False
+
+    def line(self) -> str:
+        """Return it for people."""
+        if self.is_skipped:
+            return f"{self.cause}: skipped, nothing may be mounted here"
+        errors = ", ".join(f"{count} {name}" for name, count in sorted(self.errors.items()))
+        text = f"{self.cause}: {self.cycles} cycles in {self.seconds:.0f} s, {errors or 'no error'}"
+        if self.deaths:
+            text += f", {self.deaths} processes died"
+        if self.footprints:
+            first, last = self.footprints[0], self.footprints[-1]
+            text += (
+                f"; descriptors {len(first.descriptors)} to {len(last.descriptors)}, threads"
+                f" {first.threads} to {last.threads} ({first.native} to {last.native} native),"
+                f" locks {last.locks}, memory {first.resident_bytes >> 20} to"
+                f" {last.resident_bytes >> 20} MiB"
+            )
+        return "\n".join([text, *(f"  {problem}" for problem in self.problems)])
+
+
+def run(cause: str, cycles: int, seed: int) -> Outcome:
+    """Go through `cycles` of a cause; each child continues what the one before left."""
+    outcome = Outcome(cause)
+    with tempfile.TemporaryDirectory(prefix="siltstone-exhaustion-") as folder:
+        while outcome.cycles < cycles and not outcome.problems:
+            before = outcome.cycles
+            _child(outcome, cycles - before, seed + outcome.deaths, Path(folder))
+            if outcome.is_skipped:
+                return outcome
+            if outcome.deaths > cycles + 5:
+                outcome.problems.append("more processes died than cycles were asked for")
+    outcome.problems += _grown(outcome.footprints)
+    return outcome
+
+
+def _child(outcome: Outcome, cycles: int, seed: int, folder: Path) -> None:
+    command = [sys.executable, "-m", "proof.exhaustion.cycles", outcome.cause, str(cycles)]
+    command += [str(seed), str(folder)]
+    if outcome.cause == "disk-full":
+        if not _may_mount():
+            outcome.is_skipped = True
+            return
+        command = ["unshare", "--mount", *command]
+    try:
+        ran = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, check=False,
+            timeout=START_S_MAX + cycles * CYCLE_S_MAX,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        outcome.problems.append(f"hung: {' '.join(command)}")
+        return
+    lines = ran.stdout.splitlines()
+    outcome.cycles += sum(line.startswith("cycle ") for line in lines)
+    if ran.returncode == 0:
+        _take(outcome, json.loads(lines[-1]))
+    elif ran.returncode < 0 and outcome.cause in MORTAL:
+        outcome.deaths += 1
+    else:
+        told = "\n".join(ran.stderr.splitlines()[-15:])
+        outcome.problems.append(f"exit {ran.returncode} of {' '.join(command)}:\n{told}")
+
+
+def _take(outcome: Outcome, said: dict[str, object]) -> None:
+    errors, counts = said["errors"], said["footprints"]
+    assert isinstance(errors, dict)
+    assert isinstance(counts, list)
+    outcome.seconds += float(str(said["seconds"]))
+    for name, count in errors.items():
+        outcome.errors[name] = outcome.errors.get(name, 0) + count
+    outcome.footprints = [Footprint(**count) for count in counts]  # the last child's own
+
+
+def _grown(counts: list[Footprint]) -> list[str]:
+    """Say what grew between the third of ten counts and the last one, with every store closed."""
+    if not counts:
+        return []
+    early, last = counts[min(2, len(counts) - 1)], counts[-1]
+    found: list[str] = []
+    if len(last.descriptors) > len(early.descriptors):
+        found.append(f"descriptors: {early.descriptors} became {last.descriptors}")
+    if last.threads > 1 or last.native > early.native + NATIVE_GROWTH_MAX:
+        found.append(f"threads: {early} became {last}")
+    if last.locks:
+        found.append(f"{last.locks} locks are held though every store is closed")
+    if last.resident_bytes > early.resident_bytes + GROWTH_BYTES_MAX:
+        found.append(f"memory: {early.resident_bytes} bytes became {last.resident_bytes}")
+    return found
+
+
+def _may_mount() -> bool:
+    if shutil.which("unshare") is None:
+        return False
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["unshare", "--mount", "mount", "-t", "tmpfs", "none", folder]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0

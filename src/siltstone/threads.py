@@ -1,0 +1,19 @@
+"""Threads: how one is started, for the system may refuse."""
+
+from __future__ import annotations
+
+import threading
+
+from siltstone.errors import UnavailableError
+
+
+def start(thread: threading.Thread) -> None:
+    """Start a thread.
+
+    Raises:
+        UnavailableError: The system gives no more threads, or no memory for the stack.
+    """
+    try:
+        thread.start()
+    except (RuntimeError, MemoryError) as error:
+        raise UnavailableError(f"cannot start the thread {thread.name}: {error}") from error

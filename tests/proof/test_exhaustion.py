@@ -1,0 +1,59 @@
+"""What runs out costs errors of ours, nothing else: the short `python -m proof.exhaustion`."""
+
+from __future__ import annotations
+
+import errno
+import random
+from pathlib import Path
+
+import pytest
+
+from proof.exhaustion import trial
+from proof.exhaustion.causes import CAUSES
+from proof.exhaustion.faulty_files import Faults, FaultyFiles
+from proof.exhaustion.ledger import BrokenPromiseError, Ledger
+from siltstone.wiring import Env
+
+CYCLES = {"memory": 8, "threads": 15, "clock": 15}
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_a_store_outlives_what_runs_out(cause: str) -> None:
+    outcome = trial.run(cause, CYCLES.get(cause, 40), seed=1)
+    if outcome.is_skipped:
+        pytest.skip(outcome.line())
+    assert not outcome.problems, outcome.line()
+    assert outcome.errors or outcome.deaths or cause in {"clock", "memory"}, outcome.line()
+
+
+def test_an_acknowledged_row_that_is_gone_is_noticed(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, Env(), random.Random(1))
+    ledger.cycle(lambda: None, lambda: None)
+    assert ledger.db is not None
+    ledger.db["keyed"].delete(sorted(ledger.rows)[:1])
+    with pytest.raises(BrokenPromiseError):
+        ledger.check()
+    ledger.close()
+
+
+def test_an_error_that_is_not_ours_is_noticed(tmp_path: Path) -> None:
+    faults = Faults()
+    ledger = Ledger(tmp_path, Env(files=FaultyFiles(faults)), random.Random(1))
+    ledger.typed = (ValueError,)
+    faults.order(1, errno.EIO, is_sticky=True)
+    with pytest.raises(Exception, match="Input/output error"):
+        ledger._open()
+    faults.clear()
+
+
+def test_what_grows_is_told() -> None:
+    small = trial.Footprint(("a",), 1, 9, 0, 200 << 20)
+    for grown in (
+        trial.Footprint(("a", "b"), 1, 9, 0, 200 << 20),
+        trial.Footprint(("a",), 2, 9, 0, 200 << 20),
+        trial.Footprint(("a",), 1, 90, 0, 200 << 20),
+        trial.Footprint(("a",), 1, 9, 1, 200 << 20),
+        trial.Footprint(("a",), 1, 9, 0, 300 << 20),
+    ):
+        assert trial._grown([small] * 9 + [grown])
+    assert not trial._grown([small] * 10)
