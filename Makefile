@@ -1,6 +1,6 @@
 # The tasks of the project. bin/uv is uv, fetched on first use where it is missing.
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test check format lock bench defects power soak
+.PHONY: help demo demo-spark test check format lock bench defects exhaustion power soak
 
 help:  ## list the tasks
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -34,6 +34,9 @@ bench:  ## measure all of docs/benchmarks.md again, about half an hour on an idl
 
 defects:  ## plant each defect, see that its suite catches it, about 15 minutes
 	@bin/uv run --locked --all-extras python -m proof.defects --report docs/defects.md
+
+exhaustion:  ## run out of disk, descriptors, memory, threads and time 10,000 times, about 10 minutes
+	@bin/uv run --locked --all-extras --all-groups python -m proof.exhaustion --cycles 10000
 
 power:  ## cut the power of real processes wherever it matters, about an hour
 	@bin/uv run --locked --all-extras --all-groups python -m proof.power --images 2000 --report docs/power-loss.md
