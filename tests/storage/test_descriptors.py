@@ -100,3 +100,23 @@ def test_a_thread_that_does_not_start_is_an_error_of_ours_and_costs_nothing(tmp_
         del tx  # it has a view, and so a lease
         db.serve_local()
     assert open_files(root) == []
+
+
+class NoManifests(FaultyFiles):
+    """Files that refuse what Lance's commit asks of our catalog: to move a manifest."""
+
+    def rename(self, old: Path, new: Path) -> None:
+        if new.suffix == ".manifest":
+            raise OSError(errno.EIO, "Input/output error")
+        super().rename(old, new)
+
+
+def test_a_commit_of_lance_that_we_refuse_holds_no_lease_for_ever(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    with Store.open(root, resolve(root, OPTIONS), env=Env(files=NoManifests(Faults()))) as db:
+        db.create_table("t", {"id": "int64"}, primary_key="id")
+        db["t"].upsert({"id": 1})
+        with pytest.raises(st.UnavailableError):
+            db.checkpoint()
+    del db
+    assert open_files(root) == []
