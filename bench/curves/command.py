@@ -90,7 +90,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", help=f"some of: {names}")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement")
     parser.add_argument("--limit", type=float, default=90.0, help="seconds of each curve")
-    parser.add_argument("--rows-max", type=float, help="of the curve of rows; up to 1e8")
+    parser.add_argument(
+        "--rows-max", type=float, help="of the curve of rows; 1e8 needs --limit 600"
+    )
     parser.add_argument("--quick", action="store_true", help="few points: under a minute")
     parser.add_argument("--dir", type=Path, help="where to write; must be the disk in question")
     parser.add_argument(

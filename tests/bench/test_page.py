@@ -139,6 +139,33 @@ def test_every_curve_names_what_is_drawn_of_it() -> None:
         ET.fromstring(plots.curve(kind, found, 7.0))
 
 
+def test_curves_and_a_profile_come_to_the_page_with_what_was_left_out() -> None:
+    points = [{"x": x, "commits/s": 10.0 * x} for x in (1, 2)]
+    drawn = {"points": points, "left_out": {"64": "no time"}, "error": "OSError: full"}
+    stages = {"fdatasync": 90.0, "encode": 4.0}
+    case = {"synced": {"stages": stages, "whole": 94.0}}
+    date = "2026-11-21T10:00:00+00:00"
+    limits = {"fdatasync/s, preallocated file": 15.0}
+    runs = [
+        Run("curves", date, "c1", "curves", 1.0, {}, limits, {"threads": drawn}),
+        Run("profile", date, "c1", "profile", 1.0, {}, {}, {"about": "Of one.", "cases": case}),
+    ]
+    made = page.render(runs)
+    lines = "\n".join(made.parts).splitlines()
+    for line in (
+        "| threads | 1 | 2 |",
+        "| commits/s | 10 | 20 |",
+        "- 64 left out: no time",
+        "- it failed: OSError: full",
+        "| fdatasync | 90 |",
+        "| **all of it** | 94 |",
+    ):
+        assert line in lines
+    assert {"threads.svg", "profile.svg"} <= made.plots.keys()
+    for plot in made.plots.values():
+        ET.fromstring(plot)
+
+
 @pytest.mark.parametrize("values", [[0.0, 0.0], [0.5, 0.5], [1e-3, 1e6], [17.8, 99.9]])
 def test_a_drawing_is_well_formed_whatever_the_numbers(values: list[float]) -> None:
     points = list(enumerate(values, 1))
