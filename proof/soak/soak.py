@@ -25,7 +25,7 @@ from proof.soak.post import Post, root_of, tally_of
 from proof.soak.tally import counted
 from siltstone.maintenance.sweep import distinct, needed, pins_of
 
-ROUND_S = 60.0
+ROUND_S = 120.0
 CHECK_S = 15.0
 """About what beginning and checking take, of each round."""
 
@@ -86,6 +86,8 @@ class Soak:
         rounds = max(1, round(seconds / self._round_s))
         for left in range(rounds, 0, -1):
             length = max(until - time.monotonic(), 0.0) / left
+            if left < rounds and length < CHECK_S:
+                break  # too little is left for a round: the machine has other work
             try:
                 self._round(max(length - CHECK_S, length / 2))
             except Exception as error:
