@@ -97,7 +97,8 @@ class _Tried:
         bench = Bench(recording, folder, self._arguments.jobs, self._source)
         try:
             progress = _Progress(self._name, time.monotonic())
-            count, findings = bench.run(chosen, findings_max=_FINDINGS_MAX, on_done=progress.hear)
+            most = 1 if self._arguments.defect else _FINDINGS_MAX
+            count, findings = bench.run(chosen, findings_max=most, on_done=progress.hear)
         finally:
             bench.end()
         _tell(recording.scenario, findings, self._arguments, recorded)

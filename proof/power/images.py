@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import zlib
@@ -80,13 +81,19 @@ def every(events: Sequence[Event], seed: int) -> Iterator[Image]:
 def sample(events: Sequence[Event], seed: int, count: int) -> Iterator[Image]:
     """Yield `count` different images, or fewer where chance finds no more.
 
-    All moments are alike; at each, nothing unsynced and all of it come more often than others.
+    First of all what is left of nothing unsynced just behind an acknowledgement. Then all moments
+    are alike; at each, nothing unsynced and all of it come more often than others.
     """
-    numbers = [moment.number for moment in Machine(events).moments()]
+    told = [(moment.number, moment.acknowledged) for moment in Machine(events).moments()]
+    numbers = [number for number, _ in told]
     rng, seen = random.Random(seed), set[bytes]()
+    first = [now[0] for before, now in itertools.pairwise(told) if before[1] < now[1]]
+    chosen = rng.sample(first, min(len(first), count // 2))
     for _ in range(_ROUNDS_MAX if numbers else 0):
         picks: dict[int, list[float]] = defaultdict(list)
-        for _ in range(count - len(seen)):
+        picks.update({number: [0.0] for number in chosen})
+        chosen = []
+        for _ in range(count - len(seen) - len(picks)):
             picks[rng.choice(numbers)].append(rng.random())
         if not picks:
             return

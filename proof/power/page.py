@@ -32,8 +32,8 @@ _DEFECTS = """
 [Planted defects](defects.md) about durability, each recorded and checked in the same way with
 `python -m proof.power --defect NAME`:
 
-| defect | scenario | disks checked | not as promised |
-| --- | --- | ---: | ---: |
+| defect | scenario | disks checked until one was wrong |
+| --- | --- | ---: |
 """
 
 
@@ -54,31 +54,32 @@ class Outcome:
 
 def write(path: Path, outcomes: Iterable[Outcome]) -> None:
     """Put outcomes into the page and the JSON beside it; those of other scenarios stay."""
-    known = _known(path)
-    known["scenarios"] |= {each.scenario: asdict(each) for each in outcomes}
-    _write(path, known)
+    told = known(path)
+    told["scenarios"] |= {each.scenario: asdict(each) for each in outcomes}
+    _write(path, told)
 
 
 def write_defect(path: Path, defect: str, outcome: Outcome) -> None:
     """Put what found a defect into the page."""
-    known = _known(path)
-    known["defects"][defect] = asdict(outcome)
-    _write(path, known)
+    told = known(path)
+    told["defects"][defect] = asdict(outcome)
+    _write(path, told)
 
 
-def _known(path: Path) -> dict[str, Any]:
+def known(path: Path) -> dict[str, dict[str, Any]]:
+    """Return what the JSON beside the page `path` has: `scenarios` and `defects`, by name."""
     data = path.with_suffix(".json")
     return json.loads(data.read_text()) if data.exists() else {"scenarios": {}, "defects": {}}
 
 
-def _write(path: Path, known: dict[str, Any]) -> None:
-    path.with_suffix(".json").write_text(json.dumps(known, indent=1) + "\n")
-    path.write_text(written(known))
+def _write(path: Path, told: dict[str, dict[str, Any]]) -> None:
+    path.with_suffix(".json").write_text(json.dumps(told, indent=1) + "\n")
+    path.write_text(written(told))
 
 
-def written(known: dict[str, Any]) -> str:
+def written(told: dict[str, dict[str, Any]]) -> str:
     """Return the page."""
-    outcomes = [Outcome(**each) for each in known["scenarios"].values()]
+    outcomes = [Outcome(**each) for each in told["scenarios"].values()]
     head = _HEAD.format(
         images=f"{sum(each.images for each in outcomes):,}",
         failures=sum(each.failures for each in outcomes),
@@ -89,7 +90,7 @@ def written(known: dict[str, Any]) -> str:
         for each in outcomes
     ]
     found = [
-        f"| `{name}` | `{each['scenario']}` | {each['images']} | {each['failures']} |\n"
-        for name, each in sorted(known["defects"].items())
+        f"| `{name}` | `{each['scenario']}` | {each['images']} |\n"
+        for name, each in sorted(told["defects"].items())
     ]
     return head + "".join(lines) + (_DEFECTS + "".join(found) if found else "")

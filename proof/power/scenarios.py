@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -289,6 +291,14 @@ def killed_in_a_commit(life: Life) -> None:
     both(life.db, 3)
 
 
+def killed_behind_an_async_commit(life: Life) -> None:
+    """Leave a frame that is in the page cache alone: who recovers it shows it, and so has it."""
+    life.commit("commit", lambda db: both(db, 30))
+    life.begin("killed behind an async commit")
+    _upsert_async(life.db, 31)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def killed_in_a_checkpoint(life: Life) -> None:
     life.commit("commit", lambda db: both(db, 4))
     life.begin("killed in a checkpoint", 0)
@@ -362,8 +372,15 @@ SCENARIOS = {
         "vacuums beside a tag", (vacuums,), {**OPTIONS, "retention": 0}, keeps_past=False
     ),
     "recovery": Scenario(
-        "opened after kills in a commit, a checkpoint and a merge",
-        (killed_in_a_commit, killed_in_a_checkpoint, killed_in_a_merge, recovered),
+        "opened after kills in and behind commits, in a checkpoint and a merge",
+        (
+            killed_in_a_commit,
+            killed_behind_an_async_commit,
+            killed_in_a_checkpoint,
+            killed_in_a_merge,
+            recovered,
+        ),
+        {**OPTIONS, "sync_interval_ms": 3_600_000},
     ),
     AGAIN: Scenario("what a power cut left, opened and used", (again,)),
 }

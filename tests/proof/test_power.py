@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from proof.power import images
+from proof.defects.planted import ROOT
+from proof.power import images, page
 from proof.power.calls import TraceError, read_calls
 from proof.power.events import (
     Event,
@@ -29,9 +30,18 @@ from proof.power.events import (
 )
 from proof.power.machine import Machine, Moment, require_same
 from proof.power.recording import STRACE, Recording, record
+from proof.power.scenarios import AGAIN, SCENARIOS
 from proof.power.trials import Bench, Finding, scratch
 from siltstone.storage.simulated_disk import Disk
 
+PAGE = ROOT / "docs" / "power-loss.md"
+DEFECTS_OF_DURABILITY = {
+    "acknowledge-early",
+    "folders-of-other-clients-unsynced",
+    "publish-before-fragments-are-synced",
+    "skip-directory-sync",
+    "skip-fdatasync",
+}
 IMAGES, SEED = 90, 20
 UNNOTICED_MAX = 40
 
@@ -94,6 +104,16 @@ def test_a_disk_is_found_on_which_something_is_missing_where_nobody_synced(
     findings = recorded.check(events, UNNOTICED_MAX, findings_max=1)
     assert findings
     assert "checker" not in findings[0].reason.partition(":")[0]  # the store refused, or was wrong
+
+
+def test_the_page_tells_of_all_scenarios_and_that_defects_of_durability_were_caught() -> None:
+    told = page.known(PAGE)
+    assert PAGE.read_text() == page.written(told)
+    assert set(SCENARIOS) - {AGAIN, "brief"} <= set(told["scenarios"])  # that one runs above
+    assert sum(each["failures"] for each in told["scenarios"].values()) == 0
+    assert sum(each["images"] for each in told["scenarios"].values()) > 5_000
+    assert set(told["defects"]) >= DEFECTS_OF_DURABILITY
+    assert all(each["failures"] for each in told["defects"].values())
 
 
 # --- the account of strace
