@@ -88,7 +88,7 @@ class Ledger:
     def _forget(self) -> None:
         self.rows: dict[int, bytes] = {}
         self.lines: list[int] = []
-        self._open_changes: dict[int, Change] = {}
+        self._open_changes: dict[int, tuple[Change, dict[int, bytes]]] = {}
         self._doubts: list[tuple[str, int]] = []
         self._count = self._number = 0
         self._is_reading = False
@@ -115,7 +115,7 @@ class Ledger:
             what, _, rest = line.partition(" ")
             if what == "begin":
                 change = Change(**json.loads(rest))
-                self._open_changes[change.number] = change
+                self._open_changes[change.number] = change, change.upserts()
                 self._number = change.number
             else:
                 self._end(int(rest), is_taken=what == "taken")
@@ -125,7 +125,7 @@ class Ledger:
         if "plain" not in self.db.tables():
             self._begin()
             return
-        for change in list(self._open_changes.values()):
+        for change, _ in list(self._open_changes.values()):
             try:
                 self._commit(self.db, change)
             except st.RequestError:  # a later one was applied, so this one never was
@@ -214,8 +214,9 @@ class Ledger:
         self._number += 1
         seed = self.rng.randrange(1 << 40)
         change = Change(self._number, seed, sizes or {}, gone or [], lines or [], is_sync)
+        values = change.upserts()  # now: later there may be no memory for it
         self._note(f"begin {json.dumps(asdict(change))}")
-        self._open_changes[change.number] = change
+        self._open_changes[change.number] = change, values
         self._commit(db, change)
 
     def _commit(self, db: Store, change: Change) -> None:
@@ -244,9 +245,9 @@ class Ledger:
         self._end(number, is_taken=True)
 
     def _end(self, number: int, *, is_taken: bool) -> None:
-        change = self._open_changes.pop(number)
+        change, values = self._open_changes.pop(number)
         if is_taken:
-            self.rows.update(change.upserts())
+            self.rows.update(values)
             for key in change.gone:
                 self.rows.pop(key, None)
             self.lines += change.lines

@@ -933,8 +933,11 @@ def _writing(where: Path, catalog: StagedCatalog) -> Generator[None]:
         try:
             yield
         except Exception as error:
-            if catalog.error is not None:
-                raise catalog.error from error
+            # It must not stay there: its frames refer to data sets, these in Rust to the catalog,
+            # and Python sees no such circle. What else the frames have would never be let go.
+            failed, catalog.error = catalog.error, None
+            if failed is not None:
+                raise failed from error
             raise
 
 

@@ -344,7 +344,8 @@ class LancePinned:
             self._live([deletions])
         except CorruptionError as error:
             reason = f"fragment {metadata.id} has deletions that nobody committed"
-            raise CorruptionError(self._where, None, reason) from error
+            # It names the inventory, which may be what is damaged.
+            raise CorruptionError(error.path, error.offset, f"{error.reason}: {reason}") from error
         return (*paths, deletions)
 
     def _first_row_id(self, fragment: Any) -> int:
