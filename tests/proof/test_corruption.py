@@ -23,7 +23,7 @@ def test_damaged_files_of_golden_stores_are_named_or_not_needed(
     reader: Reader, tmp_path: Path
 ) -> None:
     trials = [Trial("1", s, tmp_path, reader) for s in ("index", "tags-and-past", "mid-optimize")]
-    assert run(trials, seconds=4, seed=1) >= len(trials)
+    assert run(trials, seed=1, count_max=24) == 24
     for trial in trials:
         assert trial.problems == []
 
@@ -40,9 +40,8 @@ def test_another_answer_and_another_file_are_wrong(reader: Reader, tmp_path: Pat
     trial = Trial("1", "torn-tail", tmp_path, reader)
     damage = Damage("wal/MARK", "flip")
     assert trial._verdict(damage, {"answers": "of another store"}, tmp_path) == "wrong"
-    assert (
-        trial._verdict(damage, {"error": "KeyError", "path": "", "text": ""}, tmp_path) == "wrong"
-    )
+    died = {"error": "it died", "path": "", "text": ""}
+    assert trial._verdict(damage, died, tmp_path) == "wrong"
     named = {"error": "CorruptionError", "path": f"{tmp_path}/manifest/x.json", "text": ""}
     assert trial._verdict(damage, named, tmp_path) == "wrong"
 
