@@ -51,6 +51,18 @@ def drift(db, *, deep: bool = False) -> list[str]:
     return [str(finding) for finding in found]
 
 
+@pytest.mark.parametrize("name", ["t", "p"])
+def test_what_a_client_staged_and_never_committed_is_no_version(db, name):
+    """Lance completes such a manifest where it opens one: to look at it would publish it."""
+    ours = {path.name for path in (folder_of(db, name) / "_versions").iterdir()}
+    folder = strange(db, name)
+    (made,) = [p for p in (folder / "_versions").glob("*.manifest") if p.name not in ours]
+    made.rename(made.with_name(f"{made.name}-eb698e4e-aeae-492c-a98b-cf07ace3b07f"))
+    before = sorted(db.path.rglob("*"))
+    assert drift(db, deep=True) == []
+    assert sorted(db.path.rglob("*")) == before
+
+
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 def test_reads_commits_and_maintenance_go_on_at_the_pin(db, mode):
     for name in ("t", "p"):
