@@ -26,7 +26,7 @@ from siltstone.storage.tables import PRIVATE_DIRECTORY
 
 STRANGERS = "strangers"
 TAG_PREFIX = "siltstone-"
-_SUFFIX = ".manifest"
+SUFFIX = ".manifest"
 _HINT = "latest_version_hint.json"
 _VERSION_MAX = (1 << 64) - 1
 _log = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ def sync_tags(files: Files, folder: Path) -> None:
 def _set_aside(files: Files, folder: Path, stranger: Path) -> None:
     aside = folder / PRIVATE_DIRECTORY / STRANGERS
     files.mkdir(aside)
-    target = files.temporary(aside / stranger.name).with_suffix(_SUFFIX)
+    target = files.temporary(aside / stranger.name).with_suffix(SUFFIX)
     files.rename(stranger, target)
     files.sync_dir(aside)
     _log.warning(
@@ -146,16 +146,16 @@ def identities(files: Files, folder: Path) -> frozenset[tuple[int, int]]:
 
 def public_name(version: int) -> str:
     """Return the name of a version's manifest: the newest sorts first."""
-    return f"{_VERSION_MAX - version:020d}{_SUFFIX}"
+    return f"{_VERSION_MAX - version:020d}{SUFFIX}"
 
 
 def version_of(name: str) -> int | None:
     """Return the version that a manifest's name says, also of one that was set aside."""
-    return _version(name.removeprefix(".").partition(_SUFFIX)[0] + _SUFFIX)
+    return _version(name.removeprefix(".").partition(SUFFIX)[0] + SUFFIX)
 
 
 def _version(name: str) -> int | None:
-    stem = name.removesuffix(_SUFFIX)
+    stem = name.removesuffix(SUFFIX)
     if stem == name or not stem.isdigit():
         return None
     return _VERSION_MAX - int(stem)

@@ -3,6 +3,9 @@
     _versions/<n>.manifest              not a link to a manifest of ours
     _siltstone/strangers/.<n>.manifest.*  one that stood in the way of a promotion
 
+Not so `_versions/<n>.manifest-<uuid>`, which a client staged and perhaps never commits: Lance gives
+such a manifest its final name where it opens one, so who looked at it would publish it.
+
 Nobody reads them and nothing waits for them. What a version *added* are the rows of the data files
 that its own transaction appended: not whatever is in it, for it was built upon a version of ours of
 which rows may have been deleted since.
@@ -47,7 +50,8 @@ def manifests(files: Files, root: Path, folder: str) -> list[tuple[int, str]]:
     found: list[tuple[int, str]] = []
     for inside in ("_versions", ASIDE):
         names = files.list(where / inside) if files.is_dir(where / inside) else ()
-        versions = {name: promotion.version_of(name) for name in names}
+        final = [name for name in names if name.endswith(promotion.SUFFIX)]
+        versions = {name: promotion.version_of(name) for name in final}
         ours = promotion.identities(files, where) if inside != ASIDE else frozenset()
         for name, version in versions.items():
             if version is not None and _is_strange(files, where / inside / name, ours):
