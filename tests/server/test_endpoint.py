@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import stat
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -37,14 +39,21 @@ def test_the_socket_is_private_and_named_in_lock_until_the_store_closes(tmp_path
     assert read_holder(RealFiles(), tmp_path / "shop").endpoint is None
 
 
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A directory whose path leaves room in the 107 bytes of a socket's, wherever tests run."""
+    with tempfile.TemporaryDirectory(prefix="s-") as path:
+        yield Path(path)
+
+
 def test_a_runtime_directory_that_is_too_long_or_not_ours_alone_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    long = tmp_path / ("x" * 100)
+    long = short_path / ("x" * 100)
     long.mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
     assert not str(address_of((1, 2))).startswith(str(long))
-    open_to_all = tmp_path / "runtime"
+    open_to_all = short_path / "runtime"
     (open_to_all / "siltstone").mkdir(parents=True, mode=0o755)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(open_to_all))
     assert not str(address_of((1, 2))).startswith(str(open_to_all))
