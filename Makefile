@@ -11,8 +11,8 @@ demo:  ## a first look at siltstone, on flight data (no Spark, no Java)
 demo-spark:  ## TPC-H as a pipeline on Spark; fetches a Java where there is none
 	@bin/uv run --locked --no-dev --extra demo --extra spark siltstone demo --spark
 
-test:  ## all tests
-	@bin/uv run --locked --all-extras pytest
+test:  ## all tests, a file at a time on each core (of four at most)
+	@bin/uv run --locked --all-extras pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 check:  ## what CI runs
 	@.ci/run

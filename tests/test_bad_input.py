@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -173,7 +174,19 @@ def test_a_bad_row_that_is_caught_leaves_the_transaction_as_it_was(tmp_path: Pat
 
 @pytest.mark.parametrize(
     "rows",
-    [None, 7, "abc", b"x", [1], [None], [[1]], object(), [("id", 1)], np.array([1, 2]), float],
+    [
+        None,
+        7,
+        "abc",
+        b"x",
+        [1],
+        [None],
+        [[1]],
+        SimpleNamespace(),
+        [("id", 1)],
+        np.array([1, 2]),
+        float,
+    ],
     ids=short,
 )
 def test_rows_are_dicts_or_arrow(store: st.Store, rows: object) -> None:
@@ -198,7 +211,7 @@ def test_a_message_names_the_column_and_both_values(store: st.Store) -> None:
 
 
 BAD_KEYS = [
-    None, "x", 1.5, True, (1, 2), {"id": None}, {"x": 1}, {}, object(), b"x", 1 << 64,
+    None, "x", 1.5, True, (1, 2), {"id": None}, {"x": 1}, {}, SimpleNamespace(), b"x", 1 << 64,
     pa.table({"zz": [1]}), pa.table({"id": ["a"]}), pa.table({"id": pa.array([None], pa.int64())}),
 ]  # fmt: skip
 
