@@ -13,7 +13,7 @@ import pytest
 
 from proof.soak.soak import WORK, Soak
 
-SECONDS = float(os.environ.get("SILTSTONE_SOAK_S", "30"))
+SECONDS = float(os.environ.get("SILTSTONE_SOAK_S", "60"))
 SEED = int(os.environ.get("SILTSTONE_SOAK_SEED", "20"))
 
 
