@@ -44,7 +44,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-from siltstone.errors import UnsupportedFormatError
+from siltstone.errors import InvariantError, UnsupportedFormatError
 from siltstone.units import Epoch, SegmentNumber, Seq, require
 
 SEGMENT_FORMAT = 1
@@ -159,7 +159,7 @@ def payload_bytes(payload: Sequence[Buffer]) -> int:
     for part in payload:
         length += memoryview(part).nbytes
     if length > FRAME_BYTES_MAX:
-        require(False, f"a payload of {length} bytes is above {FRAME_BYTES_MAX}")
+        raise InvariantError(f"a payload of {length} bytes is above {FRAME_BYTES_MAX}")
     return length
 
 

@@ -5,7 +5,8 @@
 
 There is no data in it, so nothing that is done to it reaches the table, and no writer that knows
 its own feature flags changes it. Late, and never a commit point: a crash leaves a mark without its
-manifest, which the next time takes another number. What has no mark is not ours and is not touched.
+manifest, which the next time takes another number, or a temporary file, which goes with what is
+old. What has no mark is not ours and is not touched.
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ from pathlib import Path
 from siltstone.errors import RequestError
 from siltstone.formats.manifest import Pin
 from siltstone.storage import lance_manifest, promotion
-from siltstone.storage.files import Files
+from siltstone.storage.files import TEMPORARY_SUFFIX, Files
 from siltstone.storage.tables import RootTable
-from siltstone.units import require
 
 SUFFIX = ".lance"
 FENCE = 1 << 62
@@ -53,8 +53,8 @@ def show(files: Files, root: Path, table: RootTable, clone: Clone) -> None:
     )
     files.mkdir(where / _MARKS)
     files.mkdir(where / _VERSIONS)
-    require(files.create_if_absent(where / _MARKS / str(number), made_of), "a mark is made once")
-    files.create_if_absent(_manifest(where, number), data)
+    if files.create_if_absent(where / _MARKS / str(number), made_of):  # else another process does
+        files.create_if_absent(_manifest(where, number), data)
 
 
 def forget(files: Files, root: Path, names: Iterable[str], kept_s: float) -> None:
@@ -70,15 +70,29 @@ def _forget(files: Files, where: Path, *, is_kept: bool, kept_s: float) -> None:
     numbers = sorted(_numbers(files, where))
     for number in numbers[:-1] if is_kept else numbers:
         mark = where / _MARKS / str(number)
-        if is_kept and time.time() - files.mtime(mark) < kept_s:
+        if is_kept and _is_young(files, mark, kept_s):
             continue
         if _is_whole(files, where, number):
             files.unlink(_manifest(where, number))
         files.unlink(mark)
+    for path in _temporary(files, where):
+        if not is_kept or not _is_young(files, path, kept_s):
+            files.unlink(path)
     if not is_kept:
         for folder in (where / _VERSIONS, where / _MARKS, where):
             if files.exists(folder):
                 files.rmdir(folder)
+
+
+def _is_young(files: Files, path: Path, kept_s: float) -> bool:
+    return time.time() - files.mtime(path) < kept_s
+
+
+def _temporary(files: Files, where: Path) -> list[Path]:
+    """Return what a crash left of a file that was being made."""
+    folders = [folder for folder in (where / _VERSIONS, where / _MARKS) if files.is_dir(folder)]
+    paths = [folder / name for folder in folders for name in files.list(folder)]
+    return [path for path in paths if path.name.endswith(TEMPORARY_SUFFIX)]
 
 
 def _numbers(files: Files, where: Path) -> list[int]:
