@@ -11,6 +11,7 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +22,7 @@ from siltstone.engine.view import State
 from siltstone.errors import RequestError
 from siltstone.formats.group import Token
 from siltstone.formats.manifest import Record
-from siltstone.storage.manifest_store import ManifestStore
+from siltstone.storage.manifest_store import ATTEMPTS_MAX, ManifestStore
 from siltstone.storage.tables import Tables
 
 COMMITS_FOLDER = "commits"
@@ -52,6 +53,16 @@ class PastRecords:
             lease = self._manifests.lease(number, below_floor=True)
             if lease is not None:
                 return self._read(number), lease
+        return None
+
+    def missing(self) -> Path | None:
+        """Return the first record from FLOOR on that is lost; None when none is."""
+        for _ in range(ATTEMPTS_MAX):
+            floor, numbers = self._manifests.floor(), self._manifests.numbers()
+            if floor == self._manifests.floor():  # else a vacuum took some between the two
+                numbered = enumerate(numbers, start=max(floor, 1))
+                lost = next((due for due, number in numbered if due != number), None)
+                return None if lost is None else self._manifests.path(lost)
         return None
 
     def _merged(self, number: int, incarnation: int, seq: int) -> int:

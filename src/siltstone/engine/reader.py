@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from siltstone.engine.liveness import Kept
 from siltstone.engine.read_union import KeyedReader, Source
 from siltstone.engine.shape import Shape, shape_of, whole_shape
 from siltstone.engine.view import View
-from siltstone.errors import SnapshotExpiredError
+from siltstone.errors import CorruptionError, SnapshotExpiredError
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, Table
 from siltstone.storage.tables import PRIVATE_DIRECTORY, PinnedTable, Tables
 
@@ -84,6 +85,8 @@ class Records(Protocol):
     """How the past is found: the newest record that serves a seq, and a lease that keeps it."""
 
     def serving(self, incarnation: int, seq: int) -> tuple[Record, object] | None: ...
+
+    def missing(self) -> Path | None: ...
 
 
 class Readers:
@@ -251,7 +254,12 @@ class Readers:
         return KeyedReader(shape, () if run is None else (run,), base, seq, None, leases)
 
     def _serving(self, view: View, storage: KeyedStorage, seq: int) -> tuple[KeyedStorage, object]:
-        """Return the storage, as of an older record, whose base is not above `seq`, and a lease."""
+        """Return the storage, as of an older record, whose base is not above `seq`, and a lease.
+
+        Raises:
+            SnapshotExpiredError: It is not kept any more.
+            CorruptionError: The record that has it is lost.
+        """
         found = self._records.serving(storage.incarnation, seq)
         if found is not None:
             record, lease = found
@@ -260,6 +268,9 @@ class Readers:
             old = next(mine, none_yet)
             if old.merged_seq >= storage.history_from and _covers(view, record, old, seq):
                 return old, lease
+        lost = self._records.missing() if seq >= view.record.oldest_seq else None
+        if lost is not None:
+            raise CorruptionError(lost, None, f"missing; seq {seq} cannot be read without it")
         raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, view.record.last_seq)
 
 

@@ -210,7 +210,9 @@ class Verifier:
                 tally.error(path, f"{name} is lower than in the record before")
         if record.number > older.number + 1 and older.number >= self._floor:
             gone = f"{older.number + 1} to {record.number - 1}"
-            tally.warn(path, f"records {gone}, before it, are not there; it needs none of them")
+            seqs = f"{older.flushed_seq} to {record.flushed_seq}"
+            reason = f"records {gone}, before it, are lost; reads at seqs {seqs} may need them"
+            tally.warn(path, reason)
 
     # files
 

@@ -76,12 +76,16 @@ def _forget(files: Files, where: Path, *, is_kept: bool, kept_s: float) -> None:
             files.unlink(_manifest(where, number))
         files.unlink(mark)
     for path in _temporary(files, where):
-        if not is_kept or not _is_young(files, path, kept_s):
+        if not (is_kept and _is_young(files, path, kept_s)):
             files.unlink(path)
     if not is_kept:
-        for folder in (where / _VERSIONS, where / _MARKS, where):
-            if files.exists(folder):
-                files.rmdir(folder)
+        _remove(files, where)
+
+
+def _remove(files: Files, where: Path) -> None:
+    for folder in (where / _VERSIONS, where / _MARKS, where):
+        if files.exists(folder):
+            files.rmdir(folder)
 
 
 def _is_young(files: Files, path: Path, kept_s: float) -> bool:
