@@ -94,13 +94,16 @@ def _address_space() -> int:
 
 
 def memory(_folder: Path, rng: random.Random) -> Cause:
-    """Of Python's own, `MemoryError` says enough."""
+    """Of Python's own, `MemoryError` says enough, and so must `SystemError`.
+
+    An extension (pyarrow was seen) that finds no memory may return without having said so.
+    """
 
     def value() -> int:
         return _address_space() + rng.choice([0, 1, 4, 16, 64]) * (1 << 20)
 
     limits = _limited(resource.RLIMIT_AS, value)
-    return Cause(*limits, excused=(MemoryError,), bytes_max=2 << 20, is_mortal=True)
+    return Cause(*limits, excused=(MemoryError, SystemError), bytes_max=2 << 20, is_mortal=True)
 
 
 def threads(_folder: Path, _rng: random.Random) -> Cause:
