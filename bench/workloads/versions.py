@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import lance
-import lance_namespace as spec
 import pyarrow as pa
 
 import siltstone as st
 from bench.measure import median, timed
 from bench.workload import Metrics, Place
 from siltstone.namespace import SiltstoneNamespace
+from tests.namespace.staging import staged
 
 _VERSIONS = 10_000
 _LEAST = 20
@@ -58,31 +58,6 @@ class Versions:
         }
 
 
-class _Staging(spec.LanceNamespace):
-    """A client's side: it stages a version and commits none."""
-
-    def __init__(self, ns: SiltstoneNamespace) -> None:
-        self._ns = ns
-        self.staged: dict[str, Any] = {}
-
-    def namespace_id(self) -> str:
-        return f"staging {id(self)}"
-
-    def describe_table(self, request: Any) -> Any:
-        return self._ns.describe_table(request)
-
-    def list_table_versions(self, request: Any) -> Any:
-        return self._ns.list_table_versions(request)
-
-    def describe_table_version(self, request: Any) -> Any:
-        return self._ns.describe_table_version(request)
-
-    def create_table_version(self, request: Any) -> Any:
-        self.staged = dict(request)
-        version = spec.TableVersion(version=request["version"], manifest_path="nowhere")
-        return spec.CreateTableVersionResponse(version=version)
-
-
 @contextlib.contextmanager
 def _opened(path: Path) -> Any:
     with st.connect(path) as db:
@@ -96,10 +71,7 @@ def _opened(path: Path) -> Any:
 
 def _staged(ns: SiltstoneNamespace, name: str) -> dict[str, Any]:
     """Stage an overwrite: the table stays one file, whatever its version."""
-    client = _Staging(ns)
-    with contextlib.suppress(OSError):  # it looks for the version that it believes committed
-        lance.write_dataset(_ROW, namespace_client=client, table_id=[name], mode="overwrite")
-    return client.staged
+    return staged(ns, name, _ROW, "overwrite")
 
 
 def _commit(ns: SiltstoneNamespace, requests: list[dict[str, Any]]) -> None:

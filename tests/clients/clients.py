@@ -20,7 +20,7 @@ from lance_namespace_urllib3_client import models as m
 import siltstone as st
 from siltstone.server.rest.service import Service
 from tests.clients.operations import CHANGED, NEW, ROWS
-from tests.namespace.test_transactions import Staging
+from tests.namespace.staging import Staging
 from tests.server.rest import Rest, stream_of
 
 MERGED = "as of the last merge"

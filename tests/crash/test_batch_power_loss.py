@@ -13,7 +13,7 @@ from siltstone.store import Store
 from siltstone.wiring import Env
 from tests.crash.power_loss import Image, PowerLoss
 from tests.namespace.clients import make, opened, rows
-from tests.namespace.test_transactions import staged
+from tests.namespace.staging import staged
 
 BEFORE = {"a": 10, "b": 10, "gone": 1}
 AFTER = {"a": 20, "b": 15, "new": 0}

@@ -16,7 +16,7 @@ import siltstone as st
 from siltstone.namespace import SiltstoneNamespace
 from siltstone.store import Store
 from tests.namespace.clients import append, ids, make, opened, rows
-from tests.namespace.test_transactions import staged
+from tests.namespace.staging import staged
 
 Change = Callable[[dict[str, Any]], object]
 

@@ -18,7 +18,8 @@ from siltstone.namespace import SiltstoneNamespace
 from siltstone.query.fresh import FreshVersions
 from siltstone.store import Store
 from tests.namespace.clients import append, ids, make, opened, rows
-from tests.namespace.test_transactions import committed, staged
+from tests.namespace.staging import staged
+from tests.namespace.test_transactions import committed
 
 
 @pytest.fixture

@@ -19,7 +19,8 @@ import siltstone as st
 from siltstone.failpoints import arm
 from siltstone.namespace import SiltstoneNamespace
 from tests.namespace.clients import rows
-from tests.namespace.test_transactions import committed, staged
+from tests.namespace.staging import staged
+from tests.namespace.test_transactions import committed
 
 db = st.connect(sys.argv[1], background=False)
 ns = SiltstoneNamespace(db)

@@ -11,8 +11,6 @@ import threading
 from subprocess import PIPE
 from typing import Any
 
-import lance
-import lance_namespace as spec
 import pytest
 from lance_namespace import errors
 
@@ -20,44 +18,12 @@ import siltstone as st
 from siltstone.namespace import SiltstoneNamespace
 from siltstone.store import Store
 from tests.namespace.clients import append, ids, make, opened, rows
+from tests.namespace.staging import staged
 
 FIRST = [{"start_version": 1, "end_version": 2}]
 # The writers and the commits of each: 20 x 50 takes minutes, as Lance has losers try again.
 WRITERS, COMMITS = (20, 50) if os.environ.get("SILTSTONE_SOAK") else (6, 8)
 RACES = 1_000 if os.environ.get("SILTSTONE_SOAK") else 10
-
-
-class Staging(spec.LanceNamespace):
-    """A client's side of a batch commit: it stages versions and commits none."""
-
-    def __init__(self, ns: SiltstoneNamespace) -> None:
-        self._ns = ns
-        self.staged: list[dict[str, Any]] = []
-
-    def namespace_id(self) -> str:
-        return f"staging {id(self)}"
-
-    def describe_table(self, request: Any) -> Any:
-        return self._ns.describe_table(request)
-
-    def list_table_versions(self, request: Any) -> Any:
-        return self._ns.list_table_versions(request)
-
-    def describe_table_version(self, request: Any) -> Any:
-        return self._ns.describe_table_version(request)
-
-    def create_table_version(self, request: Any) -> Any:
-        self.staged.append(dict(request))
-        version = spec.TableVersion(version=request["version"], manifest_path="staged elsewhere")
-        return spec.CreateTableVersionResponse(version=version)
-
-
-def staged(ns: SiltstoneNamespace, name: str, table: Any, mode: str = "append") -> dict[str, Any]:
-    """Return the request by which a client would commit rows."""
-    client = Staging(ns)
-    with contextlib.suppress(OSError):  # it looks for the version that it believes committed
-        lance.write_dataset(table, namespace_client=client, table_id=[name], mode=mode)
-    return client.staged[0]
 
 
 def committed(ns: SiltstoneNamespace, *requests: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import siltstone as st
 from siltstone.failpoints import Failpoint, Point
 from siltstone.namespace import SiltstoneNamespace
 from tests.namespace.clients import append, ids, make, opened, rows
-from tests.namespace.test_transactions import staged
+from tests.namespace.staging import staged
 from tests.races.ledger import killed_at, points_of
 from tests.races.processes import Process, Spares
 from tests.server.rest import rest_of
