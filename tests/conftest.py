@@ -2,10 +2,14 @@
 
 `HYPOTHESIS_PROFILE=dev` runs few examples, new ones each time; `ci` (the default, so that a test
 run is the same for everybody) runs a fixed set; `soak` runs many new ones, for hours.
+
+A run of more than one suite ends with the share that each had of the time.
 """
 
 import os
+from collections import Counter
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A deadline measures the machine, not siltstone: a busy runner would fail a right test.
@@ -22,3 +26,21 @@ settings.register_profile(
     "soak", deadline=None, max_examples=5_000, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+_FILES = 12
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what each suite took, and the slowest files: all of CI has 25 minutes."""
+    suites, files = Counter[str](), Counter[str]()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                path = report.nodeid.partition("::")[0]
+                files[path] += report.duration
+                suites[path.rpartition("/")[0] or "tests"] += report.duration
+    if len(suites) < 2:
+        return
+    terminalreporter.section("seconds of each suite, and of the slowest files")
+    for name, seconds in [*suites.most_common(), *files.most_common(_FILES)]:
+        terminalreporter.write_line(f"{seconds:7.0f}  {name}")
