@@ -1,0 +1,53 @@
+"""Readers are made by any thread, while others ask what those that there are hold in memory."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from siltstone.engine.past import PastRecords
+from siltstone.engine.reader import Readers
+from siltstone.engine.shape import shape_of
+from siltstone.formats.manifest import Column, Pin, Schema
+from siltstone.storage.fake_lance import FakeLance
+from siltstone.storage.manifest_store import ManifestStore
+from siltstone.storage.simulated_files import SimFiles
+from tests.engine.seams import Threads
+
+ROOT = Path("/data/shop")
+THREADS, TURNS, ALIVE = 4, 1_000, 30
+
+
+@pytest.fixture
+def hasty() -> Iterator[None]:
+    """Threads take turns as often as Python lets them."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_memory_is_counted_while_other_threads_make_readers() -> None:
+    files = SimFiles()
+    records = PastRecords(ManifestStore(files, ROOT))
+    readers = Readers(FakeLance(ROOT, files), records, index_bytes_max=1 << 20)
+    shape = shape_of(Schema(1, (Column(1, "id", "int64", nullable=False),), key=(1,)))
+    pin = Pin(1, "somewhere", size=1, xxh3="", rows=1, inventory="")
+
+    def work(number: int) -> None:
+        alive = deque[object](maxlen=ALIVE)
+        for _ in range(TURNS):
+            if number % 2:
+                alive.append(readers.base_of("somewhere", pin, shape))
+            else:
+                assert readers._bytes_left() == 1 << 20
+
+    threads = Threads()
+    for number in range(THREADS):
+        threads.start(work, number)
+    threads.join()
