@@ -7,6 +7,7 @@ A run of more than one suite ends with the share that each had of the time.
 """
 
 import os
+import signal
 from collections import Counter
 
 import pytest
@@ -28,6 +29,12 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 _FILES = 12
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C be heard: a shell that starts tests in the background has it ignored by all."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -10,6 +10,7 @@ is at or below flushed_seq, so history has every version up to it.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -90,11 +91,15 @@ class Records(Protocol):
 
 
 class Readers:
-    """Makes readers. Holds no state but what it needs to open pins; any thread."""
+    """Makes readers. Holds no state but what it needs to open pins; any thread.
+
+    `_noting` guards the sets of what holds memory: one that grows cannot be gone through.
+    """
 
     def __init__(self, tables: Tables, records: Records, *, index_bytes_max: int) -> None:
         self._tables, self._records = tables, records
         self._index_bytes_max = index_bytes_max
+        self._noting = threading.Lock()
         self._bases: weakref.WeakSet[Base] = weakref.WeakSet()
         self._kept: weakref.WeakSet[Kept] = weakref.WeakSet()
 
@@ -134,7 +139,8 @@ class Readers:
         if levels is None:
             raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, seq)
         if seq >= levels.storage.merged_seq:
-            self._kept.add(levels.kept)
+            with self._noting:
+                self._kept.add(levels.kept)
             reader = KeyedReader(
                 shape,
                 levels.sources,
@@ -208,7 +214,8 @@ class Readers:
             index_bytes_max=self._index_bytes_max,
             taken=self._taken,
         )
-        self._bases.add(base)
+        with self._noting:
+            self._bases.add(base)
         return base
 
     def history(
@@ -239,7 +246,9 @@ class Readers:
 
     def _taken(self) -> int:
         """Return the bytes that all bases, and what is kept about what lies over them, hold."""
-        return sum(each.nbytes for each in [*self._bases, *self._kept])
+        with self._noting:
+            holders = [*self._bases, *self._kept]
+        return sum(each.nbytes for each in holders)
 
     def _bytes_left(self) -> int:
         return self._index_bytes_max - self._taken()

@@ -134,7 +134,9 @@ class Link:
         """
         self.check()
         made = Connection(self.place)
-        self._all.add(made)
+        with self._lock:  # `close` goes through them, once
+            self.check()
+            self._all.add(made)
         try:
             made.connect()
             hello = _value(_checked(made, made.greet()))
@@ -184,8 +186,11 @@ class Link:
 
     def close(self) -> None:
         """Close all connections; what lives with them ends."""
-        connections = list(self._all)
+        with self._lock:
+            connections = list(self._all)
         self.refuse(f"the store {self.root} is closed")
+        with self._lock:
+            connections += self._all  # made between the two
         for connection in connections:
             connection.close()
 
