@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import siltstone as st
+from tests.crash.store_life import IS_LONG
 from tests.spark.stream_driver import STEPS, changes, follow, run_killed
 
 SOURCE = {"id": "int64", "v": "string"}
@@ -57,7 +58,8 @@ def test_a_driver_killed_at_any_step_leaves_each_change_once(
     stores: Stores, spark: SparkSession, tmp_path: Path
 ) -> None:
     a, b = stores
-    for turn, step in enumerate(STEPS):
+    steps = STEPS if IS_LONG else STEPS[1:]
+    for turn, step in enumerate(steps):
         put(a, turn)
         # The first batch, each time: what it is must not depend on when its driver starts again.
         assert run_killed(tmp_path, step, 0) == -signal.SIGKILL
@@ -68,7 +70,7 @@ def test_a_driver_killed_at_any_step_leaves_each_change_once(
     follow(spark, tmp_path, "siltstone")
     assert logged(b) == fed(a)
     batches = [entry.token[1] for entry in b.log(100) if entry.token]
-    assert batches == [4, 3, 2, 1, 0]
+    assert batches == list(reversed(range(len(steps) + 2)))
     assert len(a.tags()) == 1
 
 
