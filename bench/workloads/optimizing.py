@@ -1,10 +1,10 @@
 """W10: an optimize beside a live owner: what it costs the commits, and how much of it is in vain.
 
 Two threads commit one row each time, while another process makes large files of 1 M rows of
-history that lie in 100 small ones; against the same, for as long, when all is idle. Then an optimize of a base of
-100 files, ten of them to a new one, while a writer changes and merges a row of one of them every
-second: what it wrote and could not publish, as a share of what it wrote. No file is so small that a
-merge would rewrite it with the one that it touches.
+history that lie in 100 small ones; against the same, for as long, when all is idle. Then an
+optimize of a base of 100 files, ten of them to a new one, while a writer changes and merges a row
+of one of them every second: what it wrote and could not publish, as a share of what it wrote. No
+file is so small that a merge would rewrite it with the one that it touches.
 """
 
 from __future__ import annotations
