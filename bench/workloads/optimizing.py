@@ -152,16 +152,17 @@ def _optimizer(path: Path, written: dict[str, int]) -> Optimizer:
 
 
 def _named(path: Path) -> set[str]:
-    """Return the files that the newest record names."""
-    record = ManifestStore(RealFiles(), path).newest()
+    """Return the files that any record names: what was published, whoever rewrote it later."""
+    manifests = ManifestStore(RealFiles(), path)
     tables = LanceTables(path, RealFiles(), verify="scrub")
-    return {
-        file.path
-        for storage in record.keyed
+    pins = {
+        (f"{storage.folder}/{folder}", pin)
+        for number in manifests.numbers(below_floor=True)
+        for storage in manifests.read(number).keyed
         for folder, pin in (("base", storage.base), (".history", storage.history))
         if pin is not None
-        for file in tables.files(f"{storage.folder}/{folder}", pin)
     }
+    return {file.path for folder, pin in pins for file in tables.files(folder, pin)}
 
 
 class _Writer:
