@@ -121,7 +121,7 @@ class Committer:
         self._queue_lock, self._state_lock = allocate_lock(), allocate_lock()
         self._queue: list[_Waiter] = []
         self._is_led = False
-        self._in_doubt: BaseException | None = None
+        self._is_in_doubt = False
         self.active_bytes = 0
 
     @property
@@ -132,7 +132,7 @@ class Committer:
     @property
     def poisoned(self) -> bool:
         """Whether a log write failed: nothing more is acknowledged."""
-        return self._in_doubt is not None
+        return self._is_in_doubt
 
     def current(self) -> State:
         """Return the present state (a function, for those who ask under their own lock)."""
@@ -185,7 +185,10 @@ class Committer:
         if interrupt is not None:
             raise interrupt
         if waiter.error is not None:
-            raise waiter.error
+            try:
+                raise waiter.error
+            finally:
+                waiter.error = None  # else the two hold each other, and so a lease, until a gc
         return waiter.result
 
     # the leader's side
@@ -238,17 +241,17 @@ class Committer:
     def _run_step(self, waiter: _Waiter) -> None:
         assert waiter.step is not None
         try:
-            if self._in_doubt is not None:
+            if self._is_in_doubt:
                 raise PoisonedError("an earlier commit is in doubt; reopen the store")
             waiter.result = waiter.step()
         except OSError as error:
-            self._in_doubt = error
+            self._is_in_doubt = True
             waiter.error = PoisonedError(f"the log failed ({error}); reopen the store")
         except Exception as error:  # noqa: BLE001 - it is the caller's, and raised there
             waiter.error = error
 
     def _write(self, taken: list[_Waiter]) -> None:
-        if self._in_doubt is not None:
+        if self._is_in_doubt:
             for waiter in taken:
                 waiter.error = PoisonedError("an earlier commit is in doubt; reopen the store")
             return
@@ -373,7 +376,7 @@ class Committer:
 
     def _poison(self, waiters: list[_Waiter], error: BaseException) -> None:
         """The frame may or may not be durable: say so to each member, acknowledge nothing more."""
-        self._in_doubt = error
+        self._is_in_doubt = True
         for waiter in waiters:
             if waiter.write_set is not None and waiter.error is None:
                 name = transaction_id(self._epoch, waiter.write_set.number)
