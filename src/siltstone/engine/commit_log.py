@@ -101,8 +101,9 @@ class CommitLog:
 
     def token(self, token: Token) -> Commit | None:
         """Return the commit that carried `token`, None if it is not here."""
-        for index, found in self._tokens.items():
-            if found == token:
+        count = self.count
+        for index in list(self._tokens):  # at once: the leader adds to them meanwhile
+            if index < count and self._tokens[index] == token:
                 return self.commit(index)
         return None
 
