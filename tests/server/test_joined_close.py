@@ -39,49 +39,46 @@ def in_transaction(joined: JoinedStore) -> None:
         tx["t"].upsert({"id": 2, "text": ""})
 
 
-@pytest.mark.usefixtures("hasty")
-def test_calls_of_other_threads_are_closed_or_in_doubt(owner: st.Store) -> None:
-    ended: list[BaseException] = []
+CALLS: tuple[Callable[[JoinedStore], object], ...] = (
+    lambda joined: joined["t"].count(),
+    lambda joined: joined["t"].to_arrow(),
+    lambda joined: joined["t"].upsert({"id": 1, "text": ""}),
+    in_transaction,
+)
 
-    def use(call: Callable[[JoinedStore], object], joined: JoinedStore, began: list[int]) -> None:
+
+def closed_in_use(joined: JoinedStore) -> list[BaseException]:
+    """Close it once each of `CALLS` was answered in a thread of its own; return how they end."""
+    began, ended = threading.Barrier(len(CALLS) + 1), list[BaseException]()
+
+    def use(call: Callable[[JoinedStore], object]) -> None:
+        call(joined)
+        began.wait(30)
         try:
             while True:
                 call(joined)
-                began.append(1)
-        except BaseException as error:  # noqa: BLE001 - looked at below
+        except BaseException as error:  # noqa: BLE001 - the caller looks at it
             ended.append(error)
 
-    calls: list[Callable[[JoinedStore], object]] = [
-        lambda joined: joined["t"].count(),
-        lambda joined: joined["t"].to_arrow(),
-        lambda joined: joined["t"].upsert({"id": 1, "text": ""}),
-        in_transaction,
-    ]
+    threads = [threading.Thread(target=use, args=(call,)) for call in CALLS]
+    for thread in threads:
+        thread.start()
+    began.wait(30)
+    joined["t"].count()
+    joined.close()
+    for thread in threads:
+        thread.join(30)
+    return ended
+
+
+@pytest.mark.usefixtures("hasty")
+def test_calls_of_other_threads_are_closed_or_in_doubt(owner: st.Store) -> None:
     for _ in range(ROUNDS):
         joined = st.connect(owner.path, join=True)
         assert isinstance(joined, JoinedStore)
-        began: list[int] = []
-        threads = [threading.Thread(target=use, args=(call, joined, began)) for call in calls]
-        for thread in threads:
-            thread.start()
-        while len(began) < len(calls):
-            threads[0].join(0.001)
-        joined.close()
-        for thread in threads:
-            thread.join(30)
-            assert not thread.is_alive()
-    assert len(ended) == ROUNDS * len(calls)
-    assert {type(error) for error in ended} <= {st.ClosedError, st.InDoubtError}, ended
-    for error in ended:
-        if isinstance(error, st.InDoubtError):
-            assert owner.outcome(error.transaction_id) in {"committed", "not committed"}
-
-
-def test_a_scan_that_is_half_read_ends(owner: st.Store) -> None:
-    joined = st.connect(owner.path, join=True)
-    with joined["t"].scan() as reader:
-        reader.read_next_batch()
-        joined.close()
-        with pytest.raises(st.ClosedError):
-            while True:
-                reader.read_next_batch()
+        ended = closed_in_use(joined)
+        assert len(ended) == len(CALLS)
+        for error in ended:
+            assert type(error) in {st.ClosedError, st.InDoubtError}, repr(error)
+            if isinstance(error, st.InDoubtError):
+                assert owner.outcome(error.transaction_id) in {"committed", "not committed"}

@@ -5,7 +5,8 @@
 
 A read whose connection broke is asked once more on a new one. What writes never is: its answer is
 lost, so it is in doubt, under the id that was known before it was asked for. Lock: one, for the
-list of idle connections.
+list of idle connections, and for those that `close` ends. That ends them from outside: a connection
+is closed only by whoever uses it.
 """
 
 from __future__ import annotations
@@ -82,6 +83,16 @@ class Connection(http.client.HTTPConnection):
         else:
             self._held.append(data)
 
+    def end(self) -> None:
+        """End it while another thread may use it: that one finds it broken, and closes it.
+
+        To close it would take its parts from under the other one's feet.
+        """
+        sock = self.sock
+        if isinstance(sock, socket.socket):
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not TLS's, which takes parts, too
+
     @property
     def is_broken(self) -> bool:
         """Whether the other end closed it, or sent what nobody asked for."""
@@ -140,8 +151,10 @@ class Link:
         try:
             made.connect()
             hello = _value(_checked(made, made.greet()))
+            self.check()  # `close` could not end what was not yet connected
         except _BROKEN as error:
             made.close()
+            self.check()
             raise UnavailableError(
                 f"the owner of {self.root} does not answer at {self.place}: {error}"
             ) from error
@@ -185,20 +198,15 @@ class Link:
         connection.close()
 
     def close(self) -> None:
-        """Close all connections; what lives with them ends."""
+        """End all connections; what lives with them ends. Whoever uses one closes it."""
         with self._lock:
-            connections = list(self._all)
-        self.refuse(f"the store {self.root} is closed")
-        with self._lock:
-            connections += self._all  # made between the two
-        for connection in connections:
-            connection.close()
-
-    def refuse(self, why: str) -> None:
-        """Refuse every later call."""
-        with self._lock:
-            self.refusal = self.refusal or why
+            self.refusal = self.refusal or f"the store {self.root} is closed"
+            idle, every = list(self._idle), list(self._all)
             self._idle.clear()
+        for connection in every:
+            connection.end()
+        for connection in idle:
+            connection.close()
 
     # asking
 
@@ -259,7 +267,6 @@ class Link:
             InDoubtError: The answer was lost.
             UnavailableError: The owner went away before it was asked; nothing was committed.
         """
-        self.check()
         self._refresh(connection)
         transaction_id = connection.reserved
         headers = {protocol.ID_HEADER: transaction_id}
@@ -280,7 +287,9 @@ class Link:
 
     def _refresh(self, connection: Connection) -> None:
         """Have a fresh id: of an old one `outcome` could not tell for ever what became of it."""
-        if connection.is_broken:  # before anything was sent: there is nothing to be in doubt about
+        if (
+            self.refusal is not None or connection.is_broken
+        ):  # before anything was sent: there is nothing to be in doubt about
             connection.close()
             raise self._gone(ConnectionError("the connection ended"))
         if time.monotonic() - connection.reserved_at <= protocol.FRESH_S:
@@ -351,7 +360,9 @@ class Link:
     def _bytes_max(self) -> int:
         return self.hello["body_bytes_max"]
 
-    def _gone(self, error: BaseException) -> UnavailableError:
+    def _gone(self, error: BaseException) -> SiltstoneError:
+        if self.refusal is not None:
+            return ClosedError(self.refusal)
         return UnavailableError(
             f"the owner of {self.root} is gone ({_words(error)}); nothing was changed by this"
             " call: connect again"
@@ -384,6 +395,7 @@ class Rows:
                 yield batch
             self._response.read()
         except (*_BROKEN, StopIteration, pa.ArrowException) as error:
+            self._link.check()
             raise UnavailableError(
                 f"the owner of {self._link.root} is gone in the middle of a scan: {_words(error)}"
             ) from error
