@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from siltstone.joined.store import JoinedStore
 from tests.server.stores import opened
 
 ROUNDS = 4
+KEYS = itertools.count(1_000)
 
 
 @pytest.fixture
@@ -36,7 +38,8 @@ def owner(tmp_path: Path) -> Iterator[st.Store]:
 
 def in_transaction(joined: JoinedStore) -> None:
     with joined.transaction() as tx:
-        tx["t"].upsert({"id": 2, "text": ""})
+        # A key of its own: what a closed store left in doubt may commit meanwhile, and conflict.
+        tx["t"].upsert({"id": next(KEYS), "text": ""})
 
 
 CALLS: tuple[Callable[[JoinedStore], object], ...] = (
