@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ import pytest
 import siltstone as st
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.service import Service
-from tests.server.rest import Rest, rest_of
+from tests.engine.seams import Threads, until
+from tests.server.rest import Answer, Rest, rest_of
 from tests.server.stores import eventually
 
 Served = tuple[st.Store, Service, Rest]
@@ -61,6 +63,36 @@ def test_a_transaction_over_two_tables_sees_itself_and_is_seen_at_once(served: S
     described = rest.post(f"/v1/transaction/{done.json['transaction_id']}/describe")
     assert described.json["status"] == "Succeeded"
     other.close()
+
+
+def test_a_commit_that_is_asked_for_again_while_it_runs_is_answered_as_the_first(
+    served: Served,
+) -> None:
+    db, service, rest = served
+    key = begin(rest)
+    assert rest.post("/v1/table/keyed/insert", ROWS, x_siltstone_txn=key).status == 200
+    inside = service.exchange.counters
+    gate, answers, threads = threading.Event(), list[Answer](), Threads()
+    threads.start(db._core.committer.run, gate.wait)  # nothing commits until it is let go
+
+    def commit() -> None:
+        with contextlib.closing(Rest(service)) as mine:
+            answers.append(mine.post(f"/v1/transaction/{key}/commit"))
+
+    try:
+        threads.start(commit)
+        until(lambda: service.sessions.count == 0)
+        assert rest.post(f"/v1/transaction/{key}/describe").json["status"] == "Running"
+        threads.start(commit)
+        until(lambda: inside.inside == 2 or answers)
+        assert not answers
+    finally:
+        gate.set()
+        threads.join()
+    first, second = answers
+    assert first.json == second.json
+    assert first.json["seq"] == db.seq
+    assert db["keyed"].count() == 3
 
 
 def test_a_rollback_leaves_nothing(served: Served) -> None:
