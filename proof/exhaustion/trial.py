@@ -21,6 +21,8 @@ CYCLE_S_MAX = 5.0
 START_S_MAX = 60.0
 GROWTH_BYTES_MAX = 24 << 20
 """What allocators (Python's, Arrow's, Lance's) keep varies by so much, however long it goes on."""
+_LIBC_GAVE_UP = 127
+"""What glibc exits with where it finds no memory for a thread's own data."""
 NATIVE_GROWTH_MAX = 16
 """Threads of Lance's pool, which it starts when it first needs so many."""
 
@@ -92,7 +94,7 @@ def _child(outcome: Outcome, cycles: int, seed: int, folder: Path) -> None:
     outcome.cycles += sum(line.startswith("cycle ") for line in lines)
     if ran.returncode == 0:
         _take(outcome, json.loads(lines[-1]))
-    elif ran.returncode < 0 and outcome.cause in MORTAL:
+    elif (ran.returncode < 0 or ran.returncode == _LIBC_GAVE_UP) and outcome.cause in MORTAL:
         outcome.deaths += 1
     else:
         told = "\n".join(ran.stderr.splitlines()[-15:])

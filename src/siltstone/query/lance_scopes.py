@@ -40,14 +40,14 @@ class LiveStore(Protocol):
 
 
 class _Turn:
-    """The lock of one table, for as long as somebody holds it or waits."""
+    """The lock of one name, for as long as somebody holds it or waits."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
 
 
 class Turns:
-    """The turns of requests that commit to one table. Any thread."""
+    """The turns of requests that commit to one table, or end one transaction. Any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -55,11 +55,17 @@ class Turns:
 
     @contextmanager
     def of(self, name: str) -> Generator[None]:
-        """Wait for the requests that commit to `name` before."""
+        """Wait for the requests about `name` that came before."""
         with self._lock:
             turn = self._turns.setdefault(name, _Turn())
         with turn.lock:
             yield
+
+    def is_taken(self, name: str) -> bool:
+        """Say whether a request about `name` is under way."""
+        with self._lock:
+            turn = self._turns.get(name)
+        return turn is not None and turn.lock.locked()
 
 
 class Live:

@@ -4,8 +4,9 @@
     x-siltstone-snapshot: seq:42 | record:7 | at:... | tag:...     reads as of then
     x-siltstone-token: <app>/<batch>                    a statement is applied once, however often
 
-A statement without a transaction is one of its own, run again when it lost a race. Lock: of each
-open transaction, held while a statement runs in it.
+A statement without a transaction is one of its own, run again when it lost a race. Locks: of each
+open transaction, held while a statement runs in it; of each that is ended, held until it is known
+how; one over how the last ones ended.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from siltstone.engine.transaction_table import TransactionTable
 from siltstone.engine.write_set import Receipt
 from siltstone.errors import ClosedError, ConflictError, InDoubtError
 from siltstone.handles import Snapshot, SnapshotTable
+from siltstone.query.lance_scopes import Turns
 from siltstone.server.rest.access import Principal
 from siltstone.server.rest.exchange import Call
 from siltstone.server.rest.limits import Limits
@@ -40,11 +42,12 @@ ReadTable = TransactionTable | SnapshotTable
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a transaction ended, for whoever lost the answer."""
+    """How a transaction ended, for whoever lost the answer; `doubt`: the id to ask if unknown."""
 
     principal: str
     status: str
     receipt: Receipt | None = None
+    doubt: str | None = None
 
 
 class Reach:
@@ -55,6 +58,7 @@ class Reach:
         self._lock = threading.Lock()
         self._homes: dict[str, Session] = {}
         self._ended: OrderedDict[str, Ended] = OrderedDict()
+        self._ends = Turns()
 
     # reading
 
@@ -169,17 +173,23 @@ class Reach:
     def end(self, call: Call, key: str, *, commits: bool) -> Receipt | None:
         """Commit a transaction, or roll it back; again, tell how it ended.
 
+        Who asks again while the first request still runs waits for it.
+
         Raises:
             Refused: No such transaction of this client, or it ended the other way.
+            InDoubtError: The commit of before was.
         """
         status = "Succeeded" if commits else "Canceled"
-        before = self.ended(key, call.principal)
-        if before is not None and before.status == status:
-            return before.receipt
-        if before is not None:
-            raise Refused(Code.INVALID_INPUT, f"the transaction ended already: {before.status}")
-        with self._ending(key, call.principal) as held:
-            return self._finish(key, held.transaction, call.principal, commits=commits)
+        with self._ends.of(_turn(key, call.principal)):
+            before = self.ended(key, call.principal)
+            if before is not None and before.doubt is not None:
+                raise InDoubtError(before.doubt)
+            if before is not None and before.status == status:
+                return before.receipt
+            if before is not None:
+                raise Refused(Code.INVALID_INPUT, f"the transaction ended already: {before.status}")
+            with self._ending(key, call.principal) as held:
+                return self._finish(key, held.transaction, call.principal, commits=commits)
 
     def _finish(
         self, key: str, tx: Transaction, principal: Principal, *, commits: bool
@@ -190,8 +200,9 @@ class Reach:
             return None
         try:
             receipt = _committed(tx)
-        except InDoubtError:
-            raise  # nobody knows how it ended
+        except InDoubtError as error:
+            self._remember(key, Ended(principal.name, "Running", doubt=error.transaction_id))
+            raise
         except Exception:
             self._remember(key, Ended(principal.name, "Failed"))
             raise
@@ -199,7 +210,9 @@ class Reach:
         return receipt
 
     def is_open(self, key: str, principal: Principal) -> bool:
-        """Say whether a transaction of this client is open."""
+        """Say whether a transaction of this client is open, or just being ended."""
+        if self._ends.is_taken(_turn(key, principal)):
+            return True
         try:
             with self._using(key, principal):
                 return True
@@ -233,6 +246,10 @@ class Reach:
     def _ending(self, key: str, principal: Principal) -> Generator[Held]:
         with _foreseen(key, self.sessions.ending(key, self._home(principal))) as held:
             yield held
+
+
+def _turn(key: str, principal: Principal) -> str:
+    return f"{principal.name}\n{key}"
 
 
 def _committed(tx: Transaction) -> Receipt:

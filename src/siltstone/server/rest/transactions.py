@@ -71,6 +71,8 @@ class Transactions:
         if self._reach.is_open(key, call.principal):
             return Reply({"status": "Running", "properties": {}})
         ended = self._reach.ended(key, call.principal)
+        if ended is not None and ended.doubt is not None:
+            return Reply({"status": self._outcome(ended.doubt), "properties": {}})
         if ended is not None:
             seq = None if ended.receipt is None else ended.receipt.seq
             properties = {} if seq is None else {"seq": str(seq)}
