@@ -159,6 +159,7 @@ class Store:
         self._parts = parts
         self._core = parts.core
         self._serving = threading.Lock()
+        self._closing = threading.RLock()  # a signal handler may close what is being closed
         _open_stores.add(self)
 
     @classmethod
@@ -783,7 +784,8 @@ class Store:
         closed = f"the store {self.path} is closed"
         if self._core.refusal in {None, closed}:  # not in a forked child: nothing there is its own
             self._core.refusal = closed
-            self._parts.close()
+            with self._closing:
+                self._parts.close()
 
 
 def _kept(state: State, seq: int, *, is_tagged: bool) -> int:

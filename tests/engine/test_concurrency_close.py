@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 
 import siltstone as st
-from tests.engine.seams import Interrupter, fake_env, open_store
+from tests.engine.seams import Interrupter, Threads, fake_env, open_store
 
 SCHEMA = {"id": "int64", "v": "int64"}
+ROUNDS = 20
 WHERE = ("siltstone/wiring.py", "ownership.py", "scheduler.py", "syncer.py", "storage/wal.py")
 
 
@@ -101,3 +103,19 @@ def test_a_handler_that_raises_while_close_waits_for_the_log_is_heard_at_its_end
         signal.signal(signal.SIGUSR1, old)
     with open_store(tmp_path / "db", fake_env()) as again:
         assert again["t"].count() == 1
+
+
+def test_a_store_that_several_threads_close_at_once_is_closed_by_one(tmp_path: Path) -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(ROUNDS):
+            db = filled(tmp_path / "db", background=True)
+            rows, threads = db["t"].count(), Threads()
+            for _ in range(4):
+                threads.start(db.close)
+            threads.join()
+            with open_store(tmp_path / "db", fake_env()) as again:
+                assert again["t"].count() == rows
+    finally:
+        sys.setswitchinterval(before)
