@@ -395,6 +395,7 @@ class Rows:
                 yield batch
             self._response.read()
         except (*_BROKEN, StopIteration, pa.ArrowException) as error:
+            self._connection.close()
             self._link.check()
             raise UnavailableError(
                 f"the owner of {self._link.root} is gone in the middle of a scan: {_words(error)}"
