@@ -132,9 +132,9 @@ class ManifestStore:
         floor = 0 if below_floor else self.floor()
         with _reading(self.folder):
             names = self._files.list(self.folder)
-        matches = map(_RECORD_NAME.fullmatch, names)
-        found = sorted(int(match[1]) for match in matches if match)
-        return [number for number in found if number >= floor]
+        lowest = f"{floor:020d}"  # of as many digits: names have the order of numbers
+        is_record = _RECORD_NAME.fullmatch
+        return [int(name[:20]) for name in names if name >= lowest and is_record(name)]
 
     def floor(self) -> int:
         """Return FLOOR; 0 before the first vacuum.
