@@ -21,8 +21,8 @@ CYCLE_S_MAX = 5.0
 START_S_MAX = 60.0
 GROWTH_BYTES_MAX = 24 << 20
 """What allocators (Python's, Arrow's, Lance's) keep varies by so much, however long it goes on."""
-_LIBC_GAVE_UP = 127
-"""What glibc exits with where it finds no memory for a thread's own data."""
+_LIBC_GAVE_UP = "out of memory", "cannot allocate memory"
+"""What glibc says before it exits with 127: it found no memory for a thread's own data."""
 NATIVE_GROWTH_MAX = 16
 """Threads of Lance's pool, which it starts when it first needs so many."""
 
@@ -94,11 +94,17 @@ def _child(outcome: Outcome, cycles: int, seed: int, folder: Path) -> None:
     outcome.cycles += sum(line.startswith("cycle ") for line in lines)
     if ran.returncode == 0:
         _take(outcome, json.loads(lines[-1]))
-    elif (ran.returncode < 0 or ran.returncode == _LIBC_GAVE_UP) and outcome.cause in MORTAL:
+    elif outcome.cause in MORTAL and _is_death(ran):
         outcome.deaths += 1
     else:
         told = "\n".join(ran.stderr.splitlines()[-15:])
         outcome.problems.append(f"exit {ran.returncode} of {' '.join(command)}:\n{told}")
+
+
+def _is_death(ran: subprocess.CompletedProcess[str]) -> bool:
+    """Say whether native code ended the process, by a signal or, of glibc, by an exit."""
+    said = any(words in ran.stderr for words in _LIBC_GAVE_UP)
+    return ran.returncode < 0 or (ran.returncode == 127 and said)
 
 
 def _take(outcome: Outcome, said: dict[str, object]) -> None:

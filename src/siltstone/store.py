@@ -4,7 +4,8 @@
             ├▶ follow the chain and the log                              (read_only=True)
             └▶ ask the owner, through its socket                         (join=True; `joined`)
 
-Maintenance that needs no open store is in `beside`.
+Maintenance that needs no open store is in `beside`. The file is long because every public call of a
+store is here, with its bounds and errors; each is a few lines.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Clients: how each client that is not ours does the operations.
 
 What a client does not offer is no method. One returns nothing, or a remark on what the client
-gets; it raises what the client raises.
+gets; it raises what the client raises. Long, because what two clients do differently is seen best
+side by side.
 """
 
 from __future__ import annotations

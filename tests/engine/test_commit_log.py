@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-
 import pytest
 
 from siltstone.engine.commit_log import CommitLog
@@ -12,15 +9,6 @@ from siltstone.formats.group import Token
 from tests.engine.seams import Threads
 
 COMMITS, OLD = 10_000, 500
-
-
-@pytest.fixture
-def hasty() -> Iterator[None]:
-    """Threads take turns as often as Python lets them."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 @pytest.mark.usefixtures("hasty")

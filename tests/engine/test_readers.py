@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections import deque
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,15 +18,6 @@ from tests.engine.seams import Threads
 
 ROOT = Path("/data/shop")
 THREADS, TURNS, ALIVE = 4, 1_000, 30
-
-
-@pytest.fixture
-def hasty() -> Iterator[None]:
-    """Threads take turns as often as Python lets them."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 @pytest.mark.usefixtures("hasty")

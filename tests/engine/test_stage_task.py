@@ -1,4 +1,7 @@
-"""What any number of processes staged becomes visible by one commit: whole, once, or not at all."""
+"""What any number of processes staged becomes visible by one commit: whole, once, or not at all.
+
+Over 400 lines: each kind of task, good and bad, against the same few stores.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 Every public operation in any order, in plain calls and in transactions that overlap, over a
 checkpoint, a merge, a reopen, a kill and a power cut. After each step the newest state, all open
 snapshots and all open transactions are read whole and compared. The profile `soak` runs for long.
+Over 400 lines, for it is one machine: Hypothesis draws from all rules of a class.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,13 @@ def test_what_grows_is_told() -> None:
     ):
         assert trial._grown([small] * 9 + [grown])
     assert not trial._grown([small] * 10)
+
+
+def test_an_exit_that_glibc_did_not_explain_is_no_death() -> None:
+    def ended(code: int, words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess([], code, "", words)
+
+    assert trial._is_death(ended(-6, ""))
+    assert trial._is_death(ended(127, "Fatal glibc error: failed to register: out of memory"))
+    assert not trial._is_death(ended(127, "unshare: not found"))
+    assert not trial._is_death(ended(1, "out of memory"))

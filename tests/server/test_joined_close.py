@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,15 +15,6 @@ from tests.server.stores import opened
 
 ROUNDS = 4
 KEYS = itertools.count(1_000)
-
-
-@pytest.fixture
-def hasty() -> Iterator[None]:
-    """Threads take turns as often as Python lets them."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import threading
 from collections.abc import Iterator
@@ -13,8 +14,11 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
+from proof.exhaustion.faulty_files import Faults, FaultyFiles
+from siltstone.options import resolve
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.service import Service
+from siltstone.wiring import Env
 from tests.engine.seams import Threads, until
 from tests.server.rest import Answer, Rest, rest_of
 from tests.server.stores import eventually
@@ -93,6 +97,29 @@ def test_a_commit_that_is_asked_for_again_while_it_runs_is_answered_as_the_first
     assert first.json == second.json
     assert first.json["seq"] == db.seq
     assert db["keyed"].count() == 3
+
+
+def test_a_commit_in_doubt_is_in_doubt_whoever_asks_again(tmp_path: Path) -> None:
+    faults, root = Faults(), tmp_path / "shop"
+    options = resolve(root, {"background": False, "segment_bytes": 65_536})
+    with st.connect(root, background=False) as db:
+        db.create_table("keyed", {"id": "int64", "v": "int64"}, primary_key="id")
+    with (
+        st.Store.open(root, options, env=Env(files=FaultyFiles(faults))) as db,
+        contextlib.closing(Rest(db.serve(port=0))) as rest,
+    ):
+        key = begin(rest)
+        assert rest.post("/v1/table/keyed/insert", ROWS, x_siltstone_txn=key).status == 200
+        faults.order(1, errno.EIO, is_sticky=True)
+        first = rest.post(f"/v1/transaction/{key}/commit")
+        faults.clear()
+        assert first.json["detail"].startswith("InDoubtError: transaction ")
+        again = rest.post(f"/v1/transaction/{key}/commit")
+        assert (again.code, again.json["detail"]) == (first.code, first.json["detail"])
+        assert rest.post(f"/v1/transaction/{key}/describe").json["status"] == "Running"
+    name = first.json["detail"].rpartition(" ")[2]
+    with st.connect(root, background=False) as db:
+        assert db["keyed"].count() == {"committed": 2, "not committed": 0}[db.outcome(name)]
 
 
 def test_a_rollback_leaves_nothing(served: Served) -> None:

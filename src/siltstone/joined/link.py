@@ -287,10 +287,8 @@ class Link:
 
     def _refresh(self, connection: Connection) -> None:
         """Have a fresh id: of an old one `outcome` could not tell for ever what became of it."""
-        if (
-            self.refusal is not None or connection.is_broken
-        ):  # before anything was sent: there is nothing to be in doubt about
-            connection.close()
+        if self.refusal is not None or connection.is_broken:
+            connection.close()  # nothing was sent yet, so nothing is in doubt
             raise self._gone(ConnectionError("the connection ended"))
         if time.monotonic() - connection.reserved_at <= protocol.FRESH_S:
             return

@@ -18,6 +18,9 @@ takes its place, so nobody who sleeps can publish under it. Each step shows in t
 store, so a crash between two of them is completed by the next repair, and after it there is nothing
 to do. Nobody else may own the store meanwhile, but for the records of dead jobs; others may read it
 and maintain it.
+
+Over 400 lines: what is proven of one part decides what may be done to another, so they are planned
+and done in one place.
 """
 
 from __future__ import annotations

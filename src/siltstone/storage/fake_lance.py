@@ -7,6 +7,7 @@
 
 The durable steps come in the order of `lance_io`, through `Files`, so that crash tests enumerate
 them on a simulated machine, where Rust cannot follow. Everything is held in memory: for tests only.
+As long as the protocol `tables.Tables` that it fulfils.
 """
 
 from __future__ import annotations
