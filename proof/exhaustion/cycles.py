@@ -2,13 +2,15 @@
 
     CAUSE CYCLES SEED FOLDER        a line per cycle; the last line is JSON: how it went
 
-A cycle that breaks a promise, or an error that is not ours, ends it with a traceback. Memory and
-descriptors are counted after each tenth of the cycles, with every store closed.
+A cycle that breaks a promise, or an error that is not ours, ends it with a traceback; one that
+hangs, with those of all threads. Memory and descriptors are counted after each tenth of the cycles,
+with every store closed.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import faulthandler
 import json
 import logging
 import random
@@ -16,6 +18,7 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from proof.exhaustion.causes import CAUSES
@@ -24,10 +27,14 @@ from proof.exhaustion.ledger import Ledger
 from siltstone.storage.lance_io import warm_up
 
 COUNTS = 10
+CYCLE_S_MAX = 120
+"""Then it hangs: they take half a second."""
 
 
-def run(cause: str, cycles: int, seed: int, folder: Path) -> dict[str, object]:
-    """Go through `cycles` of a cause; return what it came to."""
+def run(
+    cause: str, cycles: int, seed: int, folder: Path, *, watch: Callable[[], object] = bool
+) -> dict[str, object]:
+    """Go through `cycles` of a cause, each after a `watch`; return what it came to."""
     rng = random.Random(f"{cause} {seed}")
     found = CAUSES[cause](folder, rng)
     ledger = Ledger(
@@ -37,6 +44,7 @@ def run(cause: str, cycles: int, seed: int, folder: Path) -> dict[str, object]:
     began = time.monotonic()
     counts: list[Footprint] = []
     for done in range(1, cycles + 1):
+        watch()
         ledger.cycle(found.hurt, found.heal)
         print(f"cycle {done}", flush=True)
         if done * COUNTS // cycles > (done - 1) * COUNTS // cycles:
@@ -51,13 +59,19 @@ def run(cause: str, cycles: int, seed: int, folder: Path) -> dict[str, object]:
     }
 
 
+def _watch() -> None:
+    """End the process if it is here no more when a cycle must have ended."""
+    faulthandler.dump_traceback_later(CYCLE_S_MAX, exit=True)
+
+
 def main() -> None:
     cause, cycles, seed, folder = sys.argv[1:]
     logging.disable()
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     warm_up()
-    print(json.dumps(run(cause, int(cycles), int(seed), Path(folder))), flush=True)
+    said = run(cause, int(cycles), int(seed), Path(folder), watch=_watch)
+    print(json.dumps(said), flush=True)
 
 
 if __name__ == "__main__":

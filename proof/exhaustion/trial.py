@@ -6,6 +6,7 @@ A child that dies is followed by another one where the cause may end a process, 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -14,15 +15,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from proof.exhaustion.causes import MORTAL
+from proof.exhaustion.cycles import CYCLE_S_MAX as HANGS_S
 from proof.exhaustion.footprint import Footprint
 
 ROOT = Path(__file__).parents[2]
 CYCLE_S_MAX = 5.0
-START_S_MAX = 60.0
+START_S_MAX = 60.0 + HANGS_S
 GROWTH_BYTES_MAX = 24 << 20
 """What allocators (Python's, Arrow's, Lance's) keep varies by so much, however long it goes on."""
 _LIBC_GAVE_UP = "out of memory", "cannot allocate memory"
 """What glibc says before it exits with 127: it found no memory for a thread's own data."""
+_THREAD_LOST = re.compile(
+    r"Exception ignored in thread started by.*^Timeout \(.*threading\.py\", line \d+ in start$",
+    re.DOTALL | re.MULTILINE,
+)
+"""What CPython says of a thread that found no memory for its first call, and then the watch of
+`cycles`: `Thread.start` waits for that thread for ever, in our threads and in those of any pool
+(github.com/python/cpython/issues/140746)."""
 NATIVE_GROWTH_MAX = 16
 """Threads of Lance's pool, which it starts when it first needs so many."""
 
@@ -102,9 +111,11 @@ def _child(outcome: Outcome, cycles: int, seed: int, folder: Path) -> None:
 
 
 def _is_death(ran: subprocess.CompletedProcess[str]) -> bool:
-    """Say whether native code ended the process, by a signal or, of glibc, by an exit."""
-    said = any(words in ran.stderr for words in _LIBC_GAVE_UP)
-    return ran.returncode < 0 or (ran.returncode == 127 and said)
+    """Say whether what is beneath us ended it: a signal, glibc's exit, a thread CPython lost."""
+    gave_up = any(words in ran.stderr for words in _LIBC_GAVE_UP)
+    lost = _THREAD_LOST.search(ran.stderr) is not None
+    exits = {127: gave_up, 1: lost}
+    return ran.returncode < 0 or exits.get(ran.returncode, False)
 
 
 def _take(outcome: Outcome, said: dict[str, object]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -66,11 +67,35 @@ def test_what_grows_is_told() -> None:
     assert not trial._grown([small] * 10)
 
 
-def test_an_exit_that_glibc_did_not_explain_is_no_death() -> None:
-    def ended(code: int, words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.CompletedProcess([], code, "", words)
+def ended(code: int, words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.CompletedProcess([], code, "", words)
 
+
+def test_an_exit_that_glibc_did_not_explain_is_no_death() -> None:
     assert trial._is_death(ended(-6, ""))
     assert trial._is_death(ended(127, "Fatal glibc error: failed to register: out of memory"))
     assert not trial._is_death(ended(127, "unshare: not found"))
     assert not trial._is_death(ended(1, "out of memory"))
+
+
+LOSE_A_THREAD = """
+import faulthandler, sys, threading
+
+class Thread(threading.Thread):
+    def _bootstrap(self):
+        raise MemoryError
+
+def wait():
+    threading.Event().wait()
+
+faulthandler.dump_traceback_later(0.5, exit=True)
+Thread().start() if sys.argv[1] == "start" else wait()
+"""
+
+
+@pytest.mark.parametrize("where", ["start", "elsewhere"])
+def test_a_hang_is_a_death_only_where_cpython_lost_a_thread(where: str) -> None:
+    command = [sys.executable, "-c", LOSE_A_THREAD, where]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert trial._is_death(ran) == (where == "start"), ran.stderr
