@@ -19,6 +19,7 @@ from siltstone.formats.frame import (
     encode_header,
     encode_mark,
 )
+from siltstone.storage import chain
 from siltstone.storage.replay import Recovery
 from siltstone.storage.segments import read_mark
 from siltstone.storage.simulated_files import SimFiles
@@ -291,6 +292,19 @@ def test_a_torn_tail_is_kept_in_quarantine_and_told_once(caplog: pytest.LogCaptu
         assert reopen(files, epoch=3).torn_tail is None
     assert len(caplog.records) == 1
     assert str(FIRST) in caplog.text
+
+
+@pytest.mark.parametrize("length", [0, 1, 65_535, 65_536, 65_537, 200_000])
+def test_the_end_of_what_was_written_is_found_wherever_the_zeros_begin(length: int) -> None:
+    rng = random.Random(length)
+    for _ in range(30):
+        data = bytearray(length)
+        for _ in range(rng.randint(0, 3) if length else 0):
+            data[rng.randrange(length)] = rng.randint(0, 255)
+        start = rng.randint(0, length)
+        end = rng.randint(start, length)
+        found = chain._end_of_bytes(bytes(data), start, end)
+        assert found == start + len(data[start:end].rstrip(b"\0"))
 
 
 def test_stale_bytes_of_a_recycled_segment_are_no_torn_tail() -> None:

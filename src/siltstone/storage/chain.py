@@ -39,6 +39,7 @@ from siltstone.storage.segments import (
 from siltstone.units import EMPTY_SEQ, Epoch, SegmentNumber, Seq
 
 FIRST_SEGMENT = SegmentNumber(1)
+_ZEROS = bytes(64 << 10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +204,21 @@ def _read_newest(
         raise CorruptionError(path, end.offset, reason)
     # Behind the end of a recycled file lie stale bytes: only what names this place is a torn tail.
     written = claimed_end(data, end.offset, source) if header.is_recycled else len(data)
-    tail = data[end.offset : written].rstrip(b"\0")
+    tail = data[end.offset : _end_of_bytes(data, end.offset, written)]
     return Stretch(path, header, end), tuple(frames), tail
+
+
+def _end_of_bytes(data: bytes, start: int, end: int) -> int:
+    """Return where the zeros begin that end `data[start:end]`.
+
+    By blocks: most of a segment is zeros, and `rstrip` looks at each byte by itself.
+    """
+    while end > start:
+        block = data[max(start, end - len(_ZEROS)) : end]
+        if block != _ZEROS[: len(block)]:
+            return end - len(block) + len(block.rstrip(b"\0"))
+        end -= len(block)
+    return start
 
 
 def _once_durable(
