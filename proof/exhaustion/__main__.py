@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from proof.exhaustion.causes import CAUSES
 from proof.exhaustion.trial import Outcome, run
 
-WEIGHTS = {"memory": 0.1, "threads": 0.3}
-"""Shares of the cycles; where each takes long because processes die, or close with threads."""
+WEIGHTS = {"memory": 0.1, "threads": 0.3, "slow-disk": 0.02}
+"""Shares of the cycles, where each takes long: of a death, a close with threads, many syncs."""
 
 
 def main() -> int:

@@ -8,6 +8,7 @@ memory        a real limit on the address space (RLIMIT_AS). Native code may end
               (Rust aborts, msgspec's encoder does not look): another one takes its store up
 threads       real threads do not start: their stacks would fit no address space
 clock         the clock jumps by years, back and forth
+slow-disk     each sync takes half a second
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from siltstone.storage.manifest_store import system_time_us
 from siltstone.wiring import Env
 
 DISK_BYTES = 16 << 20
+SLOW_SYNC_S = 0.5
 
 
 @dataclass(slots=True)
@@ -127,6 +129,18 @@ def clock(_folder: Path, rng: random.Random) -> Cause:
     return Cause(hurt, heal, Env(now_us=lambda: system_time_us() + shift[0]))
 
 
+def slow_disk(_folder: Path, _rng: random.Random) -> Cause:
+    faults = Faults()
+
+    def hurt() -> None:
+        faults.sync_s = SLOW_SYNC_S
+
+    def heal() -> None:
+        faults.sync_s = 0.0
+
+    return Cause(hurt, heal, Env(files=FaultyFiles(faults)))
+
+
 CAUSES: dict[str, Callable[[Path, random.Random], Cause]] = {
     "disk-error": disk_error,
     "disk-full": disk_full,
@@ -135,6 +149,7 @@ CAUSES: dict[str, Callable[[Path, random.Random], Cause]] = {
     "memory": memory,
     "threads": threads,
     "clock": clock,
+    "slow-disk": slow_disk,
 }
 MORTAL = {"memory"}
 """Causes that native code may die of."""

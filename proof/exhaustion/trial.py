@@ -19,7 +19,7 @@ from proof.exhaustion.cycles import CYCLE_S_MAX as HANGS_S
 from proof.exhaustion.footprint import Footprint
 
 ROOT = Path(__file__).parents[2]
-CYCLE_S_MAX = 5.0
+CYCLE_S_MAX = 10.0
 START_S_MAX = 60.0 + HANGS_S
 GROWTH_BYTES_MAX = 24 << 20
 """What allocators (Python's, Arrow's, Lance's) keep varies by so much, however long it goes on."""

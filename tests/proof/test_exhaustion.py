@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from proof.exhaustion import cycles, trial
-from proof.exhaustion.causes import CAUSES
+from proof.exhaustion.causes import CAUSES, SLOW_SYNC_S
 from proof.exhaustion.faulty_files import Faults, FaultyFiles
 from proof.exhaustion.ledger import BrokenPromiseError, Ledger
 from siltstone.wiring import Env
@@ -28,10 +28,16 @@ def test_a_store_outlives_what_the_system_refuses(cause: str) -> None:
     assert outcome.errors or outcome.deaths or cause == "memory", outcome.line()
 
 
-@pytest.mark.parametrize("cause", sorted(set(CAUSES) - set(IN_CHILDREN)))
+@pytest.mark.parametrize("cause", sorted(set(CAUSES) - set(IN_CHILDREN) - {"slow-disk"}))
 def test_a_store_outlives_what_its_surroundings_refuse(cause: str, tmp_path: Path) -> None:
     said = cycles.run(cause, 8, 1, tmp_path)
     assert said["errors"] or cause == "clock"
+
+
+def test_a_store_outlives_syncs_that_take_half_a_second(tmp_path: Path) -> None:
+    said = cycles.run("slow-disk", 1, 2, tmp_path)
+    assert not said["errors"]
+    assert float(str(said["seconds"])) >= 2 * SLOW_SYNC_S
 
 
 def test_an_acknowledged_row_that_is_gone_is_noticed(tmp_path: Path) -> None:
