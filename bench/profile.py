@@ -2,8 +2,10 @@
 
 Functions of the path of a commit are wrapped, in this process and for as long as it measures; the
 product knows nothing of it. Each stage is the time inside its function without that of the wrapped
-ones inside it. A wrapper's own cost is measured and taken away; what is left between the sum and a
-commit without any wrapper stands in the last stage.
+ones inside it. A wrapper's own cost is measured and taken away, half of it from the stage that it
+wraps and half from the one around that. Commits with wrappers and without take turns, so that the
+disk is the same for both; what a commit without any takes more than the sum, or less, stands in the
+last stage.
 
 What a run found, as `bench.history` keeps it:
 
@@ -40,7 +42,8 @@ from siltstone.storage.wal import Wal
 
 _ROWS = 100_000
 _CALLS = 100_000
-_REST = "the call itself, wrappers aside"
+_REST = "the call itself, and what wrapping hides"
+_TURNS = 8
 
 # Where, which function, and what it is called on the page; in the order of a commit.
 _STAGES: tuple[tuple[Any, str, str], ...] = (
@@ -73,9 +76,11 @@ class Probe:
         self.now: dict[str, float] = {}
         self.calls = 0
         self._inner = [0.0]
+        self._half = 0.0
+        self._half = self._cost() / 2
 
     def wrap(self, function: Callable[..., Any], stage: str) -> Callable[..., Any]:
-        clock, inner = time.perf_counter, self._inner
+        clock, inner, half = time.perf_counter, self._inner, self._half
 
         def wrapped(*args: Any, **named: Any) -> Any:
             inner.append(0.0)
@@ -84,8 +89,8 @@ class Probe:
                 return function(*args, **named)
             finally:
                 spent = clock() - begin
-                self.now[stage] = self.now.get(stage, 0.0) + spent - inner.pop()
-                inner[-1] += spent
+                self.now[stage] = self.now.get(stage, 0.0) + spent - inner.pop() - half
+                inner[-1] += spent + half
                 self.calls += 1
 
         return wrapped
@@ -100,14 +105,16 @@ class Probe:
                 undo.callback(setattr, owner, name, function)
             yield
 
-    def cost(self) -> float:
+    def _cost(self) -> float:
         """Return the seconds that one wrapped call takes more than a plain one."""
 
         def nothing() -> None:
             pass
 
         plain = _seconds(nothing)
-        return max(0.0, _seconds(self.wrap(nothing, "nothing")) - plain) / _CALLS
+        cost = max(0.0, _seconds(self.wrap(nothing, "nothing")) - plain) / _CALLS
+        self.now, self.calls, self._inner[:] = {}, 0, [0.0]
+        return cost
 
 
 def main(arguments: list[str]) -> int:
@@ -149,18 +156,22 @@ def profile(path: Path, seconds: float) -> dict[str, Any]:
 
 def _case(table: Any, stream: Iterator[data.Row], seconds: float) -> dict[str, Any]:
     _commits(table, stream, seconds / 4)
-    whole = [spent for spent, _ in _middle(_commits(table, stream, seconds))]
     probe = Probe()
-    each = probe.cost()
-    with probe.on(_STAGES):
-        commits = _middle(_commits(table, stream, seconds, probe))
+    plain: list[tuple[float, dict[str, float]]] = []
+    wrapped: list[tuple[float, dict[str, float]]] = []
+    for _ in range(_TURNS):
+        plain += _commits(table, stream, seconds / _TURNS)
+        with probe.on(_STAGES):
+            wrapped += _commits(table, stream, seconds / _TURNS, probe)
+    commits = _middle(wrapped)
     stages = {stage: 0.0 for _, _, stage in _STAGES}
     for _, spent in commits:
         for stage, value in spent.items():
-            stages[stage] += value
-    known = {stage: _us(value / len(commits) - each / 2) for stage, value in stages.items()}
-    mean = _us(sum(whole) / len(whole))
-    return {"stages": {**known, _REST: max(0.0, mean - sum(known.values()))}, "whole": mean}
+            stages[stage] += 1e6 * value / len(commits)
+    stages = {stage: max(0.0, value) for stage, value in stages.items()}
+    whole = _middle(plain)
+    mean = 1e6 * sum(spent for spent, _ in whole) / len(whole)
+    return {"stages": {**stages, _REST: mean - sum(stages.values())}, "whole": mean}
 
 
 def _commits(
@@ -203,10 +214,6 @@ def _seconds(work: Callable[[], None]) -> float:
     for _ in range(_CALLS):
         work()
     return time.perf_counter() - begin
-
-
-def _us(seconds: float) -> float:
-    return max(0.0, 1e6 * seconds)
 
 
 def _show(found: dict[str, Any], console: Console) -> None:

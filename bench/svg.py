@@ -172,7 +172,7 @@ class Strip:
             y, x = 28 + 30 * row, float(left)
             yield _text(left - 8, y + 15, name, anchor="end", size=11)
             for index, (color, part) in enumerate(zip(colors, parts, strict=True)):
-                width = (right - left) * part / most
+                width = (right - left) * max(0.0, part) / most
                 fade = 1 if index < len(COLORS) else 0.55
                 yield (
                     f'<rect x="{_f(x)}" y="{y}" width="{_f(width)}" height="20" fill="{color}"'

@@ -69,17 +69,19 @@ def _measure(curve: Curve, bounds: Bounds, found: dict[str, Any], say: Say) -> N
     last = 0.0
     most = curve.x_usual if bounds.x_max is None else bounds.x_max
     points = [x for x in curve.points if x <= most]
+    beyond = dict.fromkeys(map(str, curve.points[len(points) :]), f"this run ended at {most:,}")
     for index, x in enumerate(points):
         spent = time.perf_counter() - begin
         more = curve.s_each * (x - points[index - 1])
         if index and spent + last + more > bounds.limit_s:
             reason = f"no time: {spent:.0f} s were spent, the limit is {bounds.limit_s:.0f} s"
             found["left_out"] |= {str(each): reason for each in points[index:]}
-            return
+            break
         say(f"{curve.name}: {x:,}")
         start = time.perf_counter()
         found["points"].append({"x": x, **curve.measure(x)})
         last = time.perf_counter() - start
+    found["left_out"] |= beyond
 
 
 def series(found: dict[str, Any], metric: str) -> Sequence[tuple[float, float]]:

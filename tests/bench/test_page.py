@@ -128,7 +128,13 @@ def test_a_curve_keeps_its_points_when_a_later_one_fails(tmp_path: Path) -> None
 def test_a_curve_without_time_names_what_it_left_out(tmp_path: Path) -> None:
     found = follow(Doubling, tmp_path, Bounds(0.1, 0.0), lambda _: None)
     assert [point["x"] for point in found["points"]] == [1]
-    assert list(found["left_out"]) == ["10", "100"]
+    assert list(found["left_out"]) == ["10", "100", "1000"]
+
+
+def test_a_curve_names_the_points_that_nobody_asked_for(tmp_path: Path) -> None:
+    found = follow(Doubling, tmp_path, Bounds(0.1, 10.0, 10), lambda _: None)
+    assert [point["x"] for point in found["points"]] == [1, 10]
+    assert found["left_out"] == dict.fromkeys(["100", "1000"], "this run ended at 10")
 
 
 def test_every_curve_names_what_is_drawn_of_it() -> None:

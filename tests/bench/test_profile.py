@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from bench import profile
 from siltstone.engine.commit import Committer
 from siltstone.storage.files import RealFile
@@ -15,6 +17,7 @@ def test_a_profile_names_each_stage_and_puts_back_what_it_wrapped(tmp_path: Path
     names = {stage for _, _, stage in profile._STAGES}
     for case in (synced, instant):
         assert case["whole"] > 0
+        assert sum(case["stages"].values()) == pytest.approx(case["whole"])
         assert case["stages"].keys() - names == {profile._REST}
     assert all(synced["stages"][name] > 0 for name in ("fdatasync", "write", "apply", "admit"))
     assert instant["stages"]["fdatasync"] < synced["stages"]["fdatasync"]
