@@ -24,6 +24,11 @@ QUICK = ["lost-race-published-again-as-it-was", "replay-past-a-bad-checksum"]
 each = pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
 
 
+def functions_of(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text())
+    return {part.name for part in tree.body if isinstance(part, ast.FunctionDef)}
+
+
 @each
 def test_a_defect_fits_the_source_and_compiles(planted: Planted, tmp_path: Path) -> None:
     for change in planted.changes:
@@ -47,8 +52,7 @@ def test_a_defect_names_a_suite_that_exists_and_guarantees_that_there_are(plante
         path = ROOT / name
         assert path.exists()
         if node:
-            tree = ast.parse(path.read_text())
-            assert node in {part.name for part in tree.body if isinstance(part, ast.FunctionDef)}
+            assert node in functions_of(path)
 
 
 def test_the_page_lists_exactly_the_defects_and_none_is_undetected() -> None:
@@ -67,6 +71,10 @@ def test_the_page_is_of_the_patches_as_they_are() -> None:
     known = page.known(PAGE, PLANTED)
     assert [*known] == [planted.name for planted in PLANTED]
     assert {outcome.verdict for outcome in known.values()} == {Verdict.CAUGHT}
+    for outcome in known.values():
+        name, _, node = outcome.caught_by.partition("[")[0].partition("::")
+        assert name in {argument.partition("::")[0] for argument in outcome.planted.suite}
+        assert node in functions_of(ROOT / name), f"{outcome.planted.name}: no {node}"
 
 
 @pytest.mark.parametrize("name", QUICK)
