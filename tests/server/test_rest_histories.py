@@ -170,11 +170,11 @@ class Historian:
 
 
 def meanwhile(house: House, is_over: Callable[[], bool], kill_at: Callable[[], bool]) -> None:
-    """Flush and merge all the time, and kill the server once."""
+    """Flush, merge and optimize all the time, and kill the server once."""
     rest, is_killed = house.client(), False
     while not is_over():
         try:
-            for verb in ("checkpoint", "merge"):
+            for verb in ("checkpoint", "merge", "optimize"):
                 assert rest.post(f"/v1/{verb}", {}).status in {202, 429}
         except GONE:
             rest.close()

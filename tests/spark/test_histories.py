@@ -53,7 +53,7 @@ class SparkStore:
         return SparkTable(self._spark, self._db.path, name, self._seq)
 
 
-def test_what_spark_reads_beside_writers_and_checkpoints_has_no_anomaly(
+def test_what_spark_reads_beside_writers_and_maintenance_has_no_anomaly(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     path, begun, stop = tmp_path / "journal", time.monotonic(), threading.Event()
@@ -76,6 +76,7 @@ def test_what_spark_reads_beside_writers_and_checkpoints_has_no_anomaly(
             for _ in range(LOOKS):
                 db.checkpoint()
                 db.merge()
+                db.optimize(target_rows=64)
                 client.look()
 
         client_of(7, db).cross(client_of(8, db))
