@@ -291,7 +291,7 @@ def test_an_all_zero_newest_manifest_on_the_plain_path_is_never_read(
     assert lance.dataset(str(tmp_path / FOLDER)).count_rows() == 4
 
 
-FLIP = """
+DAMAGE = """
 import sys
 from pathlib import Path
 import msgspec
@@ -300,14 +300,15 @@ from siltstone.formats.manifest import Pin
 from siltstone.storage.files import RealFiles
 from siltstone.storage.lance_io import LanceTables
 
-root, folder, data, text = sys.argv[1:]
+root, folder, data, text, kind = sys.argv[1:]
 pin = msgspec.json.decode(text, type=Pin)
 tables = LanceTables(Path(root), RealFiles())
 tables.open(folder, pin)
 for path in (Path(root) / data, Path(root) / pin.path):
     good = path.read_bytes()
     for at in range(len(good)):
-        path.write_bytes(good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1 :])
+        behind = bytes([good[at] ^ 0x10]) + good[at + 1 :] if kind == "flip" else b""
+        path.write_bytes(good[:at] + behind)
         if path.suffix == ".manifest":
             tables = LanceTables(Path(root), RealFiles())
         try:
@@ -322,16 +323,27 @@ print(sum(b.num_rows for b in tables.open(folder, pin).scan()))
 """
 
 
-def test_every_flipped_byte_is_corruption_and_never_data(
-    tables: LanceTables, pin: Pin, tmp_path: Path
-) -> None:
+def damaged_everywhere(tables: LanceTables, pin: Pin, root: Path, kind: str) -> None:
+    """Damage a data file and the manifest at every byte: in a process, for Lance may abort."""
     import msgspec
 
     data = next(f.path for f in tables.files(FOLDER, pin) if "/data/" in f.path)
     text = msgspec.json.encode(pin).decode()
-    command = [sys.executable, "-c", FLIP, str(tmp_path), FOLDER, data, text]
+    command = [sys.executable, "-c", DAMAGE, str(root), FOLDER, data, text, kind]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "3"), done.stderr[-2000:]
+
+
+def test_every_flipped_byte_is_corruption_and_never_data(
+    tables: LanceTables, pin: Pin, tmp_path: Path
+) -> None:
+    damaged_everywhere(tables, pin, tmp_path, "flip")
+
+
+def test_a_file_that_ends_at_any_byte_is_corruption_and_never_data(
+    tables: LanceTables, pin: Pin, tmp_path: Path
+) -> None:
+    damaged_everywhere(tables, pin, tmp_path, "cut")
 
 
 def test_scrub_leaves_the_checking_to_check(pin: Pin, tmp_path: Path) -> None:
