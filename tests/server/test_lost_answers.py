@@ -14,6 +14,7 @@ from tests.server.stores import served
 from tests.server.wire import wire_to
 
 ROW = {"id": 3, "v": 30}
+HEAD_END = b"\r\n\r\n"
 
 
 def test_a_commit_whose_answer_is_lost_is_found_by_its_id(tmp_path: Path) -> None:
@@ -29,6 +30,20 @@ def test_a_commit_whose_answer_is_lost_is_found_by_its_id(tmp_path: Path) -> Non
             lost = caught.value.transaction_id
             assert joined.outcome(lost) == other.outcome(lost) == "committed"
             assert joined["t"].get(3) == ROW
+            joined.close()
+
+
+def test_a_commit_whose_answer_broke_off_in_its_head_is_in_doubt(tmp_path: Path) -> None:
+    with served(tmp_path / "shop") as (owner, other):
+        owner.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+        with wire_to(owner.serve_local(), tmp_path) as wire:
+            joined = JoinedStore(tmp_path / "shop", str(wire.address))
+            tx = joined.transaction()
+            tx["t"].insert(ROW)
+            wire.mark, wire.rest = b"/commit", lambda data: data[: data.index(b"\n") + 1]
+            with pytest.raises(st.InDoubtError) as caught:
+                tx.commit()
+            assert other.outcome(caught.value.transaction_id) == "committed"
             joined.close()
 
 
@@ -79,6 +94,32 @@ def test_a_read_whose_connection_broke_is_asked_once_more(tmp_path: Path) -> Non
             assert table.get(3) == ROW
             assert wire.cuts == 1
             joined.close()
+
+
+def test_rows_that_broke_off_before_the_first_are_asked_for_once_more(tmp_path: Path) -> None:
+    with served(tmp_path / "shop") as (owner, _):
+        owner.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+        owner["t"].insert(ROW)
+        with wire_to(owner.serve_local(), tmp_path) as wire:
+            joined = JoinedStore(tmp_path / "shop", str(wire.address))
+            table = joined["t"]
+            wire.mark, wire.rest = b"/get", lambda data: data[: data.index(HEAD_END) + 4]
+            assert table.get(3) == ROW
+            assert wire.cuts == 1
+            joined.close()
+
+
+def test_rows_that_broke_off_because_the_store_was_closed_say_so(tmp_path: Path) -> None:
+    with served(tmp_path / "shop") as (owner, _):
+        owner.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+        owner["t"].insert(ROW)
+        with wire_to(owner.serve_local(), tmp_path) as wire:
+            joined = JoinedStore(tmp_path / "shop", str(wire.address))
+            table = joined["t"]
+            wire.mark, wire.event = b"/get", joined.close
+            wire.rest = lambda data: data[: data.index(HEAD_END) + 4]
+            with pytest.raises(st.ClosedError):
+                table.get(3)
 
 
 def test_a_write_in_a_transaction_whose_answer_is_lost_ends_it(tmp_path: Path) -> None:

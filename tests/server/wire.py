@@ -14,8 +14,8 @@ class Wire:
     """Forwards bytes both ways. `cut` says what happens to the answer of a marked request.
 
     A request is marked when it holds `mark`. With `before` it never reaches the owner; otherwise
-    `event` runs when the owner's answer arrives here, and the answer is dropped. With `pause` it
-    arrives late: after `pause` ran.
+    `event` runs when the owner's answer arrives here, and the answer is dropped, but for what
+    `rest` leaves of its first bytes. With `pause` the request arrives late: after `pause` ran.
     """
 
     def __init__(self, address: Path, target: str) -> None:
@@ -24,6 +24,7 @@ class Wire:
         self.mark: bytes | None = None
         self.is_before = False
         self.event: Callable[[], object] = lambda: None
+        self.rest: Callable[[bytes], bytes] = lambda _: b""
         self.pause: Callable[[], object] | None = None
         self.cuts = 0
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -79,6 +80,7 @@ class Wire:
             while data := owner.recv(1 << 16):
                 if self._marked:
                     self.mark, self.cuts = None, self.cuts + 1
+                    client.sendall(self.rest(data))
                     self.event()
                     break
                 client.sendall(data)
