@@ -373,8 +373,16 @@ class Rows:
     def __init__(
         self, link: Link, connection: Connection, response: http.client.HTTPResponse
     ) -> None:
+        """Read what the columns are.
+
+        Raises:
+            OSError, HTTPException: The answer broke off before it said so.
+        """
         self._link, self._connection, self._response = link, connection, response
-        self._stream = pa.ipc.open_stream(pa.PythonFile(response, "r"))
+        try:
+            self._stream = pa.ipc.open_stream(pa.PythonFile(response, "r"))
+        except pa.ArrowInvalid as error:  # to Arrow what ended early is no stream
+            raise http.client.HTTPException(_words(error)) from error
 
     def reader(self) -> pa.RecordBatchReader:
         """Return them as a stream; one that is left before its end closes its connection."""
@@ -417,6 +425,9 @@ def _checked(
     connection: Connection, response: http.client.HTTPResponse
 ) -> http.client.HTTPResponse:
     """Return a response that holds an answer; raise the error that another one holds."""
+    if response.length is None and not response.chunked:  # its head broke off
+        response.close()
+        raise http.client.HTTPException("an answer that does not say how long it is")
     connection.reserved = response.headers.get(protocol.ID_HEADER, "")
     connection.reserved_at = time.monotonic()
     if response.status == 200:
