@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
-from tests.engine.seams import Interrupter, Threads, fake_env, open_store
+from tests.engine.seams import HookedTables, Interrupter, Threads, fake_env, open_store
 
 SCHEMA = {"id": "int64", "v": "int64"}
 ROUNDS = 20
@@ -114,3 +114,28 @@ def test_a_store_that_several_threads_close_at_once_is_closed_whole(tmp_path: Pa
         threads.join()
         with open_store(tmp_path / "db", fake_env()) as again:
             assert again["t"].count() == rows
+
+
+def test_a_read_that_begins_while_another_thread_closes_is_refused(tmp_path: Path) -> None:
+    db = filled(tmp_path / "db")
+    table, look = db["t"], db._core.state
+
+    def closed_before_it_looks() -> object:
+        db.close()
+        return look()
+
+    db._core.state = closed_before_it_looks
+    with pytest.raises(st.ClosedError):
+        table.count()
+
+
+def test_a_checkpoint_that_another_thread_closes_is_refused(tmp_path: Path) -> None:
+    hooked: list[HookedTables] = []
+    db = open_store(tmp_path / "db", fake_env(hooked=hooked))
+    db.create_table("t", SCHEMA, primary_key="id")
+    db["t"].upsert({"id": 1, "v": 1})
+    hooked[0].hooks["stage"] = lambda *_: db.close()
+    with pytest.raises(st.ClosedError):
+        db.checkpoint()
+    with open_store(tmp_path / "db", fake_env()) as again:
+        assert again["t"].count() == 1

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+import siltstone as st
 from siltstone.maintenance.load import load
 from siltstone.maintenance.sweep import distinct, needed
+from siltstone.maintenance.vacuum import Vacuum
 from siltstone.store import Store
 from tests.maintenance.stores import Clock, data_paths, open_store, rows
 
@@ -79,6 +82,29 @@ def test_a_run_that_only_a_frame_names_is_spared_and_survives_a_reopen(
         again.vacuum(dry_run=False, grace_s=0)
         assert kept == named(again) <= data_paths(root)
         assert rows(again["t"]) == EXPECTED
+
+
+def test_a_vacuum_of_a_store_that_is_closed_meanwhile_spares_what_only_a_frame_names(
+    db: Store, root: Path, clock: Clock, real_lance: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = named(db)
+    grow_old(root)
+    monkeypatch.setattr(Vacuum, "_condemn", after_closing(db, Vacuum._condemn))
+    with pytest.raises(st.ClosedError):
+        db.vacuum(dry_run=False, grace_s=0)
+    assert kept <= data_paths(root)
+    with open_store(root, clock, real_lance=real_lance, retention_s=0) as again:
+        assert rows(again["t"]) == EXPECTED
+
+
+def after_closing(db: Store, step: Callable[..., int]) -> Callable[..., int]:
+    """Return a step of a vacuum before which another thread closes the store."""
+
+    def closed_before(*arguments: object) -> int:
+        db.close()
+        return step(*arguments)
+
+    return closed_before
 
 
 def test_a_run_goes_after_its_checkpoint_and_the_grace_period(
