@@ -24,7 +24,7 @@ from siltstone.engine.past import CommitHistory, PastRecords
 from siltstone.engine.reader import Readers
 from siltstone.engine.recent_writes import RECENT_BYTES_MAX, OpenTransactions, RecentWrites
 from siltstone.engine.replay import Replayer, view_of
-from siltstone.engine.view import State
+from siltstone.engine.view import GivenUp, State
 from siltstone.engine.write_set import BLIND, WriteSet
 from siltstone.errors import CorruptionError, RequestError, UnavailableError
 from siltstone.formats import group
@@ -119,7 +119,8 @@ class Owner:
 
         Parts refer to each other, so memory would keep it until Python looks for such circles.
         """
-        self.committer.swap_view(lambda view: view.changed(lease=None, levels={}, sealed=()))
+        gone = GivenUp(f"the store {self.ownership.root} is closed")
+        self.committer.swap_view(lambda view: view.changed(lease=None, levels=gone, sealed=()))
 
 
 class Endpoint(Protocol):
@@ -304,7 +305,9 @@ def _wired(
         root=root,
         manifests=manifests,
         tables=tables,
-        live=OwnerLive(committer, checkpointer, lambda tag: _forget(core, tag)),
+        live=OwnerLive(
+            committer, checkpointer, lambda tag: _forget(core, tag), ownership.require_held
+        ),
         jobs=jobs,
         now_us=env.now_us,
         retention_s=options.retention_s,

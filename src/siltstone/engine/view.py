@@ -10,7 +10,7 @@ Views differ by what seal, flush, merge and DDL did; none of these changes an an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -24,6 +24,7 @@ from siltstone.engine.liveness import Kept
 from siltstone.engine.memtable import Memtable
 from siltstone.engine.read_union import Source
 from siltstone.engine.shape import Shape, shape_of
+from siltstone.errors import ClosedError
 from siltstone.formats import group
 from siltstone.formats.manifest import Catalog, KeyedStorage, Record
 from siltstone.storage.tables import PinnedTable
@@ -55,6 +56,25 @@ class Levels:
     def sources(self) -> tuple[Source, ...]:
         """The levels above base, oldest first."""
         return (*self.flushed, *self.sealed, self.active)
+
+
+class GivenUp(Mapping[int, Levels]):
+    """The levels of a store that is closed: who was on the way to them hears so.
+
+    Were they empty, it would take every row that only the log has for gone.
+    """
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def __getitem__(self, number: int) -> Levels:
+        raise ClosedError(self._why)
+
+    def __iter__(self) -> Iterator[int]:
+        raise ClosedError(self._why)
+
+    def __len__(self) -> int:
+        raise ClosedError(self._why)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

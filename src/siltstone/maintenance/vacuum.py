@@ -90,18 +90,30 @@ class Live(Protocol):
 
 
 class OwnerLive:
-    """`Live` in the owner's process."""
+    """`Live` in the owner's process, for as long as it owns the store.
+
+    A vacuum may outlast that: another thread closes the store. From then on memory knows neither
+    what the log names (`Owner.close` lets go of it) nor what a next owner commits.
+    """
 
     def __init__(
         self,
         committer: Committer,
         checkpointer: Checkpointer,
         forget: Callable[[Tag], object],
+        require_held: Callable[[], None],
     ) -> None:
+        """`require_held` raises ClosedError once the store is not owned any more."""
         self._committer, self._checkpointer, self._forget = committer, checkpointer, forget
+        self._require_held = require_held
+
+    def _view(self) -> View:
+        view = self._committer.state.view
+        self._require_held()  # after it was taken: until then nothing was let go of
+        return view
 
     def catalog(self) -> Catalog:
-        return self._committer.state.view.catalog
+        return self._view().catalog
 
     def renew(self) -> object:
         return self._checkpointer.renew()
@@ -110,7 +122,7 @@ class OwnerLive:
         return self._forget(tag)
 
     def attached(self) -> Iterator[Pin]:
-        return _attached(self._committer.state.view)
+        return _attached(self._view())
 
 
 class BesideLive:
@@ -226,6 +238,7 @@ class Vacuum:
 
         Raises:
             UnavailableError, BusyError: What was deleted was garbage; call again.
+            ClosedError: The store was closed meanwhile; what was deleted was garbage.
             CorruptionError: A record or a pin that is needed is damaged: its files were spared.
         """
         with _refusals(self._root):
