@@ -312,7 +312,7 @@ def test_a_commit_waits_for_no_read_of_lance_when_a_record_is_adopted(tmp_path: 
         def commit_beside(*_: object) -> None:
             other = threading.Thread(target=table.upsert, args=({"id": -1, "v": len(beside)},))
             other.start()
-            other.join(2)
+            other.join(WAIT_S)
             assert not other.is_alive(), "a commit waits for Lance"
             beside.append(1)
 
