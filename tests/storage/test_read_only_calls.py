@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
+from tests.compat.golden import FORMATS, GOLDEN, unpacked
 
 STRACE = shutil.which("strace")
 CHANGING = (
@@ -41,6 +42,20 @@ with st.connect(sys.argv[1], read_only=True) as db:
     assert db["t"].get(4) == {"id": 4, "v": 40}, "what came meanwhile is read, too"
 """
 
+LOOK = """
+import sys
+import siltstone as st
+
+for root in sys.argv[1:]:
+    with st.connect(root, read_only=True) as db:
+        for name in db.tables():
+            db[name].to_arrow()
+        for tag in db.tags():
+            db.snapshot(tag=tag).close()
+        db.status()
+        assert db.verify().is_sound
+"""
+
 
 @pytest.mark.skipif(STRACE is None, reason="strace is not installed")
 def test_a_read_only_process_makes_no_write_call_on_the_store(tmp_path: Path) -> None:
@@ -61,6 +76,22 @@ def test_a_read_only_process_makes_no_write_call_on_the_store(tmp_path: Path) ->
                 db.checkpoint()
             _, errors = reader.communicate("go on\n", timeout=120)
     assert reader.returncode == 0, errors
+    require_no_change(trace, root)
+
+
+@pytest.mark.skipif(STRACE is None, reason="strace is not installed")
+def test_a_reader_makes_no_write_call_on_what_a_kill_or_another_client_left(tmp_path: Path) -> None:
+    roots = [
+        unpacked(FORMATS[-1], state, tmp_path) for form, state in GOLDEN if form == FORMATS[-1]
+    ]
+    with traced(tmp_path / "trace", LOOK, *map(str, roots)) as reader:
+        _, errors = reader.communicate(timeout=120)
+    assert reader.returncode == 0, errors
+    for root in roots:
+        require_no_change(tmp_path / "trace", root)
+
+
+def require_no_change(trace: Path, root: Path) -> None:
     calls = trace.read_text(errors="replace").splitlines()
     ours = [call for call in calls if str(root) in call]
     assert any("openat" in call for call in ours), "nothing was traced"
