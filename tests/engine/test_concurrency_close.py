@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import signal
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import siltstone as st
+from siltstone.formats.manifest import Record
+from siltstone.options import Options
 from tests.engine.seams import HookedTables, Interrupter, Threads, fake_env, open_store
 
 SCHEMA = {"id": "int64", "v": "int64"}
@@ -139,3 +143,46 @@ def test_a_checkpoint_that_another_thread_closes_is_refused(tmp_path: Path) -> N
         db.checkpoint()
     with open_store(tmp_path / "db", fake_env()) as again:
         assert again["t"].count() == 1
+
+
+def test_a_handler_may_close_a_reader_that_is_just_looking_for_news(tmp_path: Path) -> None:
+    threads, env = Threads(), fake_env()
+    with filled(tmp_path / "db") as owner:
+        owner.checkpoint()
+        reader = st.Store.open(tmp_path / "db", Options(), read_only=True, env=env)
+        table, news = reader["t"], reader._parts.manifests.news
+
+        def handled(after: Record) -> object:
+            reader.close()
+            return news(after)
+
+        reader._parts.manifests.news = handled
+        threads.start(table.count)
+        threads.join()
+        assert reader._parts.follower._state is None, "it keeps a record from vacuum"
+
+
+def test_a_handler_may_close_a_store_in_the_middle_of_a_checkpoint(tmp_path: Path) -> None:
+    hooked: list[HookedTables] = []
+    db = open_store(tmp_path / "db", fake_env(hooked=hooked))
+    db.create_table("t", SCHEMA, primary_key="id")
+    db["t"].upsert({"id": 1, "v": 1})
+    owner, threads = db._parts.owner, Threads()
+
+    def handled(*_: object) -> None:
+        hooked[0].hooks.clear()
+        behind = threading.Thread(target=refused, args=(owner.checkpointer.adopt_news,))
+        behind.start()
+        owner.scheduler._aside["vacuum"] = behind  # what background work does meanwhile
+        db.close()
+
+    hooked[0].hooks["stage"] = handled
+    threads.start(refused, db.checkpoint)
+    threads.join()
+    with open_store(tmp_path / "db", fake_env()) as again:
+        assert again["t"].count() == 1
+
+
+def refused(call: Callable[[], object]) -> None:
+    with pytest.raises(st.ClosedError):
+        call()
