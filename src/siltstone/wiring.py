@@ -107,6 +107,7 @@ class Owner:
             last_first.callback(self.optimize_child.stop)
             last_first.callback(self.scheduler.stop)
             last_first.callback(self.syncer.stop)
+            last_first.callback(self.checkpointer.end)
 
     def _close_log(self) -> None:
         if not self.committer.poisoned:

@@ -4,7 +4,8 @@
                   └──no──▶ poll the log up to MARK, apply what came
 
 Only what is durable is seen. Rows live in memtables of our own, copied out of the log; the lease on
-the record keeps its Lance files. Lock: one, held while looking.
+the record keeps its Lance files. Lock: one, held while looking; its thread may close meanwhile (a
+signal's handler does), and the look then leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Follower:
     ) -> None:
         self._files, self._root = files, root
         self._manifests, self._readers = manifests, readers
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._ends = 0
         self._state: State | None = None
         self._replayer: Replayer | None = None
         self._wal: WalFollower | None = None
@@ -46,22 +48,34 @@ class Follower:
             BusyError: The owner recycled the log faster than we could read it.
         """
         with self._lock:
-            for _ in range(ATTEMPTS_MAX):
-                try:
-                    return self._look()
-                except SegmentRecycled as signal:
-                    record = self._manifests.newest()
-                    if record.wal_floor <= signal.segment and not self._moved(record):
-                        raise CorruptionError(
-                            signal.path, signal.offset, "a frame below the mark is damaged"
-                        ) from signal
-                    self._state = None
-            raise BusyError(f"{self._root}: the log moved on {ATTEMPTS_MAX} times; try again")
+            ends = self._ends
+            try:
+                return self._newest()
+            finally:
+                if self._ends != ends:
+                    self._let_go()
+
+    def _newest(self) -> State:
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                return self._look()
+            except SegmentRecycled as signal:
+                record = self._manifests.newest()
+                if record.wal_floor <= signal.segment and not self._moved(record):
+                    raise CorruptionError(
+                        signal.path, signal.offset, "a frame below the mark is damaged"
+                    ) from signal
+                self._state = None
+        raise BusyError(f"{self._root}: the log moved on {ATTEMPTS_MAX} times; try again")
 
     def close(self) -> None:
         """Let go of the record: only snapshots that are not closed keep it from vacuum."""
         with self._lock:
-            self._state = self._replayer = self._wal = None
+            self._ends += 1
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._state = self._replayer = self._wal = None
 
     def _moved(self, record: Record) -> bool:
         """Say whether the record is newer than the one that the failed look was based on."""

@@ -9,13 +9,16 @@ assignment in which its flushed rows take its place. A failure at any step leave
 generation in the union and its frames in the log; the next checkpoint takes it again. A crash
 before the publish leaves files that nobody names; after it, segments that recovery skips.
 
-Lock: one checkpoint at a time, over all steps. Nobody who holds another lock waits for it.
+Lock: one checkpoint at a time, over all steps. Nobody who holds another lock waits for it, and
+nobody at all once the store ends: a signal's handler may end it in the middle of a checkpoint, on
+the thread that holds the lock, and what waits for the lock would be waited for.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,12 +28,13 @@ import pyarrow as pa
 from siltstone.engine import catalog as catalogs
 from siltstone.engine.commit import Committer
 from siltstone.engine.commit_log import COMMITS_SCHEMA
+from siltstone.engine.interrupts import Deferred
 from siltstone.engine.memtable import Memtable
 from siltstone.engine.read_union import EVERYTHING, Source
 from siltstone.engine.reader import Readers
 from siltstone.engine.shape import Shape, whole_shape
 from siltstone.engine.view import Generation, View
-from siltstone.errors import BusyError, FencedError
+from siltstone.errors import BusyError, ClosedError, FencedError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import Catalog, KeyedStorage, Pin, Record
 from siltstone.formats.schema import (
@@ -49,6 +53,7 @@ from siltstone.units import SegmentNumber
 
 COMMITS_FOLDER = "commits"
 ATTEMPTS = 3
+TICK_S = 0.25
 _BATCH_ROWS = 65_536
 
 
@@ -94,6 +99,30 @@ class Checkpointer:
         self._epoch, self._resident_bytes_max = epoch, resident_bytes_max
         self._now_us, self._after = now_us, after
         self._lock = threading.Lock()
+        self._is_ending = False
+
+    def end(self) -> None:
+        """Refuse who waits for its turn; a checkpoint that runs goes on."""
+        self._is_ending = True
+
+    @contextmanager
+    def _turn(self) -> Generator[None]:
+        """Hold the lock.
+
+        Raises:
+            ClosedError: The store ended while somebody else held it.
+        """
+        has_turn = False
+        try:
+            while not has_turn:
+                with Deferred():  # else what a handler raises could come between the two
+                    has_turn = self._lock.acquire(timeout=TICK_S)
+                if self._is_ending and not has_turn:
+                    raise ClosedError("the store was closed meanwhile")
+            yield
+        finally:
+            if has_turn:
+                self._lock.release()
 
     def checkpoint(self) -> Record:
         """Flush everything committed so far; return the newest record.
@@ -108,7 +137,7 @@ class Checkpointer:
         return record
 
     def _checkpoint(self) -> Record:
-        with self._lock:
+        with self._turn():
             cross(Failpoint.FLUSH_BEFORE_PLAN)
             self._committer.seal()
             sealed = self._unpublished()
@@ -155,7 +184,7 @@ class Checkpointer:
 
     def adopt_news(self) -> Record:
         """Take over what others published since; a stale view stays right meanwhile."""
-        with self._lock:
+        with self._turn():
             record = self._take_news()
         self._after(record)
         return record
@@ -178,7 +207,7 @@ class Checkpointer:
     def renew(self) -> Record:
         """Take over what is newest and let go of every older record: they may be vacuumed."""
         record = self.adopt_news()
-        with self._lock:
+        with self._turn():
             flushed = renewals(self._committer.state.view, self._readers)  # reads Lance: no lock
             self._committer.swap_view(lambda view: renewed(view, flushed))
         return record
