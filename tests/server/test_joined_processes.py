@@ -202,6 +202,27 @@ def test_a_forked_child_of_a_joined_process_is_refused(tmp_path: Path) -> None:
         )
 
 
+def test_a_forked_child_may_close_what_another_thread_was_using(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys, siltstone as st\n"
+        "db = st.connect(sys.argv[1], join=True)\n"
+        "with db.link._lock:\n"  # as a thread that is just taking a connection
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        signal.alarm(20)\n"
+        "        db.close()\n"
+        "        os._exit(7)\n"
+        "_, status = os.waitpid(child, 0)\n"
+        "assert os.waitstatus_to_exitcode(status) == 7\n"
+        "assert db.tables() == []\n"
+        "db.close()\n"
+    )
+    with served(tmp_path / "shop") as (owner, _):
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", script, str(owner.path)], check=True, timeout=60
+        )
+
+
 def test_a_forked_child_of_the_owner_does_not_hold_its_socket(tmp_path: Path) -> None:
     """Else a client would wait on a socket that nobody serves any more."""
     script = (
