@@ -208,6 +208,15 @@ class Link:
         for connection in idle:
             connection.close()
 
+    def refuse_in_child(self) -> None:
+        """In the child of a fork: two processes on one connection read each other's answers."""
+        self._lock = threading.Lock()  # a thread that is not here may have held it
+        self.refusal = f"{self.root} was joined before a fork; join it again in this process"
+        for connection in list(self._all):
+            with contextlib.suppress(OSError):
+                if connection.sock is not None:
+                    os.close(connection.sock.detach())
+
     # asking
 
     def read(self, path: str, *arguments: object, **headers: str) -> Any:
@@ -452,13 +461,8 @@ _links: weakref.WeakSet[Link] = weakref.WeakSet()
 
 
 def _refuse_in_child() -> None:
-    """Two processes on one connection would read each other's answers."""
     for link in list(_links):
-        link.refusal = f"{link.root} was joined before a fork; join it again in this process"
-        for connection in list(link._all):  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-            with contextlib.suppress(OSError):
-                if connection.sock is not None:
-                    os.close(connection.sock.detach())
+        link.refuse_in_child()
 
 
 os.register_at_fork(after_in_child=_refuse_in_child)
