@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -73,3 +74,18 @@ def test_writers_go_on_as_soon_as_the_news_of_a_merge_is_there(tmp_path):
             waiting.result(60)
         scheduler.stop()
         assert heard
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(5, "Input/output error")])
+def test_a_commit_does_not_fail_when_the_checkpoint_after_it_does(tmp_path, monkeypatch, error):
+    def failing() -> None:
+        raise error
+
+    with open_store(tmp_path / "s", memtable_bytes_max=4096) as db:
+        db.create_table("t", {"id": "int64"}, primary_key="id")
+        scheduler = db._parts.owner.scheduler
+        monkeypatch.setattr(scheduler, "_work", replace(scheduler._work, checkpoint=failing))
+        receipt = db["t"].upsert([{"id": n} for n in range(1_000)])
+        assert (receipt.seq, db["t"].count()) == (db.durable_seq, 1_000)
+        assert scheduler.last_failure is error
+        monkeypatch.undo()

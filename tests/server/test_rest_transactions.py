@@ -15,6 +15,7 @@ import pytest
 
 import siltstone as st
 from proof.exhaustion.faulty_files import Faults, FaultyFiles
+from siltstone.engine.transaction import Transaction
 from siltstone.options import resolve
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.service import Service
@@ -96,6 +97,48 @@ def test_a_commit_that_is_asked_for_again_while_it_runs_is_answered_as_the_first
     first, second = answers
     assert first.json == second.json
     assert first.json["seq"] == db.seq
+    assert db["keyed"].count() == 3
+
+
+def test_a_commit_that_begins_while_its_state_is_asked_for_is_running(served: Served) -> None:
+    db, service, rest = served
+    key = begin(rest)
+    assert rest.post("/v1/table/keyed/insert", ROWS, x_siltstone_txn=key).status == 200
+    gate, threads, using = threading.Event(), Threads(), service.sessions.using
+    threads.start(db._core.committer.run, gate.wait)  # nothing commits until it is let go
+
+    def commit() -> None:
+        with contextlib.closing(Rest(service)) as mine:
+            assert mine.post(f"/v1/transaction/{key}/commit").status == 200
+
+    def begun_first(*where: object) -> object:
+        service.sessions.using = using
+        threads.start(commit)
+        until(lambda: service.sessions.count == 0)
+        return using(*where)
+
+    service.sessions.using = begun_first
+    try:
+        assert rest.post(f"/v1/transaction/{key}/describe").json["status"] == "Running"
+    finally:
+        gate.set()
+        threads.join()
+    assert rest.post(f"/v1/transaction/{key}/describe").json["status"] == "Succeeded"
+
+
+def test_a_commit_after_which_something_fails_is_no_failed_one(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(_: Transaction) -> None:
+        raise MemoryError
+
+    db, _, rest = served
+    key = begin(rest)
+    assert rest.post("/v1/table/keyed/insert", ROWS, x_siltstone_txn=key).status == 200
+    monkeypatch.setattr(Transaction, "_show", failing)
+    assert rest.post(f"/v1/transaction/{key}/commit").code == (500, 18)
+    assert rest.post(f"/v1/transaction/{key}/commit").seq == db.seq
+    assert rest.post(f"/v1/transaction/{key}/describe").json["status"] == "Succeeded"
     assert db["keyed"].count() == 3
 
 
