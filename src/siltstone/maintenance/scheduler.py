@@ -29,7 +29,7 @@ from siltstone.engine.commit import Committer
 from siltstone.engine.history_run import HistoryRun
 from siltstone.engine.memtable import Memtable
 from siltstone.engine.view import View
-from siltstone.errors import BusyError, FencedError, PoisonedError, SiltstoneError
+from siltstone.errors import BusyError, FencedError, PoisonedError
 from siltstone.maintenance.compaction import Sizes, Span
 from siltstone.maintenance.index_plan import KEY_ROWS_MIN, lacks_key
 from siltstone.storage.tables import Tables
@@ -176,7 +176,7 @@ class Scheduler:
             self._work.checkpoint()
             if self._work.is_overdue():
                 self._work.merge_here()
-        except SiltstoneError as error:
+        except Exception as error:  # noqa: BLE001 - MemoryError, too
             self.failure = self.last_failure = error
             _log.warning("a checkpoint after a commit failed, it is taken again: %s", error)
 

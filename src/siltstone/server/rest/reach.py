@@ -204,20 +204,21 @@ class Reach:
             self._remember(key, Ended(principal.name, "Running", doubt=error.transaction_id))
             raise
         except Exception:
-            self._remember(key, Ended(principal.name, "Failed"))
+            # With a receipt it is durable, and what came behind the commit failed.
+            is_made = tx.receipt is not None
+            status = "Succeeded" if is_made else "Failed"
+            self._remember(key, Ended(principal.name, status, tx.receipt))
             raise
         self._remember(key, Ended(principal.name, "Succeeded", receipt))
         return receipt
 
     def is_open(self, key: str, principal: Principal) -> bool:
         """Say whether a transaction of this client is open, or just being ended."""
-        if self._ends.is_taken(_turn(key, principal)):
-            return True
         try:
             with self._using(key, principal):
                 return True
-        except Refused:
-            return False
+        except Refused:  # asked after it: whose turn is over by now has told how it ended
+            return self._ends.is_taken(_turn(key, principal))
 
     def ended(self, key: str, principal: Principal) -> Ended | None:
         """Return how a transaction of this client ended, as far as it is remembered."""
