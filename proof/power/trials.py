@@ -23,7 +23,7 @@ from proof.power.checker import Task
 from proof.power.images import Image
 from proof.power.recording import Recording, environment_of
 
-CHECK_S_MAX = 60.0
+CHECK_S_MAX = 300.0
 _DISKS_PER_CHECKER = 300  # what Lance caches of stores that are gone goes with the process
 _MEMORY = Path("/dev/shm")
 

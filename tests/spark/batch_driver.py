@@ -104,7 +104,7 @@ def run_killed(store: Path, way: str, point: str) -> subprocess.CompletedProcess
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=600,
     )
 
 

@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.spark)
             # The first queries of a session start Java and Python processes, several each.
-            item.add_marker(pytest.mark.timeout(300))
+            item.add_marker(pytest.mark.timeout(900))
             # Spark looks at the versions of its parts whenever it starts.
             item.add_marker(
                 pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")

@@ -105,7 +105,7 @@ def run_killed(root: Path, step: str, batch: int) -> int:
         cwd=root,
         env=environment,
         start_new_session=True,
-        timeout=240,
+        timeout=600,
         check=False,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -95,7 +95,7 @@ def test_a_cluster_loses_executors_tasks_and_room_but_no_row(master: str, tmp_pa
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     for step in cluster_driver.STEPS:

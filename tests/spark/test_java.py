@@ -59,7 +59,7 @@ def test_a_session_starts_and_reads_without_any_java_installed(
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=600,
     )
     assert "[Row(id=7)]" in done.stdout, done.stderr
 

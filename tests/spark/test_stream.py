@@ -53,7 +53,7 @@ def in_order(rows: list[dict]) -> list[tuple]:
     return sorted((tuple(row.values()) for row in rows), key=repr)
 
 
-@pytest.mark.timeout(600)  # four drivers, one after the other
+@pytest.mark.timeout(1_200)  # four drivers, one after the other
 def test_a_driver_killed_at_any_step_leaves_each_change_once(
     stores: Stores, spark: SparkSession, tmp_path: Path
 ) -> None:
