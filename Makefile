@@ -36,10 +36,10 @@ bench:  ## measure all of docs/benchmarks.md again, about half an hour on an idl
 	@bin/uv run --locked --all-extras --group bench python -m bench.spark
 	@bin/uv run --locked --all-extras --group bench python -m bench report
 
-defects:  ## plant each defect, see that its suite catches it, about 15 minutes
+defects:  ## plant each defect, see that its suite catches it, about 20 minutes
 	@bin/uv run --locked --all-extras python -m proof.defects --report docs/defects.md
 
-exhaustion:  ## run out of disk, descriptors, memory, threads and time 10,000 times, about 10 minutes
+exhaustion:  ## run out of disk, descriptors, memory, threads and time 10,000 times, about 20 minutes
 	@bin/uv run --locked --all-extras --all-groups python -m proof.exhaustion --cycles 10000
 
 power:  ## cut the power of real processes wherever it matters, about an hour
