@@ -46,6 +46,18 @@ def check(rows: Iterable[Mapping[str, Any]], wanted: set[Row]) -> None:
     assert not twice, f"there twice: {twice}"
 
 
+def require_foreseen(error: Exception) -> None:
+    """See that a server did not fail: it may refuse, or be gone.
+
+    Lance calls both an internal error, and says of a connection that ended whose error it is.
+
+    Raises:
+        AssertionError: The server answered that something happened in it which nobody foresaw.
+    """
+    text = str(error)
+    assert "Internal error" not in text or "reqwest::Error" in text, f"the server failed: {text}"
+
+
 class Client:
     """Appends a few rows at a time, and reads all."""
 
@@ -63,6 +75,7 @@ class Client:
                 self._append(space)
             except REFUSED as error:
                 # Beaten, or the server died: Lance has no more to say than these.
+                require_foreseen(error)
                 self._post.tally.add(f"refused: {type(error).__name__}")
                 continue
             self._post.tally.add("stock append")
@@ -80,6 +93,7 @@ class Client:
         try:
             found = lance.dataset(namespace_client=space, table_id=["stock"]).to_table()
         except REFUSED as error:
+            require_foreseen(error)
             self._post.tally.add(f"unread: {type(error).__name__}")
             return
         check(found.to_pylist(), wanted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from lance_namespace.errors import InternalError
 
 import siltstone as st
 from proof.isolation import clients
@@ -113,6 +114,16 @@ def test_rows_of_a_stock_client_are_noticed_if_lost_or_there_twice() -> None:
         stock.check(rows, {(1, 3)})
     with pytest.raises(AssertionError, match="twice"):
         stock.check([*rows, rows[0]], {(1, 1)})
+
+
+def test_a_server_that_failed_is_noticed_and_one_that_is_gone_is_not() -> None:
+    gone = "Internal error: Failed to execute request: reqwest::Error { kind: Request, .. }"
+    stock.require_foreseen(InternalError(gone))
+    stock.require_foreseen(OSError("Concurrent modification: beaten"))
+    with pytest.raises(AssertionError, match="request 7"):
+        stock.require_foreseen(
+            InternalError("Internal error: the server failed; its log has request 7")
+        )
 
 
 def test_a_pair_with_two_rows_is_a_phantom(db: st.Store) -> None:
