@@ -426,6 +426,7 @@ def test_what_a_client_staged_and_nobody_took_goes_after_the_grace_period(db, cl
     (folder,) = (db.path / "tables").glob("p-*")
     (folder / "_versions").mkdir(exist_ok=True)
     names = ["18446744073709551601.manifest-0b7c", "9.manifest-2f1e7d0a-aa"]
+    names += ["9.manifest-0b7c#1", "18446744073709551601.manifest#12", ".tmpgbURA1"]  # killed
     staged = [folder / "_versions" / name for name in names]
     stays = [folder / "_versions" / name for name in ("9.manifest", "9.manifest-", "hint.json")]
     for path in (*staged, *stays):
