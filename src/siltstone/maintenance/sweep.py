@@ -6,7 +6,8 @@
 
 The directory is listed first and the names are gathered after, so a file that is published in
 between is safe either way. `_versions` and `_refs` of a dataset that lives are the promotion's,
-but for manifests that clients staged there: those wait for the grace period like all else.
+but for manifests that clients staged, or half wrote, there: those wait for the grace period like
+all else.
 """
 
 from __future__ import annotations
@@ -229,6 +230,6 @@ def _dataset(path: str) -> str:
 
 def _is_managed(path: str, dataset: str) -> bool:
     inside = path.removeprefix(f"{dataset}/")
-    if foreign.is_staged(inside.rpartition("/")[2]):
+    if foreign.is_left(inside.rpartition("/")[2]):
         return False  # its client lost a race, or died
     return inside.split("/")[0] in _PUBLIC or inside.startswith(f"{PRIVATE_DIRECTORY}/strangers/")

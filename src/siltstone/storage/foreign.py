@@ -30,6 +30,10 @@ MANIFEST_BYTES_MAX = 256 << 20
 VERSION_MAX = (1 << 63) - 1
 _VERSIONS, _DATA, _DELETIONS = "_versions", "data", "_deletions"
 _STAGED_NAME = re.compile(r"(\d{1,20})\.manifest-([0-9A-Za-z][0-9A-Za-z-]{0,63})")
+# What Lance writes before it links or renames it to a name of `_versions` or `_refs`.
+_HALF_WRITTEN_NAME = re.compile(
+    rf"(\d{{1,20}}\.manifest|{_STAGED_NAME.pattern})#\d{{1,9}}|\.tmp\w{{6}}"
+)
 _TRANSACTION_NAME = re.compile(r"\d{1,20}-[0-9A-Za-z-]{1,64}\.txn")
 _FILE_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,199}")
 
@@ -68,9 +72,9 @@ def staged_manifest(root: Path, folder: str, given: ForeignVersion) -> StagedMan
     return StagedManifest(path, where / PRIVATE_DIRECTORY / name[2] / canonical)
 
 
-def is_staged(name: str) -> bool:
-    """Say whether a file in `_versions` is a manifest that a client staged, and nobody took."""
-    return _STAGED_NAME.fullmatch(name) is not None
+def is_left(name: str) -> bool:
+    """Say whether a file in `_versions` is a manifest that a client staged, or half wrote."""
+    return any(known.fullmatch(name) for known in (_STAGED_NAME, _HALF_WRITTEN_NAME))
 
 
 def take(files: Files, staged: StagedManifest, size: int | None) -> None:
