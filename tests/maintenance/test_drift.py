@@ -63,6 +63,18 @@ def test_what_a_client_staged_and_never_committed_is_no_version(db, name):
     assert sorted(db.path.rglob("*")) == before
 
 
+def test_a_file_whose_name_is_no_number_is_no_version(db):
+    for name in ("t", "p"):
+        for odd in ("²", "٣", "9" * 200):
+            (folder_of(db, name) / "_versions" / f"{odd}.manifest").write_bytes(b"x")
+    assert drift(db, deep=True) == []
+    db["t"].upsert({"id": 1, "v": "b"})
+    db.checkpoint()
+    db.merge()
+    db.vacuum(dry_run=False, grace_s=0)
+    assert len(rows(db["t"])) == 10
+
+
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 def test_reads_commits_and_maintenance_go_on_at_the_pin(db, mode):
     for name in ("t", "p"):

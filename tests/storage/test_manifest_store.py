@@ -183,6 +183,14 @@ def test_a_sleeper_that_revives_a_vacuumed_number_publishes_above_the_floor(file
     assert store.numbers(below_floor=True) == [8, 9, 10, 11]
 
 
+@pytest.mark.parametrize("name", ["٠" * 19 + "٧.json", "٩" * 20 + ".json", "9" * 20 + ".json.tmp"])
+def test_what_has_no_name_of_a_record_is_none(files, store, name):
+    publish_many(store, 3)
+    files.write(store.folder / name, b"x")
+    assert store.numbers() == store.numbers(below_floor=True) == [1, 2, 3, 4]
+    assert store.publish(add("a"), base=store.newest()).number == 5
+
+
 def test_news_looks_at_the_floor_first(files, store):
     reader, old = store_on(files, "reader"), store.newest()
     assert reader.news(old) is None
