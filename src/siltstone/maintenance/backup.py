@@ -45,7 +45,7 @@ from siltstone.units import Epoch, SegmentNumber, Seq
 
 ATTEMPTS_MAX = 64
 FILES, LOG, MARKER = "files", "log", "STORE"
-_NAME = re.compile(r"BACKUP-(\d{20})-(\d{20})\.json")
+_NAME = re.compile(r"BACKUP-([0-9]{20})-([0-9]{20})\.json")
 Progress = Callable[[str, int, int], object]
 """Hears the file that is next, the bytes that are done, and the bytes of all."""
 

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 MANIFEST_BYTES_MAX = 256 << 20
 VERSION_MAX = (1 << 63) - 1
 _VERSIONS, _DATA, _DELETIONS = "_versions", "data", "_deletions"
-_STAGED_NAME = re.compile(r"(\d{1,20})\.manifest-([0-9A-Za-z][0-9A-Za-z-]{0,63})")
+_STAGED_NAME = re.compile(r"([0-9]{1,20})\.manifest-([0-9A-Za-z][0-9A-Za-z-]{0,63})")
 # What Lance writes before it links or renames it to a name of `_versions` or `_refs`.
 _HALF_WRITTEN_NAME = re.compile(
-    rf"(\d{{1,20}}\.manifest|{_STAGED_NAME.pattern})#\d{{1,9}}|\.tmp\w{{6}}"
+    rf"([0-9]{{1,20}}\.manifest|{_STAGED_NAME.pattern})#[0-9]{{1,9}}|\.tmp[0-9A-Za-z]{{6}}"
 )
-_TRANSACTION_NAME = re.compile(r"\d{1,20}-[0-9A-Za-z-]{1,64}\.txn")
+_TRANSACTION_NAME = re.compile(r"[0-9]{1,20}-[0-9A-Za-z-]{1,64}\.txn")
 _FILE_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,199}")
 
 

@@ -46,7 +46,7 @@ from siltstone.storage.files import Files, Lock
 from siltstone.units import require
 
 ATTEMPTS_MAX = 64
-_RECORD_NAME = re.compile(r"(\d{20})\.json")
+_RECORD_NAME = re.compile(r"[0-9]{20}\.json")  # not \d: other scripts have digits, too
 FLOOR_FORMAT = 1
 _FLOOR_TEXT = re.compile(rb"siltstone-floor (\d+) (.*) ([0-9a-f]{16})\n")
 

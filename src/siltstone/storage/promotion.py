@@ -156,6 +156,7 @@ def version_of(name: str) -> int | None:
 
 def _version(name: str) -> int | None:
     stem = name.removesuffix(SUFFIX)
-    if stem == name or not stem.isdigit():
-        return None
-    return _VERSION_MAX - int(stem)
+    if stem == name or not (stem.isascii() and stem.isdecimal() and len(stem) <= 20):
+        return None  # there are digits that are none of ours, such as those of other scripts
+    version = _VERSION_MAX - int(stem)
+    return None if version < 0 else version

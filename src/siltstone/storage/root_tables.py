@@ -102,7 +102,7 @@ def _temporary(files: Files, where: Path) -> list[Path]:
 def _numbers(files: Files, where: Path) -> list[int]:
     marks = where / _MARKS
     names = files.list(marks) if files.is_dir(marks) else []
-    return [int(name) for name in names if name.isdecimal()]
+    return [int(name) for name in names if name.isascii() and name.isdecimal()]
 
 
 def _mark(files: Files, where: Path, number: int) -> bytes:
