@@ -70,6 +70,36 @@ def test_a_transaction_over_two_tables_sees_itself_and_is_seen_at_once(served: S
     other.close()
 
 
+@pytest.mark.parametrize(
+    ("isolation", "second"), [("snapshot", (200, None)), ("serializable", (409, 14))]
+)
+@pytest.mark.parametrize("look", ["count_rows", "query"])
+def test_two_that_count_none_of_what_both_insert_are_one_too_many_in_series_alone(
+    served: Served, isolation: str, second: tuple[int, int | None], look: str
+) -> None:
+    db, service, rest = served
+    ends: list[Answer] = []
+    with contextlib.closing(Rest(service)) as other:
+        keys = [begin(each, isolation=isolation) for each in (rest, other)]
+        for each, key in zip((rest, other), keys, strict=True):
+            if look == "query":
+                query = {"filter": "v = 70", "k": 10}
+                found = each.post("/v1/table/keyed/query", query, x_siltstone_txn=key)
+                assert found.rows == []
+            else:
+                found = each.post(
+                    COUNT.format("keyed"), {"predicate": "v = 70"}, x_siltstone_txn=key
+                )
+                assert found.json == 0
+        for n, (each, key) in enumerate(zip((rest, other), keys, strict=True)):
+            row = pa.table({"id": [20 + n], "v": [70]})
+            assert each.post("/v1/table/keyed/insert", row, x_siltstone_txn=key).status == 200
+        ends = [rest.post(f"/v1/transaction/{key}/commit") for key in keys]
+    assert ends[0].status == 200
+    assert (ends[1].status, ends[1].json.get("code")) == second
+    assert db["keyed"].count("v = 70") == [ends[0].status, second[0]].count(200)
+
+
 def test_a_commit_that_is_asked_for_again_while_it_runs_is_answered_as_the_first(
     served: Served,
 ) -> None:
