@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 
 import pytest
@@ -31,6 +32,20 @@ def test_it_sees_one_snapshot(both: Both) -> None:
     with joined.transaction() as tx:
         owner["t"].upsert({"id": 1, "v": 11})
         assert tx["t"].get(1) == {"id": 1, "v": 10}
+
+
+@pytest.mark.parametrize(("isolation", "rows"), [("snapshot", 2), ("serializable", 1)])
+def test_one_in_series_counts_what_another_process_inserted_or_is_refused(
+    both: Both, isolation: str, rows: int
+) -> None:
+    owner, joined = both
+    with contextlib.suppress(st.ConflictError), joined.transaction(isolation=isolation) as tx:
+        assert tx["t"].count("v = 70") == 0
+        with owner.transaction(isolation=isolation) as other:
+            assert other["t"].count("v = 70") == 0
+            other["t"].insert({"id": 7, "v": 70})
+        tx["t"].insert({"id": 8, "v": 70})
+    assert owner["t"].count("v = 70") == rows
 
 
 def test_an_error_in_the_block_rolls_it_back(both: Both) -> None:
