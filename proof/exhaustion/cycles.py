@@ -28,7 +28,7 @@ from siltstone.storage.lance_io import warm_up
 
 COUNTS = 10
 CYCLE_S_MAX = 120
-"""Then it hangs: they take half a second."""
+"""Then it hangs: a cycle takes 20 ms, one without memory, or with slow syncs, seconds."""
 
 
 def run(

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,8 +74,9 @@ def run(cause: str, cycles: int, seed: int) -> Outcome:
     outcome = Outcome(cause)
     with tempfile.TemporaryDirectory(prefix="siltstone-exhaustion-") as folder:
         while outcome.cycles < cycles and not outcome.problems:
-            before = outcome.cycles
+            before, began = outcome.cycles, time.monotonic()
             _child(outcome, cycles - before, seed + outcome.deaths, Path(folder))
+            outcome.seconds += time.monotonic() - began
             if outcome.is_skipped:
                 return outcome
             if outcome.deaths > cycles + 5:
@@ -122,7 +124,6 @@ def _take(outcome: Outcome, said: dict[str, object]) -> None:
     errors, counts = said["errors"], said["footprints"]
     assert isinstance(errors, dict)
     assert isinstance(counts, list)
-    outcome.seconds += float(str(said["seconds"]))
     for name, count in errors.items():
         outcome.errors[name] = outcome.errors.get(name, 0) + count
     outcome.footprints = [Footprint(**count) for count in counts]  # the last child's own
