@@ -1,7 +1,7 @@
 """Page: `docs/benchmarks.md` and its plots, made of the history and of nothing else.
 
-Of each workload the newest run that asked for it counts, of the other kinds the newest run. Why a
-target is missed stands in `reasons.toml`, by the target's name.
+Of each workload and curve the newest run that asked for it counts, of other kinds the newest run.
+Why a target is missed stands in `reasons.toml`, by the target's name.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def render(runs: list[Run]) -> Drawn:
     found = asked(runs)
     _targets(drawn, found)
     _machine(drawn, runs)
-    _curves(drawn, history.newest(runs, "curves"))
+    _curves(drawn, runs)
     _profile(drawn, history.newest(runs, "profile"))
     _workloads(drawn, results, sources)
     _spark(drawn, history.newest(runs, "spark"))
@@ -173,21 +173,26 @@ def _machine(drawn: Drawn, runs: list[Run]) -> None:
     drawn.say(_table(["machine", ""], [[name, value] for name, value in facts.items()]))
 
 
-def _curves(drawn: Drawn, run: Run | None) -> None:
-    if run is None:
+def _curves(drawn: Drawn, runs: list[Run]) -> None:
+    last = history.newest(runs, "curves")
+    if last is None:
         return
-    drawn.say("## Curves: more and more of one thing\n")
-    drawn.say(f"`{run.command}`, {run.day}, commit {run.commit}.\n")
+    drawn.say("## Curves: more and more of one thing\n", _source(last))
     for kind in curves.ALL:
-        if kind.name in run.found:
+        run = history.newest([each for each in runs if kind.name in each.found], "curves")
+        if run is not None:
             found = run.found[kind.name]
-            drawn.say(f"### {kind.title.capitalize()}\n")
+            drawn.say(f"### {kind.title.capitalize()}\n", *([_source(run)] if run != last else []))
             if found["points"]:
                 drawn.plot(kind.name, kind.title, plots.curve(kind, found, run.limits.get(_SYNCS)))
                 drawn.say(_points(kind.x, found["points"]))
             lines = [f"- {int(x):,} left out: {why}" for x, why in found["left_out"].items()]
             lines += [f"- it failed: {found['error']}"] if "error" in found else []
             drawn.say(*(["\n".join(lines) + "\n"] if lines else []))
+
+
+def _source(run: Run) -> str:
+    return f"`{run.command}`, {run.day}, commit {run.commit}.\n"
 
 
 def _note(run: Run) -> str:

@@ -172,6 +172,21 @@ def test_curves_and_a_profile_come_to_the_page_with_what_was_left_out() -> None:
         ET.fromstring(plot)
 
 
+def test_a_curve_that_a_later_run_left_out_stays_with_its_own_run() -> None:
+    def run(day: int, name: str) -> Run:
+        found = {name: {"points": [{"x": 1, "commits/s": 10.0 * day}], "left_out": {}}}
+        date = f"2026-11-{day:02}T10:00:00+00:00"
+        return Run("curves", date, f"c{day}", f"curves --only {name}", 1.0, {}, {}, found)
+
+    parts = page.render([run(1, "rows"), run(2, "threads"), run(3, "rows")]).parts
+    lines = "\n".join(parts).splitlines()
+    assert "| commits/s | 30 |" in lines
+    assert "| commits/s | 20 |" in lines
+    assert "| commits/s | 10 |" not in lines
+    assert lines.count("`curves --only rows`, 2026-11-03 10:00, commit c3.") == 1
+    assert lines.count("`curves --only threads`, 2026-11-02 10:00, commit c2.") == 1
+
+
 @pytest.mark.parametrize("values", [[0.0, 0.0], [0.5, 0.5], [1e-3, 1e6], [17.8, 99.9]])
 def test_a_drawing_is_well_formed_whatever_the_numbers(values: list[float]) -> None:
     points = list(enumerate(values, 1))
