@@ -134,6 +134,13 @@ def reasons() -> dict[str, str]:
     return {name: each["reason"].strip() for each in listed for name in each["targets"]}
 
 
+def _notes() -> dict[str, str]:
+    """Return what a reader of a table must know, by the workload or "profile"."""
+    return {
+        name: text.strip() for name, text in tomllib.loads(_REASONS.read_text())["notes"].items()
+    }
+
+
 def _targets(drawn: Drawn, found: list[Asked]) -> None:
     measured = [one for one in found if one.value is not None]
     met = sum(one.is_met is True for one in measured)
@@ -219,16 +226,19 @@ def _profile(drawn: Drawn, run: Run | None) -> None:
     drawn.say("## Where the microseconds of a commit go\n")
     drawn.say(f"`{run.command}`, {run.day}, commit {run.commit}. {run.found['about']}\n")
     drawn.plot("profile", "the stages of a commit", plots.profile(run.found))
-    drawn.say(_table(["us", *cases], rows))
+    drawn.say(_table(["us", *cases], rows), f"{_notes()['profile']}\n")
 
 
 def _workloads(drawn: Drawn, results: Results, sources: dict[str, Run]) -> None:
-    notes = tomllib.loads(_REASONS.read_text()).get("notes", {})
+    notes = _notes()
     drawn.say("## Beside its peers\n", "Every commit is synced, but for the peers marked *.\n")
     drawn.say(*(f"{text}\n" for text in dict.fromkeys(map(_note, sources.values())) if text))
     for workload in WORKLOADS:
         header, rows = grid(results, workload.name)
         if not rows:
+            if workload.name in notes:
+                title = f"### {workload.name}: {workload.title}\n"
+                drawn.say(title, f"{notes[workload.name]}\n")
             continue
         run = sources[workload.name]
         drawn.say(f"### {workload.name}: {workload.title}\n")
@@ -236,7 +246,7 @@ def _workloads(drawn: Drawn, results: Results, sources: dict[str, Run]) -> None:
         drawn.say(
             _table(header, rows), f"{run.day}, commit {run.commit}. {_note(run)}".rstrip() + "\n"
         )
-        drawn.say(*([notes[workload.name]] if workload.name in notes else []))
+        drawn.say(*([f"{notes[workload.name]}\n"] if workload.name in notes else []))
     if results.failures:
         lines = [f"- {f['workload']}, {f['peer']}: {f['error']}" for f in results.failures]
         drawn.say("### What failed\n", "\n".join(lines) + "\n")
