@@ -240,6 +240,7 @@ class Transaction:
         writes = self.plain(table)
         taken = writes.taken_over(given)
         versions.check_taken(seen, taken)
+        versions.check_kept(seen, taken, self._core.tables)
         self._names_staged(self._oldest_us(taken))
         entry = definitions.reshaped(table, taken.schema)
         writes.go_on(taken.pin, writes.shape if entry is None else shape_of(entry.schema))

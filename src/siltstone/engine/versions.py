@@ -19,7 +19,7 @@ from siltstone.engine.shape import shape_of
 from siltstone.engine.view import View, storage_folder
 from siltstone.errors import ConflictError, RequestError
 from siltstone.formats.manifest import Pin, Table, Version
-from siltstone.storage.tables import TakenOver
+from siltstone.storage.tables import Tables, TakenOver
 
 # What writes rows of a table with a key, in the words of the Lance Namespace specification.
 ROW_OPERATIONS = (
@@ -181,6 +181,28 @@ def check_taken(table: TableVersions, taken: TakenOver) -> None:
     has_columns = table.newest is None and len(table.schema) > 0
     if has_columns and _columns(taken.schema) != _columns(table.schema):
         raise RequestError(f"{table.name!r} has columns {table.schema.names}; the version has not")
+
+
+def check_kept(table: TableVersions, taken: TakenOver, tables: Tables) -> None:
+    """Refuse files that come back of no version in sight: a vacuum may be about to delete them.
+
+    Those of the versions in sight stay for as long as the record is leased that they are seen by.
+
+    Raises:
+        RequestError: The version names such files; nothing was committed.
+    """
+    if not taken.back:
+        return
+    back = set(taken.back)
+    newest_first = reversed(table.versions)
+    for version in sorted(newest_first, key=lambda one: one.number != taken.restored):
+        back.difference_update(file.path for file in tables.files(table.folder, version.pin))
+        if not back:
+            return
+    raise RequestError(
+        f"the version names {min(back)}, of a version of {table.name!r} that is not kept any more;"
+        " open the table again"
+    )
 
 
 def _columns(schema: pa.Schema) -> list[tuple[str, pa.DataType, bool]]:

@@ -449,6 +449,8 @@ class FakeLance:
             chain = self._inventories.chain(below).values()
             known = {file.path for each in chain for file in each.files}
             added = self._inventories.seal([p for p in manifest.paths if p not in known], None)
+            living = () if pin is None else self._manifest(pin).live
+            back = tuple(p for p in manifest.paths if p in known and p not in living)
             self._files.sync_file(staged.target)
             private = (staged.target.parent, staged.target.parent.parent)
             for path in (*private, self._root / folder / "data", self._root / folder):
@@ -458,7 +460,7 @@ class FakeLance:
         rows = sum(manifest.rows)
         made = Pin(given.version, file.path, file.size, file.xxh3, rows, inventory)
         paths = (file.path, *(each.path for each in added))
-        return TakenOver(made, manifest.schema, "Append", given.version - 1, paths)
+        return TakenOver(made, manifest.schema, "Append", given.version - 1, paths, back)
 
     def write_directory(self, listed: Sequence[Listed]) -> None:
         """See `tables.Tables.write_directory`; no reader of a fake knows it."""

@@ -423,9 +423,12 @@ class LanceTables:
         if below is not None:
             foreign.refuse_lost(operation, {part.number for part in below.parts})
         name = "" if operation is None else type(operation).__name__
+        restored = 0 if operation is None or name != "Restore" else int(operation.version)
         with translated(where, is_reading=False):
-            made, added = self._taken(folder, below, dataset, staged, found.transaction)
-        return TakenOver(made, dataset.schema, name, read_version, added)
+            made, added, back = self._taken(
+                folder, below, dataset, staged, found.transaction, is_restored=restored > 0
+            )
+        return TakenOver(made, dataset.schema, name, read_version, added, back, restored)
 
     def _taken(
         self,
@@ -434,8 +437,10 @@ class LanceTables:
         dataset: Any,
         staged: foreign.StagedManifest,
         transaction: str,
-    ) -> tuple[Pin, tuple[str, ...]]:
-        """Make a version of another client durable; return its pin and the files that it adds."""
+        *,
+        is_restored: bool,
+    ) -> tuple[Pin, tuple[str, ...], tuple[str, ...]]:
+        """Make a version of another client durable; return its pin, what it adds, what is back."""
         inventory = "" if below is None else below.pin.inventory
         living = {} if below is None else below.inventory()
         txn = f"{folder}/{_TRANSACTIONS}/{transaction}"
@@ -447,6 +452,8 @@ class LanceTables:
         strange = [path for path in live if path not in living]
         known = self._known(inventory) if strange else ()
         fresh = [self._root / path for path in strange if path not in known]
+        # A chain that was folded has forgotten the files of a version that is restored.
+        back = (path for path in strange if path in known or (is_restored and path != txn))
         with self._syncs.all() as syncing:
             syncing.begin(staged.target, *fresh, is_known=below is not None)
             paths = [str(path.relative_to(self._root)) for path in fresh]
@@ -458,7 +465,7 @@ class LanceTables:
             dataset.version, manifest.path, manifest.size, manifest.xxh3, dataset.count_rows(), name
         )
         self._keep(self._pinned(folder, pin, dataset))  # the next version is put on top of it
-        return pin, (manifest.path, *paths)
+        return pin, (manifest.path, *paths), tuple(back)
 
     def _opened(self, folder: str, manifest: Path, version: int) -> Any:
         """Open what a client wrote; it may be anything.

@@ -75,7 +75,8 @@ class TakenOver:
 
     `operation` is what Lance calls the change ("Append", "Delete", ...); it was planned on
     `read_version`, and perhaps rebased from there. `added` are the paths of the files that the
-    client wrote, the manifest among them.
+    client wrote, the manifest among them; `back` those that the version below has not, though an
+    older one had: that of number `restored`, if the client says so.
     """
 
     pin: Pin
@@ -83,6 +84,8 @@ class TakenOver:
     operation: str
     read_version: int
     added: tuple[str, ...]
+    back: tuple[str, ...] = ()
+    restored: int = 0
 
 
 @dataclass(frozen=True, slots=True)
