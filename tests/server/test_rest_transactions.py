@@ -172,6 +172,23 @@ def test_a_commit_after_which_something_fails_is_no_failed_one(
     assert db["keyed"].count() == 3
 
 
+def test_a_server_that_began_anew_does_not_deny_a_commit_of_before(tmp_path: Path) -> None:
+    with rest_of(tmp_path / "shop") as (db, _, rest):
+        db.create_table("keyed", {"id": "int64", "v": "int64"}, primary_key="id")
+        key = rest.post("/v1/transaction/begin", {}, x_siltstone_token="etl/1").json["id"]
+        rest.post("/v1/table/keyed/insert", ROWS, x_siltstone_txn=key)
+        first = rest.post(f"/v1/transaction/{key}/commit")
+    with rest_of(tmp_path / "shop") as (db, _, rest):
+        again = rest.post(f"/v1/transaction/{key}/commit")
+        assert again.code == (404, 10)
+        assert "nothing of it was committed" not in again.json["error"]
+        assert "may be committed" in again.json["error"]
+        key = rest.post("/v1/transaction/begin", {}, x_siltstone_token="etl/1").json["id"]
+        rest.post("/v1/table/keyed/insert", ROWS, x_siltstone_txn=key)
+        assert rest.post(f"/v1/transaction/{key}/commit").seq == first.seq
+        assert db["keyed"].count() == 2
+
+
 def test_a_commit_in_doubt_is_in_doubt_whoever_asks_again(tmp_path: Path) -> None:
     faults, root = Faults(), tmp_path / "shop"
     options = resolve(root, {"background": False, "segment_bytes": 65_536})
