@@ -268,8 +268,8 @@ def _foreseen(key: str, entered: object) -> Generator[Held]:
         except ClosedError:
             raise Refused(
                 Code.TRANSACTION_NOT_FOUND,
-                f"{key[:80]}: it ended, was idle for too long, or is not yours; nothing of it was"
-                " committed unless its commit was answered",
+                f"{key[:80]}: it ended, was idle for too long, or is not yours; if its commit was"
+                " asked for, it may be committed: begun again with its token, it is applied once",
             ) from None
         yield held
 
