@@ -183,6 +183,17 @@ def test_a_handler_may_close_a_store_in_the_middle_of_a_checkpoint(tmp_path: Pat
         assert again["t"].count() == 1
 
 
+def test_a_handler_may_close_a_store_that_makes_a_version_for_a_reader(tmp_path: Path) -> None:
+    hooked: list[HookedTables] = []
+    db, threads = open_store(tmp_path / "db", fake_env(hooked=hooked)), Threads()
+    db.create_table("t", SCHEMA, primary_key="id")
+    db["t"].upsert({"id": 1, "v": 1})
+    hooked[0].hooks["overlaid"] = lambda *_: db.close()
+    threads.start(db.fresh_versions().live, db.snapshot(), "t")
+    threads.join()
+    assert not db._parts.owner.ownership.is_held
+
+
 def refused(call: Callable[[], object]) -> None:
     with pytest.raises(st.ClosedError):
         call()

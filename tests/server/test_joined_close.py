@@ -11,6 +11,7 @@ import pytest
 
 import siltstone as st
 from siltstone.joined.store import JoinedStore
+from tests.engine.seams import Threads
 from tests.server.stores import opened
 
 ROUNDS = 4
@@ -75,3 +76,24 @@ def test_calls_of_other_threads_are_closed_or_in_doubt(owner: st.Store) -> None:
             assert type(error) in {st.ClosedError, st.InDoubtError}, repr(error)
             if isinstance(error, st.InDoubtError):
                 assert owner.outcome(error.transaction_id) in {"committed", "not committed"}
+
+
+def test_a_handler_may_close_a_store_that_is_just_taking_a_connection(owner: st.Store) -> None:
+    joined, threads = st.connect(owner.path, join=True), Threads()
+
+    class Interrupted(list[object]):
+        """A list in whose `pop` a signal comes."""
+
+        def pop(self) -> object:
+            found = super().pop()
+            joined.close()
+            return found
+
+    joined.link._idle = Interrupted(joined.link._idle)
+
+    def refused() -> None:
+        with pytest.raises(st.ClosedError):
+            joined["t"]
+
+    threads.start(refused)
+    threads.join()
