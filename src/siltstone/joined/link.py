@@ -6,7 +6,7 @@
 A read whose connection broke is asked once more on a new one. What writes never is: its answer is
 lost, so it is in doubt, under the id that was known before it was asked for. Lock: one, for the
 list of idle connections, and for those that `close` ends. That ends them from outside: a connection
-is closed only by whoever uses it.
+is closed only by whoever uses it. A thread that holds the lock may close: a signal's handler does.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Link:
         """
         self.place = Local(address) if isinstance(address, str) else address
         self.root: Path | str = str(self.place) if root is None else root
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._idle: list[Connection] = []
         self._all: weakref.WeakSet[Connection] = weakref.WeakSet()
         self.refusal: str | None = None
@@ -194,7 +194,8 @@ class Link:
         with self._lock:
             if self.refusal is None and len(self._idle) < IDLE_MAX:
                 self._idle.append(connection)
-                return
+                if self.refusal is None:  # still
+                    return
         connection.close()
 
     def close(self) -> None:
@@ -210,7 +211,7 @@ class Link:
 
     def refuse_in_child(self) -> None:
         """In the child of a fork: two processes on one connection read each other's answers."""
-        self._lock = threading.Lock()  # a thread that is not here may have held it
+        self._lock = threading.RLock()  # a thread that is not here may have held it
         self.refusal = f"{self.root} was joined before a fork; join it again in this process"
         for connection in list(self._all):
             with contextlib.suppress(OSError):

@@ -79,7 +79,7 @@ class FreshVersions:
     ) -> None:
         self._core, self._interval_us = core, int(interval_s * 1e6)
         self._versions_max, self._bytes_max = versions_max, bytes_max
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may close what its thread is making
         self._made: list[_Made] = []
         self._starts: dict[tuple[str, str, int], Pin] = {}
 
@@ -196,7 +196,7 @@ class FreshVersions:
             is_old = age_s > KEPT_S and newest[made.folder] is not made
             if is_old or (self._is_full() and age_s > KEPT_LEAST_S):
                 self._delete(made)
-                self._made.remove(made)
+                self._made = [other for other in self._made if other is not made]
         if self._is_full():
             raise BusyError(
                 f"there are {len(self._made)} fresh versions, made within {KEPT_LEAST_S:.0f} s;"
