@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,13 +11,17 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
+from siltstone.beside import follow_vacuum
 from siltstone.maintenance.load import load
 from siltstone.maintenance.sweep import distinct, needed
-from siltstone.maintenance.vacuum import Vacuum
+from siltstone.maintenance.vacuum import TICK_S, Vacuum
 from siltstone.store import Store
+from tests.engine import seams
+from tests.engine.seams import GatedFiles, fake_env
 from tests.maintenance.stores import Clock, data_paths, open_store, rows
 
 KEYED = {"id": "int64", "v": "int64"}
+ROWS = pa.table({"id": [2, 3], "v": [7, 7]})
 EXPECTED = [(1, 1), (2, 7), (3, 7)]
 GRACE_S = 3600.0
 
@@ -46,9 +51,7 @@ def db(root: Path, clock: Clock, real_lance: bool):
 
 
 def attach(db: Store) -> None:
-    definition, shape = db["t"]._shape()
-    staged = pa.table({"id": [2, 3], "v": [7, 7]})
-    load(db._core, definition, shape, staged, may_repeat=True, bytes_min=1)
+    load_into(db, "t")
     assert attached(db.path), "the rows went another way"
 
 
@@ -95,6 +98,54 @@ def test_a_vacuum_of_a_store_that_is_closed_meanwhile_spares_what_only_a_frame_n
     assert kept <= data_paths(root)
     with open_store(root, clock, real_lance=real_lance, retention_s=0) as again:
         assert rows(again["t"]) == EXPECTED
+
+
+@pytest.mark.parametrize("is_beside", [False, True], ids=["owner", "beside"])
+@pytest.mark.parametrize("name", ["keyed", "plain", "tag"])
+def test_what_a_commit_in_doubt_names_stays_until_it_is_known(
+    tmp_path: Path, name: str, is_beside: bool
+) -> None:
+    files, root = GatedFiles(), tmp_path / "s"
+    db = seams.open_store(root, fake_env(files=files), retention_s=0)
+    db.create_table("keyed", KEYED, primary_key="id")
+    db.create_table("plain", KEYED)
+    db["keyed"].upsert({"id": 1, "v": 1})
+    seq = db.checkpoint().flushed_seq
+    db["keyed"].upsert({"id": 1, "v": 2})
+    db.checkpoint()
+    db.merge()
+    commits: dict[str, Callable[[], object]] = {
+        "keyed": lambda: load_into(db, "keyed"),
+        "plain": lambda: db["plain"].append(ROWS),
+        "tag": lambda: db.tag("then", seq),
+    }
+    files.failure = OSError(5, "Input/output error")
+    with pytest.raises(st.InDoubtError) as caught:
+        commits[name]()
+    files.failure = None
+    until_older_than_a_tick()
+    if is_beside:
+        follow_vacuum(root, db.options, fake_env(), dry_run=False, grace_s=0)
+    else:
+        db.vacuum(dry_run=False, grace_s=0)
+    db.close()
+    with seams.open_store(root, fake_env(), retention_s=0) as again:
+        assert again.outcome(caught.value.transaction_id) == "committed"
+        if name == "tag":
+            assert rows(again.snapshot(tag="then")["keyed"]) == [(1, 1)]
+        else:
+            assert {(2, 7), (3, 7)} <= set(rows(again[name]))
+        assert not list((root / "jobs").glob("*.json")), "it is kept for ever"
+
+
+def until_older_than_a_tick() -> None:
+    """Wait until what was written just now may be taken by a vacuum without a grace period."""
+    threading.Event().wait(2 * TICK_S)
+
+
+def load_into(db: Store, name: str) -> None:
+    definition, shape = db[name]._shape()
+    load(db._core, definition, shape, ROWS, may_repeat=True, bytes_min=1)
 
 
 def after_closing(db: Store, step: Callable[..., int]) -> Callable[..., int]:
