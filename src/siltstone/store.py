@@ -491,7 +491,8 @@ class Store:
         state = self._core.state()
         if lasts_s and wanted < kept_from(state):
             raise SnapshotExpiredError(f"seq {wanted} on", kept_from(state), state.visible)
-        with self.snapshot(seq=wanted):  # no vacuum takes it before the tag is there
+        # No vacuum takes it before the tag is there.
+        with self._core.until_known(self.snapshot(seq=wanted)):
             return self._ddl(lambda tx: tx.tag(name, wanted, lasts_s))
 
     def tags(self) -> dict[str, int]:

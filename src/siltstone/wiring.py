@@ -186,7 +186,8 @@ class Parts:
                 if server is not None:
                     server.close()
         finally:
-            self.owner.close()
+            with self.core.doubts:  # let go of last: until then nobody else owns the store
+                self.owner.close()
 
 
 def own_store(root: Path, options: Options, env: Env) -> Parts:

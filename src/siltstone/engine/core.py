@@ -19,7 +19,13 @@ from siltstone.engine.reader import Readers
 from siltstone.engine.recent_writes import OpenTransactions, RecentWrites
 from siltstone.engine.view import State
 from siltstone.engine.write_set import Receipt, WriteSet
-from siltstone.errors import BusyError, ClosedError, ReadOnlyError
+from siltstone.errors import (
+    BusyError,
+    ClosedError,
+    InDoubtError,
+    ReadOnlyError,
+    SiltstoneError,
+)
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.group import Token
 from siltstone.storage.files import Files
@@ -91,6 +97,7 @@ class Core:
     ids: Ids = field(default_factory=lambda: Ids(1))
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     staging: StagingLocks = field(default_factory=StagingLocks)
+    doubts: ExitStack = field(default_factory=ExitStack)
     refusal: str | None = None
 
     def check(self) -> None:
@@ -129,7 +136,7 @@ class Core:
         Held first, then looked whether it is condemned: a vacuum says what it condemns, and only
         then looks who holds what, and after that what the log names.
         """
-        with self.hold(staged_us):
+        with self.until_known(self.hold(staged_us)):
             condemned_us = self.condemned_us()
             if condemned_us > staged_us:
                 raise BusyError(
@@ -137,6 +144,23 @@ class Core:
                     f" by {condemned_us} for garbage; run the transaction again"
                 )
             yield
+
+    @contextmanager
+    def until_known(self, kept: AbstractContextManager[object]) -> Generator[None]:
+        """Enter what keeps from vacuum what a commit names, until it is known how that ended.
+
+        Of one in doubt the frame may be durable, and no view knows it: `doubts` keeps it until the
+        store ends, and who owns it next recovers the frame before any vacuum looks.
+        """
+        with ExitStack() as held:
+            held.enter_context(kept)
+            try:
+                yield
+            except BaseException as error:
+                is_refused = isinstance(error, SiltstoneError) and type(error) is not InDoubtError
+                if not is_refused and self.committer is not None and self.committer.poisoned:
+                    self.doubts.push(held.pop_all())
+                raise
 
 
 def _commit(committer: Committer, write_set: WriteSet) -> Receipt:
