@@ -46,7 +46,7 @@ from siltstone.formats.schema import (
 )
 from siltstone.maintenance.adoption import adopt, renewals, renewed
 from siltstone.maintenance.retention import carried
-from siltstone.storage.jobs import CondemnedError, refuse_condemned
+from siltstone.storage.jobs import Begun, CondemnedError, refuse_condemned
 from siltstone.storage.manifest_store import ManifestStore
 from siltstone.storage.tables import Staged, Tables
 from siltstone.units import SegmentNumber
@@ -154,11 +154,12 @@ class Checkpointer:
         """Write and publish; again if a vacuum took what was written for garbage."""
         above_us = self._committer.state.view.record.condemned_us
         for _ in range(ATTEMPTS):
-            started_us = max(self._now_us(), above_us)
+            begun = Begun.at(self._now_us, above_us)
             flushed = [item for item in self._flush(sealed) if item is not None]
             commits = self._flush_commits(sealed)
             cross(Failpoint.FLUSH_AFTER_FRAGMENTS)
             try:
+                started_us = begun.started_us(self._now_us)
                 return self._publish(sealed[-1], flushed, commits, started_us)
             except CondemnedError as error:
                 above_us = error.condemned_us

@@ -233,7 +233,7 @@ class Indexer:
             cross(Failpoint.INDEX_BEFORE_BUILD)
             built = list(self._built(tasks, hopeless))
             cross(Failpoint.INDEX_AFTER_BUILD)
-            found = self._publish(record, places, built, job.job, attempts)
+            found = self._publish(record, places, built, job.as_written(), attempts)
             job.finish()
             return found
 

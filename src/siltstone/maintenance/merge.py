@@ -146,8 +146,9 @@ class Merger:
                 if found.base != found.storage.base:
                     names.append(catalogs.name_of(table))
             cross(Failpoint.MERGE_AFTER_FRAGMENTS)
+            written = job.as_written()
             published = self._manifests.publish(
-                lambda now: _changed(now, planned, job.job), base=record, attempts=publish_attempts
+                lambda now: _changed(now, planned, written), base=record, attempts=publish_attempts
             )
             cross(Failpoint.MERGE_AFTER_PUBLISH)
             job.finish()

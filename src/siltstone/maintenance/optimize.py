@@ -289,13 +289,15 @@ class Optimizer:
                     cross(Failpoint.OPTIMIZE_AFTER_FRAGMENTS)
                 elif not self._is_worth_a_record(pending, order.sizes.target_rows):
                     continue
-                found, more = self._show(record, pending, order, job.job)
+                found, more = self._show(record, pending, order, job.as_written())
                 done, left, pending = total_of(done, found), [*left, *more], []
                 record = self._manifests.newest()
                 kept = self._untouched(record, todo)
                 order.contention.count += len(kept) < len(todo)
                 todo = kept
-        found, more = self._show(record, pending, order, job.job) if pending else (NOTHING, [])
+        found, more = (
+            self._show(record, pending, order, job.as_written()) if pending else (NOTHING, [])
+        )
         return total_of(done, found), [*left, *more]
 
     def _is_worth_a_record(self, finished: Sequence[Finished], rows: int) -> bool:

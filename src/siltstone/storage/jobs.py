@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import time
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +63,33 @@ def refuse_condemned(record: Record, started_us: int) -> None:
     """
     if record.condemned_us > started_us:
         raise CondemnedError(record.number, record.condemned_us, started_us)
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """When work began: by the clock that dates its files, and by one that nobody can set.
+
+    `above_us` is the condemned time of the record that it began upon.
+    """
+
+    clock_us: int
+    steady_us: int
+    above_us: int
+
+    @classmethod
+    def at(cls, now_us: Callable[[], int], above_us: int) -> Self:
+        """Begin now."""
+        clock_us = now_us()
+        return cls(clock_us, time.monotonic_ns() // 1000, above_us)
+
+    def started_us(self, now_us: Callable[[], int]) -> int:
+        """Return when it began, as the files say that were written until now.
+
+        The clock may have been set back since: they are older then than the work that wrote them.
+        """
+        passed_us = time.monotonic_ns() // 1000 - self.steady_us
+        set_back_us = max(0, self.clock_us + passed_us - now_us())
+        return max(self.clock_us - set_back_us, self.above_us)
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -113,8 +141,9 @@ class OpenJob:
         lock: Lock,
         job: Job,
         now_us: Callable[[], int],
+        begun: Begun,
     ) -> None:
-        self.job = job
+        self.job, self._begun = job, begun
         self._files, self._path, self._file, self._lock = files, path, file, lock
         self._now_us = now_us
         self._end, self._is_of_use = 0, False
@@ -127,6 +156,11 @@ class OpenJob:
             self.abandon()
         else:
             self.drop()
+
+    def as_written(self) -> Job:
+        """Return the job, begun before all that it has written until now: see `Begun`."""
+        started_us = min(self.job.started_us, self._begun.started_us(self._now_us))
+        return msgspec.structs.replace(self.job, started_us=started_us)
 
     def append(self, task: bytes) -> None:
         """Add the JSON of a finished task, durably.
@@ -199,8 +233,8 @@ class Jobs:
         Raises:
             UnavailableError: The file system refuses; nothing was begun.
         """
-        started_us = max(self._now_us(), above_us)
-        return self._begun(kind, tables, inputs, started_us, is_durable=True)
+        begun = Begun.at(self._now_us, above_us)
+        return self._open(kind, tables, inputs, begun, is_durable=True)
 
     def hold(self, started_us: int) -> OpenJob:
         """Keep from vacuum what was staged since `started_us`, while a commit names it.
@@ -210,14 +244,15 @@ class Jobs:
         Raises:
             UnavailableError: The file system refuses.
         """
-        return self._begun("commit", (), (), started_us, is_durable=False)
+        begun = Begun(started_us, time.monotonic_ns() // 1000, started_us)
+        return self._open("commit", (), (), begun, is_durable=False)
 
-    def _begun(
+    def _open(
         self,
         kind: str,
         tables: tuple[str, ...],
         inputs: tuple[str, ...],
-        started_us: int,
+        begun: Begun,
         *,
         is_durable: bool,
     ) -> OpenJob:
@@ -227,14 +262,14 @@ class Jobs:
             for _ in range(_ATTEMPTS_MAX):
                 job = Job(
                     self._new_token(), kind, tables, inputs,
-                    os.getpid(), platform.node(), started_us,
+                    os.getpid(), platform.node(), max(begun.clock_us, begun.above_us),
                 )  # fmt: skip
-                found = self._begin(job, is_durable=is_durable)
+                found = self._begin(job, begun, is_durable=is_durable)
                 if found is not None:
                     return found
         raise UnavailableError(f"{self.folder}: {_ATTEMPTS_MAX} records were taken away at birth")
 
-    def _begin(self, job: Job, *, is_durable: bool) -> OpenJob | None:
+    def _begin(self, job: Job, begun: Begun, *, is_durable: bool) -> OpenJob | None:
         """Write the record under a name that nobody looks at: who sees it sees it locked and whole.
 
         None if a vacuum took it for what a crash had left.
@@ -250,7 +285,7 @@ class Jobs:
             lock.release()
             self._discard(temporary)
             raise
-        opened = OpenJob(self._files, path, file, lock, job, self._now_us)
+        opened = OpenJob(self._files, path, file, lock, job, self._now_us, begun)
         try:
             opened.write_first(is_durable=is_durable)
             self._files.rename(temporary, path)
