@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Protocol
 
 from siltstone.engine.transaction import Transaction
-from siltstone.errors import ReadOnlyError
+from siltstone.errors import BusyError, ReadOnlyError
 from siltstone.query.fresh import At, FreshVersions, Seen
 from siltstone.query.lance_catalog import Reads, Statements
+
+WAIT_S_MAX = 60.0
+"""Who waits holds a thread of the server, and there are few."""
 
 
 class View(At, Reads, Protocol):
@@ -49,17 +52,28 @@ class _Turn:
 class Turns:
     """The turns of requests that commit to one table, or end one transaction. Any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, wait_s_max: float = WAIT_S_MAX) -> None:
+        self._wait_s_max = wait_s_max
         self._lock = threading.Lock()
         self._turns: weakref.WeakValueDictionary[str, _Turn] = weakref.WeakValueDictionary()
 
     @contextmanager
     def of(self, name: str) -> Generator[None]:
-        """Wait for the requests about `name` that came before."""
+        """Wait for the requests about `name` that came before.
+
+        Raises:
+            BusyError: One of them took too long, and still runs; nothing was begun.
+        """
         with self._lock:
             turn = self._turns.setdefault(name, _Turn())
-        with turn.lock:
+        if not turn.lock.acquire(timeout=self._wait_s_max):
+            raise BusyError(
+                f"another request about the same still runs after {self._wait_s_max:g} s; ask again"
+            )
+        try:
             yield
+        finally:
+            turn.lock.release()
 
     def is_taken(self, name: str) -> bool:
         """Say whether a request about `name` is under way."""

@@ -178,6 +178,7 @@ class Reach:
         Raises:
             Refused: No such transaction of this client, or it ended the other way.
             InDoubtError: The commit of before was.
+            BusyError: The first request runs on and on.
         """
         status = "Succeeded" if commits else "Canceled"
         with self._ends.of(_turn(key, call.principal)):
