@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from siltstone.beside import follow_vacuum
+from siltstone.engine import bulk, submission
+from siltstone.engine.bulk import Rows
+from siltstone.engine.write_set import Receipt
+from siltstone.errors import BusyError
+from siltstone.formats.keys import Codes
 from siltstone.formats.manifest import Pin
+from siltstone.maintenance import load as loading
 from siltstone.storage.fake_lance import FakeLance
 from siltstone.store import Store
 from tests.maintenance.stores import Clock, env_of, open_store, rows
+
+ROWS = pa.table({"id": [2, 3]})
 
 
 @pytest.fixture
@@ -52,9 +61,134 @@ def test_a_merge_whose_files_a_vacuum_took_is_done_again(
     assert rows(db["t"]) == [(1,)]
 
 
+class Meanwhile:
+    """What goes on beside a commit whose clock is an hour ahead."""
+
+    def __init__(self, db: Store, clock: Clock, *, is_vacuumed: bool) -> None:
+        self.db, self.clock, self.is_vacuumed = db, clock, is_vacuumed
+
+    def set_back(self) -> None:
+        """Set the clock back by two hours, and date by it what was written as if it were before."""
+        self.clock.move(seconds=-7200)
+        date_all(self.db.path, self.clock)
+
+    def set_forward(self) -> None:
+        self.clock.move(seconds=7200)
+
+    def vacuum(self) -> None:
+        """Vacuum from elsewhere, 20 minutes after the files were written, with half the grace."""
+        later = Clock()
+        later.move(seconds=-2400)
+        if self.is_vacuumed:
+            env = env_of(later)
+            follow_vacuum(self.db.path, self.db.options, env, dry_run=False, grace_s=600)
+
+
+Way = Callable[[Store, Meanwhile], None]
+
+
+def append(db: Store, meanwhile: Meanwhile) -> None:
+    with db.transaction() as tx:
+        tx["plain"].append(ROWS)
+        meanwhile.set_back()
+        meanwhile.vacuum()
+
+
+def load_into(name: str) -> Way:
+    def load(db: Store, meanwhile: Meanwhile) -> None:
+        def unique(*arguments: Any) -> tuple[Rows, Codes]:
+            meanwhile.set_back()
+            return bulk.unique(*arguments)
+
+        def submit(*arguments: Any) -> Receipt:
+            meanwhile.vacuum()
+            return submission.submit(*arguments)
+
+        definition, shape = db[name]._shape()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(loading, "unique", unique)
+            patch.setattr(loading, "submit", submit)
+            loading.load(db._core, definition, shape, ROWS, may_repeat=True, bytes_min=1)
+
+    return load
+
+
+def stage_for(name: str) -> Way:
+    """Let the worker that stages have a clock that is behind."""
+
+    def stage(db: Store, meanwhile: Meanwhile) -> None:
+        task = db.stage(name)
+        piece = task.run_through(db._parts.tables, ROWS)
+        meanwhile.set_back()
+        meanwhile.set_forward()
+        with db.transaction() as tx:
+            tx.attach(task, [piece])
+            meanwhile.vacuum()
+
+    return stage
+
+
+def attach_to(name: str) -> Way:
+    """Set the clock back while what was staged before is attached."""
+
+    def attach(db: Store, meanwhile: Meanwhile) -> None:
+        task = db.stage(name)
+        piece = task.run_through(db._parts.tables, ROWS)
+        kept = {path: path.stat().st_mtime for path in files_of(db.path) if path.suffix}
+        with db.transaction() as tx:
+            tx.attach(task, [piece])
+            meanwhile.set_back()
+            for path, then in kept.items():
+                os.utime(path, (then, then))
+            meanwhile.vacuum()
+
+    return attach
+
+
+@pytest.mark.parametrize("is_vacuumed", [True, False], ids=["vacuum", "no-vacuum"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        append, load_into("first"), load_into("t"),
+        stage_for("plain"), stage_for("t"), attach_to("plain"), attach_to("t"),
+    ],
+    ids=["append", "load-first", "load", "stage-plain", "stage", "attach-plain", "attach"],
+)  # fmt: skip
+def test_a_commit_whose_files_a_vacuum_took_is_refused(
+    db: Store, clock: Clock, way: Way, *, is_vacuumed: bool
+) -> None:
+    keys = {"t": "id", "first": "id", "plain": None}
+    for name in ("first", "plain"):
+        db.create_table(name, {"id": "int64"}, primary_key=keys[name])
+    db.checkpoint()
+    before = all_rows(db)
+    clock.move(seconds=3600)
+    if is_vacuumed:
+        with pytest.raises(BusyError, match="for garbage"):
+            way(db, Meanwhile(db, clock, is_vacuumed=True))
+        assert all_rows(db) == before
+    way(db, Meanwhile(db, clock, is_vacuumed=False))
+    after = all_rows(db)
+    assert sum(after[name] != before[name] for name in keys) == 1
+    db.close()
+    with open_store(db.path, clock, retention_s=0) as again:
+        again.checkpoint()
+        again.merge()
+        again.vacuum(dry_run=False, grace_s=0)
+        assert all_rows(again) == after
+        assert again.verify(deep=True).is_sound
+
+
+def all_rows(db: Store) -> dict[str, list[tuple]]:
+    return {name: rows(db[name]) for name in ("t", "first", "plain")}
+
+
+def files_of(root: Path) -> list[Path]:
+    return [path for path in root.rglob("*") if path.is_file()]
+
+
 def date_all(root: Path, clock: Clock) -> None:
     """Date the files that are there by the clock."""
     then = clock() / 1e6
-    for path in root.rglob("*"):
-        if path.is_file():
-            os.utime(path, (then, then))
+    for path in files_of(root):
+        os.utime(path, (then, then))
