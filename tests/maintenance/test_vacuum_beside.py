@@ -274,6 +274,7 @@ def test_an_owner_that_sleeps_before_it_holds_its_files_is_refused(db, clock, mo
     before = rows(db["p"])
     task, staged = staged_beside(db)
     tx = db.transaction()
+    tx.attach(task, staged)
     hold = db._core.hold
 
     def sleep(staged_us: int):
@@ -282,7 +283,6 @@ def test_an_owner_that_sleeps_before_it_holds_its_files_is_refused(db, clock, mo
         return hold(staged_us)
 
     monkeypatch.setattr(db._core, "hold", sleep)
-    tx.attach(task, staged)
     with pytest.raises(st.BusyError, match="staged"):
         tx.commit()
     assert rows(db["p"]) == before

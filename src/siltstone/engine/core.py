@@ -29,6 +29,7 @@ from siltstone.errors import (
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.group import Token
 from siltstone.storage.files import Files
+from siltstone.storage.jobs import Begun
 from siltstone.storage.tables import Tables
 
 
@@ -125,9 +126,9 @@ class Core:
         self.after_commit()
         return receipt
 
-    def begun_us(self) -> int:
-        """Return when what is begun now began: never before a condemned time that is known."""
-        return max(self.now_us(), self.state().view.record.condemned_us)
+    def begun(self) -> Begun:
+        """Return when what is begun now began: never before what is condemned already."""
+        return Begun.at(self.now_us, self.condemned_us())
 
     @contextmanager
     def _held(self, staged_us: int) -> Generator[None]:

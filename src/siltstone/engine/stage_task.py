@@ -63,6 +63,7 @@ class StageTask:
     """A bulk commit in the making (see the module); get it from `Store.stage`. Pickles.
 
     `folder` and `pin` are what pieces are written against, `home` is the table's own folder.
+    `above_us` is the condemned time of the record that it began upon, `began_us` is never before.
     """
 
     root: str
@@ -79,6 +80,7 @@ class StageTask:
     folder: str
     pin: Pin
     began_us: int
+    above_us: int = 0
 
     def __repr__(self) -> str:
         return f"<StageTask {self.op} into {self.table!r}, job {self.job}>"
@@ -175,6 +177,24 @@ class StageTask:
             raise RequestError(f"{self!r} has files of other sizes than were staged")
         return whole
 
+    def started_us(self, files: Files, root: Path, staged: Sequence[Staged]) -> int:
+        """Return when it began, as its files say: the clock of who wrote them may be behind ours.
+
+        Raises:
+            RequestError: A piece of another job.
+            UnavailableError: The file system refuses.
+        """
+        self._check(staged)
+        oldest_us = self.began_us
+        for path in (root / file.path for piece in staged for file in piece.files.files):
+            try:
+                oldest_us = min(oldest_us, int(files.mtime(path) * 1e6))
+            except FileNotFoundError:  # vacuumed; `joined` says so
+                continue
+            except OSError as error:
+                raise UnavailableError(f"{self!r} cannot be attached: {error}") from error
+        return max(oldest_us, self.above_us)
+
     def _mark_attached(self, files: Files, folder: Path) -> None:
         if files.exists(folder / _ATTACHED):
             return
@@ -199,7 +219,7 @@ def begin(core: Core, name: str, op: str | None, order_by: str | None) -> StageT
     shape = shape_of(catalogs.schema_of(table))
     op = _op(name, shape, op)
     _check_order(shape, op, order_by)
-    job, began_us = core.new_token(), core.begun_us()
+    job, begun = core.new_token(), core.begun()
     incarnation = catalogs.incarnation_of(table)
     levels = view.levels.get(incarnation.id)
     if levels is None:
@@ -210,7 +230,7 @@ def begin(core: Core, name: str, op: str | None, order_by: str | None) -> StageT
         pin = core.tables.create(folder, stored_fields(shape, target, op))
     task = StageTask(
         str(core.root), core.verify, job, name, table.id, incarnation.id, shape.schema, op,
-        order_by, target, home, folder, pin, began_us,
+        order_by, target, home, folder, pin, begun.first_us, begun.above_us,
     )  # fmt: skip
     _mark_open(core.files, core.root / task.marks)
     return task

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from enum import Enum
 from types import TracebackType
 from typing import Self
@@ -46,6 +47,7 @@ from siltstone.formats import group
 from siltstone.formats.keys import Key
 from siltstone.formats.manifest import Catalog, Table
 from siltstone.storage.foreign import staged_manifest
+from siltstone.storage.jobs import Begun
 from siltstone.storage.tables import Compacted, ForeignVersion, InputsMovedError, TakenOver
 
 ISOLATIONS = ("snapshot", "serializable")
@@ -102,6 +104,7 @@ class Transaction:
         self._readers: dict[int, Reader] = {}
         self._found: dict[int, Table] = {}
         self._staging = ExitStack()
+        self._begun: Begun | None = None
         self._staged_us: int | None = None
         self.receipt: Receipt | None = None
 
@@ -254,14 +257,20 @@ class Transaction:
 
         Held first, then asked what is condemned, as in `Core.submit`: what comes after is newer.
         """
-        if self._staged_us is None:
-            began_us = self._core.begun_us()
-            self._staging.enter_context(self._core.hold(began_us))
-            self._staged_us = max(began_us, self._core.condemned_us())
+        if self._begun is None:
+            begun = self._core.begun()
+            self._staging.enter_context(self._core.hold(begun.first_us))
+            self._begun = replace(begun, above_us=max(begun.above_us, self._core.condemned_us()))
 
     def _names_staged(self, since_us: int) -> None:
         """Note that it names files that were staged elsewhere, the first of them at `since_us`."""
         self._staged_us = since_us if self._staged_us is None else min(self._staged_us, since_us)
+
+    def _oldest_staged_us(self) -> int:
+        """Return when the oldest file was written that it may name."""
+        assert self._begun is not None
+        started_us = self._begun.started_us(self._core.now_us)
+        return started_us if self._staged_us is None else min(started_us, self._staged_us)
 
     def _oldest_us(self, taken: TakenOver) -> int:
         """Return when the oldest file was written that `taken` adds: a client staged it, not we."""
@@ -461,14 +470,16 @@ class Transaction:
         table = self.table(stage.table_id)
         if self.is_applied:
             return 0
-        self._names_staged(stage.began_us)
+        self._keep_staged()
+        core = self._core
+        self._names_staged(stage.started_us(core.files, core.root, staged))
         cross(Failpoint.ATTACH_BEFORE_PLAN)
         if overwrite:
             self.truncate(table)
             table = self.table(stage.table_id)
         if not catalogs.schema_of(table).key:
             writes = self.plain(table)
-            files = stage.joined(self._core.files, self._core.root, staged)
+            files = stage.joined(core.files, core.root, staged)
             return writes.attach(stage.folder, stage.pin, files)
         own = self._keyed.get(table.id)
         if own is not None and own.memtable.rows:
@@ -520,6 +531,7 @@ class Transaction:
         table = next((t for t in living if catalogs.incarnation_of(t).id == incarnation), None)
         if table is None:
             raise InputsMovedError
+        self._keep_staged()
         self._names_staged(began_us)
         self.plain(table).compact(compacted)
 
@@ -581,7 +593,7 @@ class Transaction:
             is_sync=self._is_sync or names_files,
             rows=sum(part.rows for part in parts),
             nbytes=sum(part.nbytes for part in parts),
-            staged_us=self._staged_us if names_files else None,
+            staged_us=self._oldest_staged_us() if names_files else None,
         )
 
     def rollback(self) -> None:

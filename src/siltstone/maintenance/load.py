@@ -35,6 +35,7 @@ from siltstone.errors import ConflictError
 from siltstone.formats.keys import Codes
 from siltstone.formats.manifest import Table
 from siltstone.formats.schema import history_name
+from siltstone.storage.jobs import Begun
 
 LOAD_BYTES_MIN = 32 << 20
 ATTACH_BYTES_MIN = 64 << 20
@@ -79,9 +80,9 @@ def load(
         return pa.RecordBatchReader.from_batches(shape.arrow, head)
     batches = chain(head, conformed(stream, shape))
     way = _load if is_first else _attach
-    began_us = core.begun_us()
-    with core.hold(began_us):
-        return way(core, table, shape, levels, batches, began_us, may_repeat=may_repeat)
+    begun = core.begun()
+    with core.hold(begun.first_us):
+        return way(core, table, shape, levels, batches, begun, may_repeat=may_repeat)
 
 
 def _load(
@@ -90,7 +91,7 @@ def _load(
     shape: Shape,
     levels: Levels,
     batches: Iterator[pa.RecordBatch],
-    began_us: int,
+    begun: Begun,
     *,
     may_repeat: bool,
 ) -> Receipt:
@@ -106,13 +107,13 @@ def _load(
         read_seq=None,
         parts=(part,),
         rows=part.rows,
-        staged_us=began_us,
+        staged_us=begun.started_us(core.now_us),
     )
     try:
         return submit(core, lambda: write_set)
     except ConflictError:  # somebody wrote a row meanwhile: ours become a run on top of it
         staged = rows.opened(core.tables).scan(shape.arrow.names)
-        return _attach(core, table, shape, levels, staged, began_us, may_repeat=may_repeat)
+        return _attach(core, table, shape, levels, staged, begun, may_repeat=may_repeat)
 
 
 def _attach(
@@ -121,7 +122,7 @@ def _attach(
     shape: Shape,
     levels: Levels,
     batches: Iterator[pa.RecordBatch],
-    began_us: int,
+    begun: Begun,
     *,
     may_repeat: bool,
 ) -> Receipt:
@@ -150,7 +151,7 @@ def _attach(
             read_seq=None if may_repeat else state.visible,
             parts=(part,),
             rows=part.rows,
-            staged_us=began_us,
+            staged_us=begun.started_us(core.now_us),
         )
         return submit(core, lambda: write_set)
     finally:

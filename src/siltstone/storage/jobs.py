@@ -76,6 +76,11 @@ class Begun:
     steady_us: int
     above_us: int
 
+    @property
+    def first_us(self) -> int:
+        """When it began, before it had written anything."""
+        return max(self.clock_us, self.above_us)
+
     @classmethod
     def at(cls, now_us: Callable[[], int], above_us: int) -> Self:
         """Begin now."""
@@ -262,7 +267,7 @@ class Jobs:
             for _ in range(_ATTEMPTS_MAX):
                 job = Job(
                     self._new_token(), kind, tables, inputs,
-                    os.getpid(), platform.node(), max(begun.clock_us, begun.above_us),
+                    os.getpid(), platform.node(), begun.first_us,
                 )  # fmt: skip
                 found = self._begin(job, begun, is_durable=is_durable)
                 if found is not None:
