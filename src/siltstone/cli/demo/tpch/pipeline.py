@@ -30,6 +30,7 @@ CORES = 2
 WAIT_S = 180.0
 POLL_S = 0.05
 SETS_AHEAD = 3  # that wait to be applied
+STOPS_MAX = 10  # of one restart
 ERROR_CHARS_MAX = 300
 # A small JVM is enough up to here: what Spark joins and groups fits into it.
 SCALE_OF_SMALL_MEMORY = 0.2
@@ -87,6 +88,7 @@ class RefreshStream:
         self.put_count = 0
         self.tries = 0
         self._tries_before = -1
+        self._tried: set[int] = set()
         self.applied: set[int] = set()
         self.latencies_s: list[float] = []
 
@@ -124,18 +126,30 @@ class RefreshStream:
         )
 
     def restart(self) -> None:
-        """Stop in full flight, forget that the last batch was done, and start again.
+        """Stop in full flight, and start again so that a batch comes again.
 
-        That is what a kill between our commit and Spark's own note of it leaves: Spark runs the
-        batch again, and its token makes it nothing.
+        A batch that ran and that Spark has not noted does by itself. If there is none, the note of
+        the last one is forgotten. That is what a kill between our commit and Spark's own note of it
+        leaves: Spark runs the batch again, and its token makes it nothing.
+
+        Raises:
+            BusyError: Whenever it was stopped, Spark had planned a batch that had not run.
         """
-        notes = self._checkpoint / "commits"
-        self._wait(lambda: any(_batches(notes)))
-        self._running().stop()
+        notes, plans = self._checkpoint / "commits", self._checkpoint / "offsets"
+        for _ in range(STOPS_MAX):
+            self._wait(lambda: any(_batches(notes)))
+            self._running().stop()
+            last, planned = max(_batches(notes)), max(_batches(plans))
+            if planned == last or planned in self._tried:
+                break
+            self.start()  # Spark goes on with the planned one: it would come for the first time
+            self._wait(lambda number=planned: number in self._tried)
+        else:
+            raise BusyError(f"the refresh stream was stopped {STOPS_MAX} times between two batches")
         self._tries_before = self.tries
-        last = max(_batches(notes))
-        (notes / str(last)).unlink()
-        (notes / f".{last}.crc").unlink(missing_ok=True)
+        if planned == last:
+            (notes / str(last)).unlink()
+            (notes / f".{last}.crc").unlink(missing_ok=True)
         self.start()
 
     def drain(self) -> None:
@@ -175,6 +189,7 @@ class RefreshStream:
 
     def _apply(self, batch: DataFrame, number: int) -> None:
         self.tries += 1
+        self._tried.add(number)
         try:
             self._refresh(batch, number)
         except Exception as error:  # noqa: BLE001 - raised again, in short
