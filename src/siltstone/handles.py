@@ -308,13 +308,14 @@ class Table(Readable):
         raise AssertionError
 
     def _blind(self, part: RowPart | BatchPart) -> Receipt:
-        if not part.rows:
+        rows = part.rows
+        if not rows:
             return Receipt(self._core.state().visible, 0)
         write_set = WriteSet(
             number=next(self._core.numbers),
             read_seq=BLIND,
             parts=(part,),
-            rows=part.rows,
+            rows=rows,
             nbytes=part.nbytes,
         )
         return submit(self._core, lambda: write_set)

@@ -149,6 +149,42 @@ def test_a_transaction_older_than_the_recent_writes_is_refused() -> None:
     assert recent.conflict(1, 5, Keys(["b"])) == ("b", 6)
 
 
+def test_a_write_that_is_taken_back_leaves_the_one_before_it() -> None:
+    recent = RecentWrites()
+    for seq, keys in ((5, ["a", "b"]), (6, ["b"]), (7, ["a"]), (8, ["a", "c"])):
+        recent.remember(1, seq, Keys(keys))
+    recent.take_back(7)
+    assert recent.conflict(1, 4, Keys(["a"])) == ("a", 5)
+    assert recent.conflict(1, 5, Keys(["a"])) is None
+    assert recent.conflict(1, 5, Keys(["b"])) == ("b", 6)
+    assert recent.conflict(1, 5, Keys(["c"])) is None
+    assert recent.keys_since(1, 5, 10) == (["b"], True)
+    assert recent.written_since(1, 5) == 6
+    recent.forget(6)
+    assert recent.nbytes == 0
+
+
+def test_keys_written_again_are_found_by_their_last_seq_in_its_order() -> None:
+    recent = RecentWrites()
+    for seq, keys in ((5, ["a", "b"]), (6, ["c"]), (7, ["a"])):
+        recent.remember(1, seq, Keys(keys))
+    recent.forget(5)
+    assert recent.keys_since(1, 5, 10) == (["a", "c"], True)
+    assert recent.keys_since(1, 5, 1) == (["a"], False)
+    assert recent.keys_since(1, 6, 10) == (["a"], True)
+    assert recent.conflict(1, 6, Keys(["a"])) == ("a", 7)
+    assert recent.conflict(1, 4, Keys(["b"])) is None  # forgotten: nobody reads there
+
+
+def test_tables_that_come_and_go_leave_no_trace_in_the_recent_writes() -> None:
+    recent = RecentWrites()
+    for incarnation in range(1, 5_000):
+        recent.remember(incarnation, incarnation, Keys(["a"]))
+        recent.forget(incarnation)
+    assert recent.nbytes == 0
+    assert len(recent._writes) < 2_000
+
+
 def test_a_store_with_little_room_for_recent_writes_refuses_what_it_forgot() -> None:
     db = with_two_rows()
     db._core.recent._bytes_max = 1

@@ -211,7 +211,7 @@ class Committer:
         """Take the write sets at the head of the queue, or the one step that stands there."""
         with self._queue_lock:
             queue = self._queue
-            if queue[0].step is not None:
+            if len(queue) == 1 or queue[0].step is not None:
                 return [queue.pop(0)]
             size = count = 0
             for waiter in queue:
@@ -262,10 +262,12 @@ class Committer:
         time_us = max(self._clock(), self._last_time + 1)
         write_sets = [w.write_set for w in admitted if w.write_set is not None]
         payload = _payload(self._epoch, time_us, write_sets)
-        # Lists, not generators: most groups have one member.
-        is_sync = any([write_set.is_sync for write_set in write_sets])  # noqa: C419
+        is_sync, size = False, 0  # no comprehensions: most groups have one member
+        for write_set in write_sets:
+            is_sync |= write_set.is_sync
+            size += write_set.nbytes
         try:
-            if sum([write_set.nbytes for write_set in write_sets]) > _SURELY_FITS:
+            if size > _SURELY_FITS:
                 _refuse_too_large(payload)
             self._log.append(
                 first_seq=Seq(first), last_seq=Seq(last), payload=payload, sync=is_sync
@@ -333,7 +335,7 @@ class Committer:
     def _apply(self, admitted: list[_Waiter], first: int, time_us: int) -> None:
         """Put the rows into the memtables, then show the whole group in one assignment."""
         view = self.state.view
-        if not any(_changes_view(waiter.write_set) for waiter in admitted):
+        if not _change_view(admitted):
             self._apply_rows(view, admitted, first, time_us)
             with self._state_lock:
                 self.state = State(self.state.view, first + len(admitted) - 1)
@@ -351,7 +353,9 @@ class Committer:
         for index, waiter in enumerate(admitted):
             write_set, seq = waiter.write_set, first + index
             assert write_set is not None
+            tables: list[int] = []
             for part in write_set.parts:
+                tables.append(part.incarnation)
                 if isinstance(part, RowPart):
                     view.levels[part.incarnation].active.append_rows(
                         part.shape, part.upserts, part.row_keys, part.deletes, seq
@@ -367,7 +371,7 @@ class Committer:
                 self._epoch,
                 write_set.number,
                 write_set.token,
-                tuple(part.incarnation for part in write_set.parts),
+                tuple(tables),
                 write_set.rows,
             )
             self.active_bytes += write_set.nbytes
@@ -472,13 +476,16 @@ def _seal_levels(old: Levels) -> Levels:
     return replace(old, sealed=sealed, active=fresh, pending=0)
 
 
-def _changes_view(write_set: WriteSet | None) -> bool:
-    assert write_set is not None
-    if write_set.changes or write_set.token is not None:
-        return True
-    for part in write_set.parts:
-        if type(part) is not RowPart and type(part) is not BatchPart:
+def _change_view(admitted: Sequence[_Waiter]) -> bool:
+    """Say whether one of them does more than to put rows into the memtables that there are."""
+    for waiter in admitted:
+        write_set = waiter.write_set
+        assert write_set is not None
+        if write_set.changes or write_set.token is not None:
             return True
+        for part in write_set.parts:
+            if type(part) is not RowPart and type(part) is not BatchPart:
+                return True
     return False
 
 

@@ -13,10 +13,12 @@ asks, for who installs one tells nobody. All of it costs a commit 3 us.
 
 from __future__ import annotations
 
+import os
 import threading
 
 # `signal` without its enums, which cost ten times as much:
 from _signal import getsignal, signal, valid_signals  # pyright: ignore[reportMissingImports]
+from _thread import get_ident
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Self
@@ -25,6 +27,7 @@ Handler = Callable[[int, FrameType | None], object]
 
 _ALL: tuple[int, ...] = tuple(sorted(valid_signals()))
 _seen: tuple[list[object], list[tuple[int, Handler]]] = ([], [])
+_main = threading.main_thread().ident
 
 
 def _handlers() -> list[tuple[int, Handler]]:
@@ -38,6 +41,14 @@ def _handlers() -> list[tuple[int, Handler]]:
     return handlers
 
 
+def _note_main() -> None:
+    global _main  # noqa: PLW0603 - the thread that forked is the child's only one
+    _main = threading.get_ident()
+
+
+os.register_at_fork(after_in_child=_note_main)
+
+
 class Deferred:
     """A context manager: at its end the handlers of the signals that came are called, once each."""
 
@@ -48,11 +59,12 @@ class Deferred:
         self._heard: dict[int, FrameType | None] = {}
 
     def __enter__(self) -> Self:
-        if threading.get_ident() == threading.main_thread().ident:
+        if get_ident() == _main:
+            replaced, note = self._replaced, self._note
             try:
                 for each in _handlers():
-                    self._replaced.append(each)  # first: what is replaced must be put back
-                    signal(each[0], self._note)
+                    replaced.append(each)  # first: what is replaced must be put back
+                    signal(each[0], note)
             except BaseException:  # one that was not replaced yet
                 self._end()
                 raise
@@ -67,7 +79,8 @@ class Deferred:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._end()
+        if self._replaced:
+            self._end()
 
     def _end(self) -> None:
         """Put each handler back and call it if its signal came; one that raises stops no other.

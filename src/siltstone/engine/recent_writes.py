@@ -1,6 +1,7 @@
 """Recent writes: which keys were written since the oldest open transaction began.
 
-    per incarnation   newest: key -> last seq; log: (seq, key) in seq order; batches: (seq, codes)
+    per incarnation   newest: key -> last seq, in the order of the seqs; batches: (seq, codes)
+    of all            order: (seq, incarnation, bytes, keys) of each commit, to forget it by
 
 First committer wins is decided here and nowhere else, so it holds also when the conflicting write
 has been flushed and merged away in the meantime (a merged delete leaves no trace in base). What no
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -24,6 +25,7 @@ from siltstone.formats.keys import Codes, Key
 
 _KEY_BYTES = 180
 RECENT_BYTES_MAX = 64 << 20
+_IDLE_MAX = 1024
 
 
 class Keys(msgspec.Struct, frozen=True, eq=False):
@@ -36,8 +38,11 @@ class Keys(msgspec.Struct, frozen=True, eq=False):
     @property
     def nbytes(self) -> int:
         """About how many bytes remembering them takes."""
-        few = _KEY_BYTES * len(self.values) + sum(map(_length, self.values))
-        return few + (0 if self.codes is None else self.codes.nbytes)
+        size = _KEY_BYTES * len(self.values)
+        for key in self.values:
+            if type(key) is not int:
+                size += _length(key)
+        return size + (0 if self.codes is None else self.codes.nbytes)
 
 
 def _length(key: Key) -> int:
@@ -56,7 +61,6 @@ class Coded:
 @dataclass(slots=True)
 class _Writes:
     newest: dict[Key, int] = field(default_factory=dict)
-    log: deque[tuple[int, Key]] = field(default_factory=deque)
     batches: deque[tuple[int, Codes]] = field(default_factory=deque)
     whole: int = 0
     last: int = 0
@@ -69,24 +73,27 @@ class RecentWrites:
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
         self._writes: dict[int, _Writes] = {}
-        self._order: deque[tuple[int, int, int]] = deque()
+        self._order: deque[tuple[int, int, int, Sequence[Key]]] = deque()
         self.nbytes = 0
         self.floor = 0
 
     def remember(self, incarnation: int, seq: int, keys: Keys) -> None:
         """Note that the commit `seq` wrote `keys`."""
         with self._lock:
-            writes = self._writes.setdefault(incarnation, _Writes())
+            writes = self._writes.get(incarnation)
+            if writes is None:
+                writes = self._writes[incarnation] = _Writes()
+            newest = writes.newest
             for key in keys.values:
-                writes.newest[key] = seq
-                writes.log.append((seq, key))
+                newest.pop(key, None)  # to the end, where the last seqs stand
+                newest[key] = seq
             if keys.codes is not None and len(keys.codes):
                 writes.batches.append((seq, keys.codes))
             if keys.is_all:
                 writes.whole = seq
             writes.last = seq
             size = keys.nbytes
-            self._order.append((seq, incarnation, size))
+            self._order.append((seq, incarnation, size, keys.values))
             self.nbytes += size
 
     def take_back(self, first: int) -> None:
@@ -94,14 +101,13 @@ class RecentWrites:
         with self._lock:
             taken: set[int] = set()
             while self._order and self._order[-1][0] >= first:
-                _, incarnation, size = self._order.pop()
+                _, incarnation, size, _ = self._order.pop()
                 self.nbytes -= size
                 taken.add(incarnation)
             for incarnation in taken:
-                left = (seq for seq, other, _ in self._order if other == incarnation)
-                last = max(left, default=0)
-                if last:
-                    _take_back(self._writes[incarnation], first, last)
+                left = [(seq, keys) for seq, other, _, keys in self._order if other == incarnation]
+                if left:
+                    _take_back(self._writes[incarnation], first, left)
                 else:
                     self._writes.pop(incarnation, None)
 
@@ -115,18 +121,19 @@ class RecentWrites:
                 self._drop_first()
 
     def _drop_first(self) -> None:
-        seq, incarnation, size = self._order.popleft()
+        seq, incarnation, size, keys = self._order.popleft()
         self.nbytes -= size
         writes = self._writes.get(incarnation)
         if writes is None:
             return
-        while writes.log and writes.log[0][0] <= seq:
-            written, key = writes.log.popleft()
-            if writes.newest.get(key) == written:
-                del writes.newest[key]
+        newest = writes.newest
+        for key in keys:
+            if newest.get(key) == seq:
+                del newest[key]
         while writes.batches and writes.batches[0][0] <= seq:
             writes.batches.popleft()
-        if max(writes.last, writes.whole) <= seq:
+        is_idle = writes.last <= seq and writes.whole <= seq
+        if is_idle and len(self._writes) > _IDLE_MAX:  # else the table's next commit takes it
             del self._writes[incarnation]
 
     def conflict(
@@ -159,19 +166,29 @@ class RecentWrites:
                 return [], True
             if writes.whole > read_seq or any(seq > read_seq for seq, _ in writes.batches):
                 return [], False
-            keys = {key for seq, key in writes.log if seq > read_seq}
-            return list(keys)[:limit], len(keys) <= limit
+            keys = [key for key, _ in _newest_since(writes, read_seq)]
+            return keys[:limit], len(keys) <= limit
 
 
-def _take_back(writes: _Writes, first: int, last: int) -> None:
-    """Take away what was written from seq `first` on; `last` is the last seq that stays."""
-    while writes.log and writes.log[-1][0] >= first:
-        writes.log.pop()
+def _newest_since(writes: _Writes, read_seq: int) -> Iterator[tuple[Key, int]]:
+    """Yield the keys written one by one after `read_seq` with their last seqs, newest first."""
+    for key, seq in reversed(writes.newest.items()):
+        if seq <= read_seq:
+            return
+        yield key, seq
+
+
+def _take_back(writes: _Writes, first: int, left: Sequence[tuple[int, Sequence[Key]]]) -> None:
+    """Take away what was written from seq `first` on; `left` are the commits that stay."""
     while writes.batches and writes.batches[-1][0] >= first:
         writes.batches.pop()
-    writes.newest = {key: seq for seq, key in writes.log}
+    writes.newest = {}
+    for seq, keys in left:
+        for key in keys:
+            writes.newest.pop(key, None)
+            writes.newest[key] = seq
     writes.whole = 0 if writes.whole >= first else writes.whole
-    writes.last = last
+    writes.last = left[-1][0]
 
 
 def _conflict(
@@ -214,9 +231,7 @@ def _batch_conflict(
         hit = _contains(own, codes)
         if hit.any():
             return Coded(int(codes[np.flatnonzero(hit)[0]])), seq
-    for seq, key in reversed(writes.log):
-        if seq <= read_seq:
-            break
+    for key, seq in _newest_since(writes, read_seq):
         code = code_of(key)  # type: ignore[operator]
         place = int(own.searchsorted(code))
         if place < len(own) and own[place] == code:
@@ -265,9 +280,10 @@ class OpenTransactions:
     def oldest(self, visible: object) -> int:
         """Return the lowest read seq of an open transaction, else the visible seq."""
         with self._lock:
-            self._sweep()
-            now = visible().visible  # type: ignore[operator]
-            return min(self._reads.values(), default=now)
+            if self._abandoned:
+                self._sweep()
+            now: int = visible().visible  # type: ignore[operator]
+            return min(self._reads.values()) if self._reads else now
 
     @property
     def count(self) -> int:

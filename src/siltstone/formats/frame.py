@@ -67,6 +67,7 @@ _WHOLE_FRAME = struct.Struct("<8sQIIQ16sQQQQQQQ")
 _MARK = struct.Struct("<4sIQQQ")
 _U64 = struct.Struct("<Q")
 _PADDING = tuple(bytes(size) for size in range(8))
+_JOINED_BYTES_MAX = 16 << 10  # up to here a copy takes less than a hasher and more buffers
 
 require(_WHOLE_FRAME.size == FRAME_HEADER_BYTES, "a frame's header has 104 bytes")
 require(_MARK.size + 8 == MARK_BYTES, "a mark has 40 bytes")
@@ -157,7 +158,7 @@ def payload_bytes(payload: Sequence[Buffer]) -> int:
     """
     length = 0  # each commit asks twice: no generator, and no message unless it is said
     for part in payload:
-        length += memoryview(part).nbytes
+        length += len(part) if type(part) is bytes else memoryview(part).nbytes
     if length > FRAME_BYTES_MAX:
         raise InvariantError(f"a payload of {length} bytes is above {FRAME_BYTES_MAX}")
     return length
@@ -215,7 +216,8 @@ def encode_frame(
 ) -> tuple[list[Buffer], int, int]:
     """Return the buffers of the frame that goes to `at`, its size in bytes, and its checksum.
 
-    The payload's parts are hashed one by one and returned as they are: nothing is joined.
+    A small frame, as most commits have, is one buffer. The parts of a larger payload are hashed one
+    by one and returned as they are.
     """
     length = payload_bytes(payload)
     padding = _PADDING[-length % 8]
@@ -232,6 +234,11 @@ def encode_frame(
         durable_offset,
         at.checksum,
     )
+    size = FRAME_HEADER_BYTES + length + len(padding)
+    if length <= _JOINED_BYTES_MAX:
+        body = b"".join((fields, *payload, padding))
+        checksum = xxhash.xxh3_64_intdigest(body)
+        return [_START.pack(_FRAME_MAGIC, checksum) + body], size, checksum
     hasher = xxhash.xxh3_64(fields)
     for part in payload:
         hasher.update(part)
@@ -240,7 +247,7 @@ def encode_frame(
     buffers: list[Buffer] = [_START.pack(_FRAME_MAGIC, checksum) + fields, *payload]
     if padding:
         buffers.append(padding)
-    return buffers, FRAME_HEADER_BYTES + length + len(padding), checksum
+    return buffers, size, checksum
 
 
 def decode_frame(view: memoryview, at: int, source: Source) -> Frame | None:
@@ -293,8 +300,8 @@ def claimed_end(data: Buffer, start: int, source: Source) -> int:
     return end
 
 
-def encode_mark(mark: Mark, store_id: bytes) -> bytes:
-    """Return the 40 bytes of MARK."""
+def encode_mark(mark: Mark | Position, store_id: bytes) -> bytes:
+    """Return the 40 bytes of MARK; `mark` may be the end of what is durable."""
     fields = _MARK.pack(_MARK_MAGIC, mark.epoch, mark.segment, mark.offset, mark.seq)
     return fields + _U64.pack(xxhash.xxh3_64_intdigest(store_id + fields))
 

@@ -322,7 +322,16 @@ def key_from_user(value: object, names: Sequence[str], types: Sequence[pa.DataTy
 class RowCodec:
     """Rows of one schema: from dicts, to dicts, to Arrow. Immutable."""
 
-    __slots__ = ("_converters", "_kinds", "_plain", "_required", "arrow", "is_packable", "names")
+    __slots__ = (
+        "_columns",
+        "_converters",
+        "_kinds",
+        "_plain",
+        "_required",
+        "arrow",
+        "is_packable",
+        "names",
+    )
 
     def __init__(self, schema: Schema) -> None:
         self.arrow: pa.Schema = to_arrow(schema)
@@ -330,6 +339,7 @@ class RowCodec:
         self._kinds = tuple(decode_type(c.type) for c in schema.columns)
         self._converters = tuple(converter(kind) for kind in self._kinds)
         self._required = tuple(not c.nullable for c in schema.columns)
+        self._columns = tuple(zip(self.names, self._converters, self._required, strict=True))
         self._plain = tuple(
             _storage_type(k) is None and not pa.types.is_decimal(k) for k in self._kinds
         )
@@ -343,9 +353,7 @@ class RowCodec:
         """
         values: list[object] = []
         found = 0
-        for name, convert, required in zip(
-            self.names, self._converters, self._required, strict=True
-        ):
+        for name, convert, required in self._columns:
             value = row.get(name, _MISSING)
             if value is _MISSING or value is None:
                 if required:

@@ -284,12 +284,13 @@ class RealFile:
             self._write_rest([memoryview(data).cast("B")], written, offset)
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
+        if len(buffers) == 1:  # most commits
+            RealFile.pwrite(self, buffers[0], offset)
+            return
         for start in range(0, len(buffers), _BUFFERS_PER_CALL_MAX):
             part = buffers[start : start + _BUFFERS_PER_CALL_MAX]
             written = os.pwritev(self._fd, part, offset)
-            size = 0  # views only of what has another length than its bytes: commits come by here
-            for each in part:
-                size += len(each) if type(each) is bytes else memoryview(each).nbytes
+            size = sum(memoryview(each).nbytes for each in part)
             if written != size:
                 self._write_rest([memoryview(b).cast("B") for b in part], written, offset)
             offset += size

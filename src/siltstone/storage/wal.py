@@ -24,11 +24,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from siltstone.errors import ClosedError, PoisonedError
+from siltstone.errors import ClosedError, InvariantError, PoisonedError
 from siltstone.formats.frame import (
     HEADER_BYTES,
     Buffer,
-    Mark,
     Position,
     SegmentHeader,
     encode_frame,
@@ -39,7 +38,7 @@ from siltstone.formats.frame import (
 )
 from siltstone.storage.files import File
 from siltstone.storage.segment_pool import SegmentPool
-from siltstone.units import SegmentNumber, Seq, require
+from siltstone.units import SegmentNumber, Seq
 
 
 class Wal:
@@ -92,8 +91,8 @@ class Wal:
             PoisonedError: An earlier call failed.
         """
         self._refuse_unusable()
-        require(first_seq == self._end.seq + 1, f"seq {first_seq} after seq {self._end.seq}")
-        require(first_seq <= last_seq, f"seqs {first_seq} to {last_seq} hold no commit")
+        if not self._end.seq < first_seq <= last_seq or first_seq != self._end.seq + 1:
+            raise InvariantError(f"seqs {first_seq} to {last_seq} after seq {self._end.seq}")
         size = frame_bytes(payload_bytes(payload))
         if self._end.offset + size > self._size:
             self._start_segment(HEADER_BYTES + size)
@@ -195,8 +194,7 @@ class Wal:
     def _make_durable(self) -> None:
         end = self._end
         self._file.sync()
-        mark = Mark(end.epoch, end.segment, end.offset, end.seq)
-        self._mark.pwrite(encode_mark(mark, self._store_id), 0)
+        self._mark.pwrite(encode_mark(end, self._store_id), 0)
         self._durable_offset, self._durable_seq = end.offset, end.seq
 
     def _refuse_unusable(self) -> None:
