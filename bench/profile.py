@@ -61,7 +61,7 @@ _STAGES: tuple[tuple[Any, str, str], ...] = (
     (wal, "encode_frame", "frame and its place in the log"),
     (RealFile, "pwritev", "write"),
     (RealFile, "sync", "fdatasync"),
-    (RealFile, "pwrite", "MARK"),
+    (Wal, "_make_durable", "MARK"),
     (wal, "encode_mark", "MARK"),
     (Committer, "_apply_rows", "apply"),
     (Committer, "_apply", "reveal"),
