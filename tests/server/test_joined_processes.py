@@ -180,6 +180,14 @@ def test_a_process_that_dies_takes_its_open_transactions_with_it(tmp_path: Path)
         assert owner["t"].count() == 0
 
 
+def run_beside_an_owner(folder: Path, script: str) -> None:
+    """Run a script, which gets the path of a store that this process serves."""
+    with served(folder / "shop") as (owner, _):
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", script, str(owner.path)], check=True, timeout=60
+        )
+
+
 def test_a_forked_child_of_a_joined_process_is_refused(tmp_path: Path) -> None:
     script = (
         "import os, sys, siltstone as st\n"
@@ -196,10 +204,7 @@ def test_a_forked_child_of_a_joined_process_is_refused(tmp_path: Path) -> None:
         "assert db.tables() == []\n"
         "db.close()\n"
     )
-    with served(tmp_path / "shop") as (owner, _):
-        subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", script, str(owner.path)], check=True, timeout=60
-        )
+    run_beside_an_owner(tmp_path, script)
 
 
 def test_a_forked_child_may_close_what_another_thread_was_using(tmp_path: Path) -> None:
@@ -217,10 +222,7 @@ def test_a_forked_child_may_close_what_another_thread_was_using(tmp_path: Path) 
         "assert db.tables() == []\n"
         "db.close()\n"
     )
-    with served(tmp_path / "shop") as (owner, _):
-        subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", script, str(owner.path)], check=True, timeout=60
-        )
+    run_beside_an_owner(tmp_path, script)
 
 
 def test_a_forked_child_of_the_owner_does_not_hold_its_socket(tmp_path: Path) -> None:

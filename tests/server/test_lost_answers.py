@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -11,149 +14,135 @@ from siltstone.joined.store import JoinedStore
 from siltstone.server.sessions import Session
 from tests.server.owners import owner_of
 from tests.server.stores import served
-from tests.server.wire import wire_to
+from tests.server.wire import Wire, wire_to
 
 ROW = {"id": 3, "v": 30}
 HEAD_END = b"\r\n\r\n"
 
 
-def test_a_commit_whose_answer_is_lost_is_found_by_its_id(tmp_path: Path) -> None:
-    with served(tmp_path / "shop") as (owner, other):
+class Wired(NamedTuple):
+    """An owner, a process that has joined it, and one that has by a wire that can be cut."""
+
+    owner: st.Store
+    other: st.Store | JoinedStore
+    joined: JoinedStore
+    wire: Wire
+
+
+@contextmanager
+def wired(folder: Path) -> Generator[Wired]:
+    """Yield them, over a store with an empty table `t`."""
+    with served(folder / "shop") as (owner, other):
         owner.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
-        with wire_to(owner.serve_local(), tmp_path) as wire:
-            joined = JoinedStore(tmp_path / "shop", str(wire.address))
-            tx = joined.transaction()
-            tx["t"].insert(ROW)
-            wire.mark = b"/commit"
-            with pytest.raises(st.InDoubtError, match="answer was lost") as caught:
-                tx.commit()
-            lost = caught.value.transaction_id
-            assert joined.outcome(lost) == other.outcome(lost) == "committed"
-            assert joined["t"].get(3) == ROW
-            joined.close()
+        with wire_to(owner.serve_local(), folder) as wire:
+            joined = JoinedStore(folder / "shop", str(wire.address))
+            with closing(joined):
+                yield Wired(owner, other, joined, wire)
+
+
+def test_a_commit_whose_answer_is_lost_is_found_by_its_id(tmp_path: Path) -> None:
+    with wired(tmp_path) as (_, other, joined, wire):
+        tx = joined.transaction()
+        tx["t"].insert(ROW)
+        wire.mark = b"/commit"
+        with pytest.raises(st.InDoubtError, match="answer was lost") as caught:
+            tx.commit()
+        lost = caught.value.transaction_id
+        assert joined.outcome(lost) == other.outcome(lost) == "committed"
+        assert joined["t"].get(3) == ROW
 
 
 def test_a_commit_whose_answer_broke_off_in_its_head_is_in_doubt(tmp_path: Path) -> None:
-    with served(tmp_path / "shop") as (owner, other):
-        owner.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
-        with wire_to(owner.serve_local(), tmp_path) as wire:
-            joined = JoinedStore(tmp_path / "shop", str(wire.address))
-            tx = joined.transaction()
-            tx["t"].insert(ROW)
-            wire.mark, wire.rest = b"/commit", lambda data: data[: data.index(b"\n") + 1]
-            with pytest.raises(st.InDoubtError) as caught:
-                tx.commit()
-            assert other.outcome(caught.value.transaction_id) == "committed"
-            joined.close()
+    with wired(tmp_path) as (_, other, joined, wire):
+        tx = joined.transaction()
+        tx["t"].insert(ROW)
+        wire.mark, wire.rest = b"/commit", lambda data: data[: data.index(b"\n") + 1]
+        with pytest.raises(st.InDoubtError) as caught:
+            tx.commit()
+        assert other.outcome(caught.value.transaction_id) == "committed"
 
 
 def test_a_commit_that_never_arrived_is_known_not_to_be(tmp_path: Path) -> None:
-    with served(tmp_path / "shop") as (owner, _):
-        owner.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
-        with wire_to(owner.serve_local(), tmp_path) as wire:
-            joined = JoinedStore(tmp_path / "shop", str(wire.address))
-            tx = joined.transaction()
-            tx["t"].insert(ROW)
-            wire.mark, wire.is_before = b"/commit", True
-            with pytest.raises(st.InDoubtError) as caught:
-                tx.commit()
-            assert joined.outcome(caught.value.transaction_id) == "not committed"
-            assert joined["t"].count() == 0
-            joined.close()
+    with wired(tmp_path) as (_, _, joined, wire):
+        tx = joined.transaction()
+        tx["t"].insert(ROW)
+        wire.mark, wire.is_before = b"/commit", True
+        with pytest.raises(st.InDoubtError) as caught:
+            tx.commit()
+        assert joined.outcome(caught.value.transaction_id) == "not committed"
+        assert joined["t"].count() == 0
 
 
 @pytest.mark.parametrize("is_before", [False, True])
 def test_a_statement_whose_answer_is_lost_is_in_doubt_and_not_repeated(
     tmp_path: Path, *, is_before: bool
 ) -> None:
-    with served(tmp_path / "shop") as (owner, _):
+    with wired(tmp_path) as (owner, _, joined, wire):
         events = owner.create_table("events", {"what": "string"})
-        with wire_to(owner.serve_local(), tmp_path) as wire:
-            joined = JoinedStore(tmp_path / "shop", str(wire.address))
-            table = joined["events"]
-            wire.mark, wire.is_before = b"/append", is_before
-            with pytest.raises(st.InDoubtError) as caught:
-                table.append({"what": "a"})
-            expected = "not committed" if is_before else "committed"
-            assert joined.outcome(caught.value.transaction_id) == expected
-            assert events.count() == (0 if is_before else 1)
-            table.append({"what": "b"})
-            assert events.count() == (1 if is_before else 2)
-            assert wire.cuts == 1
-            joined.close()
+        table = joined["events"]
+        wire.mark, wire.is_before = b"/append", is_before
+        with pytest.raises(st.InDoubtError) as caught:
+            table.append({"what": "a"})
+        expected = "not committed" if is_before else "committed"
+        assert joined.outcome(caught.value.transaction_id) == expected
+        assert events.count() == (0 if is_before else 1)
+        table.append({"what": "b"})
+        assert events.count() == (1 if is_before else 2)
+        assert wire.cuts == 1
 
 
 def test_a_read_whose_connection_broke_is_asked_once_more(tmp_path: Path) -> None:
-    with served(tmp_path / "shop") as (owner, _):
-        owner.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+    with wired(tmp_path) as (owner, _, joined, wire):
         owner["t"].insert(ROW)
-        with wire_to(owner.serve_local(), tmp_path) as wire:
-            joined = JoinedStore(tmp_path / "shop", str(wire.address))
-            table = joined["t"]
-            wire.mark = b"/get"
-            assert table.get(3) == ROW
-            assert wire.cuts == 1
-            joined.close()
+        table = joined["t"]
+        wire.mark = b"/get"
+        assert table.get(3) == ROW
+        assert wire.cuts == 1
 
 
 def test_rows_that_broke_off_before_the_first_are_asked_for_once_more(tmp_path: Path) -> None:
-    with served(tmp_path / "shop") as (owner, _):
-        owner.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+    with wired(tmp_path) as (owner, _, joined, wire):
         owner["t"].insert(ROW)
-        with wire_to(owner.serve_local(), tmp_path) as wire:
-            joined = JoinedStore(tmp_path / "shop", str(wire.address))
-            table = joined["t"]
-            wire.mark, wire.rest = b"/get", lambda data: data[: data.index(HEAD_END) + 4]
-            assert table.get(3) == ROW
-            assert wire.cuts == 1
-            joined.close()
+        table = joined["t"]
+        wire.mark, wire.rest = b"/get", lambda data: data[: data.index(HEAD_END) + 4]
+        assert table.get(3) == ROW
+        assert wire.cuts == 1
 
 
 def test_rows_that_broke_off_because_the_store_was_closed_say_so(tmp_path: Path) -> None:
-    with served(tmp_path / "shop") as (owner, _):
-        owner.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+    with wired(tmp_path) as (owner, _, joined, wire):
         owner["t"].insert(ROW)
-        with wire_to(owner.serve_local(), tmp_path) as wire:
-            joined = JoinedStore(tmp_path / "shop", str(wire.address))
-            table = joined["t"]
-            wire.mark, wire.event = b"/get", joined.close
-            wire.rest = lambda data: data[: data.index(HEAD_END) + 4]
-            with pytest.raises(st.ClosedError):
-                table.get(3)
+        table = joined["t"]
+        wire.mark, wire.event = b"/get", joined.close
+        wire.rest = lambda data: data[: data.index(HEAD_END) + 4]
+        with pytest.raises(st.ClosedError):
+            table.get(3)
 
 
 def test_a_write_in_a_transaction_whose_answer_is_lost_ends_it(tmp_path: Path) -> None:
-    with served(tmp_path / "shop") as (owner, _):
-        owner.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
-        with wire_to(owner.serve_local(), tmp_path) as wire:
-            joined = JoinedStore(tmp_path / "shop", str(wire.address))
-            tx = joined.transaction()
-            table = tx["t"]
-            wire.mark = b"/insert"
-            with pytest.raises(st.UnavailableError):
-                table.insert(ROW)
-            with pytest.raises(st.UnavailableError):
-                tx.commit()
-            assert owner["t"].count() == 0
-            joined.close()
+    with wired(tmp_path) as (owner, _, joined, wire):
+        tx = joined.transaction()
+        table = tx["t"]
+        wire.mark = b"/insert"
+        with pytest.raises(st.UnavailableError):
+            table.insert(ROW)
+        with pytest.raises(st.UnavailableError):
+            tx.commit()
+        assert owner["t"].count() == 0
 
 
 def test_a_commit_that_arrives_after_its_outcome_was_told_is_refused(tmp_path: Path) -> None:
     """Else "not committed" would turn out wrong: the commit was only slow."""
-    with served(tmp_path / "shop") as (owner, other):
-        owner.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
-        with wire_to(owner.serve_local(), tmp_path) as wire:
-            joined = JoinedStore(tmp_path / "shop", str(wire.address))
-            tx = joined.transaction()
-            tx["t"].insert(ROW)
-            slow = tx._home.reserved
-            wire.mark, wire.pause = b"/commit", lambda: outcomes.append(other.outcome(slow))
-            outcomes: list[str] = []
-            with pytest.raises(st.ClosedError, match="nothing was changed"):
-                tx.commit()
-            assert outcomes == ["not committed"]
-            assert owner["t"].count() == 0
-            joined.close()
+    with wired(tmp_path) as (owner, other, joined, wire):
+        tx = joined.transaction()
+        tx["t"].insert(ROW)
+        slow = tx._home.reserved
+        wire.mark, wire.pause = b"/commit", lambda: outcomes.append(other.outcome(slow))
+        outcomes: list[str] = []
+        with pytest.raises(st.ClosedError, match="nothing was changed"):
+            tx.commit()
+        assert outcomes == ["not committed"]
+        assert owner["t"].count() == 0
 
 
 def test_an_id_is_fresh_when_a_commit_is_asked_for(tmp_path: Path) -> None:
