@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,20 @@ def test_the_index_of_recent_writes_counts_long_keys_with_their_length(key: obje
         recent.forget(0)
     assert recent.nbytes <= 1_000_000
     assert recent.floor >= 20
+
+
+def test_recent_writes_that_are_forgotten_give_their_memory_back() -> None:
+    recent = RecentWrites()
+    tracemalloc.start()
+    try:
+        for seq in range(1, 101):
+            recent.remember(seq, seq, Keys(list(range(4096 * seq, 4096 * (seq + 1)))))
+            recent.forget(seq)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert recent.nbytes == 0
+    assert held < 2 << 20
 
 
 def test_the_row_cache_counts_long_values_with_their_length(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from siltstone.storage.files import RealFiles, mount_type
+from siltstone.storage.files import Buffer, RealFiles, mount_type
 
 FULL_DISK = """
 import errno, resource, signal, sys
@@ -41,6 +41,26 @@ def test_a_short_write_goes_on_until_the_system_says_why(tmp_path: Path):
         check=True,
     )
     assert done.stdout.splitlines() == ["EFBIG 1000", "EFBIG 1000", "EFBIG ['f']"]
+
+
+@pytest.mark.parametrize("method", ["pwrite", "pwritev"])
+def test_a_short_write_of_a_view_of_wide_items_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+):
+    """Cut off after as many bytes as there are items."""
+    data, write = memoryview(bytes(range(80))).cast("d"), os.pwrite
+    cuts = iter([10])
+
+    def cut(fd: int, buffer: Buffer, offset: int) -> int:
+        given = memoryview(buffer).cast("B")
+        return write(fd, given[: next(cuts, len(given))], offset)
+
+    monkeypatch.setattr(os, "pwrite", cut)
+    monkeypatch.setattr(os, "pwritev", lambda fd, buffers, offset: cut(fd, buffers[0], offset))
+    file = RealFiles().open(tmp_path / "file", new=True)
+    file.pwrite(data, 0) if method == "pwrite" else file.pwritev([data], 0)
+    assert file.pread(200, 0) == data.tobytes()
+    file.close()
 
 
 def test_a_forked_child_does_not_keep_its_parents_lock(tmp_path: Path):
