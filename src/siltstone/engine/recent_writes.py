@@ -132,9 +132,11 @@ class RecentWrites:
                 del newest[key]
         while writes.batches and writes.batches[0][0] <= seq:
             writes.batches.popleft()
-        is_idle = writes.last <= seq and writes.whole <= seq
-        if is_idle and len(self._writes) > _IDLE_MAX:  # else the table's next commit takes it
-            del self._writes[incarnation]
+        if writes.last <= seq and writes.whole <= seq:
+            if len(self._writes) > _IDLE_MAX:
+                del self._writes[incarnation]
+            else:  # for the table's next commit; a dict keeps its memory until it is cleared
+                newest.clear()
 
     def conflict(
         self, incarnation: int, read_seq: int, keys: Keys, code_of: object = None

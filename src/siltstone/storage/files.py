@@ -280,7 +280,8 @@ class RealFile:
 
     def pwrite(self, data: Buffer, offset: int) -> None:
         written = os.pwrite(self._fd, data, offset)
-        if written != len(data):  # a nearly full disk, a signal: the rest says which
+        size = len(data) if type(data) is bytes else memoryview(data).nbytes
+        if written != size:  # a nearly full disk, a signal: the rest says which
             self._write_rest([memoryview(data).cast("B")], written, offset)
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
