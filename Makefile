@@ -31,7 +31,7 @@ lock:  ## resolve the dependencies again
 
 bench:  ## measure all of docs/benchmarks.md again, about half an hour on an idle machine
 	@bin/uv run --locked --all-extras --group bench python -m bench
-	@bin/uv run --locked --all-extras --group bench python -m bench curves
+	@bin/uv run --locked --all-extras --group bench python -m bench curves --rows-max 1e8 --limit 600
 	@bin/uv run --locked --all-extras --group bench python -m bench profile
 	@bin/uv run --locked --all-extras --group bench python -m bench.spark
 	@bin/uv run --locked --all-extras --group bench python -m bench report
