@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow.compute as pc
 
@@ -16,7 +16,9 @@ from siltstone.joined.tables import JoinedSnapshotTable
 from siltstone.query.lance_catalog import Answer, Request
 from siltstone.query.scan_plan import ROWS_MAX
 from siltstone.query.scan_task import ScanTask
-from siltstone.query.sql import Parameters, Result
+
+if TYPE_CHECKING:
+    from siltstone.query import sql as queries
 
 
 class JoinedSnapshot:
@@ -101,6 +103,8 @@ class JoinedSnapshot:
         path = f"snapshot/{self._id}/scan_tasks"
         return self._link.ask(path, table, columns, filter, rows_max=rows_max)
 
-    def sql(self, statement: str, parameters: Parameters = None) -> Result:
+    def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
         """Run a query over this snapshot, at the owner."""
-        return Result(self._read("sql", statement, parameters).read_all())
+        from siltstone.query import sql as queries  # noqa: PLC0415 - it brings all of pandas
+
+        return queries.Result(self._read("sql", statement, parameters).read_all())

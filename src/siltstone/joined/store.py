@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import pyarrow as pa
 
@@ -41,9 +41,11 @@ from siltstone.maintenance.verify import Verified
 from siltstone.query.change_task import ChangeTask
 from siltstone.query.lance_catalog import WRITES, Answer, Request
 from siltstone.query.scan_plan import ROWS_MAX
-from siltstone.query.sql import Parameters, Result
 from siltstone.storage.manifest_store import ATTEMPTS_MAX, random_token, system_time_us
 from siltstone.storage.site import site_of
+
+if TYPE_CHECKING:
+    from siltstone.query import sql as queries
 
 T = TypeVar("T")
 
@@ -193,9 +195,11 @@ class JoinedStore:
             return self.link.write("lance_catalog", arguments, {})
         return self.link.read("lance_catalog", *arguments)
 
-    def sql(self, statement: str, parameters: Parameters = None) -> Result:
+    def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
         """Run a query over one fresh snapshot, at the owner."""
-        return Result(self._read("sql", statement, parameters).read_all())
+        from siltstone.query import sql as queries  # noqa: PLC0415 - it brings all of pandas
+
+        return queries.Result(self._read("sql", statement, parameters).read_all())
 
     def changes(
         self, since: int = 0, until: int | None = None, tables: Sequence[str] | None = None
