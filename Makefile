@@ -39,10 +39,10 @@ bench:  ## measure all of docs/benchmarks.md again, about an hour on an idle mac
 defects:  ## plant each defect, see that its suite catches it, about 20 minutes
 	@bin/uv run --locked --all-extras python -m proof.defects --report docs/defects.md
 
-exhaustion:  ## run out of disk, descriptors, memory, threads and time 10,000 times, 10 to 20 minutes
+exhaustion:  ## run out of disk, descriptors, memory, threads and time 10,000 times, about ten minutes
 	@bin/uv run --locked --all-extras --all-groups python -m proof.exhaustion --cycles 10000
 
-power:  ## cut the power of real processes wherever it matters; this takes hours
+power:  ## cut the power of real processes wherever it matters, for hours
 	@bin/uv run --locked --all-extras --all-groups python -m proof.power --images 2000 --report docs/power-loss.md
 
 soak:  ## everything at once over one store, and kills at random, for 30 minutes

@@ -176,7 +176,7 @@ def test_keys_written_again_are_found_by_their_last_seq_in_its_order() -> None:
     assert recent.conflict(1, 4, Keys(["b"])) is None  # forgotten: nobody reads there
 
 
-def test_tables_that_come_and_go_leave_no_trace_in_the_recent_writes() -> None:
+def test_tables_that_come_and_go_leave_a_bounded_trace_in_the_recent_writes() -> None:
     recent = RecentWrites()
     for incarnation in range(1, 5_000):
         recent.remember(incarnation, incarnation, Keys(["a"]))

@@ -25,7 +25,7 @@ from siltstone.formats.keys import Codes, Key
 
 _KEY_BYTES = 180
 RECENT_BYTES_MAX = 64 << 20
-_IDLE_MAX = 1024
+_IDLE_MAX = 1024  # tables with nothing remembered that keep their dicts for a next commit
 
 
 class Keys(msgspec.Struct, frozen=True, eq=False):

@@ -67,7 +67,7 @@ _WHOLE_FRAME = struct.Struct("<8sQIIQ16sQQQQQQQ")
 _MARK = struct.Struct("<4sIQQQ")
 _U64 = struct.Struct("<Q")
 _PADDING = tuple(bytes(size) for size in range(8))
-_JOINED_BYTES_MAX = 16 << 10  # up to here a copy takes less than a hasher and more buffers
+_JOINED_BYTES_MAX = 4 << 10  # measured: beyond, a copy costs more than a hasher and more buffers
 
 require(_WHOLE_FRAME.size == FRAME_HEADER_BYTES, "a frame's header has 104 bytes")
 require(_MARK.size + 8 == MARK_BYTES, "a mark has 40 bytes")

@@ -9,8 +9,6 @@ A row is a tuple of storage values in the schema's column order. Rows of schemas
 (or decimals of more than 18 digits) have no such form: they travel as Arrow batches.
 
 Over 400 lines: what a dict and what an Arrow column may hold is one rule in two forms.
-
-The file is long: every type has its way in and out here, and `conform` its Arrow rules.
 """
 
 from __future__ import annotations

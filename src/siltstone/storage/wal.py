@@ -91,7 +91,7 @@ class Wal:
             PoisonedError: An earlier call failed.
         """
         self._refuse_unusable()
-        if not self._end.seq < first_seq <= last_seq or first_seq != self._end.seq + 1:
+        if first_seq != self._end.seq + 1 or last_seq < first_seq:
             raise InvariantError(f"seqs {first_seq} to {last_seq} after seq {self._end.seq}")
         size = frame_bytes(payload_bytes(payload))
         if self._end.offset + size > self._size:

@@ -137,7 +137,7 @@ class RefreshStream:
         """
         notes, plans = self._checkpoint / "commits", self._checkpoint / "offsets"
         for _ in range(STOPS_MAX):
-            self._wait(lambda: any(_batches(notes)))
+            self._wait(lambda: max(_batches(notes), default=0) > 0)  # one is noted beside the first
             self._running().stop()
             last, planned = max(_batches(notes)), max(_batches(plans))
             if planned == last or planned in self._tried:
