@@ -479,6 +479,28 @@ def test_lance_is_not_imported_before_it_is_needed() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+_A_LIFE = """
+import sys, siltstone as st
+with st.connect(sys.argv[1]) as db:
+    db.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+    for value in range(2):
+        db["t"].upsert({"id": 1, "v": value})
+        db.checkpoint()
+    db.merge()
+    db.optimize()
+    assert db["t"].to_arrow().to_pylist() == [{"id": 1, "v": 1}]
+with st.connect(sys.argv[1]) as db:
+    assert db["t"].get(1) == {"id": 1, "v": 1}
+sys.exit("lance_namespace" in sys.modules or "pydantic" in sys.modules)
+"""
+
+
+def test_a_store_lives_without_the_models_of_the_namespace(tmp_path: Path) -> None:
+    """They cost a second; Lance imports them where a user hands it a namespace."""
+    command = [sys.executable, "-c", _A_LIFE, tmp_path / "db"]
+    assert subprocess.run(command, check=False).returncode == 0
+
+
 def test_warming_up_leaves_nothing_behind(tmp_path: Path) -> None:
     warm_up()
     assert not list(tmp_path.iterdir())
