@@ -54,6 +54,7 @@ from siltstone.storage.inventories import Inventories, describe
 from siltstone.storage.inventories import check as check_file
 from siltstone.storage.lance_errors import translated
 from siltstone.storage.lance_pinned import LancePinned, Part
+from siltstone.storage.staged_catalog import TABLE_ID, StagedCatalog
 from siltstone.storage.strangers import Stranger
 from siltstone.storage.syncs import Syncs
 from siltstone.storage.tables import (
@@ -75,7 +76,6 @@ from siltstone.units import require
 
 if TYPE_CHECKING:
     from siltstone.storage.files import Files
-    from siltstone.storage.staged_catalog import StagedCatalog
 
 _OPEN_MAX = 64
 # An open version takes about 3 kB a fragment (measured), and every checkpoint opens a version of
@@ -133,12 +133,15 @@ class LanceTables:
                 self._files.mkdir(where / name)
         catalog = self._staging(folder, {})
         with _writing(where, catalog):
-            dataset = _lance().write_dataset(
-                schema.empty_table(),
-                namespace_client=catalog,
-                table_id=_table_id(),
-                mode="create",
+            lance = _lance()
+            dataset = lance.LanceDataset.commit(
+                str(catalog.location),
+                lance.LanceOperation.Overwrite(schema, []),
+                max_retries=0,
                 enable_stable_row_ids=True,
+                namespace_client=catalog,
+                table_id=TABLE_ID,
+                namespace_client_managed_versioning=True,
             )
         return self._seal(folder, "", catalog, dataset, (), rows=0)
 
@@ -473,7 +476,7 @@ class LanceTables:
         Raises:
             RequestError: Lance cannot read it as that version.
         """
-        catalog = _catalog(self._root / folder, self._files, {version: manifest})
+        catalog = StagedCatalog(self._root / folder, self._files, {version: manifest})
         try:
             with translated(manifest, is_reading=True):
                 return _open_newest_of(catalog)
@@ -630,7 +633,7 @@ class LanceTables:
                 read_version=pin.version,
                 max_retries=0,
                 namespace_client=catalog,
-                table_id=_table_id(),
+                table_id=TABLE_ID,
                 namespace_client_managed_versioning=True,
             )
         with translated(where, is_reading=False):
@@ -732,7 +735,7 @@ class LanceTables:
         return strangers.read(dataset, stranger, self._root / folder)
 
     def _strange(self, folder: str, version: int, path: str) -> Any:
-        catalog = _catalog(self._root / folder, self._files, {version: self._root / path})
+        catalog = StagedCatalog(self._root / folder, self._files, {version: self._root / path})
         with translated(self._root / folder, is_reading=True):
             return _open_newest_of(catalog)
 
@@ -747,7 +750,7 @@ class LanceTables:
     def _table(self, folder: str, pin: Pin) -> LancePinned:
         where, path = self._root / folder, self._root / pin.path
         check_file(self._files, self._root, InventoryFile(pin.path, pin.size, pin.xxh3))
-        catalog = _catalog(self._root / folder, self._files, {pin.version: path})
+        catalog = StagedCatalog(self._root / folder, self._files, {pin.version: path})
         with translated(where, is_reading=True):
             dataset = _open_newest_of(catalog)
             if dataset.version != pin.version:
@@ -770,7 +773,7 @@ class LanceTables:
         location = self._root / folder / PRIVATE_DIRECTORY / self._token()
         with translated(location, is_reading=False):
             self._files.mkdir(location)
-        return _catalog(location, self._files, versions)
+        return StagedCatalog(location, self._files, versions)
 
     def _write(
         self,
@@ -850,7 +853,7 @@ class LanceTables:
                     read_version=max(catalog.versions),
                     max_retries=0,
                     namespace_client=catalog,
-                    table_id=_table_id(),
+                    table_id=TABLE_ID,
                     namespace_client_managed_versioning=True,
                 )
         return self._seal(folder, pin.inventory, catalog, dataset, added, rows=rows)
@@ -906,11 +909,7 @@ class LanceTables:
 
 
 def warm_up() -> None:
-    """Import Lance and its catalog's classes and plan a first scan: 1-3 s, for a thread of its own.
-
-    The catalog's base class alone brings a second of generated models with it.
-    """
-    _table_id()
+    """Import Lance and plan a first scan: 1-2 s, for a thread of its own."""
     dataset = _lance().write_dataset(pa.table({"warm": [1]}), "memory://siltstone-warm-up")
     dataset.to_table()
 
@@ -919,18 +918,16 @@ def _lance() -> Any:
     return importlib.import_module("lance")
 
 
-def _table_id() -> list[str]:
-    return importlib.import_module("siltstone.storage.staged_catalog").TABLE_ID
-
-
-def _catalog(location: Path, files: Files, versions: dict[int, Path]) -> StagedCatalog:
-    catalog = importlib.import_module("siltstone.storage.staged_catalog").StagedCatalog
-    return catalog(location, files, versions)
-
-
 def _open_newest_of(catalog: StagedCatalog) -> Any:
     """Open the newest version that `catalog` knows: the one pinned, or staged through it since."""
-    return _lance().dataset(namespace_client=catalog, table_id=_table_id(), **_LANCE_CACHES)
+    # Not `lance.dataset`: to ask the catalog where the table is, it imports a second of models.
+    return _lance().LanceDataset(
+        str(catalog.location),
+        namespace_client=catalog,
+        table_id=TABLE_ID,
+        namespace_client_managed_versioning=True,
+        **_LANCE_CACHES,
+    )
 
 
 @contextmanager

@@ -19,19 +19,20 @@ one Lance operation at a time.
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
-
-import lance_namespace as ns
-import lance_namespace.errors as ns_errors
 
 from siltstone.storage.files import Files
 
 TABLE_ID = ["pin"]
 
 
-class StagedCatalog(ns.LanceNamespace):
+class StagedCatalog:
     """What one transaction sees of one dataset: the pins given, and over them its own.
+
+    A namespace as Lance's native side calls it: by method, with dicts, and dicts are the answers.
+    Not a `LanceNamespace`: this class and its models take a second to import, in every process.
 
     `versions` is version -> absolute path of its manifest. `error` is what our side of the last
     commit raised: Lance wraps it beyond recognition.
@@ -45,32 +46,22 @@ class StagedCatalog(ns.LanceNamespace):
     def namespace_id(self) -> str:
         return f"siltstone:{self.location}:{id(self)}"
 
-    def describe_table(self, request: Any) -> ns.DescribeTableResponse:  # noqa: ARG002  # one table
-        return ns.DescribeTableResponse(location=str(self.location), managed_versioning=True)
+    def list_table_versions(self, request: dict[str, Any]) -> dict[str, Any]:
+        order = sorted(self.versions, reverse=bool(request.get("descending")))
+        return {"versions": [self._version(number) for number in order[: request.get("limit")]]}
 
-    def declare_table(self, request: Any) -> ns.DeclareTableResponse:  # noqa: ARG002  # one table
-        return ns.DeclareTableResponse(location=str(self.location), managed_versioning=True)
-
-    def list_table_versions(self, request: Any) -> ns.ListTableVersionsResponse:
-        wanted = _fields(request)
-        order = sorted(self.versions, reverse=bool(wanted.get("descending")))
-        return ns.ListTableVersionsResponse(
-            versions=[self._version(number) for number in order[: wanted.get("limit")]]
-        )
-
-    def describe_table_version(self, request: Any) -> ns.DescribeTableVersionResponse:
-        number = _fields(request)["version"]
+    def describe_table_version(self, request: dict[str, Any]) -> dict[str, Any]:
+        number = request["version"]
         if number not in self.versions:
-            raise ns_errors.TableVersionNotFoundError(f"{self.location} version {number}")
-        return ns.DescribeTableVersionResponse(version=self._version(number))
+            raise _errors().TableVersionNotFoundError(f"{self.location} version {number}")
+        return {"version": self._version(number)}
 
-    def create_table_version(self, request: Any) -> ns.CreateTableVersionResponse:
+    def create_table_version(self, request: dict[str, Any]) -> dict[str, Any]:
         """Take over a manifest that Lance wrote: the moment at which a version is staged."""
-        staged = _fields(request)
-        number = staged["version"]
+        number = request["version"]
         if number in self.versions:
-            raise ns_errors.ConcurrentModificationError(f"{self.location} version {number} exists")
-        source = Path("/") / staged["manifest_path"]
+            raise _errors().ConcurrentModificationError(f"{self.location} version {number} exists")
+        source = Path("/") / request["manifest_path"]
         target = self.location / source.name.partition("-")[0]
         try:
             self._files.rename(source, target)
@@ -78,13 +69,12 @@ class StagedCatalog(ns.LanceNamespace):
             self.error = error
             raise
         self.versions[number] = target
-        return ns.CreateTableVersionResponse(version=self._version(number))
+        return {"version": self._version(number)}
 
-    def _version(self, number: int) -> ns.TableVersion:
-        return ns.TableVersion(
-            version=number, manifest_path=str(self.versions[number]).removeprefix("/")
-        )
+    def _version(self, number: int) -> dict[str, Any]:
+        path = str(self.versions[number])
+        return {"version": number, "manifest_path": path.removeprefix("/")}
 
 
-def _fields(request: Any) -> dict[str, Any]:
-    return request if isinstance(request, dict) else request.to_dict()
+def _errors() -> Any:
+    return importlib.import_module("lance_namespace.errors")
