@@ -3,9 +3,11 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import siltstone
 from siltstone.cli import main
 from siltstone.cli.app import app
 
@@ -51,3 +53,15 @@ def test_a_wrong_command_line_exits_with_2(
     out, err = capsys.readouterr()
     assert not out
     assert "Usage:" in err
+
+
+def test_a_command_that_works_does_without_pandas(tmp_path: Path) -> None:
+    """Arrow imports it with its first array wherever it is installed: more than a second."""
+    with siltstone.connect(tmp_path / "db") as db:
+        db.create_table("t", {"id": "int64"}, primary_key="id").upsert({"id": 1})
+    for arguments in (["merge"], ["scan", "t"]):
+        command = [sys.executable, "-X", "importtime", "-m", "siltstone", *arguments]
+        done = subprocess.run([*command, "--db", tmp_path / "db"], capture_output=True, check=True)
+        imported = [line.rpartition(b"|")[2].strip() for line in done.stderr.splitlines()]
+        assert b"pyarrow" in imported
+        assert b"pandas" not in imported
