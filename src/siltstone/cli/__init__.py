@@ -20,9 +20,9 @@ class _Frameless:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code (see `cli.exits`).
 
-    Without `arguments` it is the one of this process, which then has no pandas.
+    Without `arguments` it is the one of this process, which then has no pandas; Spark asks for it.
     """
-    if arguments is None:
+    if arguments is None and "--spark" not in sys.argv:
         sys.meta_path.insert(0, _Frameless)
     from siltstone.cli.app import run
 
