@@ -15,6 +15,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.children import hide_pandas
+
 # A deadline measures the machine, not siltstone: a busy runner would fail a right test.
 settings.register_profile(
     "ci",
@@ -34,9 +36,13 @@ _FILES = 12
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C be heard: a shell that starts tests in the background has it ignored by all."""
+    """Let Ctrl-C be heard, and start children without pandas.
+
+    A shell that starts tests in the background has Ctrl-C ignored by all.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    hide_pandas()
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import siltstone as st
 from siltstone.cli import main
 from siltstone.cli.demo.tpch.data import KEYS
 from siltstone.cli.demo.tpch.queries import QUERIES
+from tests.children import with_pandas
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -19,7 +20,9 @@ def test_the_demo_on_spark_ends_with_no_violated_check(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     options = ["--scale", "0.01", "--seconds", "4", "--threads", "1", "--kills", "1"]
     command = [sys.executable, "-m", "siltstone", "demo", "--spark", "--ndjson", *options]
-    ran = subprocess.run([*command, "--keep", kept], capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [*command, "--keep", kept], capture_output=True, text=True, check=False, env=with_pandas()
+    )
     assert ran.returncode == 0, ran.stderr
     lines = [json.loads(line) for line in ran.stdout.splitlines()]
     facts = {line["fact"]: line["value"] for line in lines if line["part"] == "Summary"}

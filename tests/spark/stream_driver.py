@@ -26,6 +26,7 @@ from siltstone.spark.options import SinkOptions
 from siltstone.spark.sink import PieceWriter, Sink, Written
 from siltstone.spark.source import SiltstoneSource
 from siltstone.spark.staging import Piece
+from tests.children import paths_with_pandas
 
 STEPS = ("planned", "staged", "committed")
 SHORT_LIVED = {
@@ -113,8 +114,8 @@ def run_killed(root: Path, step: str, batch: int) -> int:
 
 
 def with_tests() -> str:
-    """Return where Python looks for modules, and first of all for these tests."""
-    return os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+    """Return where Python looks for modules: in these tests first, and for pandas where it is."""
+    return os.pathsep.join([str(_ROOT), *paths_with_pandas()])
 
 
 def main() -> None:
