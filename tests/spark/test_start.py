@@ -7,13 +7,16 @@ from importlib.metadata import requires
 import pytest
 from packaging.requirements import Requirement
 
+from tests.children import with_pandas
+
 
 @pytest.mark.parametrize(
     "module", ["siltstone.spark.source", "siltstone.joined.store", "siltstone.store"]
 )
 def test_who_reads_writes_or_joins_a_store_does_not_wait_for_pandas(module: str) -> None:
     code = f"import {module}, sys; sys.exit('pandas' in sys.modules or 'duckdb' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    command = [sys.executable, "-c", code]
+    assert subprocess.run(command, check=False, env=with_pandas()).returncode == 0
 
 
 def test_who_installs_siltstone_for_spark_gets_the_pandas_that_a_transaction_asks_for() -> None:
