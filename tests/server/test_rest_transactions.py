@@ -325,6 +325,28 @@ def test_apply_is_all_or_nothing_and_takes_every_kind(served: Served) -> None:
     assert json.loads(end) == {"until": done.seq}
 
 
+def test_a_change_is_written_out_to_the_nanosecond(served: Served) -> None:
+    db, _, rest = served
+    at, time = pa.array([1_767_225_600_123_456_789]), pa.array([1_000_000_007])
+    moments = {
+        "id": pa.array([1]),
+        "at": at.cast(pa.timestamp("ns")),
+        "there": at.cast(pa.timestamp("ns", "Europe/Berlin")),
+        "time": time.cast(pa.time64("ns")),
+        "all": pa.ListArray.from_arrays([0, 1], at.cast(pa.timestamp("ns"))),
+    }
+    rows = pa.table(moments)
+    db.create_table("moments", rows.schema, primary_key="id").upsert(rows)
+    line, _ = rest.get("/v1/changes?tables=moments").body.splitlines()
+    assert json.loads(line)["row"] == {
+        "id": 1,
+        "at": "2026-01-01T00:00:00.123456789",
+        "there": "2026-01-01T01:00:00.123456789+0100",
+        "time": "00:00:01.000000007",
+        "all": ["2026-01-01T00:00:00.123456789"],
+    }
+
+
 def test_changes_come_in_the_order_of_their_seqs_over_all_tables(served: Served) -> None:
     db, _, rest = served
     db.create_table("more", {"id": "int64"}, primary_key="id")

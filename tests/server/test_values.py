@@ -76,6 +76,9 @@ def test_a_value_arrives_with_its_type(value: object) -> None:
         np.bool_(True),
         pd.Timestamp(1_234_567_890_123_456_789),
         pd.Timestamp(1_234_567_890_123_456_789, tz="Europe/Berlin"),
+        pd.Timestamp("2026-01-01 12:00"),
+        pd.Timestamp("2026-01-01 12:00").as_unit("s"),
+        pd.Timestamp("2026-01-01 12:00", tz="Europe/Berlin").as_unit("ms"),
         pa.scalar(1, pa.int8()),
         pa.decimal128(20, 3),
         pa.field("x", pa.string(), nullable=False),
@@ -90,6 +93,10 @@ def test_a_value_arrives_with_its_type(value: object) -> None:
 )
 def test_scalars_of_libraries_arrive_with_their_types(value: object) -> None:
     assert same(decode(encode(value)), value)
+
+
+def test_a_time_that_is_none_arrives_as_that() -> None:
+    assert decode(encode(pd.NaT)) is pd.NaT
 
 
 def test_rows_arrive_as_a_table() -> None:
