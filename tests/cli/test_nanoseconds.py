@@ -36,7 +36,7 @@ def store(path: Path) -> None:
         ["get", "t", "1"],
         ["get", "k", "2026-01-01 00:00:00.123456789"],
         ["scan", "t"],
-        ["changes", "t", "--ndjson"],
+        ["changes", "--table", "t", "--ndjson"],
         ["query", "select * from t"],
         ["merge"],
         ["optimize"],
