@@ -4,6 +4,7 @@ Lance takes such a filter as Substrait, with the schema, and does not know all t
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,22 +12,15 @@ import pytest
 
 import siltstone as st
 
-FLAT: list[pa.DataType] = [
+FLAT = [
     *(pa.bool_(), pa.int8(), pa.uint8(), pa.uint16(), pa.uint32(), pa.int64(), pa.uint64()),
     *(pa.float32(), pa.float64(), pa.decimal128(38, 10)),
     *(pa.string(), pa.large_string(), pa.binary(), pa.large_binary()),
     *(pa.date32(), pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")),
     *(pa.timestamp(unit, zone) for unit in ("s", "ms", "us", "ns") for zone in (None, "UTC")),
 ]
-NESTED: list[pa.DataType] = [
-    kind for flat in FLAT for kind in (pa.list_(flat), pa.struct({"x": flat}))
-]
-TYPES: list[pa.DataType] = [
-    *FLAT,
-    *NESTED,
-    pa.list_(pa.float32(), 3),
-    pa.list_(pa.list_(pa.uint8())),
-]
+NESTED = [kind for flat in FLAT for kind in (pa.list_(flat), pa.struct({"x": flat}))]
+TYPES = [*FLAT, *NESTED, pa.list_(pa.float32(), 3), pa.list_(pa.list_(pa.uint8()))]
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +41,20 @@ def test_a_filter_of_arrow_is_answered(db: st.Store, number: int) -> None:
     table = db[f"t{number}"]
     assert table.to_arrow(["id"], pc.field("id").isin([2, 3, 7])).num_rows == 2
     assert table.count(pc.field("id") == 1) == 1
+
+
+def test_keys_are_found_and_indexes_checked_beside_a_column_of_times(tmp_path: Path) -> None:
+    rows = pa.table({"id": range(50_000), "v": range(50_000)})
+    schema = pa.schema({"id": pa.int64(), "v": pa.int64(), "time": pa.time64("us")})
+    with st.connect(tmp_path / "db", background=False, memory_bytes_max=1 << 20) as db:
+        table = db.create_table("t", schema, primary_key="id")
+        table.upsert(rows)
+        db.checkpoint()
+        db.merge()
+        table.create_index("v")
+        db.optimize()
+    with st.connect(tmp_path / "db", background=False, memory_bytes_max=1 << 20) as db:
+        assert db["t"].get(49_999) == {"id": 49_999, "v": 49_999, "time": None}
+        assert db["t"].get(50_000) is None
+        assert db["t"].to_arrow(filter="v = 7")["id"].to_pylist() == [7]
+        assert db.verify(deep=True).is_sound
