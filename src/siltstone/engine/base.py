@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 
 from siltstone.engine.bits import Bits
 from siltstone.engine.chunk import NOTHING, Run
+from siltstone.engine.filter_push import is_readable_as_substrait
 from siltstone.engine.shape import Shape
 from siltstone.formats.keys import Codes, Key, KeyCodec
 from siltstone.formats.rows import from_storage_values, value_getter
@@ -134,7 +135,8 @@ class Base:
             for name, part, kind in zip(codec.names, parts, codec.user_types, strict=True)
         ]
         wanted = functools.reduce(operator.and_, tests)
-        for batch in self.table.scan(self.shape.arrow.names, prefilter=wanted, indexed=True):
+        sent = wanted if is_readable_as_substrait(self.table.schema) else None
+        for batch in self.table.scan(self.shape.arrow.names, prefilter=sent, indexed=True):
             for offset, found in enumerate(codec.keys(batch)):
                 if found == key:
                     return batch.slice(offset, 1).to_pylist()[0]

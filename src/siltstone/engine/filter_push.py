@@ -19,12 +19,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
 from siltstone.engine import filter_literals
 
 _UNIT_NAMES = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
+_UNKNOWN_TO_LANCE = (
+    pa.types.is_unsigned_integer,
+    pa.types.is_large_string,
+    pa.types.is_large_binary,
+    pa.types.is_time,
+)
+"""Types that pylance 14 does not read from Substrait (`tests/query/test_arrow_filters.py`)."""
 _PLAIN_ZONE = re.compile(r"[A-Za-z0-9_/+:-]+")
 
 
@@ -100,6 +108,24 @@ def is_pushable(type_: pa.DataType) -> bool:
         or pa.types.is_date32(type_)
         or pa.types.is_timestamp(type_)
         or pa.types.is_decimal128(type_)
+    )
+
+
+def is_readable_as_substrait(schema: pa.Schema) -> bool:
+    """Say whether Lance takes an Arrow expression over a dataset of this schema.
+
+    It gets the types of all columns with it. Of flat ones it leaves out those that it does not
+    know, but for one; not of nested ones. What it cannot read it refuses as if it were damaged.
+    """
+    return all(_is_readable(field.type) for field in schema)
+
+
+def _is_readable(kind: Any) -> bool:
+    if not pa.types.is_nested(kind):
+        return kind != pa.time64("us")
+    inner = [kind.field(number).type for number in range(kind.num_fields)]
+    return all(
+        _is_readable(each) and not any(is_of(each) for is_of in _UNKNOWN_TO_LANCE) for each in inner
     )
 
 

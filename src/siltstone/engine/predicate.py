@@ -141,8 +141,11 @@ def _evaluate(expression: pc.Expression, rows: pa.Table, text: str) -> pa.Chunke
 def pushable(expression: pc.Expression, schema: pa.Schema) -> pc.Expression | None:
     """Return a foreign Arrow expression if it provably reads no float or nested column, else None.
 
-    Lance may evaluate it then before us. It gets it as Substrait, which cannot say all of Arrow.
+    Lance may evaluate it then before us. It gets it as Substrait, which cannot say all of Arrow,
+    and with the types of all columns.
     """
+    if not filter_push.is_readable_as_substrait(schema):
+        return None
     text = str(expression)
     if text.count(" or ") + text.count(" and ") > _CHAINED_MAX:
         return None

@@ -11,14 +11,16 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow.compute as pc
 
-from siltstone.engine.filter_push import is_pushable
+from siltstone.engine.filter_push import is_pushable, is_readable_as_substrait
 from siltstone.storage.tables import POSITION, PinnedTable
 
 SAMPLED_ROWS = 64
 
 
 def wrong_indexes(opened: PinnedTable) -> Iterator[str]:
-    """Yield what is wrong with the indexes of a version."""
+    """Yield what is wrong with the indexes of a version; of one that Lance cannot ask, nothing."""
+    if not is_readable_as_substrait(opened.schema):
+        return
     scalar = [segment for segment in opened.segments if segment.kind in {"btree", "bitmap"}]
     for column in sorted({name for segment in scalar for name in segment.columns}):
         # Who reads a float, or a type that Lance compares in its own way, reads no index.
