@@ -12,20 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from siltstone import deadline
 from siltstone.engine.base import Base, batches_kept, batches_kept_by_position
 from siltstone.engine.chunk import Chunk, Part, batch_of
-from siltstone.engine.filtering import Filter
+from siltstone.engine.filtering import ExpressionFilter, Filter
 from siltstone.engine.index_use import prefilter_of
 from siltstone.engine.liveness import Kept, Liveness
 from siltstone.engine.memtable import Found
 from siltstone.engine.shape import Shape
 from siltstone.formats.keys import Key
+from siltstone.formats.rows import from_storage_values
 
 EVERYTHING = 1 << 62
 _REMEMBERED_MAX = 256
@@ -264,8 +266,22 @@ class KeyedReader:
 
     def many(self, keys: Sequence[Key]) -> pa.Table:
         """Return the rows of the keys that have one, in the order of `keys`."""
+        if self.shape.rows.has_nanosecond_times:
+            return self._many_by_scan(keys)
         rows = [row for row in map(self.get, keys) if row is not None]
         return pa.Table.from_pylist(rows, schema=self.shape.arrow)
+
+    def _many_by_scan(self, keys: Sequence[Key]) -> pa.Table:
+        """See `many`: for rows that would not be the same as Python values."""
+        codec, schema = self.shape.codec, self.shape.arrow
+        is_single = len(codec.names) == 1
+        parts = keys if is_single else [cast("Sequence[object]", key)[0] for key in keys]
+        asked = from_storage_values(parts, codec.user_types[0])
+        wanted = ExpressionFilter(pc.field(codec.names[0]).isin(asked), schema)
+        rows = pa.Table.from_batches(self.scan(None, wanted), schema)
+        places = {key: place for place, key in enumerate(codec.keys(rows))}
+        found = [places[key] for key in keys if key in places]
+        return rows.take(pa.array(found, pa.int64()))
 
 
 _Level = tuple[Source, tuple[Part, ...]]

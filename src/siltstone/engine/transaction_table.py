@@ -117,11 +117,15 @@ class TransactionTable(Readable):
             keys = sorted(set(shape.codec.names) & set(values))
             raise RequestError(f"{keys} are the key; delete the row and insert another")
         shape.rows.check(values)
-        row = self.get(key)
-        if row is None:
+        changed: object = None
+        if shape.rows.has_nanosecond_times:
+            found = self.get_many([key])
+            changed = shape.rows.patched(found, values) if found.num_rows else None
+        elif row := self.get(key):
+            changed = {**row, **values}
+        if changed is None:
             return 0
-        row.update(values)
-        writes.upsert(given_rows(row, shape, "", may_repeat=True))
+        writes.upsert(given_rows(changed, shape, "", may_repeat=True))
         return 1
 
     def delete(self, keys: object) -> int:

@@ -327,6 +327,7 @@ class RowCodec:
         "_plain",
         "_required",
         "arrow",
+        "has_nanosecond_times",
         "is_packable",
         "names",
     )
@@ -342,6 +343,7 @@ class RowCodec:
             _storage_type(k) is None and not pa.types.is_decimal(k) for k in self._kinds
         )
         self.is_packable: bool = not any(_is_unpackable(kind) for kind in self._kinds)
+        self.has_nanosecond_times: bool = any(_has_nanosecond_times(kind) for kind in self._kinds)
 
     def from_user(self, row: Mapping[str, object]) -> Row:
         """Return the storage row of a user's dict; missing nullable columns are null.
@@ -416,6 +418,15 @@ class RowCodec:
         ]
         return pa.RecordBatch.from_arrays(arrays, names=list(self.names))
 
+    def patched(self, rows: pa.Table, values: Mapping[str, object]) -> pa.Table:
+        """Return `rows` with these values, which were checked, in each: all else as it is."""
+        for name, value in values.items():
+            place = self.names.index(name)
+            stored = None if value is None else self._converters[place](value)
+            column = from_storage_values([stored] * rows.num_rows, self._kinds[place])
+            rows = rows.set_column(place, self.arrow.field(place), pa.chunked_array([column]))
+        return rows
+
     def rows_of(self, batch: pa.RecordBatch) -> list[Row]:
         """Return the rows of a batch of this schema, by name."""
         return list(zip(*(storage_values(batch.column(name)) for name in self.names), strict=True))
@@ -425,6 +436,13 @@ def _is_unpackable(kind: pa.DataType) -> bool:
     if pa.types.is_decimal(kind):
         return kind.precision > _PACKED_DECIMAL_DIGITS_MAX
     return pa.types.is_nested(kind)
+
+
+def _has_nanosecond_times(kind: Any) -> bool:
+    """Say whether a type holds times of day that Python's `time` cuts at the microsecond."""
+    if pa.types.is_nested(kind):
+        return any(_has_nanosecond_times(kind.field(n).type) for n in range(kind.num_fields))
+    return pa.types.is_time64(kind) and kind.unit == "ns"
 
 
 def _short(value: object) -> str:

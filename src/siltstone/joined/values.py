@@ -215,7 +215,8 @@ def _out_datetime(value: object) -> object:
     moment = cast("dt.datetime", value)
     if hasattr(moment, "to_datetime64"):  # of pandas: it has nanoseconds
         zone = None if moment.tzinfo is None else str(moment.tzinfo)
-        return _ext(13, [moment.value, cast("Any", moment).unit, zone])  # type: ignore[attr-defined]
+        utc: np.datetime64 = cast("Any", moment).to_datetime64()  # in its own unit; NaT has none
+        return _ext(13, [int(utc.astype(np.int64)), np.datetime_data(utc.dtype)[0], zone])
     naive = moment.replace(tzinfo=None).isoformat()
     key = getattr(moment.tzinfo, "key", None)
     if moment.tzinfo is None or isinstance(key, str):

@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from siltstone.server.rest.exchange import Call
 from siltstone.server.rest.refusals import invalid
@@ -59,9 +60,21 @@ def _lines(readers: dict[str, pa.RecordBatchReader], end: int) -> Iterator[bytes
 def _changes(name: str, reader: pa.RecordBatchReader) -> Iterator[tuple[int, dict[str, object]]]:
     for batch in reader:
         for start in range(0, batch.num_rows, 1024):
-            for row in batch.slice(start, 1024).to_pylist():
+            for row in _spelled(batch.slice(start, 1024)).to_pylist():
                 seq, op = row.pop("_seq"), row.pop("_op")
                 yield seq, {"seq": seq, "op": op, "table": name, "row": row}
+
+
+def _spelled(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch with moments and times of nanoseconds as text: Python's end before."""
+    columns: list[pa.Array] = []
+    for column in batch.columns:
+        kind = column.type
+        if (pa.types.is_timestamp(kind) or pa.types.is_time64(kind)) and kind.unit == "ns":
+            columns.append(pc.replace_substring(column.cast(pa.string()), " ", "T"))
+        else:
+            columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def _seq(call: Call, name: str) -> int | None:

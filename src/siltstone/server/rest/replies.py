@@ -8,6 +8,7 @@ that fails in its middle: it has no footer, or no end-of-stream, and is not take
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
@@ -59,7 +60,14 @@ def empty(seq: int | None = None) -> Reply:
 
 def encoded(value: object) -> bytes:
     """Return a value as JSON: times as ISO 8601, bytes as base64, decimals as strings."""
-    return msgspec.json.encode(value)
+    return msgspec.json.encode(value, enc_hook=_of_pandas)
+
+
+def _of_pandas(value: object) -> str:
+    """Arrow's moments of nanoseconds, in lists and structs: a `datetime` that pandas made more."""
+    if isinstance(value, dt.datetime):
+        return value.isoformat()
+    raise NotImplementedError
 
 
 def _stream(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
