@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from siltstone.spark import session
+from tests.children import paths_with_pandas
 
 HERE = Path(__file__).parent
 SETTINGS = {
@@ -36,7 +38,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     warehouse = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
-    found = session({**SETTINGS, **warehouse}, master="local[2]")
+    with pytest.MonkeyPatch.context() as patch:  # whoever installs Spark has pandas
+        patch.setenv("PYTHONPATH", os.pathsep.join(paths_with_pandas()))
+        found = session({**SETTINGS, **warehouse}, master="local[2]")
     found.sparkContext.setLogLevel("FATAL")
     yield found
     found.stop()

@@ -3,9 +3,12 @@
 import sys
 from collections.abc import Sequence
 
+_COLUMNAR = (["merge"], ["optimize"])
+"""The commands that make no Python value of a user's: Arrow would need pandas for nanoseconds."""
+
 
 class _Frameless:
-    """Finds no pandas. No command shows a frame, and a merge child is a command.
+    """Finds no pandas: for the children that the background starts, over and over.
 
     Arrow imports pandas with the first array that it builds of Python objects, wherever pandas is
     installed: more than a second.
@@ -14,15 +17,15 @@ class _Frameless:
     @staticmethod
     def find_spec(name: str, _path: object = None, _target: object = None) -> None:
         if name == "pandas":
-            raise ModuleNotFoundError("a siltstone command does without pandas", name=name)
+            raise ModuleNotFoundError("merge and optimize do without pandas", name=name)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code (see `cli.exits`).
 
-    Without `arguments` it is the one of this process, which then has no pandas; Spark asks for it.
+    Without `arguments` it is the one of this process, which then has no pandas if it needs none.
     """
-    if arguments is None and "--spark" not in sys.argv:
+    if arguments is None and sys.argv[1:2] in _COLUMNAR:
         sys.meta_path.insert(0, _Frameless)
     from siltstone.cli.app import run
 
