@@ -219,7 +219,7 @@ class LanceTables:
         that were planned on another pin would bring deleted rows back.
         """
         table = self._table(folder, pin)
-        dropped = np.unique(np.asarray(drop, dtype=np.int64))
+        dropped = _ascending(np.asarray(drop, dtype=np.int64))
         require(
             not len(dropped) or 0 <= dropped[0] <= dropped[-1] < pin.rows,
             f"positions to drop lie outside the {pin.rows} rows of {pin.path}",
@@ -906,6 +906,15 @@ class LanceTables:
                 self._files.rmdir(path)
             elif path != kept:
                 self._files.unlink(path)
+
+
+def _ascending(positions: np.ndarray) -> np.ndarray:
+    """Return each position once, in order.
+
+    `np.unique` hashes whole numbers (NumPy 2.4), and takes twenty times as long as a sort.
+    """
+    ordered = np.sort(positions)
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
 
 
 def warm_up() -> None:

@@ -219,7 +219,8 @@ class LancePinned:
 
     def fragments_of(self, positions: np.ndarray) -> np.ndarray:
         """Return the indexes, into `parts`, of the fragments that hold these rows; ascending."""
-        return np.unique(np.searchsorted(self._starts, positions, side="right") - 1)
+        held = np.searchsorted(self._starts, positions, side="right") - 1
+        return np.flatnonzero(np.bincount(held))
 
     def _lance_offsets(self, positions: np.ndarray) -> np.ndarray:
         """Return where Lance counts the rows at `positions`."""
