@@ -57,6 +57,13 @@ def test_a_command_takes_and_gives_nanoseconds(tmp_path: Path, arguments: list[s
         assert db.verify(deep=True).is_sound
 
 
+def test_a_sound_store_is_sound_also_without_pandas(tmp_path: Path) -> None:
+    store(tmp_path / "db")
+    command = [sys.executable, "-m", "siltstone", "verify", "--deep", "--db", tmp_path / "db"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-300:]
+
+
 def test_a_client_of_siltstone_serve_reads_nanoseconds(tmp_path: Path) -> None:
     store(tmp_path / "db")
     command = [sys.executable, "-m", "siltstone", "serve", "--port", "0", "--db", tmp_path / "db"]
