@@ -50,11 +50,15 @@ class Readable:
     def get(self, key: object) -> Row | None:
         """Return the row of `key` as a dict, None if there is none.
 
+        Python's own times end at microseconds: a moment with nanoseconds is a pandas timestamp, of
+        a time of day they are cut. `get_many` and `scan` give all of them.
+
         Args:
             key: A value; for a composite key a tuple in key order or a dict by column.
 
         Raises:
             SchemaMismatchError: The key is of another type.
+            ValueError: The row has a moment with nanoseconds, and there is no pandas.
         """
         reader = _keyed(self._reader())
         wanted = reader.shape.codec.from_user(key)

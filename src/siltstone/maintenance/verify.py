@@ -21,8 +21,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from siltstone.engine import catalog as catalogs
 from siltstone.engine.read_union import KeyedReader
@@ -345,10 +347,21 @@ class Verifier:
 
 
 def _sorted(reader: KeyedReader, shape: Shape) -> list[str]:
-    """Return every row as text, sorted: NaN equals itself there."""
-    return sorted(
-        repr(row) for batch in reader.scan(shape.arrow.names) for row in batch.to_pylist()
-    )
+    """Return every row as text, sorted: NaN equals itself there, and no nanosecond is cut."""
+    exact = pa.schema([pa.field(field.name, _exact(field.type)) for field in shape.arrow])
+    batches = (batch.cast(exact) for batch in reader.scan(shape.arrow.names))
+    return sorted(repr(row) for batch in batches for row in batch.to_pylist())
+
+
+def _exact(kind: Any) -> pa.DataType:
+    """Return the type with integers for moments and times, of which Python's own end before."""
+    if pa.types.is_list(kind):
+        return pa.list_(_exact(kind.value_type))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_exact(kind.value_type), kind.list_size)
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _exact(field.type)) for field in kind])
+    return pa.int64() if pa.types.is_timestamp(kind) or pa.types.is_time64(kind) else kind
 
 
 def _keyed(record: Record) -> Iterator[tuple[Table, KeyedStorage]]:
