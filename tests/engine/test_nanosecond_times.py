@@ -47,6 +47,7 @@ def test_an_update_keeps_the_nanoseconds_of_what_it_does_not_name(db: st.Store) 
 
 def test_rows_read_by_key_have_the_nanoseconds_of_a_scan(db: st.Store) -> None:
     assert times(db["t"].get_many([2, 7, 1])) == [None, AT]
+    assert times(db["t"].get_many([])) == []
     assert times(db["pairs"].get_many([(1, "b"), (1, "x"), (1, "a")])) == [AT + 1, AT]
     assert times(db["t"].to_arrow(filter="id = 1")) == [AT]
     with db.transaction() as tx:

@@ -10,6 +10,8 @@ columns reach Lance, but Arrow decides: every row is filtered again, in every le
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, cast
@@ -274,10 +276,17 @@ class KeyedReader:
     def _many_by_scan(self, keys: Sequence[Key]) -> pa.Table:
         """See `many`: for rows that would not be the same as Python values."""
         codec, schema = self.shape.codec, self.shape.arrow
+        if not keys:
+            return schema.empty_table()
         is_single = len(codec.names) == 1
-        parts = keys if is_single else [cast("Sequence[object]", key)[0] for key in keys]
-        asked = from_storage_values(parts, codec.user_types[0])
-        wanted = ExpressionFilter(pc.field(codec.names[0]).isin(asked), schema)
+        columns = (
+            [keys] if is_single else zip(*cast("Sequence[Sequence[object]]", keys), strict=True)
+        )
+        tests = [
+            pc.field(name).isin(from_storage_values(values, kind))
+            for name, values, kind in zip(codec.names, columns, codec.user_types, strict=True)
+        ]
+        wanted = ExpressionFilter(functools.reduce(operator.and_, tests), schema)
         rows = pa.Table.from_batches(self.scan(None, wanted), schema)
         places = {key: place for place, key in enumerate(codec.keys(rows))}
         found = [places[key] for key in keys if key in places]
