@@ -51,6 +51,8 @@ def test_a_command_takes_and_gives_nanoseconds(tmp_path: Path, arguments: list[s
         capture_output=True, text=True, check=False, env=with_pandas(),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-300:]
+    if arguments[0] in {"get", "scan", "changes", "query"}:
+        assert "00:00:00.123456789" in done.stdout
     with st.connect(tmp_path / "db", background=False) as db:
         assert db["t"].to_arrow()["at"].cast(pa.int64()).to_pylist() == [AT]
         assert db["k"].count() == 1

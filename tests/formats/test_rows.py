@@ -125,6 +125,8 @@ def test_a_value_of_a_kindred_type_is_taken_for_what_it_means(
         ("date32", "2020-01-01"), ("timestamp[s]", dt.datetime(2020, 1, 1, microsecond=1)),
         ("timestamp[us]", "2020-01-01"), ("timestamp[us]", 5), ("time64[us]", 5),
         ("time32[s]", dt.time(1, 2, 3, 4)), ("timestamp[us]", np.datetime64("NaT")),
+        ("time64[us]", np.datetime64("2020-01-01T12:00:00.000001")),
+        ("time32[s]", np.datetime64("2020-01-01T12:00:00")),
         ("decimal128(5, 2)", Decimal("1.234")),
         ("decimal128(5, 2)", Decimal(1000)), ("decimal128(5, 2)", Decimal("nan")),
         ("decimal128(5, 2)", Decimal("inf")), ("decimal128(5, 2)", 1.5),
