@@ -153,6 +153,8 @@ def _by_arrow(value: object, kind: pa.DataType) -> int:
     """Times, numpy datetimes and pandas timestamps: let Arrow decide, refuse bare numbers."""
     if isinstance(value, str | int | float | bool):
         raise UnfitError
+    if isinstance(value, np.datetime64) and not pa.types.is_timestamp(kind):
+        raise UnfitError  # Arrow would take the time of day, and drop the date
     try:
         if isinstance(value, np.datetime64):
             array = pa.array(np.array([value])).cast(kind)
