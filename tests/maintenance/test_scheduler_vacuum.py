@@ -30,7 +30,9 @@ def scheduler_of(db, vacuum, prepare=lambda: None) -> Scheduler:
     )
 
 
-def test_a_vacuum_that_is_due_runs_and_its_failure_is_kept(tmp_path):
+def test_a_vacuum_that_is_due_runs_and_its_failure_is_kept_and_logged_with_its_kind(
+    tmp_path, caplog
+):
     ran = threading.Event()
 
     def vacuum() -> None:
@@ -43,6 +45,7 @@ def test_a_vacuum_that_is_due_runs_and_its_failure_is_kept(tmp_path):
         assert ran.wait(30)
         scheduler.stop()
         assert str(scheduler.last_failure) == "no disk"
+        assert "vacuum failed, it is tried again later: UnavailableError: no disk" in caplog.text
 
 
 def test_a_vacuum_that_takes_long_holds_up_no_other_work(tmp_path):

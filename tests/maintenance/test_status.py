@@ -40,6 +40,12 @@ def test_status_counts_what_there_is(tmp_path):
         assert "10 rows in 1 parts, 3 not merged" in str(status)
 
 
+def test_the_last_failure_begins_with_its_kind(tmp_path):
+    with open_store(tmp_path / "s") as db:
+        db._parts.owner.scheduler.last_failure = KeyError("x")
+        assert db.status().failure == "KeyError: 'x'"
+
+
 def test_a_read_only_handle_has_a_status_too(tmp_path):
     with open_store(tmp_path / "s") as db:
         db.create_table("t", {"id": "int64"}, primary_key="id")
