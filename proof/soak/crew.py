@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import select
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
+import siltstone as st
 from proof.soak.post import Post, environment_of
 from siltstone.failpoints import CATALOG
 
@@ -38,7 +40,21 @@ END_S = 90.0
 EXTRA_S = 60.0
 FILES_MAX = 512
 MEMORY_MAX = 2 << 30
+ALARMS = (
+    "Traceback (most recent call last)",
+    "Exception ignored in",
+    "panicked at",
+    "background work stops",
+    "is damaged",
+)
+"""What no process of a sound store says, not even one that carries on or is killed."""
+FORESEEN = frozenset(
+    each.__name__ for each in (st.BusyError, st.ConflictError, st.UnavailableError, st.ClosedError)
+)
+"""The kinds of errors that a warning may name: races and kills bring them."""
 STOP_SHARE, EARLY_SHARE, FAILPOINT_SHARE = 0.3, 0.15, 0.25
+_KINDS = re.compile(r"\b[A-Z]\w*(?:Error|Exception)\b")
+_VARYING = re.compile(r"\b[0-9a-f-]*[0-9][0-9a-f-]*\b")
 _OPERATIONS = {
     "optimizer": ("optimize",),
     "merger": ("merge",),
@@ -73,6 +89,19 @@ class Member:
             return 0, 0
         return files, pages * os.sysconf("SC_PAGE_SIZE")
 
+    def said(self) -> Counter[str]:
+        """Return the warnings it wrote to its standard error, without what varies in them.
+
+        Raises:
+            MemberError: There is an alarm among them, or an error that nobody foresaw.
+        """
+        told = self.errors.read_text(errors="replace")
+        kinds = {*_KINDS.findall(told)}
+        if kinds - FORESEEN or any(alarm in told for alarm in ALARMS):
+            raise _failure(self)
+        lines = [line.partition(":")[0].strip() for line in told.splitlines()]
+        return Counter(_VARYING.sub("#", line) for line in lines if line)
+
 
 class MemberError(AssertionError):
     """A process found something wrong, or failed."""
@@ -86,6 +115,7 @@ class Crew:
         self._post, self._chance = first, chance
         self.kills, self.stops, self.deaths = Counter[str](), 0, Counter[str]()
         self.files, self.memory = Counter[str](), Counter[str]()
+        self.said = Counter[str]()
         self._members: list[Member] = []
         try:
             for role in roles:
@@ -124,6 +154,7 @@ class Crew:
             _await_end(member)
             if member.process.returncode and not member.has_died_as_told:
                 raise _failure(member)
+            self.said += member.said()
 
     def close(self) -> None:
         """Let nobody live."""
@@ -170,7 +201,12 @@ class Crew:
         if not member.has_died_as_told:
             raise _failure(member)
         self.deaths[str(member.point)] += 1
+        self._replace(place, member)
+
+    def _replace(self, place: int, member: Member) -> None:
+        """Bury one that is dead or dies now, hear what it said, and start the next one."""
         member.process.communicate()
+        self.said += member.said()
         self._members[place] = self._start(member.post.role)
 
     def _look_at(self, member: Member) -> None:
@@ -202,8 +238,7 @@ class Crew:
                 return
             self.kills[member.post.role] += 1
             member.process.kill()
-            member.process.communicate()
-            self._members[place] = self._start(member.post.role)
+            self._replace(place, member)
 
 
 def _await_end(member: Member) -> None:

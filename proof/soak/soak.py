@@ -64,6 +64,7 @@ class Soak:
         self.kills, self.deaths = Counter[str](), Counter[str]()
         self.files, self.memory = Counter[str](), Counter[str]()
         self.checks, self.games = Counter[str](), Counter[str]()
+        self.said = Counter[str]()
         self.stops = self.contended = self.write_skews = 0
         self._seconds = 0.0
         with st.connect(self._post.root, **bank.OPTIONS) as db:
@@ -115,6 +116,7 @@ class Soak:
             self.kills += crew.kills
             self.deaths += crew.deaths
             self.stops += crew.stops
+            self.said += crew.said
             self.files |= crew.files
             self.memory |= crew.memory
         self._check()
@@ -219,6 +221,7 @@ class Soak:
                 f"met at a list: {self.contended}; write skew in {self.write_skews} rounds",
                 f"checks: {_listed(self.checks)}",
                 f"killed: {_listed(self.kills)}",
+                f"warnings: {_listed(self.said) or 'none'}",
                 f"open files at most: {_listed(self.files)}",
                 f"MiB at most: {_listed({k: v >> 20 for k, v in self.memory.items()})}",
             )

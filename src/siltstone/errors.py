@@ -40,6 +40,12 @@ def _again(
     return error
 
 
+def in_words(error: BaseException) -> str:
+    """Return an error as a line: its kind first, which says what to do, then its message."""
+    kind = type(error).__name__
+    return f"{kind}: {error}" if str(error) else kind
+
+
 class RequestError(SiltstoneError):
     """The call is wrong; nothing was changed."""
 

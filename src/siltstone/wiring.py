@@ -26,7 +26,7 @@ from siltstone.engine.recent_writes import RECENT_BYTES_MAX, OpenTransactions, R
 from siltstone.engine.replay import Replayer, view_of
 from siltstone.engine.view import GivenUp, State
 from siltstone.engine.write_set import BLIND, WriteSet
-from siltstone.errors import CorruptionError, RequestError, UnavailableError
+from siltstone.errors import CorruptionError, RequestError, UnavailableError, in_words
 from siltstone.formats import group
 from siltstone.formats.manifest import Record, Tag
 from siltstone.maintenance.checkpoint import Checkpointer
@@ -170,7 +170,7 @@ class Parts:
             self.first_seq,
             self.core.transactions.count,
             self.core.recent.nbytes,
-            None if failure is None else str(failure),
+            None if failure is None else in_words(failure),
         )
 
     def close(self) -> None:

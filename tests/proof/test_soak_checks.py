@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ import siltstone as st
 from proof.isolation import clients
 from proof.soak import acknowledged, bank, players, stock
 from proof.soak.acknowledged import Acknowledged
+from proof.soak.crew import Member, MemberError
+from proof.soak.post import Post
 from proof.soak.soak import QUIET, Soak, SoakError
 from siltstone.storage.simulated_files import SimFiles
 from tests.isolation.stores import opened
@@ -153,3 +157,42 @@ def test_a_process_that_fails_ends_the_soak_with_its_words_and_what_repeats_it(
         SoakError, match=r"KeyError: 'nobody'(.|\n)*python -m proof.soak .*--seed 5"
     ):
         soak.run(60)
+
+
+@pytest.fixture
+def dead(tmp_path: Path) -> Member:
+    process = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    process.wait()
+    post = Post("owner", str(tmp_path), seed=1, number=1, run=1, begun=0.0)
+    return Member(post, process, tmp_path / "1-owner.err", point=None)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Exception in thread x:\nTraceback (most recent call last):\n  File 'x'\nKeyError: 1\n",
+        "background work stops: fenced by epoch 3\n",
+        "thread 'lance' panicked at src/lib.rs:1:\n",
+        "merge of t failed, it is tried again later: CorruptionError: data/x.lance\n",
+        "background work failed, trying again: KeyError: 'x'\n",
+    ],
+)
+def test_an_alarm_of_a_process_that_carried_on_or_was_killed_is_noticed(
+    dead: Member, said: str
+) -> None:
+    dead.errors.write_text(f"a warning\n{said}")
+    with pytest.raises(MemberError) as raised:
+        dead.said()
+    assert said in str(raised.value)
+
+
+def test_warnings_are_counted_without_what_varies_in_them(dead: Member) -> None:
+    dead.errors.write_text(
+        "merge of t failed, it is tried again later: no\n"
+        "merge of t failed, it is tried again later: 7\n"
+        "request 3f2a-99 was refused: no\n"
+    )
+    assert dead.said() == {
+        "merge of t failed, it is tried again later": 2,
+        "request # was refused": 1,
+    }

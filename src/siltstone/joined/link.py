@@ -33,6 +33,7 @@ from siltstone.errors import (
     RequestError,
     SiltstoneError,
     UnavailableError,
+    in_words,
 )
 from siltstone.joined import protocol
 from siltstone.joined.places import Local, Place
@@ -284,7 +285,7 @@ class Link:
             value = _value(_checked(connection, self._ask(connection, path, body, kind, headers)))
         except _BROKEN as error:
             connection.close()
-            reason = f"the owner's answer was lost ({_words(error)})"
+            reason = f"the owner's answer was lost ({in_words(error)})"
             raise InDoubtError(transaction_id, reason) from error
         except SiltstoneError:
             self.give(connection)
@@ -372,7 +373,7 @@ class Link:
         if self.refusal is not None:
             return ClosedError(self.refusal)
         return UnavailableError(
-            f"the owner of {self.root} is gone ({_words(error)}); nothing was changed by this"
+            f"the owner of {self.root} is gone ({in_words(error)}); nothing was changed by this"
             " call: connect again"
         )
 
@@ -392,7 +393,7 @@ class Rows:
         try:
             self._stream = pa.ipc.open_stream(pa.PythonFile(response, "r"))
         except pa.ArrowInvalid as error:  # to Arrow what ended early is no stream
-            raise http.client.HTTPException(_words(error)) from error
+            raise http.client.HTTPException(in_words(error)) from error
 
     def reader(self) -> pa.RecordBatchReader:
         """Return them as a stream; one that is left before its end closes its connection."""
@@ -414,7 +415,7 @@ class Rows:
             self._connection.close()
             self._link.check()
             raise UnavailableError(
-                f"the owner of {self._link.root} is gone in the middle of a scan: {_words(error)}"
+                f"the owner of {self._link.root} is gone in the middle of a scan: {in_words(error)}"
             ) from error
         self._link.give(self._connection)
         if protocol.ERROR_KEY in found:
@@ -452,10 +453,6 @@ def _checked(
 
 def _value(response: http.client.HTTPResponse) -> Any:
     return decode(response.read())
-
-
-def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 _links: weakref.WeakSet[Link] = weakref.WeakSet()

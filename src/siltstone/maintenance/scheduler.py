@@ -29,7 +29,7 @@ from siltstone.engine.commit import Committer
 from siltstone.engine.history_run import HistoryRun
 from siltstone.engine.memtable import Memtable
 from siltstone.engine.view import View
-from siltstone.errors import BusyError, FencedError, PoisonedError
+from siltstone.errors import BusyError, FencedError, PoisonedError, in_words
 from siltstone.maintenance.compaction import Sizes, Span
 from siltstone.maintenance.index_plan import KEY_ROWS_MIN, lacks_key
 from siltstone.storage.tables import Tables
@@ -178,7 +178,9 @@ class Scheduler:
                 self._work.merge_here()
         except Exception as error:  # noqa: BLE001 - MemoryError, too
             self.failure = self.last_failure = error
-            _log.warning("a checkpoint after a commit failed, it is taken again: %s", error)
+            _log.warning(
+                "a checkpoint after a commit failed, it is taken again: %s", in_words(error)
+            )
 
     def _loop(self) -> None:
         last_news = 0.0
@@ -194,12 +196,12 @@ class Scheduler:
                 self.failure, self._pause_s = None, 0.0
             except (PoisonedError, FencedError) as error:
                 self.failure = self.last_failure = error
-                _log.error("background work stops: %s", error)
+                _log.error("background work stops: %s", in_words(error))
                 return
             except Exception as error:  # noqa: BLE001 - MemoryError, too: a dead thread helps nobody
                 self.failure = self.last_failure = error
                 self._pause_s = min(PAUSE_S_MAX, max(TICK_S, 2 * self._pause_s))
-                _log.warning("background work failed, trying again: %s", error)
+                _log.warning("background work failed, trying again: %s", in_words(error))
 
     def _turn(self, last_news: float) -> float:
         work = self._work
@@ -253,7 +255,7 @@ class Scheduler:
                 work()
             except Exception as error:  # noqa: BLE001 - kept for `status`, and tried again
                 self.last_failure = error
-                _log.warning("%s failed, it is tried again later: %s", name, error)
+                _log.warning("%s failed, it is tried again later: %s", name, in_words(error))
 
         thread = threading.Thread(target=guarded, name=f"siltstone-{name}", daemon=True)
         threads.start(thread)

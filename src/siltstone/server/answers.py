@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from siltstone import errors
-from siltstone.errors import SiltstoneError, UnavailableError
+from siltstone.errors import SiltstoneError, UnavailableError, in_words
 from siltstone.joined.protocol import ARROW_TYPE, END_KEY, ERROR_KEY, VALUES_TYPE
 from siltstone.joined.values import encode, error_fields
 
@@ -52,7 +52,7 @@ def as_error(error: Exception) -> SiltstoneError:
     if isinstance(error, SiltstoneError):
         return error
     _log.exception("a request failed", exc_info=error)
-    return SiltstoneError(f"the owner failed: {type(error).__name__}: {error}")
+    return SiltstoneError(f"the owner failed: {in_words(error)}")
 
 
 def refusal(error: SiltstoneError, headers: dict[str, str], status: int | None = None) -> Response:

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import msgspec
 
-from siltstone.errors import BusyError, SiltstoneError
+from siltstone.errors import BusyError, SiltstoneError, in_words
 from siltstone.server.rest.exchange import Call
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.refusals import Code, Refused, invalid
@@ -133,7 +133,7 @@ class Jobs:
         try:
             found = _plain(run())
         except SiltstoneError as error:
-            job.error, job.status = f"{type(error).__name__}: {error}", "failed"
+            job.error, job.status = in_words(error), "failed"
         except Exception as error:  # noqa: BLE001 - a job that fails is told, not raised
             job.error, job.status = type(error).__name__, "failed"
         else:
