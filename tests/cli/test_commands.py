@@ -188,8 +188,11 @@ def test_an_index_is_created_listed_and_dropped(filled: Shell) -> None:
     assert [one[6] for one in filled.lines("index", "ls", table)[1:]] == ["0"]
     (status,) = filled.json("status")["tables"]
     assert [index["name"] for index in status["indexes"]] == ["mine"]
-    assert filled("index", "drop", table, "mine") == 0
-    assert filled("index", "drop", table, "mine") == 2
+    assert filled("index", "drop", table, "mine") == 2  # nobody is there to be asked
+    assert filled.lines("index", "drop", table, "mine", "--dry-run")[1][:2] == [table, "mine"]
+    assert len(filled.lines("index", "ls")) == 2
+    assert filled("index", "drop", table, "mine", "--yes") == 0
+    assert filled("index", "drop", table, "mine", "--yes") == 2
     assert filled.lines("index", "ls") == [head]
 
 

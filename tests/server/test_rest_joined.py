@@ -115,6 +115,8 @@ def test_what_needs_the_files_says_so_where_they_are_not(both: Both, tmp_path: P
     with pytest.raises(st.RequestError, match="must be on this machine"):
         remote.backup(tmp_path / "copy")
     with pytest.raises(st.RequestError, match="must be on this machine"):
+        remote.repair()
+    with pytest.raises(st.RequestError, match="must be on this machine"):
         pickle.dumps(remote)
 
 
