@@ -164,9 +164,12 @@ def test_an_ended_transaction_and_a_closed_snapshot_refuse(tmp_path: Path) -> No
 
 
 def test_a_pickled_store_has_the_options_of_its_owner(tmp_path: Path) -> None:
-    with st.connect(tmp_path / "s", memory_bytes_max=64 << 20, verify="scrub") as store:
-        with pickle.loads(pickle.dumps(store)) as copy:
-            assert copy.options == store.options
+    options = {"memory_bytes_max": 64 << 20, "verify": "scrub"}
+    with (
+        st.connect(tmp_path / "s", **options) as store,
+        pickle.loads(pickle.dumps(store)) as copy,
+    ):
+        assert copy.options == store.options
 
 
 def test_a_pickled_store_comes_back_read_only_beside_its_owner(tmp_path: Path) -> None:

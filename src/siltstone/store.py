@@ -188,9 +188,9 @@ class Store:
     ) -> None:
         self.close()
 
-    def __reduce__(self) -> tuple[Callable[[str], Store], tuple[str]]:
-        """Pickle as the path: what comes back is read-only and never claims ownership."""
-        return _reopen, (str(self.path),)
+    def __reduce__(self) -> tuple[Callable[[str, Options], Store], tuple[str, Options]]:
+        """Pickle as path and options: what comes back is read-only and never claims ownership."""
+        return _reopen, (str(self.path), self.options)
 
     @property
     def is_read_only(self) -> bool:
@@ -801,8 +801,8 @@ def _kept(state: State, seq: int, *, is_tagged: bool) -> int:
     return seq
 
 
-def _reopen(path: str) -> Store:
-    return connect(path, read_only=True)
+def _reopen(path: str, options: Options) -> Store:
+    return Store.open(root_of(path), options, read_only=True)
 
 
 _open_stores: weakref.WeakSet[Store] = weakref.WeakSet()

@@ -192,7 +192,8 @@ def test_an_index_is_created_listed_and_dropped(filled: Shell) -> None:
     assert filled.lines("index", "drop", table, "mine", "--dry-run")[1][:2] == [table, "mine"]
     assert len(filled.lines("index", "ls")) == 2
     assert filled("index", "drop", table, "mine", "--yes") == 0
-    assert filled("index", "drop", table, "mine", "--yes") == 2
+    assert filled("index", "drop", table, "mine", "--yes") == 3
+    assert filled("index", "drop", table, "mine", "--dry-run") == 3
     assert filled.lines("index", "ls") == [head]
 
 

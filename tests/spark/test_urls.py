@@ -1,4 +1,4 @@
-"""A server's URL names a store to Spark as its path does: rows go by files, commits by the server."""
+"""A server's URL names a store to Spark as its path does: rows by files, commits by the server."""
 
 from __future__ import annotations
 

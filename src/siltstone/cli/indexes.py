@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from siltstone.cli.arguments import Db, Json, Ndjson, Table
-from siltstone.cli.exits import UsageError
-from siltstone.cli.output import emit, form_of
-from siltstone.cli.sessions import reading, require_store
+from siltstone.cli.arguments import Db, DryRun, Json, Ndjson, Table, Yes
+from siltstone.cli.exits import NotFoundError, UsageError
+from siltstone.cli.output import emit, emit_record, form_of
+from siltstone.cli.sessions import confirm, reading, require_store
 
 app = typer.Typer(help="Indexes of columns: no answer needs them.", no_args_is_help=True)
 
@@ -68,9 +68,19 @@ def drop(
     table: Table,
     name: Annotated[str, typer.Argument(metavar="INDEX", show_default=False)],
     db: Db,
+    yes: Yes = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Give an index up; no rows go."""
     from siltstone.beside import drop_index_beside
 
-    require_store(db)
+    with reading(db) as store:
+        found = [index for index in store[table].indexes() if index.name == name]
+    if not found:
+        raise NotFoundError(f"no index {name!r} of {table!r}")
+    if dry_run:
+        record = {"table": table, "index": name, "bytes": found[0].nbytes}
+        emit_record(record, form_of(json=False, ndjson=False))
+        return
+    confirm(f"Drop the index {name!r} of {table!r} ({found[0].nbytes} bytes)?", yes=yes)
     drop_index_beside(db, table, name)

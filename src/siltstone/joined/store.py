@@ -335,6 +335,7 @@ class JoinedStore:
         on_progress: Progress | None = None,
     ) -> Repaired:
         """Say what is damaged and what could be done; nobody may have the store open to do it."""
+        self._require_near("for this call")
         # By name: it is above this module.
         above = cast("Any", importlib.import_module("siltstone"))
         return above.repair(self.path, dry_run=dry_run, deep=deep, on_progress=on_progress)

@@ -19,8 +19,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from siltstone.errors import FencedError, UnavailableError
-from siltstone.spark.staging import AnyStore
-from siltstone.store import Store, connect
+from siltstone.spark import stores
+from siltstone.spark.stores import AnyStore
+from siltstone.store import Store
 
 # Where the blocks of this Spark application lie: a folder of a fresh name for each, told to all
 # Python processes that its driver starts.
@@ -53,8 +54,8 @@ def driver_of(environment: Mapping[str, str], checkpoint: str) -> str:
     return _short(f"{application}\n{checkpoint}")
 
 
-def started(db: Store, stream: str, driver: str) -> Start:
-    """Return the driver's start of a stream, claimed unless it has it; `db` may be read-only.
+def started(db: Store, uri: str, stream: str, driver: str) -> Start:
+    """Return the driver's start of a stream, claimed unless it has it; `db` reads the store.
 
     Raises:
         OwnedError: The owner does not serve others: `serve_local()` there lets them in.
@@ -64,7 +65,7 @@ def started(db: Store, stream: str, driver: str) -> Start:
     number, holder = db.claimed(name)
     if holder == driver:
         return Start(driver, number)
-    with connect(db.path, join=True) as owner:
+    with stores.owner(uri) as owner:
         return Start(driver, _claim(owner, name, driver))
 
 

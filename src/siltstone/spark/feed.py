@@ -44,10 +44,10 @@ from siltstone.errors import (
     UnavailableError,
 )
 from siltstone.query.change_task import ChangeTask
-from siltstone.spark import schemas
+from siltstone.spark import schemas, stores
 from siltstone.spark.options import FeedOptions
 from siltstone.spark.reader import require_path
-from siltstone.store import Store, connect
+from siltstone.store import Store
 
 TAG_PREFIX = "spark-"
 TAG_LASTS_S_MIN = 3_600.0
@@ -89,7 +89,7 @@ def describe(options: FeedOptions) -> spark.StructType:
     Raises:
         RequestError: No such table, or a plain one; a column that Spark does not have.
     """
-    with connect(options.uri, read_only=True) as db:
+    with stores.reader(options.uri) as db:
         table = db[options.table]
         if not table.primary_key:
             raise RequestError(f"{options.table!r} is a plain table: it has versions, not changes")
@@ -125,7 +125,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _db(self) -> Store:
         if self._open is None:
-            self._open = connect(self._options.uri, read_only=True)
+            self._open = stores.reader(self._options.uri)
         return self._open
 
     # offsets
@@ -201,7 +201,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if until.seq > self._db.durable_seq:
             # A reader knows by a mark how far the log is durable. After a power loss the mark may
             # be older than what Spark has logged of it; whoever owns the store finds the rest.
-            connect(self._options.uri, join=True).close()
+            stores.owner(self._options.uri).close()
         is_first = begin.is_new  # of a first batch again, `start` is a newer one than it had
         if is_first and not until.begins:
             return []
@@ -229,7 +229,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _tag(self, offset: Offset) -> None:
         lasts_s = max(self._db.options.retention_s, TAG_LASTS_S_MIN)
-        with connect(self._options.uri, join=True) as db:
+        with stores.owner(self._options.uri) as db:
             db.tag(TAG_PREFIX + offset.reader, offset.seq, lasts=lasts_s)
         self._tagged_s = self._clock_s()
 

@@ -24,6 +24,7 @@ from siltstone.beside import (
     merge_beside,
     optimize_beside,
 )
+from siltstone.spark import stores
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +51,8 @@ def merge(
         RequestError, TableNotFoundError: No store, or no such table in its newest record.
         UnavailableError, CorruptionError: Nothing was changed.
     """
-    return merge_beside(uri, table, execute=lambda tasks: _spread(spark, uri, tasks))
+    path = stores.path_of(uri)
+    return merge_beside(path, table, execute=lambda tasks: _spread(spark, path, tasks))
 
 
 def optimize(
@@ -72,21 +74,20 @@ def optimize(
         RequestError, TableNotFoundError: No store, or no such table in its newest record.
         UnavailableError, CorruptionError: Nothing was changed.
     """
+    path = stores.path_of(uri)
     return optimize_beside(
-        uri,
+        path,
         table,
         target_rows=target_rows,
-        execute=lambda tasks: _spread(spark, uri, tasks),
+        execute=lambda tasks: _spread(spark, path, tasks),
     )
 
 
-def _spread(
-    spark: SparkSession, uri: str | os.PathLike[str], tasks: Sequence[_Task[R_co]]
-) -> Iterable[R_co]:
+def _spread(spark: SparkSession, path: str, tasks: Sequence[_Task[R_co]]) -> Iterable[R_co]:
     """Run each task in a Spark task of its own; return the results in the order of the tasks."""
     if not tasks:
         return []
-    path, packed = os.fspath(uri), [pickle.dumps(task) for task in tasks]
+    packed = [pickle.dumps(task) for task in tasks]
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -19,17 +19,16 @@ from pyspark.sql.types import StructType
 from siltstone.errors import UnavailableError
 from siltstone.handles import Snapshot
 from siltstone.query.scan_task import ScanTask
-from siltstone.spark import schemas
+from siltstone.spark import schemas, stores
 from siltstone.spark.filters import pushed
 from siltstone.spark.options import ReadOptions
-from siltstone.store import connect
 
 
 @contextmanager
 def opened(options: ReadOptions) -> Generator[Snapshot]:
     """Open the snapshot that the options mean, without a write call, beside any owner."""
     with (
-        connect(options.uri, read_only=True) as store,
+        stores.reader(options.uri) as store,
         store.snapshot(seq=options.seq, at=options.at, tag=options.tag) as snapshot,
     ):
         yield snapshot

@@ -24,11 +24,10 @@ from pyspark.sql.types import StructType
 
 from siltstone.engine.stage_task import Staged, StageTask
 from siltstone.errors import UnavailableError
-from siltstone.spark import drivers
+from siltstone.spark import drivers, stores
 from siltstone.spark.drivers import Start
 from siltstone.spark.options import SinkOptions
 from siltstone.spark.staging import Job, Piece, commit, plan
-from siltstone.store import connect
 
 QUERY_PROPERTY = "sql.streaming.queryId"
 
@@ -70,7 +69,7 @@ class Sink(DataSourceStreamArrowWriter):
         if self._planned is None:
             options = self._options
             driver = drivers.driver_of(self._environment, options.checkpoint)
-            with connect(options.uri, read_only=True) as db:
+            with stores.reader(options.uri) as db:
                 piece = plan(
                     db,
                     options.table,
@@ -80,7 +79,7 @@ class Sink(DataSourceStreamArrowWriter):
                     is_overwrite=self._is_overwrite,
                 )
                 stream = options.app or options.checkpoint
-                self._planned = piece, drivers.started(db, stream, driver)
+                self._planned = piece, drivers.started(db, options.uri, stream, driver)
         return PieceWriter, self._planned
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -100,7 +99,7 @@ class Sink(DataSourceStreamArrowWriter):
         if job is None:
             return
         app = self._options.app or written[0].query
-        with connect(self._options.uri, join=True) as db:
+        with stores.owner(self._options.uri) as db:
             claim = drivers.take(db, app, written[0].start, self._first_commit)
             commit(db, [job], (app, batchId), claim=claim)
 

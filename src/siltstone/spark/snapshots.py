@@ -17,10 +17,9 @@ from typing import Self
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from siltstone.spark import schemas
+from siltstone.spark import schemas, stores
 from siltstone.spark.plans import PLAN, Plan
-from siltstone.spark.staging import AnyStore
-from siltstone.store import connect
+from siltstone.spark.stores import AnyStore
 
 
 def snapshot(
@@ -59,9 +58,8 @@ class SparkSnapshot:
     ) -> None:
         """Use `snapshot`."""
         self._spark = spark
-        path = uri if isinstance(uri, str | os.PathLike) else uri.path
         # Read only, as the processes that plan see it: what the owner has not synced is not there.
-        self._store = connect(path, read_only=True)
+        self._store = stores.reader(uri)
         try:
             self._snapshot = self._store.snapshot(seq=seq, at=at, tag=tag)
         except BaseException:

@@ -19,13 +19,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from siltstone.errors import RequestError
-from siltstone.spark import feed
+from siltstone.spark import feed, stores
 from siltstone.spark.options import FeedOptions, ReadOptions, SinkOptions, WriteOptions, is_feed
 from siltstone.spark.plans import PLAN, Plan, PlannedReader
 from siltstone.spark.reader import BatchReader, PushingReader, describe
 from siltstone.spark.sink import Sink
 from siltstone.spark.writer import BatchWriter
-from siltstone.store import connect
 
 
 class SiltstoneSource(DataSource):
@@ -79,5 +78,5 @@ class SiltstoneSource(DataSource):
 
 def durable_seq(uri: str) -> int:
     """Return up to which seq a store is durable, beside any owner."""
-    with connect(uri, read_only=True) as db:
+    with stores.reader(uri) as db:
         return db.durable_seq

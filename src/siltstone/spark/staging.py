@@ -16,14 +16,13 @@ from pyspark.sql.types import StructType
 
 from siltstone.engine.stage_task import Staged, StageTask
 from siltstone.errors import ConflictError, RequestError, SchemaMismatchError
-from siltstone.joined.store import JoinedStore
 from siltstone.spark import schemas
 from siltstone.spark.reader import require_path
+from siltstone.spark.stores import AnyStore
 from siltstone.store import Receipt, Store
 
 COMMIT_ATTEMPTS = 10
 
-AnyStore = Store | JoinedStore
 Token = tuple[str, int] | None
 
 

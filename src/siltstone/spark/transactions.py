@@ -15,10 +15,11 @@ from pyspark.sql import functions as fn
 
 from siltstone.engine.stage_task import Staged
 from siltstone.errors import ClosedError, RequestError, SchemaMismatchError
-from siltstone.spark import upkeep
+from siltstone.spark import stores, upkeep
 from siltstone.spark.options import AUTO, MERGES
-from siltstone.spark.staging import AnyStore, Job, Piece, Token, commit, plan
-from siltstone.store import Receipt, connect
+from siltstone.spark.staging import Job, Piece, Token, commit, plan
+from siltstone.spark.stores import AnyStore
+from siltstone.store import Receipt
 
 MODES = ("append", "overwrite")
 
@@ -61,10 +62,6 @@ class SparkTransaction:
         self.receipt: Receipt | None = None
 
     @property
-    def _path(self) -> str | os.PathLike[str]:
-        return self._db if isinstance(self._db, str | os.PathLike) else self._db.path
-
-    @property
     def seq(self) -> int:
         """The seq of the commit; after the block only."""
         if self.receipt is None:
@@ -103,7 +100,7 @@ class SparkTransaction:
         if is_overwrite and any(job.stage.table == table for job in self._jobs):
             raise RequestError(f"{table!r} is written already in this transaction; overwrite first")
         self._spark = frame.sparkSession
-        with connect(self._path, read_only=True) as reader:
+        with stores.reader(self._db) as reader:
             piece = plan(
                 reader, table, frame.schema, op=op, order_by=order_by, is_overwrite=is_overwrite
             )
@@ -128,7 +125,7 @@ class SparkTransaction:
         """
         if not {"_seq", "_op"} <= set(frame.columns):
             raise SchemaMismatchError(f"changes have columns '_seq' and '_op', not {frame.columns}")
-        with connect(self._path, read_only=True) as reader:
+        with stores.reader(self._db) as reader:
             keys = reader[table].primary_key
         if not keys or not set(keys) <= set(frame.columns):
             raise RequestError(f"{table!r} has the key {keys}, the changes have {frame.columns}")
@@ -160,7 +157,7 @@ class SparkTransaction:
         if kind is not None:
             self._discard()
         elif isinstance(self._db, str | os.PathLike):
-            with connect(self._db, join=True) as db:
+            with stores.owner(self._db) as db:
                 due, root = self._commit(db), db.path
             self._merge_on_spark(root, due)  # in no owner's way
         else:

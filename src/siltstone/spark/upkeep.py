@@ -27,7 +27,8 @@ from siltstone.maintenance.merge_child import detach
 from siltstone.maintenance.scheduler import MERGE_ROWS_MIN, MERGE_SHARE
 from siltstone.spark.maintenance import merge
 from siltstone.spark.options import ALWAYS, OFF
-from siltstone.spark.staging import AnyStore, Job
+from siltstone.spark.staging import Job
+from siltstone.spark.stores import AnyStore
 
 _log = logging.getLogger(__name__)
 

@@ -14,10 +14,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from siltstone.engine.stage_task import Staged
-from siltstone.spark import upkeep
+from siltstone.spark import stores, upkeep
 from siltstone.spark.options import WriteOptions
 from siltstone.spark.staging import Job, Piece, commit, plan
-from siltstone.store import connect
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class BatchWriter(DataSourceArrowWriter):
         Raises:
             RequestError: The table, the op or a column does not fit; nothing was written.
         """
-        with connect(options.uri, read_only=True) as db:
+        with stores.reader(options.uri) as db:
             piece = plan(
                 db,
                 options.table,
@@ -63,7 +62,7 @@ class BatchWriter(DataSourceArrowWriter):
             DuplicateKeyError, ConflictError, InDoubtError: See `staging.commit`.
         """
         jobs = [self._job(messages)]
-        with connect(self._options.uri, join=True) as db:
+        with stores.owner(self._options.uri) as db:
             commit(db, jobs, self._options.token)
             tables, root = upkeep.due(db, jobs, self._options.merge), db.path
         upkeep.merge_beside(root, tables)

@@ -1,0 +1,57 @@
+"""Stores: how the processes of Spark reach a store, by its path or by the URL of its server.
+
+Rows never go through a server: executors read and write the files, under a path that all see. A URL
+says which path that is, and who commits; only the driver's machine asks it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from siltstone.errors import RequestError
+from siltstone.joined.places import is_url
+from siltstone.joined.store import JoinedStore
+from siltstone.store import Store, connect
+
+AnyStore = Store | JoinedStore
+Uri = str | os.PathLike[str]
+
+
+def path_of(place: Uri | AnyStore) -> str:
+    """Return the path of a store, as it is given, as it is open here, or as its server says.
+
+    Raises:
+        RequestError: The store's directory is not on this machine, under its own name.
+        UnavailableError: No server answers at the URL.
+    """
+    if isinstance(place, Store):
+        return str(place.path)
+    if isinstance(place, JoinedStore):
+        if not place.link.is_near(place.path):
+            raise RequestError(
+                f"the store of {place.link.root} is at {place.path}, which this machine does not"
+                " see; Spark reads and writes its files"
+            )
+        return str(place.path)
+    if not is_url(place):
+        return os.fspath(place)
+    with owner(place) as db:
+        return path_of(db)
+
+
+def reader(uri: Uri | AnyStore) -> Store:
+    """Return the store read-only, beside any owner.
+
+    Raises:
+        RequestError, UnavailableError: As `path_of`; or no store is there.
+    """
+    return connect(path_of(uri), read_only=True)
+
+
+def owner(uri: Uri) -> AnyStore:
+    """Return who commits: the server at a URL; of a path its owner, or this process if it has none.
+
+    Raises:
+        OwnedError: The owner does not serve others: `serve_local()` there lets them in.
+    """
+    return connect(uri) if is_url(uri) else connect(uri, join=True)
