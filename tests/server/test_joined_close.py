@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import threading
 from collections.abc import Callable, Iterator
@@ -12,10 +13,59 @@ import pytest
 import siltstone as st
 from siltstone.joined.store import JoinedStore
 from tests.engine.seams import Threads
-from tests.server.stores import opened
+from tests.server.stores import eventually, opened
 
 ROUNDS = 4
 KEYS = itertools.count(1_000)
+
+
+def test_a_store_that_closes_while_it_begins_to_serve_leaves_no_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that came later would take the socket of the next owner, and answer for it."""
+    importing, goes_on, ended = threading.Event(), threading.Event(), list[BaseException]()
+    found = importlib.import_module
+
+    def slow(name: str) -> object:
+        importing.set()
+        assert goes_on.wait(30)
+        return found(name)
+
+    monkeypatch.setattr(importlib, "import_module", slow)
+    db = st.connect(tmp_path / "shop")
+
+    def serve() -> None:
+        try:
+            db.serve_local()
+        except st.ClosedError as error:
+            ended.append(error)
+
+    threads = [threading.Thread(target=serve), threading.Thread(target=db.close)]
+    threads[0].start()
+    assert importing.wait(30)
+    threads[1].start()
+    eventually(lambda: db._core.refusal is not None)
+    goes_on.set()
+    for thread in threads:
+        thread.join(60)
+    assert len(ended) == 1
+    assert db._parts.endpoint is None
+    with st.connect(tmp_path / "shop") as again:
+        again.serve_local()
+        with st.connect(tmp_path / "shop", join=True) as joined:
+            assert joined.seq == again.seq
+
+
+def test_who_is_interrupted_while_it_joins_owns_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: st.Store) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(st.Store, "serve_local", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        st.connect(tmp_path / "shop", join=True)
+    st.connect(tmp_path / "shop").close()
 
 
 @pytest.fixture

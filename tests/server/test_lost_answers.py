@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ import siltstone as st
 from siltstone.joined.store import JoinedStore
 from siltstone.server.sessions import Session
 from tests.server.owners import owner_of
-from tests.server.stores import served
+from tests.server.stores import eventually, served
 from tests.server.wire import Wire, wire_to
 
 ROW = {"id": 3, "v": 30}
@@ -143,6 +144,60 @@ def test_a_commit_that_arrives_after_its_outcome_was_told_is_refused(tmp_path: P
             tx.commit()
         assert outcomes == ["not committed"]
         assert owner["t"].count() == 0
+
+
+def test_an_outcome_is_a_promise_whoever_is_asked(tmp_path: Path) -> None:
+    """The owner itself, and who asks at another door than the commit comes by."""
+    with served(tmp_path / "shop") as (owner, other):
+        owner.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+        with st.connect(owner.serve(port=0).url) as remote:
+            for asked in (owner, other, remote):
+                for joined in (other, remote):
+                    tx = joined.transaction()
+                    tx["t"].insert(ROW)
+                    assert asked.outcome(tx._home.reserved) == "not committed"
+                    with pytest.raises(st.ClosedError, match="nothing was changed"):
+                        tx.commit()
+        assert owner["t"].count() == 0
+
+
+def test_a_commit_that_runs_is_in_doubt_whoever_is_asked(tmp_path: Path) -> None:
+    with served(tmp_path / "shop") as (owner, other):
+        owner.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+        with st.connect(owner.serve(port=0).url) as remote:
+            tx = remote.transaction()
+            tx["t"].insert(ROW)
+            mine = tx._home.reserved
+            until, goes_on = threading.Event(), threading.Event()
+
+            def hold() -> None:
+                until.set()
+                assert goes_on.wait(60)
+
+            holder = threading.Thread(target=owner._core.committer.run, args=(hold,))
+            holder.start()
+            assert until.wait(60)
+            committing = threading.Thread(target=tx.commit)
+            committing.start()
+            eventually(lambda: mine in owner._parts.service._joined._running)
+            told = [asked.outcome(mine) for asked in (owner, other)]
+            goes_on.set()
+            for thread in (holder, committing):
+                thread.join(60)
+            assert told == ["in doubt", "in doubt"]
+            assert owner.outcome(mine) == other.outcome(mine) == "committed"
+
+
+def test_a_reader_beside_promises_nothing(tmp_path: Path) -> None:
+    """What it does not see may be in the log all the same, and come with the next owner."""
+    with served(tmp_path / "shop") as (owner, joined):
+        owner.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+        done = owner["t"].insert(ROW)
+        tx = joined.transaction()
+        with st.connect(tmp_path / "shop", read_only=True) as reader:
+            assert reader.outcome(done.transaction_id) == "committed"
+            assert reader.outcome(tx._home.reserved) == "in doubt"
+        tx.rollback()
 
 
 def test_an_id_is_fresh_when_a_commit_is_asked_for(tmp_path: Path) -> None:

@@ -100,6 +100,23 @@ def test_each_role_may_do_what_is_its_own(guarded: tuple[st.Store, Service]) -> 
         rest.close()
 
 
+def test_who_only_reads_spends_no_token(guarded: tuple[st.Store, Service]) -> None:
+    """Else a writer's batch of the same token would be taken for applied, and its rows be lost."""
+    db, service = guarded
+    reader, before = as_role(service, Role.READ), db.seq
+    assert reader.post("/v1/transaction/begin", {}, x_siltstone_token="etl/1").code == (403, 15)
+    with st.connect(service.url, token=SECRETS[Role.READ]) as remote:
+        for spent in ({"token": ("etl", 1)}, {"token": ("etl", 1), "claim": 3}):
+            with pytest.raises(RequestError, match="needs write"):
+                remote.transaction(**spent)
+    reader.close()
+    assert db.seq == before
+    assert db.status().open_transactions == 0
+    with db.transaction(token=("etl", 1)) as tx:
+        tx["t"].upsert([{"id": 77}])
+    assert db["t"].get(77) is not None
+
+
 def test_a_transaction_is_of_the_one_who_began_it(guarded: tuple[st.Store, Service]) -> None:
     service = guarded[1]
     writer, admin = as_role(service, Role.WRITE), as_role(service, Role.ADMIN)

@@ -130,6 +130,17 @@ def test_an_id_whose_outcome_was_asked_for_runs_no_more() -> None:
         pass
 
 
+def test_an_id_whose_connection_ended_runs_no_more() -> None:
+    """A request may still wait for a thread: its outcome is asked for, and must not change."""
+    sessions = sessions_of(Clock())
+    session = sessions.open()
+    lost = session.reserved
+    sessions.close(session)
+    assert sessions.spend(lost)
+    with pytest.raises(ClosedError, match="nothing was changed"), sessions.statement(session, lost):
+        pass
+
+
 def test_an_id_grows_old_and_runs_no_more() -> None:
     clock = Clock()
     sessions = sessions_of(clock)

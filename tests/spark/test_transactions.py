@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
 
 import siltstone as st
 from siltstone.spark import transaction
@@ -170,6 +171,32 @@ def test_of_the_changes_of_a_key_the_newest_is_applied(spark: SparkSession, db: 
         assert db.seq == before + 1
     found = {row["id"]: row["total"] for row in db["orders"].to_arrow().to_pylist()}
     assert found == {0: -1.0, 1: 9.0, 3: None, 4: -1.0, 5: -1.0, 8: 8.0}
+
+
+@pytest.mark.parametrize("first", ["upsert", "delete"])
+def test_a_key_that_is_deleted_and_written_in_one_commit_is_there(
+    spark: SparkSession, db: st.Store, first: str
+) -> None:
+    """As a truncate leaves it that is filled again; in whichever order Spark finds the two."""
+    given = changes(spark, (7, "upsert", 1, 1.0), (7, "delete", 1, None), (6, "delete", 1, None))
+    ordered = given.orderBy(fn.col("_op") != first).coalesce(1)
+    with transaction(db) as tx:
+        tx.apply_changes(ordered, "orders")
+    assert db["orders"].get(1) == {"id": 1, "total": 1.0}
+
+
+def test_a_table_that_is_overwritten_at_once_is_copied(spark: SparkSession, db: st.Store) -> None:
+    db.create_table("copy", {"id": "int64", "total": "float64"}, primary_key="id")
+    db["orders"].upsert([{"id": n, "total": 0.0} for n in range(8)])
+    since = db.seq - 1
+    with db.transaction() as tx:
+        tx["orders"].truncate()
+        tx["orders"].upsert([{"id": n, "total": 1.0} for n in range(4, 12)])
+    fed = db.changes(since, tables=["orders"])["orders"].read_all()
+    rows = [tuple(row.values()) for row in fed.to_pylist()]
+    with transaction(db) as tx:
+        tx.apply_changes(changes(spark, *rows).repartition(5), "copy")
+    assert db["copy"].to_arrow().sort_by("id") == db["orders"].to_arrow().sort_by("id")
 
 
 def test_changes_that_are_none_are_refused(spark: SparkSession, db: st.Store) -> None:
