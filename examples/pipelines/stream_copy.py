@@ -37,7 +37,8 @@ def main(source: str, target: str, checkpoint: str) -> None:
             """Apply the newest change of each key; one commit, or none at all."""
             # The query's id lies in the checkpoint: a new checkpoint counts its batches anew.
             app = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
-            newest = batch.groupBy("id").agg(f.max_by(f.struct("*"), "_seq").alias("it"))
+            order = f.struct("_seq", f.col("_op") != "delete")  # a commit may delete, then write
+            newest = batch.groupBy("id").agg(f.max_by(f.struct("*"), order).alias("it"))
             rows = newest.select("it.*").select("_op", *ORDERS)
             with transaction(db, token=(app, number)) as tx:
                 tx.write(rows.where("_op = 'upsert'").drop("_op"), "orders", op="upsert")

@@ -146,8 +146,12 @@ def _join(root: Path, options: Options) -> Store | JoinedStore:
             if joined is not None:
                 return joined
         else:
-            with contextlib.suppress(UnavailableError):  # without the extra it owns, and is alone
-                db.serve_local()
+            try:
+                with contextlib.suppress(UnavailableError):  # without the extra it is alone
+                    db.serve_local()
+            except BaseException:
+                db.close()
+                raise
             return db
 
 
@@ -159,8 +163,8 @@ class Store:
         self.path, self.options = root, options
         self._parts = parts
         self._core = parts.core
-        self._serving = threading.Lock()
-        self._closing = threading.RLock()  # a signal handler may close what is being closed
+        self._serving = threading.RLock()  # a signal handler may close what begins to serve
+        self._closing = threading.RLock()  # or what is being closed
         _open_stores.add(self)
 
     @classmethod
@@ -318,6 +322,9 @@ class Store:
     def outcome(self, transaction_id: str) -> str:
         """Return "committed", "not committed" or "in doubt" for a transaction's id.
 
+        "not committed" is a promise: a commit under the id that is still on its way is refused. A
+        read-only store cannot promise it, and says "in doubt" of what it does not see.
+
         Raises:
             RequestError: No transaction of this store has such an id.
             SnapshotExpiredError: It is older than the past that is kept; nobody knows any more.
@@ -327,14 +334,18 @@ class Store:
         state = self._core.state()
         if not (epoch.isdecimal() and number.isdecimal()) or int(epoch) > state.view.record.epoch:
             raise RequestError(f"no transaction of this store is called {transaction_id!r}")
+        is_over = self._parts.reservations.spend(str(transaction_id))
+        state = self._core.state()  # of after that: what ran is in it
         if self._parts.commits.find(state, int(epoch), int(number)) is not None:
             return "committed"
         if self._parts.commits.is_forgotten(state, int(epoch), int(number)):
             oldest = state.view.record.oldest_seq
             raise SnapshotExpiredError(f"transaction {transaction_id}", oldest, state.visible)
         committer = self._core.committer
-        is_ours = committer is not None and int(epoch) == state.view.record.epoch
-        return "in doubt" if is_ours and committer and committer.poisoned else "not committed"
+        if committer is None or not is_over:
+            return "in doubt"
+        is_ours = int(epoch) == state.view.record.epoch
+        return "in doubt" if is_ours and committer.poisoned else "not committed"
 
     # snapshots and queries
 
@@ -544,9 +555,11 @@ class Store:
         try:
             # By name: the server is above this module, and an extra.
             module = importlib.import_module("siltstone.server.endpoint")
+            self._core.check()  # a signal's handler may have closed the store meanwhile
             return module.Endpoint(self, self._parts, address, idle_s=idle_s)
         except BaseException as error:
-            owner.ownership.announce(epoch=epoch)
+            if owner.ownership.is_held:
+                owner.ownership.announce(epoch=epoch)
             if isinstance(error, ImportError):
                 text = "serve_local() needs FastAPI: pip install 'siltstone[server]'"
                 raise UnavailableError(text) from error
@@ -576,6 +589,7 @@ class Store:
             except ImportError as error:
                 text = "serve() needs FastAPI: pip install 'siltstone[server]'"
                 raise UnavailableError(text) from error
+            self._core.check()
             made = module.Service(self, self._parts, host=host, port=port, **options)
             self._parts.service = made
             return made
@@ -786,6 +800,8 @@ class Store:
         closed = f"the store {self.path} is closed"
         if self._core.refusal in {None, closed}:  # not in a forked child: nothing there is its own
             self._core.refusal = closed
+            with self._serving:
+                pass  # who began to serve before has done so, who comes now finds it refused
             with self._closing:
                 self._parts.close()
 

@@ -24,6 +24,7 @@ from siltstone.engine.past import CommitHistory, PastRecords
 from siltstone.engine.reader import Readers
 from siltstone.engine.recent_writes import RECENT_BYTES_MAX, OpenTransactions, RecentWrites
 from siltstone.engine.replay import Replayer, view_of
+from siltstone.engine.reservations import Reservations
 from siltstone.engine.view import GivenUp, State
 from siltstone.engine.write_set import BLIND, WriteSet
 from siltstone.errors import CorruptionError, RequestError, UnavailableError, in_words
@@ -159,6 +160,7 @@ class Parts:
     service: Service | None = None
     follower: Follower | None = None
     fresh: FreshVersions | None = None
+    reservations: Reservations = field(default_factory=Reservations)
 
     def counts(self) -> Counts:
         """Return what `status` needs beside the state."""

@@ -28,6 +28,7 @@ from typing import Any
 import pyarrow as pa
 
 from siltstone.errors import (
+    BusyError,
     ClosedError,
     InDoubtError,
     RequestError,
@@ -287,6 +288,9 @@ class Link:
             connection.close()
             reason = f"the owner's answer was lost ({in_words(error)})"
             raise InDoubtError(transaction_id, reason) from error
+        except BusyError:
+            connection.close()  # refused at the door, its transaction would stay open there
+            raise
         except SiltstoneError:
             self.give(connection)
             raise
@@ -308,6 +312,9 @@ class Link:
         except _BROKEN as error:
             connection.close()
             raise self._gone(error) from error
+        except BaseException:
+            connection.close()  # with what is open on it: it was to be ended
+            raise
 
     def within(
         self,

@@ -128,9 +128,9 @@ class Calls:
         return found
 
     def _outcome(self, transaction_id: str) -> str:
-        if not self._sessions.spend(str(transaction_id)):
-            return "in doubt"
-        return self._served.db.outcome(transaction_id)
+        found = self._served.db.outcome(transaction_id)
+        self._served.settle()
+        return found
 
     def _changes(
         self, since: int = 0, until: int | None = None, tables: list[str] | None = None
@@ -175,7 +175,14 @@ class Calls:
     # transactions
 
     def begin(self, call: Call) -> Outcome:
-        """Begin a transaction that lives with its connection."""
+        """Begin a transaction that lives with its connection.
+
+        Raises:
+            RequestError: It has a token, which a commit spends, and its client may only read.
+        """
+        given = _bound(self._served.db.transaction, call).arguments
+        if not call.session.may_write and {given.get("token"), given.get("claim")} != {None}:
+            raise RequestError("a transaction with a token or a claim needs write")
         number = Number()  # it is told when the commit is asked for
         tx: Transaction = _asked(self._served.numbered(number), call)
         try:

@@ -66,6 +66,7 @@ class Endpoint:
         """
         served = Served(db, parts)
         self.sessions = sessions or Sessions(served.reserve, idle_s=idle_s)
+        self._reservations = parts.reservations
         self._executor = ThreadPoolExecutor(THREADS_MAX, "siltstone-server")
         identity = parts.files.identity(db.path)
         epoch = parts.core.state().view.record.epoch
@@ -98,11 +99,13 @@ class Endpoint:
             every_s=max(0.05, min(idle_s / 4, 5.0)),
             graceful_s=GRACEFUL_S,
         )
+        self._reservations.add(self.sessions.spend)
         self._thread = threading.Thread(target=self._run, name="siltstone-endpoint", daemon=True)
         try:
             threads.start(self._thread)
         except UnavailableError:
             self._executor.shutdown()
+            self._reservations.remove(self.sessions.spend)
             self._socket.close()
             with contextlib.suppress(OSError):
                 self.address.unlink()
@@ -127,6 +130,7 @@ class Endpoint:
         self._thread.join()
         self.sessions.close_all()
         self._executor.shutdown()
+        self._reservations.remove(self.sessions.spend)
         self._socket.close()
         with contextlib.suppress(OSError):
             self.address.unlink()

@@ -15,8 +15,8 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from siltstone.engine.transaction import Transaction
@@ -38,6 +38,7 @@ class Session:
     reserved: str
     reserved_us: int
     refusal: SiltstoneError | None = None
+    may_write: bool = True
     is_closed: bool = False
 
 
@@ -134,8 +135,7 @@ class Sessions:
             self._sessions.discard(session)
             ended = [key for key, held in self._held.items() if held.home is session]
             things = [self._held.pop(key) for key in ended]
-        for held in things:
-            held.end()
+        _end_all(things)
 
     def close_all(self) -> None:
         """End everything."""
@@ -169,6 +169,8 @@ class Sessions:
             ClosedError: The id that the client names is not this connection's any more.
         """
         with self._lock:
+            if session not in self._sessions:  # its outcome may have been told
+                raise ClosedError("the connection ended; nothing was changed")
             is_old = self._now_us() - session.reserved_us > RESERVED_S_MAX * 1e6
             if transaction_id is None and is_old:
                 self._renew(session)
@@ -270,5 +272,11 @@ class Sessions:
         with self._lock:
             idle = [key for key, held in self._held.items() if self._is_idle(held)]
             things = [self._held.pop(key) for key in idle]
+        _end_all(things)
+
+
+def _end_all(things: Sequence[Held]) -> None:
+    """End each of them, also where another one fails."""
+    with ExitStack() as ends:
         for held in things:
-            held.end()
+            ends.callback(held.end)

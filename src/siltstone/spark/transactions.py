@@ -130,9 +130,11 @@ class SparkTransaction:
         if not keys or not set(keys) <= set(frame.columns):
             raise RequestError(f"{table!r} has the key {keys}, the changes have {frame.columns}")
         whole = fn.struct(*(fn.col(f"`{name}`") for name in frame.columns))
+        # One commit may delete a key and write it again, as an overwrite does; never the reverse.
+        order = fn.struct(fn.col("_seq"), fn.col("_op") != "delete")
         newest = (
             frame.groupBy(*(fn.col(f"`{name}`") for name in keys))
-            .agg(fn.max_by(whole, fn.col("_seq")).alias("newest"))
+            .agg(fn.max_by(whole, order).alias("newest"))
             .select("newest.*")
             .persist()
         )

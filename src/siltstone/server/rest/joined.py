@@ -52,9 +52,12 @@ def joined_desk(
     """Return where requests of joined processes come in, those that the gate lets pass."""
 
     def admit(request: Request, verb: str) -> Session:
-        require(gate.principal(request.headers), role_of(verb))
+        principal = gate.principal(request.headers)
+        require(principal, role_of(verb))
         connection: Connection = request.state.connection
-        return connection.joined()
+        session = connection.joined()
+        session.may_write = principal.role >= Role.WRITE
+        return session
 
     db, parts = served.db, served.parts
     epoch = parts.core.state().view.record.epoch

@@ -24,7 +24,7 @@ from siltstone.engine.write_set import Receipt
 from siltstone.errors import ClosedError, ConflictError, InDoubtError
 from siltstone.handles import Snapshot, SnapshotTable
 from siltstone.query.lance_scopes import Turns
-from siltstone.server.rest.access import Principal
+from siltstone.server.rest.access import Principal, Role, require
 from siltstone.server.rest.exchange import Call
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.refusals import Code, Refused, invalid
@@ -158,7 +158,10 @@ class Reach:
 
         Raises:
             BusyError: Too many are open.
+            Refused: It has a token, which a commit spends, and its client may only read.
         """
+        if token_of(call) is not None:
+            require(call.principal, Role.WRITE)
         tx = self.served.db.transaction(
             isolation=isolation, durability=durability, token=token_of(call)
         )

@@ -88,6 +88,7 @@ class Service:
             connections_max=limits.connections_max,
             secret=lambda: "-" + secrets.token_urlsafe(16),
         )
+        self._reservations = parts.reservations
         self._executor = ThreadPoolExecutor(limits.threads, "siltstone-rest")
         self._desk = joined_desk(served, self._joined, gate, limits, self._executor)
         self.exchange = Exchange(gate, limits, self._executor, clock_s=time.monotonic)
@@ -117,6 +118,7 @@ class Service:
         except (OSError, ValueError) as error:
             self._give_up()
             raise UnavailableError(f"TLS cannot be had: {error}") from error
+        self._reservations.add(self._joined.spend)
         self._thread = threading.Thread(target=self._run, name="siltstone-rest", daemon=True)
         try:
             threads.start(self._thread)
@@ -170,6 +172,7 @@ class Service:
         self._joined.close_all()
         self.jobs.close()
         self._executor.shutdown()
+        self._reservations.remove(self._joined.spend)
         with contextlib.suppress(OSError):
             self._socket.close()
 

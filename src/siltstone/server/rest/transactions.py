@@ -82,7 +82,9 @@ class Transactions:
     def _outcome(self, key: str) -> str:
         """Return what became of a commit, by the id that an answer, or an error, gave."""
         try:
-            return _OUTCOMES[self._reach.served.db.outcome(key)]
+            found = self._reach.served.db.outcome(key)
+            self._reach.served.settle()
+            return _OUTCOMES[found]
         except RequestError:
             text = f"{key[:80]}: no such transaction is known, or it is not yours"
             raise Refused(Code.TRANSACTION_NOT_FOUND, text) from None
