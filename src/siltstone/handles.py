@@ -36,6 +36,7 @@ from siltstone.maintenance.load import load
 from siltstone.maintenance.table_indexes import TableIndexes
 from siltstone.query.scan_plan import ROWS_MAX, Site, plan
 from siltstone.query.scan_task import ScanTask
+from siltstone.storage.manifest_store import Lease
 
 if TYPE_CHECKING:
     from siltstone.query import sql as queries
@@ -77,7 +78,7 @@ class Snapshot:
     def __init__(self, core: Core, state: State, seq: int) -> None:
         self._core = core
         self._state: State | None = state
-        self._leases = core.readers.hold(state.view, seq) if seq < state.visible else []
+        self._leases = core.readers.hold(state.view, seq) if seq < state.visible else {}
         self.seq = seq
 
     def __repr__(self) -> str:
@@ -99,7 +100,7 @@ class Snapshot:
 
     def close(self) -> None:
         """Let go of the files that the snapshot keeps; a second time does nothing."""
-        self._state, self._leases = None, []
+        self._state, self._leases = None, {}
 
     def _open(self) -> State:
         self._core.check()
@@ -138,7 +139,8 @@ class Snapshot:
         if not catalogs.schema_of(definition, self.seq).key:
             return of_plain(definition, self.seq)
         found, lease = of_keyed(definition, self.seq, state.view, self._core.readers)
-        self._leases.append(lease)
+        if isinstance(lease, Lease):
+            self._leases.setdefault(lease.number, lease)  # each is an open file: one for a record
         return found
 
     def scan_tasks(

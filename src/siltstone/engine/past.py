@@ -8,6 +8,7 @@ answer.
 from __future__ import annotations
 
 import datetime as dt
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,7 +23,7 @@ from siltstone.engine.view import State
 from siltstone.errors import RequestError
 from siltstone.formats.group import Token
 from siltstone.formats.manifest import Record
-from siltstone.storage.manifest_store import ATTEMPTS_MAX, ManifestStore
+from siltstone.storage.manifest_store import ATTEMPTS_MAX, Lease, ManifestStore
 from siltstone.storage.tables import Tables
 
 COMMITS_FOLDER = "commits"
@@ -33,13 +34,17 @@ _LIKE_NUMBERS = 1024
 
 
 class PastRecords:
-    """Finds records of the past; any thread. Records are immutable, so they are kept once read."""
+    """Finds records of the past; any thread. Records are immutable, so they are kept once read.
+
+    A lease is an open file: all who read a record share one, which ends with the last of them.
+    """
 
     def __init__(self, manifests: ManifestStore) -> None:
         self._manifests = manifests
         self._read = lru_cache(maxsize=256)(manifests.read)
+        self._leases: weakref.WeakValueDictionary[int, Lease] = weakref.WeakValueDictionary()
 
-    def serving(self, incarnation: int, seq: int) -> tuple[Record, object] | None:
+    def serving(self, incarnation: int, seq: int) -> tuple[Record, Lease] | None:
         """Return the newest record whose base of the incarnation is not above `seq`, leased."""
         numbers = self._manifests.numbers(below_floor=True)
         low, high = 0, len(numbers)
@@ -50,10 +55,19 @@ class PastRecords:
             else:
                 high = middle
         for number in reversed(numbers[:low]):
-            lease = self._manifests.lease(number, below_floor=True)
+            lease = self._leased(number)
             if lease is not None:
                 return self._read(number), lease
         return None
+
+    def _leased(self, number: int) -> Lease | None:
+        """Return the lease that others have on a record, or a new one; None: vacuum took it."""
+        lease = self._leases.get(number)
+        if lease is None or not lease.is_held:
+            lease = self._manifests.lease(number, below_floor=True)
+            if lease is not None:
+                self._leases[number] = lease
+        return lease
 
     def missing(self) -> Path | None:
         """Return the first record from FLOOR on that is lost; None when none is."""

@@ -30,6 +30,7 @@ from siltstone.engine.shape import Shape, shape_of, whole_shape
 from siltstone.engine.view import View
 from siltstone.errors import CorruptionError, SnapshotExpiredError
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, Table
+from siltstone.storage.manifest_store import Lease
 from siltstone.storage.tables import PRIVATE_DIRECTORY, PinnedTable, Tables
 
 
@@ -85,7 +86,7 @@ class PlainReader:
 class Records(Protocol):
     """How the past is found: the newest record that serves a seq, and a lease that keeps it."""
 
-    def serving(self, incarnation: int, seq: int) -> tuple[Record, object] | None: ...
+    def serving(self, incarnation: int, seq: int) -> tuple[Record, Lease] | None: ...
 
     def missing(self) -> Path | None: ...
 
@@ -157,19 +158,22 @@ class Readers:
             view.memo[key] = reader
         return reader
 
-    def hold(self, view: View, seq: int) -> list[object]:
+    def hold(self, view: View, seq: int) -> dict[int, Lease]:
         """Return leases that keep what a snapshot at `seq` may read beyond the view itself.
+
+        One for each record, by its number: each is an open file, and many tables share a record.
 
         Raises:
             SnapshotExpiredError: What the seq needs is not kept any more.
         """
-        leases: list[object] = []
+        leases: dict[int, Lease] = {}
         for table in view.catalog.tables:
             levels = view.levels.get(catalogs.incarnation_of(table, seq).id)
             if levels is None or seq >= levels.storage.merged_seq:
                 continue
             if catalogs.is_alive(table, seq):
-                leases.append(self._serving(view, levels.storage, seq))
+                lease = self._serving(view, levels.storage, seq)[1]
+                leases.setdefault(lease.number, lease)
         return leases
 
     def storage_at(self, view: View, table: Table, seq: int) -> tuple[KeyedStorage, object]:
@@ -262,7 +266,7 @@ class Readers:
         run = self.history(table, storage, old.merged_seq, seq, leases)
         return KeyedReader(shape, () if run is None else (run,), base, seq, None, leases)
 
-    def _serving(self, view: View, storage: KeyedStorage, seq: int) -> tuple[KeyedStorage, object]:
+    def _serving(self, view: View, storage: KeyedStorage, seq: int) -> tuple[KeyedStorage, Lease]:
         """Return the storage, as of an older record, whose base is not above `seq`, and a lease.
 
         Raises:

@@ -51,7 +51,7 @@ FLOOR_FORMAT = 1
 _FLOOR_TEXT = re.compile(rb"siltstone-floor (\d+) (.*) ([0-9a-f]{16})\n")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Lease:
     """As long as it is held, vacuum keeps record `number` and what it names.
 
