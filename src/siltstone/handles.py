@@ -403,14 +403,21 @@ class Table(Readable):
 
         Raises:
             RequestError: A plain table; no such column; a kind, name or option that does not fit,
-                or that there is already. Nothing was changed.
+                or that there is already. Nothing was changed. Or somebody dropped it at once.
+            TableNotFoundError: The table was dropped, be it meanwhile.
             ReadOnlyError: This handle does not own the store.
         """
-        definition = self._look()[1]
+        table = self._look()[1].id
         made = self._indexes().create(
-            definition, column, kind, name=name, options=options, is_built=build
+            table, column, kind, name=name, options=options, is_built=build
         )
-        return next(index for index in self.indexes() if index.name == made.name)
+        for index in self.indexes():
+            if index.name == made.name:
+                return index
+        raise RequestError(
+            f"{self.name!r} has no index {made.name!r} any more: it, or its column, was dropped as"
+            " soon as it was made"
+        )
 
     def indexes(self) -> list[IndexStatus]:
         """Return the indexes, by name, and how far they are behind; the key's own comes last."""
@@ -424,9 +431,10 @@ class Table(Readable):
 
         Raises:
             RequestError: There is none of that name, or it is the key's own.
+            TableNotFoundError: The table was dropped, be it meanwhile.
             ReadOnlyError: This handle does not own the store.
         """
-        self._indexes().drop(self._look()[1], name)
+        self._indexes().drop(self._look()[1].id, name)
 
     def _run(self, work: Callable[[TransactionTable], object], attempts: int = ATTEMPTS) -> Receipt:
         last: list[Transaction] = []

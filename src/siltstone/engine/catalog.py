@@ -145,6 +145,18 @@ def by_id(catalog: Catalog, table_id: int) -> Table | None:
 _table_id = attrgetter("id")
 
 
+def living(catalog: Catalog, table_id: int) -> Table:
+    """Return the table with that id.
+
+    Raises:
+        TableNotFoundError: It was dropped, or there is none.
+    """
+    table = by_id(catalog, table_id)
+    if table is None or not is_alive(table):
+        raise TableNotFoundError(f"#{table_id}" if table is None else name_of(table))
+    return table
+
+
 def names(catalog: Catalog, seq: int = _NEWEST) -> list[str]:
     """Return the names of all tables that live at `seq`, sorted."""
     return sorted(name_of(table, seq) for table in catalog.tables if is_alive(table, seq))

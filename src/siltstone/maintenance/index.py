@@ -95,7 +95,7 @@ class Indexer:
 
     def declare(
         self,
-        table: str,
+        table: str | int,
         column: str,
         kind: object = "btree",
         *,
@@ -105,7 +105,7 @@ class Indexer:
         """Publish that an index is wanted; nothing is built yet. All as of the newest record.
 
         Args:
-            table: The name of a keyed table.
+            table: A keyed table: its name or, where it may be renamed meanwhile, its id.
             column: The name of one of its columns.
             kind: "btree", "bitmap", "fts" or "vector".
             name: By default that of the column.
@@ -121,7 +121,7 @@ class Indexer:
         made: list[Index] = []
 
         def change(now: Record) -> Record:
-            found = catalogs.find(now.catalog, table)
+            found = _named(now, table)
             index = _declared(now, found, column, kind, called, options)
             made[:] = [index]
             return _with_indexes(now, (*living(now), index))
@@ -129,8 +129,10 @@ class Indexer:
         self._manifests.publish(change, base=self._manifests.newest())
         return made[0]
 
-    def drop(self, table: str, name: str) -> None:
+    def drop(self, table: str | int, name: str) -> None:
         """Publish that an index is not wanted any more; the next catch-up takes it from base.
+
+        `table` is as of `declare`.
 
         Raises:
             TableNotFoundError: There is no such table in the newest record.
@@ -141,11 +143,12 @@ class Indexer:
             raise RequestError(f"{KEY_INDEX} is the index of the key: it comes with the table")
 
         def change(now: Record) -> Record:
-            found = catalogs.find(now.catalog, table)
+            found = _named(now, table)
             mine = declared_on(now, found.id)
             if all(index.name != name for index in mine):
                 names = [index.name for index in mine]
-                raise RequestError(f"{table} has no index {name!r}, there are {names}")
+                called = catalogs.name_of(found)
+                raise RequestError(f"{called} has no index {name!r}, there are {names}")
             left = (i for i in living(now) if i.table != found.id or i.name != name)
             return _with_indexes(now, tuple(left))
 
@@ -153,7 +156,7 @@ class Indexer:
 
     def catch_up(
         self,
-        table: str | None = None,
+        table: str | int | None = None,
         *,
         lag_share: float = 0.0,
         begins_key: bool = True,
@@ -165,13 +168,14 @@ class Indexer:
         An index that cannot be built over what is there is left behind, with a warning.
 
         Args:
+            table: As of `declare`; None: all.
             lag_share: Only indexes that lack at least this share of the rows of base.
             begins_key: Also build an index on the key where there is none yet.
             attempts: How often it is planned at most: what it reads was touched meanwhile.
             publish_attempts: How many records each of them may try: only the number moved.
 
         Raises:
-            TableNotFoundError: There is no table of that name in the newest record.
+            TableNotFoundError: There is no such table in the newest record.
             RequestError: A budget below 1.
             UnavailableError, CorruptionError: Nothing was changed.
         """
@@ -203,12 +207,12 @@ class Indexer:
     def _places(
         self,
         record: Record,
-        name: str | None,
+        name: str | int | None,
         lag_share: float,
         hopeless: set[str],
         begins_key: bool,
     ) -> Iterator[_Place]:
-        for table, storage in candidates(record, name):
+        for table, storage in _candidates(record, name):
             if storage.base is None:
                 continue
             if not begins_key and _has_none(record, table, storage):
@@ -315,6 +319,23 @@ class Indexer:
     def _put(self, folder: str, pin: Pin, built: Sequence[_Built], gone: Sequence[str]) -> Pin:
         old = [*gone, *(number for one in built for number in one.task.gone)]
         return self._tables.put_indexes(folder, pin, [one.segment for one in built], old)
+
+
+def _named(record: Record, table: str | int) -> Table:
+    """Return a living table by its name, or by its id.
+
+    Raises:
+        TableNotFoundError: There is none.
+    """
+    if isinstance(table, int):
+        return catalogs.living(record.catalog, table)
+    return catalogs.find(record.catalog, table)
+
+
+def _candidates(record: Record, table: str | int | None) -> Iterator[tuple[Table, KeyedStorage]]:
+    wanted = None if table is None else _named(record, table).id
+    found = candidates(record, None)
+    return ((t, storage) for t, storage in found if wanted is None or t.id == wanted)
 
 
 def _has_none(record: Record, table: Table, storage: KeyedStorage) -> bool:

@@ -3,7 +3,8 @@
     checkpoint, so that the newest record knows the table ─▶ declare or drop ─▶ build ─▶ adopt
 
 A declaration in a record names a table that only the log knows by nothing: after a power loss in
-async mode its id might be given again.
+async mode its id might be given again. A checkpoint takes seconds, in which the table may be
+renamed and another one take its name, so all goes by its id.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from siltstone.engine import catalog as catalogs
-from siltstone.formats.manifest import Index, Table
+from siltstone.formats.manifest import Index
 from siltstone.maintenance.checkpoint import Checkpointer
 from siltstone.maintenance.index import Indexer
 
@@ -22,17 +23,17 @@ class TableIndexes:
     def __init__(self, indexer: Indexer, checkpointer: Checkpointer) -> None:
         self._indexer, self._checkpointer = indexer, checkpointer
 
-    def find(self, table: str) -> Table:
-        """Return a table by its name, as of the newest record, after a checkpoint.
+    def find(self, table: str) -> int:
+        """Return the id of a table by its name, as of the newest record, after a checkpoint.
 
         Raises:
             TableNotFoundError: There is none.
         """
-        return catalogs.find(self._checkpointer.checkpoint().catalog, table)
+        return catalogs.find(self._checkpointer.checkpoint().catalog, table).id
 
     def create(
         self,
-        table: Table,
+        table: int,
         column: str,
         kind: str,
         *,
@@ -43,24 +44,22 @@ class TableIndexes:
         """Declare an index and, with `is_built`, build it over the base that there is.
 
         Raises:
-            As `Indexer.declare`.
+            As `Indexer.declare`; a TableNotFoundError also if the table is dropped meanwhile.
         """
         self._checkpointer.checkpoint()
-        called = catalogs.name_of(table)
-        index = self._indexer.declare(called, column, kind, name=name, options=options)
+        index = self._indexer.declare(table, column, kind, name=name, options=options)
         if is_built:
-            self._indexer.catch_up(called)
+            self._indexer.catch_up(table)
         self._checkpointer.adopt_news()
         return index
 
-    def drop(self, table: Table, name: str) -> None:
+    def drop(self, table: int, name: str) -> None:
         """Give an index up, and take it out of base.
 
         Raises:
-            As `Indexer.drop`.
+            As `Indexer.drop`; a TableNotFoundError also if the table is dropped meanwhile.
         """
         self._checkpointer.checkpoint()
-        called = catalogs.name_of(table)
-        self._indexer.drop(called, name)
-        self._indexer.catch_up(called)
+        self._indexer.drop(table, name)
+        self._indexer.catch_up(table)
         self._checkpointer.adopt_news()
