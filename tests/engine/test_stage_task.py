@@ -618,3 +618,15 @@ def test_a_renamed_table_is_still_the_one_that_rows_were_staged_for(db: Store) -
     db.drop_table("u")
     with pytest.raises(st.TableNotFoundError):
         commit(db, (stage, pieces))
+
+
+def test_a_job_under_an_applied_token_gets_the_old_receipt_though_its_table_is_gone(
+    db: Store,
+) -> None:
+    stage = db.stage("t")
+    pieces = [piece(db, stage, batch([1, 2]))]
+    first = commit(db, (stage, pieces), token=("app", 1))
+    db.drop_table("t")
+    again = commit(db, (stage, pieces), token=("app", 1))
+    assert (again.seq, again.rows) == (first.seq, first.rows)
+    assert db.tables() == ["p"]

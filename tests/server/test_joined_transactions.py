@@ -125,3 +125,17 @@ def test_a_token_is_applied_once(both: Both) -> None:
         receipts.append((tx.receipt.seq, tx.receipt.rows))
     assert receipts[0] == receipts[1]
     assert owner.seq == receipts[0][0]
+
+
+def test_tables_that_are_made_under_a_token_are_made_once(both: Both) -> None:
+    owner, joined = both
+    for _ in range(2):
+        with joined.transaction(token=("app", 1)) as tx:
+            tx.create_table("new", {"id": "int64"}, "id").insert([{"id": 1}])
+            tx["t"].add_column("w", "string")
+            tx.rename_table("t", "old")
+            assert tx["new"].count() == 1
+            assert tx["old"].schema.names == ["id", "v", "w"]
+        assert tx.seq == owner.seq
+    assert owner.tables() == ["new", "old"]
+    assert owner["new"].count() == 1

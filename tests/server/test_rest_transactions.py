@@ -279,6 +279,79 @@ def test_a_statement_with_a_token_is_applied_once(served: Served) -> None:
     assert db["plain"].count() == 3
 
 
+def statements(db: st.Store) -> list[tuple[str, object]]:
+    """Return requests that each need what the ones before did."""
+    merge = "when_matched_update_all=true&when_not_matched_insert_all=true"
+    update = {"predicate": "id = 1", "updates": [["v", "v + 1"]]}
+    ops = [
+        {"table": "keyed", "op": "upsert", "rows": [{"id": 5, "v": 5}]},
+        {"table": "plain", "op": "append", "rows": [{"id": 5, "v": 5}]},
+    ]
+    return [
+        ("table/new/create", pa.table({"a": [1]})),
+        ("table/new/rename", {"new_table_name": "other"}),
+        ("table/other/add_columns", {"new_columns": [{"name": "b", "expression": "a + 1"}]}),
+        ("table/other/alter_columns", {"alterations": [{"path": "b", "rename": "c"}]}),
+        ("table/other/drop_columns", {"columns": ["c"]}),
+        ("table/own/create?primary_key=id", ROWS),
+        ("table/declared/declare", {}),
+        ("table/keyed/insert", ROWS),
+        ("table/keyed/insert?mode=overwrite", ROWS),
+        (f"table/keyed/merge_insert?on=id&{merge}", ROWS),
+        ("table/keyed/update", update),
+        ("table/plain/update", update),
+        ("table/keyed/delete", {"predicate": "id = 7"}),
+        ("table/keyed/restore", {"version": db.seq}),
+        ("transaction/apply", {"ops": ops}),
+        ("table/declared/deregister", {}),
+        ("table/other/drop", {}),
+    ]
+
+
+def test_every_statement_with_a_token_answers_its_seq_again_whatever_became_of_its_table(
+    served: Served,
+) -> None:
+    db, _, rest = served
+    asked = list(enumerate(statements(db)))
+    first: list[Answer] = []
+    for number, (path, body) in asked:
+        token = f"app {number}/1"
+        first.append(rest.post(f"/v1/{path}", body, x_siltstone_token=token))
+        again = rest.post(f"/v1/{path}", body, x_siltstone_token=token)
+        assert (first[-1].status, again.status, again.seq) == (200, 200, first[-1].seq), path
+        if not path.endswith("drop"):
+            assert again.json.get("location") == first[-1].json.get("location"), path
+    for name in db.tables():
+        db.drop_table(name)
+    before = db.seq
+    for number, (path, body) in asked:
+        again = rest.post(f"/v1/{path}", body, x_siltstone_token=f"app {number}/1")
+        assert (again.status, again.seq) == (200, first[number].seq), (path, again.body)
+        assert again.json.keys() | {"transaction_id"} >= first[number].json.keys(), path
+    assert (db.seq, db.tables()) == (before, [])
+
+
+def test_definitions_in_a_transaction_whose_token_was_applied_are_done_for_nothing(
+    served: Served,
+) -> None:
+    db, _, rest = served
+    seqs = []
+    for _ in range(2):
+        key = rest.post("/v1/transaction/begin", {}, x_siltstone_token="etl/1").json["id"]
+        for path, body in (
+            ("new/create?primary_key=id", ROWS),
+            ("new/rename", {"new_table_name": "other"}),
+            ("other/add_columns", {"new_columns": [{"name": "w", "expression": "v + 1"}]}),
+            ("plain/drop", {}),
+        ):
+            assert rest.post(f"/v1/table/{path}", body, x_siltstone_txn=key).status == 200, path
+        assert rest.post(COUNT.format("other"), {}, x_siltstone_txn=key).json == 2
+        seqs.append(rest.post(f"/v1/transaction/{key}/commit").seq)
+    assert seqs == [db.seq, db.seq]
+    assert db["other"].schema.names == ["id", "v", "w"]
+    assert db.tables() == ["keyed", "other"]
+
+
 def test_a_snapshot_pins_what_is_read_over_all_tables(served: Served) -> None:
     db, _, rest = served
     seq = db.seq
