@@ -157,6 +157,14 @@ def living(catalog: Catalog, table_id: int) -> Table:
     return table
 
 
+def last_called(catalog: Catalog, name: str) -> Table | None:
+    """Return the table that took a name last, dropped or not; None: none did that is still kept."""
+    took = [
+        (step.seq, table) for table in catalog.tables for step in table.names if step.name == name
+    ]
+    return max(took, key=lambda pair: pair[0])[1] if took else None
+
+
 def names(catalog: Catalog, seq: int = _NEWEST) -> list[str]:
     """Return the names of all tables that live at `seq`, sorted."""
     return sorted(name_of(table, seq) for table in catalog.tables if is_alive(table, seq))

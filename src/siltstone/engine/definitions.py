@@ -77,6 +77,21 @@ def rename(catalog: Catalog, name: str, new_name: str) -> group.Rename:
     return group.Rename(table.id, new_name)
 
 
+def is_renamed(catalog: Catalog, name: str, new_name: str) -> bool:
+    """Say whether a rename looks done: the old name is gone, or the new one taken."""
+    check_table_name(new_name)
+    known = catalogs.names(catalog)
+    return name not in known or new_name in known
+
+
+def giving_up(catalog: Catalog, name: str) -> group.Drop | None:
+    """Return the entry that frees a name, None: it is free."""
+    check_table_name(name)
+    if name not in catalogs.names(catalog):
+        return None
+    return group.Drop(catalogs.find(catalog, name).id)
+
+
 def _free(catalog: Catalog, name: str) -> None:
     check_table_name(name)
     if name in catalogs.names(catalog):
@@ -97,6 +112,16 @@ def add_column(table: Table, name: str, kind: object) -> tuple[group.Alter, pa.F
     column = Column(table.next_column, name, encode_type(arrow), nullable=True)
     changed = msgspec.structs.replace(schema, id=schema.id + 1, columns=(*schema.columns, column))
     return group.Alter(table.id, changed, table.next_column + 1), pa.field(name, arrow)
+
+
+def has_column(table: Table, name: str) -> bool:
+    """Say whether a table has a column of that name now."""
+    return any(column.name == name for column in catalogs.schema_of(table).columns)
+
+
+def is_column_renamed(table: Table, name: str, new_name: str) -> bool:
+    """Say whether the rename of a column looks done: the old name is gone, or the new one taken."""
+    return not has_column(table, name) or has_column(table, new_name)
 
 
 def drop_column(table: Table, name: str) -> group.Alter:

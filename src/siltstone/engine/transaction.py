@@ -38,6 +38,7 @@ from siltstone.engine.write_set import Part, Reads, Receipt, WriteSet
 from siltstone.errors import (
     ClosedError,
     ConflictError,
+    FencedError,
     RequestError,
     TableNotFoundError,
     UnavailableError,
@@ -73,6 +74,11 @@ class Transaction:
         claim: int | None = None,
     ) -> None:
         """Begin; `token` is (app, batch): the commit is applied once, however often it is tried.
+
+        If it was applied before (`is_applied`), the same statements succeed again: a table that was
+        created is created anew, empty, for this transaction alone, and what is dropped, renamed or
+        altered already is left as it is. All of it is forgotten, and the commit returns the old
+        receipt. What is read is the store of now, and rows must fit its tables.
 
         `claim` is what claiming the app gave: the commit is fenced if another claim followed it.
         By default only a claim after this moment fences it.
@@ -157,7 +163,21 @@ class Transaction:
             TableNotFoundError: There is none.
         """
         self._require_open()
-        return TransactionTable(self, catalogs.find(self._catalog, name).id)
+        return TransactionTable(self, self._named(name).id)
+
+    def _named(self, name: str) -> Table:
+        """Return the table called `name`; under an applied token also the last one that was.
+
+        Raises:
+            TableNotFoundError: There is none.
+        """
+        try:
+            return catalogs.find(self._catalog, name)
+        except TableNotFoundError:
+            found = catalogs.last_called(self._catalog, name) if self.is_applied else None
+            if found is None:
+                raise
+            return found
 
     def tables(self) -> list[str]:
         """Return the names of all tables, own changes included."""
@@ -172,6 +192,9 @@ class Transaction:
             TableExistsError, RequestError: The name is taken or not allowed; a bad schema or key.
         """
         self._require_open()
+        other = definitions.giving_up(self._catalog, name) if self.is_applied else None
+        if other is not None:
+            self._change(other)
         entry = definitions.create(self._catalog, self._core.ids.take(), name, schema, primary_key)
         self._change(entry)
         return self[name]
@@ -179,6 +202,8 @@ class Transaction:
     def drop_table(self, name: str) -> None:
         """Drop a table with its rows; older snapshots still see it."""
         self._require_open()
+        if self.is_applied and name not in self.tables():
+            return
         table = catalogs.find(self._catalog, name)
         self._change(group.Drop(table.id))
         self._forget(table.id)
@@ -186,6 +211,8 @@ class Transaction:
     def rename_table(self, name: str, new_name: str) -> None:
         """Rename a table; handles of it go on."""
         self._require_open()
+        if self.is_applied and definitions.is_renamed(self._catalog, name, new_name):
+            return
         self._change(definitions.rename(self._catalog, name, new_name))
 
     # versions, for other clients of Lance
@@ -197,7 +224,7 @@ class Transaction:
             TableNotFoundError: There is none.
         """
         self._require_open()
-        table = catalogs.find(self._catalog, name)
+        table = self._named(name)
         if catalogs.schema_of(table).key:
             at = self._core.readers
             return versions.of_keyed(table, self.read_seq + 1, self._view, at)[0]
@@ -211,6 +238,8 @@ class Transaction:
             TableExistsError, RequestError: The name is taken or not allowed.
         """
         self._require_open()
+        if self.is_applied and catalogs.last_called(self._catalog, name) is not None:
+            return  # clients ask where it lies: there they write
         self._change(definitions.declare(self._catalog, self._core.ids.take(), name))
 
     def begin_versions(self, name: str) -> None:
@@ -239,7 +268,7 @@ class Transaction:
             self._core.tables.show(seen.folder, pins, is_whole=True)
         versions.check_next(seen, given.version, self.read_seq)
         cross(Failpoint.TAKE_BEFORE_PLAN)
-        table = catalogs.find(self._catalog, name)
+        table = self._named(name)
         writes = self.plain(table)
         taken = writes.taken_over(given)
         versions.check_taken(seen, taken)
@@ -290,6 +319,8 @@ class Transaction:
         if seen.is_keyed:
             versions.refuse_keyed(name)
         gone = [v for v in seen.versions if first <= v.number < end and not v.is_hidden]
+        if self.is_applied:
+            return len(gone)
         if seen.newest in gone:
             raise RequestError(f"version {end - 1} of {name!r} is the newest: it cannot be deleted")
         if gone:
@@ -325,7 +356,7 @@ class Transaction:
         if found is not None:
             return found
         table = catalogs.by_id(self._catalog, table_id)
-        if table is None or not catalogs.is_alive(table):
+        if table is None or not (catalogs.is_alive(table) or self.is_applied):
             raise TableNotFoundError(f"#{table_id}" if table is None else catalogs.name_of(table))
         self._found[table_id] = table
         return table
@@ -467,9 +498,10 @@ class Transaction:
                 insert behind another job of the table.
             SchemaMismatchError: A column was renamed or dropped since the rows were staged.
         """
-        table = self.table(stage.table_id)
+        self._require_open()
         if self.is_applied:
             return 0
+        table = self.table(stage.table_id)
         self._keep_staged()
         core = self._core
         self._names_staged(stage.started_us(core.files, core.root, staged))
@@ -511,10 +543,15 @@ class Transaction:
 
         Raises:
             FencedError: `holder` had claimed it, and another one after that; with `at`: the app
-                is not the holder's, and its claim is `at` or above.
+                is not the holder's, and its claim is `at` or above. Under an applied token: it is
+                not the holder's any more, or nobody knows, as the claim had none.
         """
         definitions.check_app(app)
         entry = definitions.claim(self._catalog, app, holder, at)
+        if entry is not None and self.is_applied:
+            # A number that is not committed may become that of whoever claims the app next.
+            found = catalogs.app_of(self._catalog, app)
+            raise FencedError(holder or "of nobody", found.holder or found.claim, app=app)
         if entry is not None:
             self._change(entry)
         return catalogs.app_of(self._catalog, app).claim

@@ -89,6 +89,9 @@ class TransactionTable(Readable):
         given = given_rows(rows, writes.shape, catalogs.name_of(table), may_repeat=False)
         if given.count == 0:
             return 0
+        if self._tx.is_applied:  # the rows that live are its own
+            writes.upsert(given)
+            return given.count
         keys = given.keys
         if given.batch is not None and self._tx.is_strict:
             keys = writes.shape.codec.keys(given.batch)
@@ -100,7 +103,7 @@ class TransactionTable(Readable):
             found = next((key for key in given.keys if reader.get(key) is not None), None)
         else:
             found = reader.first_existing(chunk_of(given, writes.shape))
-        if found is not None and not self._tx.is_applied:  # else the rows are its own
+        if found is not None:
             raise DuplicateKeyError(self.name, writes.shape.codec.to_user(found))
         writes.upsert(given)
         return given.count
@@ -175,18 +178,24 @@ class TransactionTable(Readable):
     def add_column(self, name: str, kind: object) -> None:
         """Add a nullable column."""
         table = self._table()
+        if self._tx.is_applied and definitions.has_column(table, name):
+            return
         entry, field = definitions.add_column(table, name, kind)
         self._tx.alter(table, entry, rename={}, drop=[], add=[field])
 
     def drop_column(self, name: str) -> None:
         """Drop a column; adding the same name later makes a new one."""
         table = self._table()
+        if self._tx.is_applied and not definitions.has_column(table, name):
+            return
         entry = definitions.drop_column(table, name)
         self._tx.alter(table, entry, rename={}, drop=[name], add=[])
 
     def rename_column(self, name: str, new_name: str) -> None:
         """Rename a column."""
         table = self._table()
+        if self._tx.is_applied and definitions.is_column_renamed(table, name, new_name):
+            return
         entry = definitions.rename_column(table, name, new_name)
         self._tx.alter(table, entry, rename={name: new_name}, drop=[], add=[])
 

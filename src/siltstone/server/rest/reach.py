@@ -21,7 +21,7 @@ from siltstone import deadline
 from siltstone.engine.transaction import Transaction
 from siltstone.engine.transaction_table import TransactionTable
 from siltstone.engine.write_set import Receipt
-from siltstone.errors import ClosedError, ConflictError, InDoubtError
+from siltstone.errors import ClosedError, ConflictError, InDoubtError, RequestError
 from siltstone.handles import Snapshot, SnapshotTable
 from siltstone.query.lance_scopes import Turns
 from siltstone.server.rest.access import Principal, Role, require
@@ -110,6 +110,8 @@ class Reach:
     def write(self, call: Call, work: Callable[[Transaction], object]) -> int | None:
         """Run a statement; return the seq of its commit, None inside a transaction.
 
+        What `work` counts or finds is to have a default: see `_done`.
+
         Raises:
             ConflictError: It lost `ATTEMPTS` races.
         """
@@ -118,7 +120,7 @@ class Reach:
         key = call.headers.get(TRANSACTION_HEADER)
         if key:
             with self._using(key, call.principal) as held:
-                work(held.transaction)
+                _done(held.transaction, work)
             return None
         return self.commit(call, work).seq
 
@@ -143,7 +145,7 @@ class Reach:
             tx = self.served.db.transaction(isolation=isolation, token=token)
             try:
                 with tx:
-                    work(tx)
+                    _done(tx, work)
                     deadline.check()
                     return _committed(tx)
             except ConflictError:
@@ -255,6 +257,19 @@ class Reach:
 
 def _turn(key: str, principal: Principal) -> str:
     return f"{principal.name}\n{key}"
+
+
+def _done(tx: Transaction, work: Callable[[Transaction], object]) -> None:
+    """Run a statement; under a token that was applied before it fails at nothing.
+
+    What it does is forgotten, and what it was about may be gone by now: a client that lost the
+    answer is to hear the same again, whatever others did to the tables since.
+    """
+    try:
+        work(tx)
+    except (RequestError, Refused):
+        if not tx.is_applied:
+            raise
 
 
 def _committed(tx: Transaction) -> Receipt:

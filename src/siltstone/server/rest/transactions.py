@@ -56,7 +56,7 @@ class Transactions:
         most = self._reach.limits.operations_max
         if not 0 < len(operations) <= most:
             raise invalid(f"ops are 1 to {most} operations, not {len(operations)}")
-        results: list[dict[str, object]] = []
+        results: list[dict[str, object]] = [{"rows": 0} for _ in operations]
 
         def work(tx: Transaction) -> None:
             results[:] = [apply(tx, one, self._reach.limits) for one in operations]
