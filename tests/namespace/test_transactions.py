@@ -11,6 +11,7 @@ import threading
 from subprocess import PIPE
 from typing import Any
 
+import lance
 import pytest
 from lance_namespace import errors
 
@@ -256,3 +257,16 @@ def _race(ns: SiltstoneNamespace, first: int) -> list[int]:
     for thread in threads:
         thread.join()
     return won
+
+
+def test_a_version_that_is_staged_again_under_an_applied_token_is_shown_to_nobody(
+    db: Store, ns: SiltstoneNamespace
+) -> None:
+    folder = make(ns, "t", rows(0, 5)).uri
+    for _ in range(2):
+        with ns.transaction(token=("etl", 1)) as tx:
+            append(tx, "t", rows(5, 10))
+        assert ids(lance.dataset(folder)) == list(range(10))
+    assert db["t"].count() == 10
+    append(ns, "t", rows(20, 21))
+    assert ids(lance.dataset(folder)) == ids(opened(ns, "t")) == [*range(10), 20]
