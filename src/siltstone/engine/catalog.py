@@ -95,6 +95,11 @@ def version_of(incarnation: Incarnation, seq: int = _NEWEST) -> Version | None:
     return _at(incarnation.versions, seq)
 
 
+def versions_of(table: Table, incarnation: int) -> Sequence[Version]:
+    """Return the versions of one of the incarnations of a plain table."""
+    return next((step.versions for step in table.incarnations if step.id == incarnation), ())
+
+
 def has_changed(incarnation: Incarnation, version: int) -> bool:
     """Say whether a plain table has other rows than at a version; an optimize changes none."""
     newer = takewhile(lambda step: step.pin.version > version, reversed(incarnation.versions))

@@ -595,11 +595,17 @@ class Transaction:
     def _show(self) -> None:
         """Let clients find the versions that they just made; late, and never a failed commit."""
         for writes in self._plain.values():
-            if writes.is_foreign:
+            if writes.is_foreign and self._has_committed(writes):
                 cross(Failpoint.SHOW_BEFORE_LINK)
                 with suppress(UnavailableError):
                     self._core.tables.show(plain_folder(writes.steps[0]), writes.steps)
                 cross(Failpoint.SHOW_AFTER_LINK)
+
+    def _has_committed(self, writes: PlainWrites) -> bool:
+        """Say whether a frame names its versions: with a token the receipt may be an older one."""
+        table = catalogs.by_id(self._core.state().view.catalog, writes.table)
+        known = () if table is None else catalogs.versions_of(table, writes.incarnation)
+        return any(version.pin == writes.pin for version in reversed(known))
 
     def _commit(self) -> Receipt:
         dirty = [writes for writes in self._plain.values() if writes.is_dirty]
