@@ -1,0 +1,61 @@
+"""A server begins in time or is given up, with its thread and its address; a fork has neither."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+import siltstone as st
+from siltstone.joined.address import address_of
+from siltstone.server import endpoint
+from siltstone.server.rest import service
+from tests.server.stores import opened
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers that begin only when they are given up."""
+    begin = uvicorn.Server.startup
+
+    async def late(server: uvicorn.Server, sockets: list[socket.socket] | None = None) -> None:
+        while not server.should_exit:  # noqa: ASYNC110 - it has no event for it
+            await asyncio.sleep(0.001)
+        await begin(server, sockets)
+
+    monkeypatch.setattr(uvicorn.Server, "startup", late)
+    for module in (endpoint, service):
+        monkeypatch.setattr(module, "START_TIMEOUT_S", 0.05)
+
+
+def serving_threads() -> list[str]:
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if name in {"siltstone-rest", "siltstone-endpoint"}]
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.timeout(30)
+def test_a_service_that_is_slow_to_begin_is_given_up(tmp_path: Path) -> None:
+    with opened(tmp_path / "shop") as db:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        with pytest.raises(st.UnavailableError, match="did not begin to answer"):
+            db.serve(port=port)
+        assert not serving_threads()
+        with socket.create_server(("127.0.0.1", port)):
+            assert db.tables() == []
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.timeout(30)
+def test_an_endpoint_that_is_slow_to_begin_is_given_up(tmp_path: Path) -> None:
+    with opened(tmp_path / "shop") as db:
+        with pytest.raises(st.UnavailableError, match="did not begin to answer"):
+            db.serve_local()
+        assert not serving_threads()
+        assert not address_of(db._parts.files.identity(db.path)).exists()
+        assert db.tables() == []
