@@ -12,8 +12,7 @@ import uvicorn
 
 import siltstone as st
 from siltstone.joined.address import address_of
-from siltstone.server import endpoint
-from siltstone.server.rest import service
+from siltstone.server import serving
 from tests.server.stores import opened
 
 
@@ -28,8 +27,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
         await begin(server, sockets)
 
     monkeypatch.setattr(uvicorn.Server, "startup", late)
-    for module in (endpoint, service):
-        monkeypatch.setattr(module, "START_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(serving, "START_TIMEOUT_S", 0.05)
 
 
 def serving_threads() -> list[str]:

@@ -15,7 +15,6 @@ import contextlib
 import os
 import socket
 import struct
-import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +24,6 @@ from typing import cast
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from siltstone import threads
 from siltstone.errors import RequestError, UnavailableError
 from siltstone.joined import protocol
 from siltstone.server.app import REQUESTS_MAX, Desk, app_of, hello_of
@@ -37,7 +35,6 @@ from siltstone.store import Store
 from siltstone.wiring import Parts
 
 THREADS_MAX = 32
-START_TIMEOUT_S = 30.0
 GRACEFUL_S = 2
 """How long a close waits for answers on their way; what is cut off is in doubt, or unavailable."""
 _FOREVER_S = 10 * 365 * 86_400
@@ -62,7 +59,7 @@ class Endpoint:
         """Listen and serve; `address` answers from now on.
 
         Raises:
-            UnavailableError: The socket cannot be made.
+            UnavailableError: The socket cannot be made, or does not begin to answer.
         """
         served = Served(db, parts)
         self.sessions = sessions or Sessions(served.reserve, idle_s=idle_s)
@@ -95,28 +92,19 @@ class Endpoint:
                 timeout_keep_alive=_FOREVER_S,
                 timeout_graceful_shutdown=GRACEFUL_S,
             ),
+            self._socket,
+            name="siltstone-endpoint",
             sweep=self._sweep,
             every_s=max(0.05, min(idle_s / 4, 5.0)),
             graceful_s=GRACEFUL_S,
         )
         self._reservations.add(self.sessions.spend)
-        self._thread = threading.Thread(target=self._run, name="siltstone-endpoint", daemon=True)
         try:
-            threads.start(self._thread)
+            self._server.start(address)
         except UnavailableError:
-            self._executor.shutdown()
-            self._reservations.remove(self.sessions.spend)
-            self._socket.close()
-            with contextlib.suppress(OSError):
-                self.address.unlink()
+            self._give_up()
             raise
-        if not self._server.is_ready.wait(START_TIMEOUT_S):
-            self.close()
-            raise UnavailableError(f"{self.address} did not begin to answer")
         _endpoints.add(self)
-
-    def _run(self) -> None:
-        self._server.run(sockets=[self._socket])
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -125,9 +113,10 @@ class Endpoint:
     def close(self) -> None:
         """Stop answering; roll back what is open on connections. A second time does nothing."""
         self._desk.is_closing = True
-        if self._server.is_ready.is_set():
-            self._server.stop()
-        self._thread.join()
+        self._server.stop()
+        self._give_up()
+
+    def _give_up(self) -> None:
         self.sessions.close_all()
         self._executor.shutdown()
         self._reservations.remove(self.sessions.spend)

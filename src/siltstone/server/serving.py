@@ -1,4 +1,8 @@
-"""Serving: a uvicorn server in a thread that tells when it is ready, and is stopped from any."""
+"""Serving: a uvicorn server in a thread that is begun in time, or given up, and stopped from any.
+
+    made ──start──▶ serves ──stop──▶ ended
+              └──it did not begin in time──▶ ended, as soon as it notices
+"""
 
 from __future__ import annotations
 
@@ -12,37 +16,67 @@ from typing import Any
 
 import uvicorn
 
+from siltstone import threads
+from siltstone.errors import UnavailableError
+
+START_TIMEOUT_S = 30.0
+
 
 class Serving(uvicorn.Server):
-    """Tells when it is ready, and sweeps now and then."""
+    """Serves a socket that listens, and sweeps now and then."""
+
+    _loop: asyncio.AbstractEventLoop | None = None
 
     def __init__(
         self,
         config: uvicorn.Config,
+        listener: socket.socket,
         *,
+        name: str,
         sweep: Callable[[], Any],
         every_s: float,
         graceful_s: float,
     ) -> None:
         super().__init__(config)
-        self.is_ready = threading.Event()
+        self._listener = listener
+        self._is_ready = threading.Event()
         self._stopping = asyncio.Event()
         self._sweep, self._every_s, self._graceful_s = sweep, every_s, graceful_s
+        self._thread = threading.Thread(target=self._serve_all, name=name, daemon=True)
+
+    def start(self, address: object) -> None:
+        """Begin: `address` answers on return.
+
+        Raises:
+            UnavailableError: The system gives no thread, or it did not begin in time: it has ended.
+        """
+        threads.start(self._thread)
+        if not self._is_ready.wait(START_TIMEOUT_S):
+            self.stop()
+            raise UnavailableError(f"{address} did not begin to answer")
+
+    def _serve_all(self) -> None:
+        self.run(sockets=[self._listener])
 
     def stop(self) -> None:
-        """Stop, from any thread."""
+        """Stop, from any thread, and wait for the end; a second time does nothing."""
+        # Said before the loop is looked for: one that is not there yet will find it said.
         self.should_exit = True
-        with contextlib.suppress(RuntimeError):  # the loop is closed: it has stopped
-            self._loop.call_soon_threadsafe(self._stopping.set)
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: it has stopped
+                self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join()
 
     async def main_loop(self) -> None:
         await self._stopping.wait()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
         self._loop = asyncio.get_running_loop()
+        if self.should_exit:  # given up before it began
+            return
+        await super().startup(sockets)
         self._sweeping = self._loop.create_task(self._sweep_for_ever())
-        self.is_ready.set()
+        self._is_ready.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._sweeping.cancel()

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import secrets
 import socket
-import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,6 @@ from pathlib import Path
 
 import uvicorn
 
-from siltstone import threads
 from siltstone.errors import RequestError, UnavailableError
 from siltstone.server.rest.access import Gate, Token, is_loopback
 from siltstone.server.rest.app import App
@@ -44,7 +42,6 @@ from siltstone.server.sessions import Sessions
 from siltstone.store import Store
 from siltstone.wiring import Parts
 
-START_TIMEOUT_S = 30.0
 _FOREVER_S = 10 * 365 * 86_400
 
 
@@ -69,7 +66,8 @@ class Service:
         Raises:
             RequestError: Another address than a loopback one, and no token; a key without a
                 certificate.
-            UnavailableError: The address cannot be had, or the certificate cannot be read.
+            UnavailableError: The address cannot be had, or does not begin to answer; the
+                certificate cannot be read.
         """
         limits = limits or Limits()
         gate = Gate(tokens, hosts=allowed_hosts)
@@ -119,15 +117,11 @@ class Service:
             self._give_up()
             raise UnavailableError(f"TLS cannot be had: {error}") from error
         self._reservations.add(self._joined.spend)
-        self._thread = threading.Thread(target=self._run, name="siltstone-rest", daemon=True)
         try:
-            threads.start(self._thread)
+            self._server.start(self.url)
         except UnavailableError:
             self._give_up()
             raise
-        if not self._server.is_ready.wait(START_TIMEOUT_S):
-            self.close()
-            raise UnavailableError(f"{self.url} did not begin to answer")
 
     def _made(self, limits: Limits, certificate: Path | None, key: Path | None) -> Serving:
         self.app = App(self.routes, self.exchange, self._desk)
@@ -150,10 +144,14 @@ class Service:
         )
         config.load()
         every_s = max(0.05, min(limits.idle_s / 4, 5.0))
-        return Serving(config, sweep=self._sweep, every_s=every_s, graceful_s=limits.graceful_s)
-
-    def _run(self) -> None:
-        self._server.run(sockets=[self._socket])
+        return Serving(
+            config,
+            self._socket,
+            name="siltstone-rest",
+            sweep=self._sweep,
+            every_s=every_s,
+            graceful_s=limits.graceful_s,
+        )
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -164,7 +162,6 @@ class Service:
         """Stop: requests inside are answered, open transactions rolled back. Again: nothing."""
         self.exchange.is_closing = self._desk.is_closing = True
         self._server.stop()
-        self._thread.join()
         self._give_up()
 
     def _give_up(self) -> None:
