@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -57,3 +59,42 @@ def test_an_endpoint_that_is_slow_to_begin_is_given_up(tmp_path: Path) -> None:
         assert not serving_threads()
         assert not address_of(db._parts.files.identity(db.path)).exists()
         assert db.tables() == []
+
+
+FORKED = """
+import os, sys, siltstone as st
+db = st.connect(sys.argv[1], background=False, segment_bytes=65536)
+print(db.serve(port=0).port, flush=True)
+sys.stdin.readline()
+if not os.fork():
+    os.close(1)
+    sys.stdin.read()
+    os._exit(0)
+os._exit(0)
+"""
+
+
+def test_a_forked_child_of_a_server_does_not_hold_its_sockets(tmp_path: Path) -> None:
+    """Else a client would wait on a connection that nobody serves any more."""
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", FORKED, str(tmp_path / "shop")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        address = ("127.0.0.1", int(process.stdout.readline()))
+        with socket.create_connection(address, timeout=10) as client:
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert client.recv(4_096).startswith(b"HTTP/1.1 200")
+            print(file=process.stdin, flush=True)  # the child outlives its parent
+            assert process.wait(60) == 0
+            assert client.recv(4_096) == b""
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address, timeout=10)
+    finally:
+        process.kill()
+        process.stdin.close()  # the grandchild ends
+        process.stdout.close()
