@@ -15,7 +15,6 @@ import contextlib
 import os
 import socket
 import struct
-import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -104,7 +103,6 @@ class Endpoint:
         except UnavailableError:
             self._give_up()
             raise
-        _endpoints.add(self)
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -123,14 +121,6 @@ class Endpoint:
         self._socket.close()
         with contextlib.suppress(OSError):
             self.address.unlink()
-
-    def abandon(self) -> None:
-        """In the child of a fork: close the copied sockets, or clients would wait on them."""
-        with contextlib.suppress(OSError):
-            os.close(self._socket.detach())
-        for connection in self._server.server_state.connections:
-            with contextlib.suppress(OSError):
-                os.close(connection.transport.get_extra_info("socket").fileno())
 
 
 def _connections(
@@ -179,14 +169,3 @@ def _listening(address: Path) -> socket.socket:
         made.close()
         raise UnavailableError(f"cannot listen on {address}: {error}") from error
     return made
-
-
-_endpoints: weakref.WeakSet[Endpoint] = weakref.WeakSet()
-
-
-def _abandon_in_child() -> None:
-    for endpoint in list(_endpoints):
-        endpoint.abandon()
-
-
-os.register_at_fork(after_in_child=_abandon_in_child)

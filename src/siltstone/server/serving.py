@@ -2,6 +2,8 @@
 
     made ──start──▶ serves ──stop──▶ ended
               └──it did not begin in time──▶ ended, as soon as it notices
+
+The child of a fork closes the sockets that it was given copies of.
 """
 
 from __future__ import annotations
@@ -9,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -43,6 +47,7 @@ class Serving(uvicorn.Server):
         self._stopping = asyncio.Event()
         self._sweep, self._every_s, self._graceful_s = sweep, every_s, graceful_s
         self._thread = threading.Thread(target=self._serve_all, name=name, daemon=True)
+        _servings.add(self)
 
     def start(self, address: object) -> None:
         """Begin: `address` answers on return.
@@ -66,6 +71,16 @@ class Serving(uvicorn.Server):
             with contextlib.suppress(RuntimeError):  # the loop is closed: it has stopped
                 self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
+
+    def abandon(self) -> None:
+        """In the child of a fork: close the copied sockets, or clients would wait on them."""
+        with contextlib.suppress(OSError):
+            os.close(self._listener.detach())
+        for connection in self.server_state.connections:
+            copied = connection.transport.get_extra_info("socket")
+            with contextlib.suppress(OSError):
+                if copied is not None:  # else TLS is just over, and its socket closed
+                    os.close(copied.fileno())
 
     async def main_loop(self) -> None:
         await self._stopping.wait()
@@ -96,6 +111,16 @@ class Serving(uvicorn.Server):
             await asyncio.sleep(self._every_s)
             await self._sweep()
 
+
+_servings: weakref.WeakSet[Serving] = weakref.WeakSet()
+
+
+def _abandon_in_child() -> None:
+    for server in list(_servings):
+        server.abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_in_child)
 
 # A library says nothing by itself: what fails here is an answer, or in our own log (`answers`).
 logging.getLogger("uvicorn").addHandler(logging.NullHandler())
