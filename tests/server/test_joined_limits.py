@@ -1,0 +1,52 @@
+"""A client of /v1/joined costs the server no more than `Limits` says, however slow it is."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import siltstone as st
+from siltstone.server.rest.limits import Limits
+from siltstone.server.rest.service import Service
+from tests.server.rest import rest_of
+
+BODY_BYTES_MAX = 10_000
+
+
+@contextmanager
+def begun(service: Service, size: int, body: bytes = b"") -> Iterator[socket.socket]:
+    """Have a request inside of whose body no more than `body` comes."""
+    with socket.create_connection(("127.0.0.1", service.port), timeout=10) as sock:
+        sock.sendall(
+            b"POST /v1/joined/tables HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
+            b"Content-Length: %d\r\n\r\n" % size
+        )
+        assert sock.recv(4_096).startswith(b"HTTP/1.1 100")  # the server waits for the body
+        sock.sendall(body)
+        yield sock
+
+
+def test_bodies_that_are_announced_and_do_not_come_take_no_room(tmp_path: Path) -> None:
+    limits = replace(Limits(), body_bytes_max=BODY_BYTES_MAX)
+    with rest_of(tmp_path / "shop", limits=limits) as (db, service, _), ExitStack() as inside:
+        db.create_table("t", {"id": "int64"}, primary_key="id")
+        remote = inside.enter_context(st.connect(service.url))
+        for _ in range(4):
+            inside.enter_context(begun(service, BODY_BYTES_MAX))
+        remote["t"].upsert({"id": 1})
+        assert remote["t"].count() == 1
+
+
+def test_a_client_that_sends_nothing_of_a_body_is_cut_off(tmp_path: Path) -> None:
+    limits = replace(Limits(), body_timeout_s=0.2)
+    with rest_of(tmp_path / "shop", limits=limits) as (_, service, _):
+        with begun(service, 9, b"{") as sock:
+            answer = b""
+            while piece := sock.recv(4_096):
+                answer += piece
+        assert answer.startswith(b"HTTP/1.1 400")
+        assert b"nothing of the body came for 0.2 s" in answer
+        assert service._desk.bytes_inside == 0
