@@ -1,6 +1,6 @@
 """App: the routes of an endpoint. It decodes requests, and runs the calls in threads.
 
-    request ─▶ is the peer known, is there room ─▶ body (bounded) ─▶ call, in a thread ─▶ response
+    request ─▶ is the peer known ─▶ body (bounded, not too slow) ─▶ call, in a thread ─▶ response
 
 See `joined.protocol` for the routes. One body is held whole, a stream of rows is not.
 """
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import Executor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,12 +24,15 @@ from siltstone.errors import BusyError, RequestError, SiltstoneError
 from siltstone.joined import protocol
 from siltstone.joined.values import decode, stream_of_bytes, too_large
 from siltstone.server import answers
+from siltstone.server.bodies import arriving
 from siltstone.server.calls import Call, Calls, Outcome, rows_of
 from siltstone.server.sessions import Session
 
 REQUESTS_MAX = 256
 BODIES_INSIDE_MAX = 4
 """So many bodies of the largest size may be inside at once, or more of smaller ones."""
+BODY_TIMEOUT_S = 300.0
+"""How long a client may send nothing of a body; of this user, so perhaps in a debugger."""
 ONE_PIECE_BYTES_MAX = 1 << 20
 
 Hello = dict[str, object]
@@ -46,6 +50,7 @@ class Desk:
     """Returns the session of who asks for a verb, or raises why not."""
     requests_max: int = REQUESTS_MAX
     body_bytes_max: int = protocol.BODY_BYTES_MAX
+    body_timeout_s: float = BODY_TIMEOUT_S
     inside: int = 0
     bytes_inside: int = 0
     is_closing: bool = field(default=False)
@@ -64,32 +69,49 @@ class Desk:
     async def _response(
         self, request: Request, session: Session, verb: str, work: Work
     ) -> Response:
-        declared = int(request.headers.get("content-length") or 0)
         try:
-            if "transfer-encoding" in request.headers:
-                raise RequestError("a request says how long it is: content-length, not chunks")
-            self._refuse(session, declared)
+            self._refuse(request, session)
+            async with self._body(request) as body:
+                kind = request.headers.get("content-type", "")
+                return await self._in_thread(
+                    lambda: self._run(body, kind, request.headers, session, verb, work)
+                )
         except SiltstoneError as error:
-            # The body is not read: nothing that follows on this connection could be told from it.
+            # Not all of the body is read: nothing that follows on this connection could be told
+            # from the rest.
             return answers.refusal(error, {"connection": "close"})
-        self.bytes_inside += declared
-        try:
-            body = await request.body()
-            kind = request.headers.get("content-type", "")
-            return await self._in_thread(
-                lambda: self._run(body, kind, request.headers, session, verb, work)
-            )
-        finally:
-            self.bytes_inside -= declared
 
-    def _refuse(self, session: Session, declared: int) -> None:
+    def _refuse(self, request: Request, session: Session) -> None:
+        if "transfer-encoding" in request.headers:
+            raise RequestError("a request says how long it is: content-length, not chunks")
         if session.refusal is not None:
             raise session.refusal
-        if declared > self.body_bytes_max:
+        if int(request.headers.get("content-length") or 0) > self.body_bytes_max:
             raise too_large(self.body_bytes_max)
+
+    @asynccontextmanager
+    async def _body(self, request: Request) -> AsyncGenerator[bytes]:
+        """Read a body; what has come of it is inside until the block ends.
+
+        Raises:
+            RequestError: It came too slowly.
+            BusyError: There is no room for it beside the others.
+        """
         most = BODIES_INSIDE_MAX * self.body_bytes_max
-        if self.bytes_inside + declared > most:
-            raise BusyError(f"requests with {most} bytes are running; try again later")
+        chunks: list[bytes] = []
+        taken = 0
+        try:
+            async for chunk in arriving(request, self.body_timeout_s):
+                if self.bytes_inside + len(chunk) > most:
+                    raise BusyError(f"requests with {most} bytes are running; try again later")
+                taken += len(chunk)
+                self.bytes_inside += len(chunk)
+                chunks.append(chunk)
+            body = b"".join(chunks)
+            chunks.clear()
+            yield body
+        finally:
+            self.bytes_inside -= taken
 
     async def _in_thread(self, run: Callable[[], Response]) -> Response:
         if self.inside >= self.requests_max:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,11 +19,12 @@ from itertools import count
 from typing import Any
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from siltstone.deadline import Deadline, within
 from siltstone.errors import BusyError, UnavailableError
+from siltstone.server.bodies import arriving
 from siltstone.server.rest import refusals
 from siltstone.server.rest.access import Gate, Principal, Role, require
 from siltstone.server.rest.limits import Limits
@@ -166,7 +167,7 @@ class Exchange:
         most = self._limits.body_bytes_max if route.takes == ARROW else self._limits.json_bytes_max
         _refuse_length(request, most)
         try:
-            async for chunk in self._timed(request):
+            async for chunk in arriving(request, self._limits.body_timeout_s):
                 taken += len(chunk)
                 self.counters.bytes_inside += len(chunk)
                 if taken > most:
@@ -190,19 +191,6 @@ class Exchange:
             return await asyncio.get_running_loop().run_in_executor(self._executor, run)
         finally:
             self.counters.bytes_inside -= taken
-
-    async def _timed(self, request: Request) -> AsyncIterator[bytes]:
-        """Yield the body in chunks, each of which must come in time."""
-        loop, most_s = asyncio.get_running_loop(), self._limits.body_timeout_s
-        try:
-            async with asyncio.timeout(most_s) as limit:
-                async for chunk in request.stream():
-                    yield chunk
-                    limit.reschedule(loop.time() + most_s)
-        except TimeoutError:
-            raise invalid(f"nothing of the body came for {most_s:g} s") from None
-        except ClientDisconnect:
-            raise invalid("the client went away") from None
 
     def _deadline(self, seconds: float) -> Deadline:
         end = self._clock_s() + seconds

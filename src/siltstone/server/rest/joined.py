@@ -69,4 +69,5 @@ def joined_desk(
         admit=admit,
         requests_max=limits.requests_max,
         body_bytes_max=limits.body_bytes_max,
+        body_timeout_s=limits.body_timeout_s,
     )
