@@ -8,12 +8,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 import siltstone as st
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.service import Service
 from tests.server.rest import rest_of
+from tests.server.stores import eventually
 
 BODY_BYTES_MAX = 10_000
+ALMOST_ALL = b" " * (BODY_BYTES_MAX - 1)
 
 
 @contextmanager
@@ -50,3 +54,20 @@ def test_a_client_that_sends_nothing_of_a_body_is_cut_off(tmp_path: Path) -> Non
         assert answer.startswith(b"HTTP/1.1 400")
         assert b"nothing of the body came for 0.2 s" in answer
         assert service._desk.bytes_inside == 0
+
+
+def test_a_transaction_goes_on_after_there_was_no_room_for_a_body(tmp_path: Path) -> None:
+    limits = replace(Limits(), body_bytes_max=BODY_BYTES_MAX)
+    with rest_of(tmp_path / "shop", limits=limits) as (db, service, _):
+        db.create_table("t", {"id": "int64"}, primary_key="id")
+        with st.connect(service.url) as remote, remote.transaction() as tx:
+            table = tx["t"]
+            with ExitStack() as inside:
+                for _ in range(4):
+                    inside.enter_context(begun(service, BODY_BYTES_MAX, ALMOST_ALL))
+                eventually(lambda: service._desk.bytes_inside >= 4 * len(ALMOST_ALL))
+                with pytest.raises(st.BusyError, match="try again later"):
+                    table.upsert({"id": 1})
+            eventually(lambda: service._desk.bytes_inside == 0)
+            table.upsert({"id": 1})
+        assert db["t"].count() == 1
