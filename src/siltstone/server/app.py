@@ -72,6 +72,10 @@ class Desk:
         try:
             self._refuse(request, session)
             async with self._body(request) as body:
+                if body is None:
+                    most = self._bytes_inside_max
+                    busy = BusyError(f"requests with {most} bytes are running; try again later")
+                    return answers.refusal(busy, {})
                 kind = request.headers.get("content-type", "")
                 return await self._in_thread(
                     lambda: self._run(body, kind, request.headers, session, verb, work)
@@ -90,28 +94,37 @@ class Desk:
             raise too_large(self.body_bytes_max)
 
     @asynccontextmanager
-    async def _body(self, request: Request) -> AsyncGenerator[bytes]:
-        """Read a body; what has come of it is inside until the block ends.
+    async def _body(self, request: Request) -> AsyncGenerator[bytes | None]:
+        """Read a body; what has come of it is inside until the block ends. None: there is no room.
+
+        One without room is read, too, and dropped: a transaction may live with the connection, and
+        whoever is to try again later needs it.
 
         Raises:
             RequestError: It came too slowly.
-            BusyError: There is no room for it beside the others.
         """
-        most = BODIES_INSIDE_MAX * self.body_bytes_max
         chunks: list[bytes] = []
-        taken = 0
+        taken, has_room = 0, True
         try:
             async for chunk in arriving(request, self.body_timeout_s):
-                if self.bytes_inside + len(chunk) > most:
-                    raise BusyError(f"requests with {most} bytes are running; try again later")
-                taken += len(chunk)
-                self.bytes_inside += len(chunk)
-                chunks.append(chunk)
+                has_room = has_room and self.bytes_inside + len(chunk) <= self._bytes_inside_max
+                if has_room:
+                    chunks.append(chunk)
+                    taken += len(chunk)
+                    self.bytes_inside += len(chunk)
+                elif taken:
+                    chunks.clear()
+                    self.bytes_inside -= taken
+                    taken = 0
             body = b"".join(chunks)
             chunks.clear()
-            yield body
+            yield body if has_room else None
         finally:
             self.bytes_inside -= taken
+
+    @property
+    def _bytes_inside_max(self) -> int:
+        return BODIES_INSIDE_MAX * self.body_bytes_max
 
     async def _in_thread(self, run: Callable[[], Response]) -> Response:
         if self.inside >= self.requests_max:
