@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import itertools
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from siltstone.engine.transaction import Phase
 from siltstone.errors import BusyError, ClosedError, RequestError
+from siltstone.server.app import Desk
+from siltstone.server.calls import Call, Calls
+from siltstone.server.served import Served
 from siltstone.server.sessions import Sessions
 from tests.isolation.stores import with_two_rows
 
@@ -61,6 +65,26 @@ def test_an_idle_transaction_cannot_be_committed_also_when_nobody_swept() -> Non
     clock.pass_s(61)
     with pytest.raises(ClosedError), sessions.using(key):
         pass
+
+
+def test_a_transaction_whose_rows_are_read_is_not_idle() -> None:
+    db, clock = with_two_rows(), Clock()
+    sessions = sessions_of(clock)
+    home = sessions.open()
+    tx = db.transaction()
+    key = sessions.hold(home, tx)
+    with ThreadPoolExecutor(1) as executor:
+        desk = Desk(Calls(Served(db, db._parts), sessions), dict, executor)
+        scan = Call(home, "scan", [], {}, transaction=key)
+        rows = desk._answer(desk.calls.of_table(str(db["t"].id), scan), home)
+        for _ in range(2):
+            clock.pass_s(59)
+            assert rows._next()
+        sessions.sweep()
+        assert tx.phase is Phase.OPEN
+        clock.pass_s(61)
+        sessions.sweep()
+        assert tx.phase is Phase.ENDED
 
 
 def test_a_snapshot_is_kept_as_long_as_its_connection() -> None:
