@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -45,7 +44,7 @@ def test_a_batch_is_read_when_the_one_before_it_was_sent() -> None:
             {},
             executor=executor,
             is_over=lambda: False,
-            lock=threading.Lock(),
+            turn=None,
         )
         asyncio.run(stream({}, receive, send))
     assert sent == [1, 2, 3, 4, 5, 5, 5]

@@ -14,6 +14,7 @@ import threading
 from base64 import b64encode
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextlib import AbstractContextManager
 from typing import Any, cast
 
 import pyarrow as pa
@@ -26,6 +27,9 @@ from siltstone.joined.protocol import ARROW_TYPE, END_KEY, ERROR_KEY, VALUES_TYP
 from siltstone.joined.values import encode, error_fields
 
 _log = logging.getLogger("siltstone.server")
+
+Turn = Callable[[], AbstractContextManager[object]]
+"""What one batch of rows is read within, and nothing else that uses the same transaction."""
 
 _STATUS: tuple[tuple[type[SiltstoneError], int], ...] = (
     (errors.TableNotFoundError, 404),
@@ -126,12 +130,13 @@ class Stream(Response):
         *,
         executor: Executor,
         is_over: Callable[[], bool],
-        lock: threading.Lock | None,
+        turn: Turn | None,
     ) -> None:
         super().__init__(None, 200, headers)
         del self.headers["content-length"]  # nobody knows it yet
         self._batches, self._executor, self._is_over = batches, executor, is_over
-        self._lock = lock or threading.Lock()
+        alone = threading.Lock()
+        self._turn = turn or (lambda: alone)
         self._pieces = _Pieces()
         self._writer = _writer_of(self._pieces, batches.schema)
         self._is_ended = False
@@ -152,7 +157,7 @@ class Stream(Response):
                 self._close()
 
     def _next(self) -> bytes:
-        with self._lock:
+        with self._turn():
             try:
                 if self._is_over():
                     raise UnavailableError("the owner closes the store, or the connection ended")
@@ -168,5 +173,5 @@ class Stream(Response):
         _end(self._writer, self._batches.schema, metadata)
 
     def _close(self) -> None:
-        with self._lock:
+        with self._turn():
             self._batches.close()

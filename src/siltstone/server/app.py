@@ -172,7 +172,7 @@ class Desk:
             {},
             executor=self.executor,
             is_over=lambda: self.is_closing or session.is_closed,
-            lock=outcome.lock,
+            turn=outcome.turn,
         )
 
 

@@ -8,9 +8,9 @@ is not listed does not exist.
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from siltstone.engine.transaction_table import TransactionTable
 from siltstone.errors import RequestError
 from siltstone.handles import Snapshot, Table
 from siltstone.query.sql import Result
+from siltstone.server.answers import Turn
 from siltstone.server.lance_calls import VERB as LANCE
 from siltstone.server.lance_calls import Asked, LanceCalls
 from siltstone.server.served import Number, Served
@@ -78,10 +79,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a call returned; rows that are read later are read under `lock`."""
+    """What a call returned; rows that are read later are read in a `turn` of their own each."""
 
     value: object
-    lock: threading.Lock | None = None
+    turn: Turn | None = None
 
 
 class Calls:
@@ -170,7 +171,7 @@ class Calls:
             handle = TransactionTable(held.transaction, table)
             if call.verb in TABLE_WRITES:
                 return Outcome(_asked(handle, call))
-            return Outcome(_read(handle, call), held.lock)
+            return Outcome(_read(handle, call), partial(self._sessions.resumed, held))
 
     # transactions
 

@@ -240,6 +240,15 @@ class Sessions:
                 held.used_us = self._now_us()
 
     @contextmanager
+    def resumed(self, held: Held) -> Generator[None]:
+        """Go on alone with what a call began with `held`: rows of it that are read keep it open."""
+        with held.lock:
+            try:
+                yield
+            finally:
+                held.used_us = self._now_us()
+
+    @contextmanager
     def ending(self, key: str, home: Session | None = None) -> Generator[Held]:
         """Use what is open as `key` a last time; what is still open then is ended."""
         self.sweep()
