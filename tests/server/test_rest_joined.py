@@ -160,3 +160,45 @@ def test_a_body_that_grows_a_thousandfold_is_refused_before_it_is_decompressed(
     assert sink.tell() < 64 << 10
     with pytest.raises(st.RequestError, match="at most 1048576 bytes"):
         values.stream_of_bytes(sink.getvalue().to_pybytes())
+
+
+def test_what_nobody_foresaw_is_told_to_this_user_alone(
+    both: Both, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its words may hold what is not a stranger's to know."""
+    db, _, remote = both
+
+    def fail(_: st.Store) -> list[object]:
+        raise OSError("/home/ada/secret")
+
+    monkeypatch.setattr(st.Store, "jobs", fail)
+    with pytest.raises(st.SiltstoneError) as caught:
+        remote.jobs()
+    assert "secret" not in str(caught.value)
+    assert "its log says why" in str(caught.value)
+    assert "/home/ada/secret" in caplog.text
+    db.serve_local()
+    with (
+        st.connect(db.path, join=True) as near,
+        pytest.raises(st.SiltstoneError, match="OSError: /home/ada/secret"),
+    ):
+        near.jobs()
+
+
+def test_what_nobody_foresaw_in_a_scan_is_not_told_either(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote = both[2]
+    schema = pa.schema([("id", pa.int64())])
+
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"id": [1]})
+        raise OSError("/home/ada/secret")
+
+    def scan(_: object, *arguments: object) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(schema, failing())
+
+    monkeypatch.setattr(st.Table, "scan", scan)
+    with pytest.raises(st.SiltstoneError, match="its log says why") as caught:
+        remote["t"].scan().read_all()
+    assert "secret" not in str(caught.value)
