@@ -51,12 +51,16 @@ def status_of(error: SiltstoneError) -> int:
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
-def as_error(error: Exception) -> SiltstoneError:
-    """Return an error that may travel; one that nobody foresaw is logged here, where it arose."""
+def as_error(error: Exception, *, is_told: bool) -> SiltstoneError:
+    """Return an error that may travel; one that nobody foresaw is logged here, where it arose.
+
+    Args:
+        is_told: Also in its own words, which may hold what is not a stranger's to know.
+    """
     if isinstance(error, SiltstoneError):
         return error
     _log.exception("a request failed", exc_info=error)
-    return SiltstoneError(f"the owner failed: {in_words(error)}")
+    return SiltstoneError(f"the owner failed: {in_words(error) if is_told else 'its log says why'}")
 
 
 def refusal(error: SiltstoneError, headers: dict[str, str], status: int | None = None) -> Response:
@@ -131,6 +135,7 @@ class Stream(Response):
         executor: Executor,
         is_over: Callable[[], bool],
         turn: Turn | None,
+        tells_all: bool,
     ) -> None:
         super().__init__(None, 200, headers)
         del self.headers["content-length"]  # nobody knows it yet
@@ -139,7 +144,7 @@ class Stream(Response):
         self._turn = turn or (lambda: alone)
         self._pieces = _Pieces()
         self._writer = _writer_of(self._pieces, batches.schema)
-        self._is_ended = False
+        self._is_ended, self._tells_all = False, tells_all
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Send the rows until they end, or nobody reads them any more."""
@@ -165,7 +170,8 @@ class Stream(Response):
             except StopIteration:
                 self._end({END_KEY: b""})
             except Exception as error:  # noqa: BLE001 - whatever it is, the client hears of it
-                self._end({ERROR_KEY: encode(error_fields(as_error(error)))})
+                told = as_error(error, is_told=self._tells_all)
+                self._end({ERROR_KEY: encode(error_fields(told))})
             return self._pieces.take()
 
     def _end(self, metadata: dict[bytes, bytes]) -> None:

@@ -51,6 +51,8 @@ class Desk:
     requests_max: int = REQUESTS_MAX
     body_bytes_max: int = protocol.BODY_BYTES_MAX
     body_timeout_s: float = BODY_TIMEOUT_S
+    tells_all: bool = True
+    """Also what nobody foresaw, in its own words: the clients are this user."""
     inside: int = 0
     bytes_inside: int = 0
     is_closing: bool = field(default=False)
@@ -158,7 +160,7 @@ class Desk:
             )
             return self._answer(work(call), session)
         except Exception as error:  # noqa: BLE001 - it becomes the answer
-            return answers.refusal(answers.as_error(error), {})
+            return answers.refusal(answers.as_error(error, is_told=self.tells_all), {})
 
     def _answer(self, outcome: Outcome, session: Session) -> Response:
         found = rows_of(outcome.value)
@@ -173,6 +175,7 @@ class Desk:
             executor=self.executor,
             is_over=lambda: self.is_closing or session.is_closed,
             turn=outcome.turn,
+            tells_all=self.tells_all,
         )
 
 
