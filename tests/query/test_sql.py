@@ -1,4 +1,7 @@
-"""A statement reads the tables that it mentions, of one snapshot, and can do nothing else."""
+"""A statement reads the tables that it mentions, of one snapshot, and can do nothing else.
+
+It ends when its time is over, and with what it reads.
+"""
 
 import datetime as dt
 from decimal import Decimal
@@ -6,7 +9,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from siltstone.errors import CorruptionError, RequestError, TableNotFoundError
+from siltstone import deadline
+from siltstone.errors import ClosedError, CorruptionError, RequestError, TableNotFoundError
 from siltstone.query import sql
 from tests.query.scannable import Recording
 
@@ -205,3 +209,43 @@ def test_a_result_shows_itself_as_a_small_table(tables):
     assert repr(many).endswith("(20 rows)")
     assert repr(run(tables, "SELECT 1 AS one")) == "one\n---\n1\n(1 row)"
     assert repr(run(tables, "SELECT id FROM orders WHERE id > 9")) == "id\n--\n(0 rows)"
+
+
+# Its end
+
+LONG = "SELECT count(*) FROM range(40000) a, range(40000) b WHERE a.range + b.range < 0"
+"""Work for some seconds, which comes to an end also where nobody ends it."""
+
+
+def test_a_statement_ends_with_the_time_of_its_thread(tables):
+    over = deadline.Deadline(0.5, lambda: True)
+    with deadline.within(over), pytest.raises(RequestError, match=r"longer than 0\.5 s"):
+        run(tables, LONG)
+
+
+def test_a_statement_ends_when_what_it_reads_is_closed(tables):
+    def closed() -> None:
+        raise ClosedError("the store is closed")
+
+    with pytest.raises(ClosedError, match="the store is closed"):
+        sql.run(LONG, tables, NAMES, check=closed)
+
+
+def test_the_scans_of_a_statement_have_its_time(tables):
+    seen = []
+
+    class Looking(Recording):
+        def scan(self, *asked):
+            seen.append(deadline.current())
+            return super().scan(*asked)
+
+        def _pull(self, table):
+            for batch in super()._pull(table):
+                seen.append(deadline.current())
+                yield batch
+
+    given = deadline.Deadline(60.0, lambda: False)
+    with deadline.within(given):
+        sql.run("SELECT count(*) FROM t", lambda _: Looking(ORDERS), ["t"])
+    assert len(seen) > 1
+    assert set(seen) == {given}

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import siltstone as st
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.service import Service
+from tests.query.test_sql import LONG
 from tests.server.rest import rest_of
-from tests.server.stores import eventually
+from tests.server.stores import eventually, opened
 
 BODY_BYTES_MAX = 10_000
 ALMOST_ALL = b" " * (BODY_BYTES_MAX - 1)
@@ -71,3 +74,67 @@ def test_a_transaction_goes_on_after_there_was_no_room_for_a_body(tmp_path: Path
             eventually(lambda: service._desk.bytes_inside == 0)
             table.upsert({"id": 1})
         assert db["t"].count() == 1
+
+
+# time
+
+
+def test_a_read_that_takes_too_long_is_given_up_and_what_writes_is_not(tmp_path: Path) -> None:
+    limits = replace(Limits(), statement_timeout_s=0.0)
+    with (
+        rest_of(tmp_path / "shop", limits=limits) as (db, service, _),
+        st.connect(service.url) as remote,
+    ):
+        remote.create_table("t", {"id": "int64", "v": "int64"}, "id")
+        remote["t"].upsert(pa.table({"id": range(100), "v": range(100)}))
+        remote.checkpoint()
+        remote.merge()
+        for read in (
+            lambda: remote["t"].count("v = 7"),
+            lambda: remote["t"].scan(filter="v = 7").read_all(),
+            lambda: remote.sql("SELECT sum(v) FROM t"),
+        ):
+            with pytest.raises(st.RequestError, match="longer than 0 s"):
+                read()
+        with remote.transaction() as tx:
+            assert tx["t"].delete_where("v = 7") == 1
+            with pytest.raises(st.RequestError, match="longer than 0 s"):
+                tx["t"].count("v = 8")
+        remote.optimize()
+        assert db["t"].count() == 99
+
+
+def test_a_statement_that_does_not_end_is_ended(tmp_path: Path) -> None:
+    limits = replace(Limits(), statement_timeout_s=0.2)
+    with (
+        rest_of(tmp_path / "shop", limits=limits) as (_, service, _),
+        st.connect(service.url) as remote,
+    ):
+        with pytest.raises(st.RequestError, match=r"longer than 0\.2 s"):
+            remote.sql(LONG)
+        assert service._desk.inside == 0
+
+
+@pytest.mark.parametrize("kind", ["service", "endpoint"])
+def test_closing_the_store_ends_the_statements_that_run(tmp_path: Path, kind: str) -> None:
+    ended: list[type[BaseException]] = []
+
+    def ask(joined: st.Store) -> None:
+        with pytest.raises(st.SiltstoneError) as caught:
+            joined.sql(LONG)
+        ended.append(caught.type)
+
+    with opened(tmp_path / "shop") as db:
+        if kind == "service":
+            where, server = {"path": db.serve(port=0).url}, db._parts.service
+        else:
+            db.serve_local()
+            where, server = {"path": db.path, "join": True}, db._parts.endpoint
+        with st.connect(**where) as joined:
+            joined.sql("SELECT 1")  # DuckDB is imported
+            asking = threading.Thread(target=ask, args=(joined,))
+            asking.start()
+            eventually(lambda: server._desk.inside == 1)
+            db.close()
+            asking.join()
+    assert ended == [st.ClosedError]
