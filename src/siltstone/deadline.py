@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from siltstone.errors import RequestError
 
@@ -24,6 +24,23 @@ class Deadline:
 
     seconds: float
     is_over: Callable[[], bool]
+
+    @classmethod
+    def after(cls, seconds: float, clock_s: Callable[[], float]) -> Self:
+        """Return the deadline that is over `seconds` from now."""
+        end = clock_s() + seconds
+        return cls(seconds, lambda: clock_s() >= end)
+
+    def check(self) -> None:
+        """Give up if it is over.
+
+        Raises:
+            RequestError: It is; nothing was changed.
+        """
+        if self.is_over():
+            raise RequestError(
+                f"the statement took longer than {self.seconds:g} s; ask for less, or in parts"
+            )
 
 
 class _Local(threading.local):
@@ -43,6 +60,11 @@ def within(deadline: Deadline | None) -> Generator[None]:
         _local.deadline = before
 
 
+def current() -> Deadline | None:
+    """Return the deadline of this thread, for others that work for it."""
+    return _local.deadline
+
+
 def is_set() -> bool:
     """Say whether this thread has a deadline."""
     return _local.deadline is not None
@@ -55,10 +77,8 @@ def check() -> None:
         RequestError: It is; nothing was changed.
     """
     found = _local.deadline
-    if found is not None and found.is_over():
-        raise RequestError(
-            f"the statement took longer than {found.seconds:g} s; ask for less, or in parts"
-        )
+    if found is not None:
+        found.check()
 
 
 def checked(given: Iterable[Item]) -> Iterable[Item]:

@@ -181,7 +181,7 @@ class Snapshot:
         )
 
     def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
-        """Run a query over this snapshot; see `query.sql.run`."""
+        """Run a query over this snapshot; see `query.sql.run`. It ends when the snapshot does."""
         from siltstone.query import sql as queries  # noqa: PLC0415 - as in `dataset`
 
         def table(name: str) -> SnapshotTable | None:
@@ -190,7 +190,7 @@ class Snapshot:
             except TableNotFoundError:
                 return None
 
-        return queries.run(statement, table, self.tables(), parameters)
+        return queries.run(statement, table, self.tables(), parameters, check=self._open)
 
 
 class Table(Readable):

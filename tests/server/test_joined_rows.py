@@ -45,6 +45,7 @@ def test_a_batch_is_read_when_the_one_before_it_was_sent() -> None:
             executor=executor,
             is_over=lambda: False,
             turn=None,
+            deadline=lambda: None,
             tells_all=True,
         )
         asyncio.run(stream({}, receive, send))

@@ -3,7 +3,8 @@
     find the tables it mentions ─▶ register them ─▶ lock DuckDB's settings ─▶ run ─▶ Arrow
 
 DuckDB lives in memory, for this one statement. It reaches no file, no network and no Python
-variable, and settings cannot be changed back; statements that are not queries are refused.
+variable, and settings cannot be changed back; statements that are not queries are refused. It runs
+a statement to its end by itself: another thread looks whether it has to end before.
 Filters and columns are pushed into the scans of the tables. A table in a namespace is known by its
 parts (`sales.orders`) and by its whole name in quotes (`"sales.orders"`).
 """
@@ -13,19 +14,24 @@ parts (`sales.orders`) and by its whole name in quotes (`"sales.orders"`).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from siltstone.errors import RequestError, TableNotFoundError, UnavailableError
+from siltstone import deadline, threads
+from siltstone.errors import RequestError, SiltstoneError, TableNotFoundError, UnavailableError
 from siltstone.query.dataset import Filter, Scannable, SnapshotDataset
 
 if TYPE_CHECKING:
     import duckdb
 
 TEXT_BYTES_MAX = 1 << 20
+LOOK_S = 0.1
+"""How often the other thread looks."""
 _REPR_ROWS_MAX = 10
 _REPR_WIDTH_MAX = 40
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
@@ -104,10 +110,14 @@ def _cell(value: object) -> str:
 
 @dataclass
 class _Watched:
-    """A table whose errors are kept: DuckDB would turn them into a text of its own."""
+    """A table whose errors are kept: DuckDB would turn them into a text of its own.
+
+    DuckDB reads it in threads of its own, which have no deadline: `end` is that of the statement.
+    """
 
     source: Scannable
     failures: list[Exception] = field(default_factory=list[Exception])
+    end: deadline.Deadline | None = field(default_factory=deadline.current)
 
     @property
     def schema(self) -> pa.Schema:
@@ -117,7 +127,8 @@ class _Watched:
         self, columns: Sequence[str] | None, filter: Filter, limit: int | None
     ) -> pa.RecordBatchReader:
         try:
-            reader = self.source.scan(columns, filter, limit)
+            with deadline.within(self.end):
+                reader = self.source.scan(columns, filter, limit)
         except Exception as error:
             self.failures.append(error)
             raise
@@ -125,12 +136,17 @@ class _Watched:
 
     def _pull(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         try:
-            yield from reader
+            while (batch := self._next(reader)) is not None:
+                yield batch
         except Exception as error:
             self.failures.append(error)
             raise
         finally:
             reader.close()
+
+    def _next(self, reader: pa.RecordBatchReader) -> pa.RecordBatch | None:
+        with deadline.within(self.end):
+            return next(iter(reader), None)
 
 
 def run(
@@ -138,17 +154,20 @@ def run(
     tables: Callable[[str], Scannable | None],
     names: Sequence[str],
     parameters: Parameters = None,
+    *,
+    check: Callable[[], object] = lambda: None,
 ) -> Result:
-    """Run one query.
+    """Run one query; it ends before its end when the deadline of this thread is over.
 
     Args:
         sql: A SELECT or EXPLAIN in DuckDB's dialect, or SHOW TABLES, DESCRIBE, SUMMARIZE.
         tables: Returns a table by its name; called for the tables that the statement mentions.
         names: All names for which `tables` may be asked.
         parameters: For `?` or `$1` a sequence, for `$name` a mapping.
+        check: Raises if the query has to end; called by another thread, now and then.
 
     Raises:
-        RequestError: DuckDB refuses the statement, or it is not one query.
+        RequestError: DuckDB refuses the statement, it is not one query, or it took too long.
         UnavailableError: duckdb is not installed.
     """
     try:
@@ -162,21 +181,55 @@ def run(
     watched: list[_Watched] = []
     connection = duckdb.connect(":memory:", config=_SETTINGS)
     try:
-        _refuse_all_but_one_query(connection, sql)
-        for name in _mentioned(sql, names):
-            source = tables(name)
-            if source is None:
-                raise TableNotFoundError(name)
-            watched.append(_Watched(source))
-            _register(connection, name, watched[-1])
-        connection.execute("SET lock_configuration = true")
-        return Result(_fetch(connection, sql, parameters))
+        with _ended(connection, check):
+            _refuse_all_but_one_query(connection, sql)
+            for name in _mentioned(sql, names):
+                source = tables(name)
+                if source is None:
+                    raise TableNotFoundError(name)
+                watched.append(_Watched(source))
+                _register(connection, name, watched[-1])
+            connection.execute("SET lock_configuration = true")
+            return Result(_fetch(connection, sql, parameters))
     except duckdb.Error as error:
         for failure in (failure for table in watched for failure in table.failures):
             raise failure from error
         raise RequestError(f"DuckDB refuses the statement: {error}") from error
     finally:
         connection.close()
+
+
+@contextmanager
+def _ended(connection: duckdb.DuckDBPyConnection, check: Callable[[], object]) -> Generator[None]:
+    """End what the connection runs in the block when `check` raises, or time is over.
+
+    Raises:
+        SiltstoneError: What the one raised, or the other.
+    """
+    reasons: list[SiltstoneError] = []
+    end, is_done = deadline.current(), threading.Event()
+
+    def look() -> None:
+        while not is_done.wait(LOOK_S):
+            try:
+                check()
+                if end is not None:
+                    end.check()
+            except SiltstoneError as reason:
+                reasons.append(reason)
+                connection.interrupt()  # and again: between two steps it is not heard
+
+    looking = threading.Thread(target=look, name="siltstone-sql", daemon=True)
+    threads.start(looking)
+    try:
+        yield
+    except Exception as error:
+        if reasons:
+            raise reasons[0] from error
+        raise
+    finally:
+        is_done.set()
+        looking.join()
 
 
 def _refuse_all_but_one_query(connection: duckdb.DuckDBPyConnection, sql: str) -> None:

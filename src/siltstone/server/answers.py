@@ -22,6 +22,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from siltstone import errors
+from siltstone.deadline import Deadline, within
 from siltstone.errors import SiltstoneError, UnavailableError, in_words
 from siltstone.joined.protocol import ARROW_TYPE, END_KEY, ERROR_KEY, VALUES_TYPE
 from siltstone.joined.values import encode, error_fields
@@ -135,6 +136,7 @@ class Stream(Response):
         executor: Executor,
         is_over: Callable[[], bool],
         turn: Turn | None,
+        deadline: Callable[[], Deadline | None],
         tells_all: bool,
     ) -> None:
         super().__init__(None, 200, headers)
@@ -142,6 +144,7 @@ class Stream(Response):
         self._batches, self._executor, self._is_over = batches, executor, is_over
         alone = threading.Lock()
         self._turn = turn or (lambda: alone)
+        self._deadline = deadline
         self._pieces = _Pieces()
         self._writer = _writer_of(self._pieces, batches.schema)
         self._is_ended, self._tells_all = False, tells_all
@@ -162,7 +165,7 @@ class Stream(Response):
                 self._close()
 
     def _next(self) -> bytes:
-        with self._turn():
+        with self._turn(), within(self._deadline()):
             try:
                 if self._is_over():
                     raise UnavailableError("the owner closes the store, or the connection ended")

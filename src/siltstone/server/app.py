@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
@@ -20,12 +21,13 @@ from fastapi import APIRouter, FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from siltstone.deadline import Deadline, within
 from siltstone.errors import BusyError, RequestError, SiltstoneError
 from siltstone.joined import protocol
 from siltstone.joined.values import decode, stream_of_bytes, too_large
 from siltstone.server import answers
 from siltstone.server.bodies import arriving
-from siltstone.server.calls import Call, Calls, Outcome, rows_of
+from siltstone.server.calls import READS, Call, Calls, Outcome, rows_of
 from siltstone.server.sessions import Session
 
 REQUESTS_MAX = 256
@@ -51,6 +53,8 @@ class Desk:
     requests_max: int = REQUESTS_MAX
     body_bytes_max: int = protocol.BODY_BYTES_MAX
     body_timeout_s: float = BODY_TIMEOUT_S
+    read_timeout_s: float | None = None
+    """How long a call that only reads may take, and then each batch of its rows."""
     tells_all: bool = True
     """Also what nobody foresaw, in its own words: the clients are this user."""
     inside: int = 0
@@ -158,9 +162,14 @@ class Desk:
                 headers.get(protocol.SNAPSHOT_HEADER),
                 headers.get(protocol.ID_HEADER),
             )
-            return self._answer(work(call), session)
+            with within(self._deadline() if verb in READS else None):
+                return self._answer(work(call), session)
         except Exception as error:  # noqa: BLE001 - it becomes the answer
             return answers.refusal(answers.as_error(error, is_told=self.tells_all), {})
+
+    def _deadline(self) -> Deadline | None:
+        seconds = self.read_timeout_s
+        return None if seconds is None else Deadline.after(seconds, time.monotonic)
 
     def _answer(self, outcome: Outcome, session: Session) -> Response:
         found = rows_of(outcome.value)
@@ -175,6 +184,7 @@ class Desk:
             executor=self.executor,
             is_over=lambda: self.is_closing or session.is_closed,
             turn=outcome.turn,
+            deadline=self._deadline,
             tells_all=self.tells_all,
         )
 

@@ -62,6 +62,8 @@ TRANSACTION_VERBS = frozenset(
     )
 )
 SNAPSHOT_VERBS = frozenset(("tables", "sql", "id_of", "scan_tasks", LANCE))
+READS = (STORE_READS | TABLE_READS | SNAPSHOT_VERBS | {"changes", "changes_of"}) - {LANCE}
+"""What changes nothing, and may be given up in its middle."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,15 +186,11 @@ class Exchange:
                 principal,
                 bool(request.scope.get("siltstone.remote")),
             )
-            end = self._deadline(self._limits.statement_timeout_s)
+            end = Deadline.after(self._limits.statement_timeout_s, self._clock_s)
             run = partial(self._run, route, call, end)
             return await asyncio.get_running_loop().run_in_executor(self._executor, run)
         finally:
             self.counters.bytes_inside -= taken
-
-    def _deadline(self, seconds: float) -> Deadline:
-        end = self._clock_s() + seconds
-        return Deadline(seconds, lambda: self._clock_s() >= end)
 
     def _run(self, route: Route, call: Call, deadline: Deadline) -> Response:
         with within(deadline):
@@ -225,7 +221,7 @@ class Exchange:
             executor=self._executor,
             send_timeout_s=self._limits.body_timeout_s,
             is_over=lambda: self.is_closing,
-            deadline=self._deadline(self._limits.answer_timeout_s),
+            deadline=Deadline.after(self._limits.answer_timeout_s, self._clock_s),
         )
 
 

@@ -70,5 +70,6 @@ def joined_desk(
         requests_max=limits.requests_max,
         body_bytes_max=limits.body_bytes_max,
         body_timeout_s=limits.body_timeout_s,
+        read_timeout_s=limits.statement_timeout_s,
         tells_all=False,
     )
