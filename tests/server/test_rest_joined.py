@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -202,3 +203,23 @@ def test_what_nobody_foresaw_in_a_scan_is_not_told_either(
     with pytest.raises(st.SiltstoneError, match="its log says why") as caught:
         remote["t"].scan().read_all()
     assert "secret" not in str(caught.value)
+
+
+def test_both_ends_of_a_connection_notice_a_machine_that_is_gone(both: Both) -> None:
+    """Else a snapshot is pinned, or a commit waited for, until somebody ends the process."""
+    _, service, remote = both
+    (near,) = [connection.sock for connection in remote.link._idle]
+    (far,) = [
+        connection.transport.get_extra_info("socket")
+        for connection in service._server.server_state.connections
+    ]
+    for sock in (near, far):
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        idle_s, interval_s, probes = (
+            sock.getsockopt(socket.IPPROTO_TCP, option)
+            for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        )
+        assert idle_s + interval_s * probes == 60
+    # What was sent, too: a request is read at once, rows are when their reader wants them.
+    assert near.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
+    assert far.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0
