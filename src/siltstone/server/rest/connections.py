@@ -14,6 +14,7 @@ from typing import Any, cast
 import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from siltstone.joined.places import keep_alive
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.refusals import JSON_TYPE, Code
 from siltstone.server.sessions import Session, Sessions
@@ -35,6 +36,8 @@ class Connection(H11Protocol):
         if len(self.connections) > self.limits.connections_max:
             transport.abort()
             return
+        with contextlib.suppress(OSError):  # gone already
+            keep_alive(transport.get_extra_info("socket"))
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
