@@ -264,8 +264,7 @@ class Transaction:
             return known
         # A client that lost looks for the winner where readers of the plain path do.
         if seen.committed:
-            pins = [version.pin for version in seen.committed]
-            self._core.tables.show(seen.folder, pins, is_whole=True)
+            self._core.tables.show(seen.folder, seen.pins, is_whole=True)
         versions.check_next(seen, given.version, self.read_seq)
         cross(Failpoint.TAKE_BEFORE_PLAN)
         table = self._named(name)

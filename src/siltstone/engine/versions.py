@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import pyarrow as pa
 
@@ -29,6 +30,25 @@ ROW_OPERATIONS = (
 # What a commit may be that was rebased over a version whose change nobody can look up any more: it
 # adds rows, replaces all, or says nothing about rows that were there.
 _BLIND_OPERATIONS = frozenset(("Append", "Overwrite", "ReserveFragments"))
+
+
+class _Pins(Sequence[Pin]):
+    """The pins of versions, without a list of them."""
+
+    def __init__(self, versions: Sequence[Version]) -> None:
+        self._versions = versions
+
+    def __len__(self) -> int:
+        return len(self._versions)
+
+    @overload
+    def __getitem__(self, index: int) -> Pin: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Pin]: ...
+    def __getitem__(self, index: int | slice) -> Pin | Sequence[Pin]:
+        if isinstance(index, slice):
+            return _Pins(self._versions[index])
+        return self._versions[index].pin
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +83,11 @@ class TableVersions:
     def versions(self) -> list[TableVersion]:
         """All versions, the oldest first."""
         return [*map(_committed, self.committed), *map(_own, self.own)]
+
+    @property
+    def pins(self) -> Sequence[Pin]:
+        """The pins of the committed versions, each made when somebody looks at it."""
+        return _Pins(self.committed)
 
     @property
     def newest(self) -> TableVersion | None:
