@@ -29,7 +29,7 @@ lock:  ## resolve the dependencies again
 	@bin/uv lock
 	@bin/check-lock
 
-bench:  ## measure all of docs/benchmarks.md again; its parts came to about an hour
+bench:  ## measure all of docs/benchmarks.md again, in about an hour
 	@bin/uv run --locked --all-extras --group bench python -m bench --seconds 0.5
 	@bin/uv run --locked --all-extras --group bench python -m bench curves --rows-max 1e8 --limit 600
 	@bin/uv run --locked --all-extras --group bench python -m bench profile

@@ -28,7 +28,7 @@ _SYNCS = "fdatasync/s, preallocated file"
 _HEAD = """\
 # Benchmarks
 
-`make bench` measures everything on this page again (its parts came to about an hour), and
+`make bench` measures everything on this page again (in 52 minutes on this machine), and
 writes the page anew: `python -m bench` (siltstone beside its peers), `python -m bench curves` (more
 and more of one thing), `python -m bench profile` (where the time of a commit goes),
 `python -m bench.spark`, then `python -m bench report`. Each adds what it found to `bench/history/`,
