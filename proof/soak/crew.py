@@ -54,6 +54,8 @@ FORESEEN = frozenset(
 """The kinds of errors that a warning may name: races and kills bring them."""
 STOP_SHARE, EARLY_SHARE, FAILPOINT_SHARE = 0.3, 0.15, 0.25
 _KINDS = re.compile(r"\b[A-Z]\w*(?:Error|Exception)\b")
+_OF_LANCE = re.compile(r"\[\S+Z (?:WARN|ERROR) +(\S+)\] ")
+"""How a line begins that Lance itself logs: a stock client whose server is killed says much."""
 _VARYING = re.compile(r"\b[0-9a-f-]*[0-9][0-9a-f-]*\b")
 _OPERATIONS = {
     "optimizer": ("optimize",),
@@ -96,11 +98,14 @@ class Member:
             MemberError: There is an alarm among them, or an error that nobody foresaw.
         """
         told = self.errors.read_text(errors="replace")
-        kinds = {*_KINDS.findall(told)}
+        lines = told.splitlines()
+        own = [line for line in lines if line and not _OF_LANCE.match(line)]
+        kinds = {kind for line in own for kind in _KINDS.findall(line)}
         if kinds - FORESEEN or any(alarm in told for alarm in ALARMS):
             raise _failure(self)
-        lines = [line.partition(":")[0].strip() for line in told.splitlines()]
-        return Counter(_VARYING.sub("#", line) for line in lines if line)
+        found = Counter(_VARYING.sub("#", line.partition(":")[0].strip()) for line in own)
+        found.update(match[1] for line in lines if (match := _OF_LANCE.match(line)))
+        return found
 
 
 class MemberError(AssertionError):

@@ -186,6 +186,13 @@ def test_an_alarm_of_a_process_that_carried_on_or_was_killed_is_noticed(
     assert said in str(raised.value)
 
 
+def test_what_lance_says_of_a_killed_server_is_no_alarm(dead: Member) -> None:
+    dead.errors.write_text(
+        "[2026-11-22T07:50:20Z WARN  lance::io::commit] Could not verify: ConnectError(refused)\n"
+    )
+    assert dead.said() == {"lance::io::commit": 1}
+
+
 def test_warnings_are_counted_without_what_varies_in_them(dead: Member) -> None:
     dead.errors.write_text(
         "merge of t failed, it is tried again later: no\n"

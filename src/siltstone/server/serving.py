@@ -3,7 +3,8 @@
     made ──start──▶ serves ──stop──▶ ended
               └──it did not begin in time──▶ ended, as soon as it notices
 
-The child of a fork closes the sockets that it was given copies of.
+Whoever stops it waits for its end. The child of a fork closes the sockets that it was
+given copies of.
 """
 
 from __future__ import annotations
