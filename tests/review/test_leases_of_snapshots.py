@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
+from weakref import WeakValueDictionary
 
 import pytest
 
 import siltstone as st
+from siltstone.storage.files import Lock
+from siltstone.storage.manifest_store import Lease
 from tests.maintenance.stores import open_store
 
 KEYED = {"id": "int64", "v": "int64"}
@@ -56,3 +60,23 @@ def test_tables_that_one_record_serves_are_leased_with_one_open_file(tmp_path: P
             assert open_files() <= before + 1
             assert [then[name].get(1) for name in then.tables()] == [{"id": 1, "v": 0}] * 8
         assert open_files() <= before + 1  # the view remembers a reader of the past, with its lease
+
+
+class Told:
+    """A lock that asks, as it is let go, whether its lease can still be found."""
+
+    def __init__(self, leases: WeakValueDictionary[int, Lease]) -> None:
+        self.fd, self._leases, self.found = 3, leases, list[Lease | None]()
+
+    def release(self) -> None:
+        self.found.append(self._leases.get(1))
+        self.fd = -1
+
+
+def test_a_lease_that_ends_is_found_by_nobody() -> None:
+    """Who shares it by then would read under a lease that holds nothing."""
+    leases = WeakValueDictionary[int, Lease]()
+    lock = Told(leases)
+    lease = leases[1] = Lease(1, cast("Lock", lock))
+    del lease
+    assert lock.found == [None]

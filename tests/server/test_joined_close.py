@@ -12,6 +12,7 @@ import pytest
 
 import siltstone as st
 from siltstone.joined.store import JoinedStore
+from siltstone.server.serving import Serving
 from tests.engine.seams import Threads
 from tests.server.stores import eventually, opened
 
@@ -54,6 +55,48 @@ def test_a_store_that_closes_while_it_begins_to_serve_leaves_no_server(
         again.serve_local()
         with st.connect(tmp_path / "shop", join=True) as joined:
             assert joined.seq == again.seq
+
+
+@pytest.mark.parametrize("serve", [lambda db: db.serve_local(), lambda db: db.serve(port=0)])
+def test_a_store_that_a_handler_closes_as_it_begins_to_serve_leaves_no_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serve: Callable[[st.Store], object]
+) -> None:
+    db, begin, made = st.connect(tmp_path / "shop"), Serving.start, list[Serving]()
+
+    def start(self: Serving, address: object) -> None:
+        begin(self, address)
+        made.append(self)
+        db.close()  # as a signal's handler, in the same thread
+
+    monkeypatch.setattr(Serving, "start", start)
+    with pytest.raises(st.ClosedError):
+        serve(db)
+    assert not made[0]._thread.is_alive()
+    st.connect(tmp_path / "shop").close()
+
+
+@pytest.mark.parametrize("serve", [lambda db: db.serve_local(), lambda db: db.serve(port=0)])
+def test_a_server_whose_start_is_interrupted_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serve: Callable[[st.Store], object]
+) -> None:
+    made = list[Serving]()
+
+    def interrupted(self: threading.Event, timeout: float | None = None) -> bool:
+        raise KeyboardInterrupt
+
+    def begin(thread: threading.Thread) -> None:
+        thread.start()
+        serving = thread._target.__self__
+        made.append(serving)
+        monkeypatch.setattr(serving._is_ready, "wait", interrupted.__get__(serving._is_ready))
+
+    monkeypatch.setattr("siltstone.server.serving.threads.start", begin)
+    with st.connect(tmp_path / "shop") as db:
+        with pytest.raises(KeyboardInterrupt):
+            serve(db)
+        assert not made[0]._thread.is_alive()
+        monkeypatch.undo()
+        serve(db)
 
 
 def test_who_is_interrupted_while_it_joins_owns_nothing(

@@ -106,7 +106,11 @@ def test_who_only_reads_spends_no_token(guarded: tuple[st.Store, Service]) -> No
     reader, before = as_role(service, Role.READ), db.seq
     assert reader.post("/v1/transaction/begin", {}, x_siltstone_token="etl/1").code == (403, 15)
     with st.connect(service.url, token=SECRETS[Role.READ]) as remote:
-        for spent in ({"token": ("etl", 1)}, {"token": ("etl", 1), "claim": 3}):
+        for spent in (
+            {"token": ("etl", 1)},
+            {"token": ["etl", 1]},
+            {"token": ("etl", 1), "claim": 3},
+        ):
             with pytest.raises(RequestError, match="needs write"):
                 remote.transaction(**spent)
     reader.close()
@@ -115,6 +119,26 @@ def test_who_only_reads_spends_no_token(guarded: tuple[st.Store, Service]) -> No
     with db.transaction(token=("etl", 1)) as tx:
         tx["t"].upsert([{"id": 77}])
     assert db["t"].get(77) is not None
+
+
+def test_who_only_reads_spends_no_id_of_others(guarded: tuple[st.Store, Service]) -> None:
+    """Ids can be guessed: who asks for the outcome of one that is still to come would end it."""
+    db, service = guarded
+    reader = as_role(service, Role.READ)
+    with (
+        st.connect(service.url, token=SECRETS[Role.WRITE]) as writer,
+        st.connect(service.url, token=SECRETS[Role.READ]) as looker,
+    ):
+        tx = writer.transaction()
+        tx["t"].upsert([{"id": 78}])
+        mine = tx._home.reserved
+        assert reader.post(f"/v1/transaction/{mine}/describe").json["status"] == "Running"
+        assert looker.outcome(mine) == "in doubt"
+        tx.commit()
+        assert reader.post(f"/v1/transaction/{mine}/describe").json["status"] == "Succeeded"
+        assert looker.outcome(mine) == "committed"
+    reader.close()
+    assert db["t"].get(78) is not None
 
 
 def test_a_transaction_is_of_the_one_who_began_it(guarded: tuple[st.Store, Service]) -> None:
