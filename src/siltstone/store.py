@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from siltstone.query import sql as queries
 
 T = TypeVar("T")
+Server = TypeVar("Server", bound=Endpoint | Service)
 
 
 @overload
@@ -330,22 +331,7 @@ class Store:
             SnapshotExpiredError: It is older than the past that is kept; nobody knows any more.
         """
         self._core.check()
-        epoch, _, number = str(transaction_id).partition("-")
-        state = self._core.state()
-        if not (epoch.isdecimal() and number.isdecimal()) or int(epoch) > state.view.record.epoch:
-            raise RequestError(f"no transaction of this store is called {transaction_id!r}")
-        is_over = self._parts.reservations.spend(str(transaction_id))
-        state = self._core.state()  # of after that: what ran is in it
-        if self._parts.commits.find(state, int(epoch), int(number)) is not None:
-            return "committed"
-        if self._parts.commits.is_forgotten(state, int(epoch), int(number)):
-            oldest = state.view.record.oldest_seq
-            raise SnapshotExpiredError(f"transaction {transaction_id}", oldest, state.visible)
-        committer = self._core.committer
-        if committer is None or not is_over:
-            return "in doubt"
-        is_ours = int(epoch) == state.view.record.epoch
-        return "in doubt" if is_ours and committer.poisoned else "not committed"
+        return self._parts.outcome(str(transaction_id), spends=True)
 
     # snapshots and queries
 
@@ -556,7 +542,7 @@ class Store:
             # By name: the server is above this module, and an extra.
             module = importlib.import_module("siltstone.server.endpoint")
             self._core.check()  # a signal's handler may have closed the store meanwhile
-            return module.Endpoint(self, self._parts, address, idle_s=idle_s)
+            return self._unless_closed(module.Endpoint(self, self._parts, address, idle_s=idle_s))
         except BaseException as error:
             if owner.ownership.is_held:
                 owner.ownership.announce(epoch=epoch)
@@ -564,6 +550,13 @@ class Store:
                 text = "serve_local() needs FastAPI: pip install 'siltstone[server]'"
                 raise UnavailableError(text) from error
             raise
+
+    def _unless_closed(self, server: Server) -> Server:
+        """End what began to serve while a handler closed the store: nobody else knows of it."""
+        if self._core.refusal is not None:
+            server.close()
+            self._core.check()
+        return server
 
     def serve(self, host: str = "127.0.0.1", port: int = 2333, **options: object) -> Service:
         """Answer clients over TCP, in threads, until the store closes: the REST server.
@@ -590,7 +583,9 @@ class Store:
                 text = "serve() needs FastAPI: pip install 'siltstone[server]'"
                 raise UnavailableError(text) from error
             self._core.check()
-            made = module.Service(self, self._parts, host=host, port=port, **options)
+            made = self._unless_closed(
+                module.Service(self, self._parts, host=host, port=port, **options)
+            )
             self._parts.service = made
             return made
 
@@ -800,8 +795,10 @@ class Store:
         closed = f"the store {self.path} is closed"
         if self._core.refusal in {None, closed}:  # not in a forked child: nothing there is its own
             self._core.refusal = closed
-            with self._serving:
-                pass  # who began to serve before has done so, who comes now finds it refused
+            # Who began to serve before has done so, who comes now finds it refused. Bounded: what
+            # serves is imported there, and may wait for an import that a handler interrupted.
+            if self._serving.acquire(timeout=_SERVE_TIMEOUT_S):
+                self._serving.release()
             with self._closing:
                 self._parts.close()
 
@@ -821,6 +818,7 @@ def _reopen(path: str, options: Options) -> Store:
     return Store.open(root_of(path), options, read_only=True)
 
 
+_SERVE_TIMEOUT_S = 60.0
 _open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 

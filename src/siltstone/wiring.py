@@ -18,6 +18,7 @@ from typing import Protocol
 from siltstone import threads
 from siltstone.engine.admission import TagMovedError
 from siltstone.engine.commit import Committer
+from siltstone.engine.commit_log import transaction_id
 from siltstone.engine.core import Core, Ids
 from siltstone.engine.following import Follower
 from siltstone.engine.past import CommitHistory, PastRecords
@@ -27,7 +28,13 @@ from siltstone.engine.replay import Replayer, view_of
 from siltstone.engine.reservations import Reservations
 from siltstone.engine.view import GivenUp, State
 from siltstone.engine.write_set import BLIND, WriteSet
-from siltstone.errors import CorruptionError, RequestError, UnavailableError, in_words
+from siltstone.errors import (
+    CorruptionError,
+    RequestError,
+    SnapshotExpiredError,
+    UnavailableError,
+    in_words,
+)
 from siltstone.formats import group
 from siltstone.formats.manifest import Record, Tag
 from siltstone.maintenance.checkpoint import Checkpointer
@@ -174,6 +181,29 @@ class Parts:
             self.core.recent.nbytes,
             None if failure is None else in_words(failure),
         )
+
+    def outcome(self, asked: str, *, spends: bool) -> str:
+        """Return "committed", "not committed" or "in doubt"; see `Store.outcome` for the errors.
+
+        Only who spends the id hears that it is not committed.
+        """
+        epoch, _, number = asked.partition("-")
+        state = self.core.state()
+        if not (epoch.isdecimal() and number.isdecimal()) or int(epoch) > state.view.record.epoch:
+            raise RequestError(f"no transaction of this store is called {asked!r}")
+        found = int(epoch), int(number)
+        is_over = spends and self.reservations.spend(transaction_id(*found))
+        state = self.core.state()  # of after that: what ran is in it
+        if self.commits.find(state, *found) is not None:
+            return "committed"
+        if self.commits.is_forgotten(state, *found):
+            oldest = state.view.record.oldest_seq
+            raise SnapshotExpiredError(f"transaction {asked}", oldest, state.visible)
+        committer = self.core.committer
+        if committer is None or not is_over:
+            return "in doubt"
+        is_ours = found[0] == state.view.record.epoch
+        return "in doubt" if is_ours and committer.poisoned else "not committed"
 
     def close(self) -> None:
         """End what the handle has; again, what a first time did not end."""

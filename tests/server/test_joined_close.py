@@ -79,18 +79,17 @@ def test_a_store_that_a_handler_closes_as_it_begins_to_serve_leaves_no_server(
 def test_a_server_whose_start_is_interrupted_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serve: Callable[[st.Store], object]
 ) -> None:
-    made = list[Serving]()
+    make, made = Serving.__init__, list[Serving]()
 
-    def interrupted(self: threading.Event, timeout: float | None = None) -> bool:
+    def interrupted(timeout: float | None = None) -> bool:
         raise KeyboardInterrupt
 
-    def begin(thread: threading.Thread) -> None:
-        thread.start()
-        serving = thread._target.__self__
-        made.append(serving)
-        monkeypatch.setattr(serving._is_ready, "wait", interrupted.__get__(serving._is_ready))
+    def init(self: Serving, *arguments: object, **named: object) -> None:
+        make(self, *arguments, **named)
+        self._is_ready.wait = interrupted
+        made.append(self)
 
-    monkeypatch.setattr("siltstone.server.serving.threads.start", begin)
+    monkeypatch.setattr(Serving, "__init__", init)
     with st.connect(tmp_path / "shop") as db:
         with pytest.raises(KeyboardInterrupt):
             serve(db)

@@ -102,7 +102,11 @@ class Calls:
 
     def of_store(self, call: Call) -> Outcome:
         """Answer a call to the store."""
-        own = {"outcome": self._outcome, "changes": self._changes, "changes_of": self._changes_of}
+        own: dict[str, Callable[..., object]] = {
+            "outcome": partial(self._outcome, call.session),
+            "changes": self._changes,
+            "changes_of": self._changes_of,
+        }
         if call.verb in own:
             bound = _bound(own[call.verb], call)
             return Outcome(own[call.verb](*bound.args, **bound.kwargs))
@@ -130,10 +134,8 @@ class Calls:
         self._served.settle()
         return found
 
-    def _outcome(self, transaction_id: str) -> str:
-        found = self._served.db.outcome(transaction_id)
-        self._served.settle()
-        return found
+    def _outcome(self, session: Session, transaction_id: str) -> str:
+        return self._served.outcome(transaction_id, spends=session.may_write)
 
     def _changes(
         self, since: int = 0, until: int | None = None, tables: list[str] | None = None
@@ -184,7 +186,8 @@ class Calls:
             RequestError: It has a token, which a commit spends, and its client may only read.
         """
         given = _bound(self._served.db.transaction, call).arguments
-        if not call.session.may_write and {given.get("token"), given.get("claim")} != {None}:
+        has_token = given.get("token") is not None or given.get("claim") is not None
+        if has_token and not call.session.may_write:
             raise RequestError("a transaction with a token or a claim needs write")
         number = Number()  # it is told when the commit is asked for
         tx: Transaction = _asked(self._served.numbered(number), call)

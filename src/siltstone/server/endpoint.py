@@ -100,7 +100,7 @@ class Endpoint:
         self._reservations.add(self.sessions.spend)
         try:
             self._server.start(address)
-        except UnavailableError:
+        except BaseException:  # interrupted, too
             self._give_up()
             raise
 

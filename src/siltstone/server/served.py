@@ -54,6 +54,18 @@ class Served:
         """Make all that a call may have seen durable: what is answered survives a power loss."""
         self.parts.core.writer().sync()
 
+    def outcome(self, transaction_id: str, *, spends: bool) -> str:
+        """Return what became of a commit, told only once it is durable.
+
+        Args:
+            transaction_id: As an answer, or an error, gave it.
+            spends: Who may not write ends no commit of others: what is not there may yet come.
+        """
+        found = self.parts.outcome(str(transaction_id), spends=spends)
+        if found == "committed":
+            self.settle()
+        return found
+
     def table(self, table_id: int, number: Number) -> Table:
         """Return a table whose next statement commits under `number`."""
         owner = self.parts.owner

@@ -57,8 +57,13 @@ class Serving(uvicorn.Server):
             UnavailableError: The system gives no thread, or it did not begin in time: it has ended.
         """
         threads.start(self._thread)
-        if not self._is_ready.wait(START_TIMEOUT_S):
-            self.stop()
+        is_ready = False
+        try:
+            is_ready = self._is_ready.wait(START_TIMEOUT_S)
+        finally:
+            if not is_ready:
+                self.stop()
+        if not is_ready:
             raise UnavailableError(f"{address} did not begin to answer")
 
     def _serve_all(self) -> None:

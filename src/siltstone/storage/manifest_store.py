@@ -23,7 +23,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -51,6 +51,21 @@ FLOOR_FORMAT = 1
 _FLOOR_TEXT = re.compile(rb"siltstone-floor (\d+) (.*) ([0-9a-f]{16})\n")
 
 
+class _End:
+    """Releases a lock when its lease is gone.
+
+    A lease has no `__del__` of its own: while that ran, those who share leases would still find it.
+    """
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, lock: Lock) -> None:
+        self._lock = lock
+
+    def __del__(self) -> None:
+        self._lock.release()
+
+
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Lease:
     """As long as it is held, vacuum keeps record `number` and what it names.
@@ -60,6 +75,10 @@ class Lease:
 
     number: int
     lock: Lock
+    _end: _End = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_end", _End(self.lock))
 
     @property
     def is_held(self) -> bool:
@@ -67,9 +86,6 @@ class Lease:
         return self.lock.fd >= 0
 
     def release(self) -> None:
-        self.lock.release()
-
-    def __del__(self) -> None:
         self.lock.release()
 
     def __enter__(self) -> Self:

@@ -119,7 +119,7 @@ class Service:
         self._reservations.add(self._joined.spend)
         try:
             self._server.start(self.url)
-        except UnavailableError:
+        except BaseException:  # interrupted, too
             self._give_up()
             raise
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from siltstone.engine.transaction import Transaction
 from siltstone.errors import RequestError
+from siltstone.server.rest.access import Principal, Role
 from siltstone.server.rest.exchange import Call
 from siltstone.server.rest.reach import TRANSACTION_HEADER, Reach
 from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
@@ -72,19 +73,18 @@ class Transactions:
             return Reply({"status": "Running", "properties": {}})
         ended = self._reach.ended(key, call.principal)
         if ended is not None and ended.doubt is not None:
-            return Reply({"status": self._outcome(ended.doubt), "properties": {}})
+            return Reply({"status": self._outcome(ended.doubt, call.principal), "properties": {}})
         if ended is not None:
             seq = None if ended.receipt is None else ended.receipt.seq
             properties = {} if seq is None else {"seq": str(seq)}
             return Reply({"status": ended.status, "properties": properties}, seq)
-        return Reply({"status": self._outcome(key), "properties": {}})
+        return Reply({"status": self._outcome(key, call.principal), "properties": {}})
 
-    def _outcome(self, key: str) -> str:
+    def _outcome(self, key: str, principal: Principal) -> str:
         """Return what became of a commit, by the id that an answer, or an error, gave."""
         try:
-            found = self._reach.served.db.outcome(key)
-            self._reach.served.settle()
-            return _OUTCOMES[found]
+            may_write = principal.role >= Role.WRITE
+            return _OUTCOMES[self._reach.served.outcome(key, spends=may_write)]
         except RequestError:
             text = f"{key[:80]}: no such transaction is known, or it is not yours"
             raise Refused(Code.TRANSACTION_NOT_FOUND, text) from None
