@@ -58,3 +58,48 @@ def test_keys_are_found_and_indexes_checked_beside_a_column_of_times(tmp_path: P
         assert db["t"].get(50_000) is None
         assert db["t"].to_arrow(filter="v = 7")["id"].to_pylist() == [7]
         assert db.verify(deep=True).is_sound
+
+
+COLUMNS = {
+    "u8": pa.array([n % 250 for n in range(20_000)], pa.uint8()),
+    "u64": pa.array([2**64 - 1 - n for n in range(20_000)], pa.uint64()),
+    "ls": pa.array([f"text {n}" for n in range(20_000)], pa.large_string()),
+    "bin": pa.array([b"%d" % n for n in range(20_000)], pa.binary()),
+    "at": pa.array(range(20_000), pa.int32()).cast(pa.time32("ms")),
+    "none": pa.nulls(20_000, pa.uint16()),
+}
+
+
+def test_indexes_are_checked_and_asked_whatever_the_type_of_their_column(tmp_path: Path) -> None:
+    rows = pa.table({"id": pa.array(range(20_000), pa.int64()), **COLUMNS})
+    with st.connect(tmp_path / "db", background=False) as db:
+        table = db.create_table("t", rows.schema, primary_key="id")
+        table.upsert(rows)
+        db.checkpoint()
+        db.merge()
+        for name in COLUMNS:
+            table.create_index(name, build=False)
+        db.optimize("t")
+        assert db.verify(deep=True).is_sound
+        for name in ("u64", "ls", "bin", "at"):
+            assert table.to_arrow(["id"], pc.field(name) == COLUMNS[name][77])[
+                "id"
+            ].to_pylist() == [77]
+
+
+@pytest.mark.parametrize("name", ["u8", "u64", "bin", "id"])
+def test_a_key_of_any_type_is_found_where_its_index_does_not_fit_in_memory(
+    tmp_path: Path, name: str
+) -> None:
+    rows = pa.table({"id": pa.array(range(20_000), pa.int64()), **COLUMNS})
+    key = ["u8", "id"] if name == "u8" else name
+    with st.connect(tmp_path / "db", background=False) as db:
+        db.create_table("t", rows.schema, primary_key=key).upsert(rows)
+        db.checkpoint()
+        db.merge()
+    with st.connect(tmp_path / "db", background=False, memory_bytes_max=1 << 20) as db:
+        for n in (0, 7, 19_999):
+            wanted = [COLUMNS["u8"][n].as_py(), n] if name == "u8" else rows[name][n].as_py()
+            found = db["t"].get(tuple(wanted) if isinstance(wanted, list) else wanted)
+            assert found is not None
+            assert found["id"] == n
