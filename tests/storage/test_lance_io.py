@@ -16,6 +16,7 @@ from pathlib import Path
 import lance
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from siltstone.errors import CorruptionError, RequestError, SchemaMismatchError, UnavailableError
@@ -517,3 +518,13 @@ def test_versions_with_many_parts_are_not_kept_open(tmp_path: Path) -> None:
     assert sum(len(table.parts) for table in kept) <= 6
     assert tables.open(FOLDER, pins[-1]) is kept[-1]
     assert [tables.open(FOLDER, pin).rows for pin in pins] == list(range(7))
+
+
+def test_a_filter_that_lance_cannot_plan_is_a_wrong_request_and_no_damage(
+    tables: LanceTables,
+) -> None:
+    schema = pa.schema({"id": pa.int64(), "at": pa.time64("us")})
+    row = pa.record_batch({"id": [1], "at": pa.nulls(1, pa.time64("us"))}, schema=schema)
+    pin = tables.append("times", tables.create("times", schema), [row])
+    with pytest.raises(RequestError, match="does not take the filter"):
+        list(tables.open("times", pin).scan(prefilter=pc.field("id") > 0))

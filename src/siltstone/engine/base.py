@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from siltstone.engine.bits import Bits
 from siltstone.engine.chunk import NOTHING, Run
-from siltstone.engine.filter_push import is_readable_as_substrait
+from siltstone.engine.filtering import filter_of
 from siltstone.engine.shape import Shape
 from siltstone.formats.keys import Codes, Key, KeyCodec
 from siltstone.formats.rows import from_storage_values, value_getter
@@ -134,8 +134,8 @@ class Base:
             pc.field(name) == from_storage_values([part], kind)[0]
             for name, part, kind in zip(codec.names, parts, codec.user_types, strict=True)
         ]
-        wanted = functools.reduce(operator.and_, tests)
-        sent = wanted if is_readable_as_substrait(self.table.schema) else None
+        wanted = filter_of(functools.reduce(operator.and_, tests), self.shape.arrow)
+        sent = None if wanted is None else wanted.prefilter({name: name for name in codec.names})
         for batch in self.table.scan(self.shape.arrow.names, prefilter=sent, indexed=True):
             for offset, found in enumerate(codec.keys(batch)):
                 if found == key:

@@ -123,7 +123,9 @@ def _exact_scalar(value: Value, literal: Literal) -> tuple[pa.Scalar[Any], str |
     if isinstance(held, str) and filter_types.is_text(type_):
         return pa.scalar(held, type_), filter_push.text_literal(held)
     if isinstance(held, bytes) and filter_types.is_bytes(type_):
-        return pa.scalar(held, pa.binary()), None
+        if pa.types.is_fixed_size_binary(type_):  # a literal may be of another size
+            return pa.scalar(held, pa.binary()), None
+        return pa.scalar(held, type_), filter_push.bytes_literal(held, type_)
     raise _mismatch(value, literal)
 
 
@@ -159,7 +161,8 @@ def membership(term: Term, choices: Sequence[Term]) -> Value:
 def _is_set_type(type_: pa.DataType) -> bool:
     # Not floats: Arrow's set holds NaN and tells -0.0 from 0.0, its `=` does neither.
     is_grid = filter_literals.grid(type_) is not None and not pa.types.is_decimal256(type_)
-    return is_grid or filter_types.is_text(type_) or pa.types.is_binary(type_)
+    is_bytes = filter_types.is_bytes(type_) and not pa.types.is_fixed_size_binary(type_)
+    return is_grid or filter_types.is_text(type_) or is_bytes
 
 
 def _in_set(value: Value, literals: Sequence[Literal]) -> Value:

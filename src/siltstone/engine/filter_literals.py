@@ -264,3 +264,27 @@ def _own_number(kind: Kind, value: Decimal) -> pa.Scalar[Any]:
     if precision > 38:
         raise RequestError(f"the number {value} in the filter has more than 38 digits")
     return pa.scalar(value, pa.decimal128(precision, scale))
+
+
+def literal_of(scalar: pa.Scalar[Any]) -> Literal:
+    """Return a constant of Arrow that is not null as a literal; it must have a grid or be exact.
+
+    That is: any but floats and nested values.
+    """
+    type_ = scalar.type
+    if pa.types.is_temporal(type_):
+        return _temporal_literal(int(cast("Any", scalar).value), type_)
+    value = scalar.as_py()
+    if pa.types.is_integer(type_):
+        return Literal("integer", Decimal(value))
+    kinds: dict[type, Kind] = {bool: "bool", Decimal: "decimal", str: "string", bytes: "bytes"}
+    return Literal(kinds[type(value)], value)
+
+
+def _temporal_literal(ticks: int, type_: Any) -> Literal:
+    if pa.types.is_date32(type_):
+        return Literal("moment", Moment(Fraction(ticks * DAY_SECONDS), has_offset=False))
+    seconds = Fraction(ticks, _UNITS[type_.unit])
+    if pa.types.is_time(type_):
+        return Literal("time", seconds)
+    return Literal("moment", Moment(seconds, has_offset=bool(type_.tz)))

@@ -6,12 +6,14 @@ Both are decided by Arrow, row by row, in every level; what reaches Lance is a s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, Self
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.engine.predicate import Predicate, mentions, pushable
+from siltstone.engine import filter_arrow, filter_push, predicate
+from siltstone.engine.filter_arrow import Piece
+from siltstone.engine.predicate import Predicate
 from siltstone.errors import RequestError
 
 
@@ -23,7 +25,7 @@ class Filter(Protocol):
 
     def keep(self, batch: pa.RecordBatch) -> pa.RecordBatch: ...
 
-    def prefilter(self, names: Mapping[str, str]) -> str | pc.Expression | None: ...
+    def prefilter(self, names: Mapping[str, str]) -> str | None: ...
 
     def parts(self) -> Sequence[Filter]:
         """Return filters that all hold where this one does; itself, if it has no parts."""
@@ -35,9 +37,9 @@ class TextFilter:
 
     __slots__ = ("columns", "predicate")
 
-    def __init__(self, predicate: Predicate) -> None:
-        self.predicate = predicate
-        self.columns = predicate.columns
+    def __init__(self, parsed: Predicate) -> None:
+        self.predicate = parsed
+        self.columns = parsed.columns
 
     def keep(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that match."""
@@ -53,46 +55,46 @@ class TextFilter:
 
 
 class ExpressionFilter:
-    """An Arrow expression, as DuckDB, Polars and pandas push it; its columns are not known."""
+    """An Arrow expression, as DuckDB, Polars and pandas push it, or a part of one."""
 
-    __slots__ = ("_expression", "_schema", "columns")
+    __slots__ = ("_names", "_piece", "columns")
 
-    def __init__(self, expression: pc.Expression, schema: pa.Schema) -> None:
-        self._expression, self._schema = expression, schema
-        # An expression does not name its columns: those whose names stand in its text may be meant.
-        text = str(expression)
-        self.columns = frozenset(n for n in schema.names if mentions(text, n))
+    def __init__(self, piece: Piece, names: Sequence[str]) -> None:
+        """Filter by a piece of an expression; `names` are all columns of the table, in order."""
+        self._piece, self.columns = piece, piece.columns
+        self._names = [name for name in names if name in piece.columns]
+
+    @property
+    def counts_columns(self) -> bool:
+        """Whether it may mean a column by its number."""
+        return filter_arrow.counts_columns(self._piece.expression)
 
     def keep(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that match."""
-        try:
-            kept = pa.Table.from_batches([batch]).filter(self._expression)
-        except (pa.ArrowException, KeyError) as error:
-            raise RequestError(f"the filter cannot be evaluated: {error}") from error
-        batches = kept.combine_chunks().to_batches()
-        return batches[0] if batches else batch.slice(0, 0)
+        expression = self._piece.expression
+        return batch.filter(predicate.mask(expression, self._names, batch, expression))
 
-    def prefilter(self, names: Mapping[str, str]) -> pc.Expression | None:
-        """Return the expression if Lance surely agrees with Arrow on it and no name changed."""
-        if any(names.get(name) != name for name in self.columns):
-            return None
-        return pushable(self._expression, self._schema)
+    def prefilter(self, names: Mapping[str, str]) -> str | None:
+        """Return a superset of the filter over stored names, None if nothing can be pushed."""
+        return filter_push.render(self._piece.push, names)
 
-    def parts(self) -> list[Self]:
-        """Return itself: an expression does not say what it is made of."""
-        return [self]
+    def parts(self) -> list[ExpressionFilter]:
+        """Return what stands between the outermost ANDs; itself, if there is none."""
+        return [ExpressionFilter(part, self._names) for part in self._piece.conjuncts] or [self]
 
 
 def filter_of(wanted: str | pc.Expression | None, schema: pa.Schema) -> Filter | None:
     """Return the filter that a caller means; None keeps all.
 
     Raises:
-        RequestError: It does not parse, is not supported or names an unknown column.
+        RequestError: It does not parse, is not supported, names an unknown column, or does not fit
+            the columns' types: in words that are the same whatever level the rows are in.
     """
     if wanted is None:
         return None
     if isinstance(wanted, str):
         return TextFilter(Predicate.parse(wanted, schema))
     if isinstance(wanted, pc.Expression):
-        return ExpressionFilter(wanted, schema)
+        predicate.check(wanted, schema)
+        return ExpressionFilter(filter_arrow.read(wanted, schema), schema.names)
     raise RequestError(f"a filter is a SQL text or an Arrow expression, not {wanted!r}")

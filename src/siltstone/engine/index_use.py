@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from siltstone.engine.filtering import Filter
 from siltstone.errors import RequestError
@@ -25,7 +24,7 @@ _KINDS = {"btree", "bitmap"}
 
 def prefilter_of(
     table: PinnedTable, wanted: Filter, stored: Mapping[str, str]
-) -> tuple[str | pc.Expression | None, bool]:
+) -> tuple[str | None, bool]:
     """Return the filter for Lance, a superset of `wanted`, and whether indexes are to be asked.
 
     Args:
@@ -41,9 +40,7 @@ def prefilter_of(
     return " AND ".join(f"({text})" for text in chosen), True
 
 
-def _chosen(
-    table: PinnedTable, wanted: Filter, stored: Mapping[str, str]
-) -> Sequence[str | pc.Expression]:
+def _chosen(table: PinnedTable, wanted: Filter, stored: Mapping[str, str]) -> Sequence[str]:
     indexed = {
         name for segment in table.segments if segment.kind in _KINDS for name in segment.columns
     }

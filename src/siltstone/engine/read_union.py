@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from siltstone import deadline
 from siltstone.engine.base import Base, batches_kept, batches_kept_by_position
 from siltstone.engine.chunk import Chunk, Part, batch_of
-from siltstone.engine.filtering import ExpressionFilter, Filter
+from siltstone.engine.filtering import Filter, filter_of
 from siltstone.engine.index_use import prefilter_of
 from siltstone.engine.liveness import Kept, Liveness
 from siltstone.engine.memtable import Found
@@ -286,7 +286,7 @@ class KeyedReader:
             pc.field(name).isin(from_storage_values(values, kind))
             for name, values, kind in zip(codec.names, columns, codec.user_types, strict=True)
         ]
-        wanted = ExpressionFilter(functools.reduce(operator.and_, tests), schema)
+        wanted = filter_of(functools.reduce(operator.and_, tests), schema)
         rows = pa.Table.from_batches(self.scan(None, wanted), schema)
         places = {key: place for place, key in enumerate(codec.keys(rows))}
         found = [places[key] for key in keys if key in places]

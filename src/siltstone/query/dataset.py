@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from siltstone.engine.predicate import Predicate, mentions
+from siltstone.engine.filter_arrow import mentions
+from siltstone.engine.predicate import Predicate
 from siltstone.errors import RequestError
 
 Filter = str | pc.Expression | None

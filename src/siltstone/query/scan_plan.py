@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone.engine.chunk import Part
-from siltstone.engine.filtering import Filter, filter_of
+from siltstone.engine.filtering import ExpressionFilter, Filter, filter_of
 from siltstone.engine.history_run import HistoryRun
 from siltstone.engine.read_union import KeyedReader, Source
 from siltstone.engine.readable import known_columns
@@ -69,6 +69,8 @@ def plan(
     known = known_columns(arrow, columns)
     shown = list(arrow.names) if known is None else known
     wanted = filter_of(filter, arrow)
+    if isinstance(wanted, ExpressionFilter) and wanted.counts_columns:
+        raise RequestError(f"{filter} counts columns; a task's filter names them: pc.field('id')")
     extra = sorted(wanted.columns - set(shown)) if wanted else []
     fields = reader.shape.fields([*shown, *extra])
     planner = _Planner(site, table, seq, tuple(shown), filter, wanted, fields, rows_max)

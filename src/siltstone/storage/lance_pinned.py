@@ -30,7 +30,7 @@ from siltstone import deadline
 from siltstone.errors import CorruptionError, RequestError, SchemaMismatchError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.storage import lance_indexes, staging
-from siltstone.storage.lance_errors import translated
+from siltstone.storage.lance_errors import is_panic, translated
 from siltstone.storage.tables import POSITION, WORN_RATIO, Segment
 
 if TYPE_CHECKING:
@@ -392,7 +392,7 @@ class LancePinned:
             return iter(())
         if deadline.is_set() and "filter" in options and not options["use_scalar_index"]:
             return self._in_pieces(wanted, options)
-        return self._stream(scanner)
+        return self._stream(scanner, options.get("filter"))
 
     def _in_pieces(
         self, wanted: Iterable[int], options: dict[str, Any]
@@ -404,7 +404,7 @@ class LancePinned:
             fragments = [self.fragments[index] for index in piece]
             with translated(self._where, is_reading=True):
                 scanner = self.dataset.scanner(**options | {"fragments": fragments, "limit": left})
-            for batch in self._stream(scanner):
+            for batch in self._stream(scanner, options["filter"]):
                 left = None if left is None else left - batch.num_rows
                 yield batch
             if left == 0:
@@ -422,15 +422,40 @@ class LancePinned:
         if piece:
             yield piece
 
-    def _stream(self, scanner: Any) -> Iterator[pa.RecordBatch]:
+    def _stream(self, scanner: Any, wanted: object = None) -> Iterator[pa.RecordBatch]:
         # One block around all batches: entering one for each costs a tenth of a narrow scan. What
         # the consumer raises does not come through here.
         with translated(self._where, is_reading=True):
-            reader = scanner.to_reader()
+            reader = scanner.to_reader() if wanted is None else self._filtered(scanner, wanted)
             try:
                 yield from deadline.checked(reader)
             finally:
                 reader.close()
+
+    def _filtered(self, scanner: Any, wanted: object) -> Any:
+        """Start a scan. If Lance cannot plan its filter, even without an index, say so.
+
+        It says of such a filter what it says of damage.
+        """
+        try:
+            return scanner.to_reader()
+        except BaseException as error:
+            if not isinstance(error, Exception) and not is_panic(error):
+                raise
+            if self._takes(wanted):
+                raise
+            raise RequestError(
+                f"{self._where}: Lance does not take the filter {str(wanted)[:200]!r}: {error}"
+            ) from error
+
+    def _takes(self, wanted: object) -> bool:
+        try:
+            self.dataset.scanner(filter=wanted, use_scalar_index=False).to_reader().close()
+        except BaseException as error:
+            if not isinstance(error, Exception) and not is_panic(error):
+                raise
+            return False
+        return True
 
     def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Add the positions of a scan that gives every row: half the cost of row addresses."""

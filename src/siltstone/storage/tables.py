@@ -220,6 +220,8 @@ class PinnedTable(Protocol):
         Args:
             columns: None is all; an empty list gives batches that have rows and no column.
             prefilter: A hint: a superset of the matching rows may come, the caller filters again.
+                An expression only over tables of our own, as the log of commits: Lance takes it
+                together with the types of all columns, and refuses many.
             seqs: `(lo, hi)`: rows with a `_seq` outside (lo, hi] may be left out, in whole files.
             positions: Add int64 `_position`: the row's position in the whole pin.
             limit: At most so many rows.

@@ -1,0 +1,68 @@
+"""Filter pickle: the texts and constants that an Arrow expression is made of.
+
+An expression does not tell its parts. Its pickled form does: pairs of texts in the metadata of an
+IPC schema, a call before its arguments, and the constants in a record batch beside.
+
+    (b > 5) and is_in(c, {..})    call and_kleene  call greater  field_ref b  literal 0  end greater
+                                  call is_in  field_ref c  options 1  end is_in  end and_kleene
+
+Arrow calls that form its own and may change it: who reads it compares what it built of it with the
+original.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+PAIRS_MAX = 4_096
+
+
+class UnreadError(Exception):
+    """An expression is too long, or has a part that nobody here knows."""
+
+
+class _ArrowSchema(ctypes.Structure):
+    """The begin of `struct ArrowSchema` in Arrow's C data interface, an ABI that stays."""
+
+    _fields_ = (
+        ("format", ctypes.c_char_p),
+        ("name", ctypes.c_char_p),
+        ("metadata", ctypes.c_void_p),
+    )
+
+
+def pickled(expression: pc.Expression) -> tuple[list[tuple[str, str]], pa.RecordBatch]:
+    """Return the pairs of an expression's pickled form, in order, and its constants."""
+    (buffer,) = cast("tuple[pa.Buffer]", expression.__reduce__()[1])
+    with pa.ipc.open_file(buffer) as file:
+        batch = file.get_batch(0)
+        return list(_pairs(file.schema)), batch
+
+
+def _pairs(schema: pa.Schema) -> Iterator[tuple[str, str]]:
+    """Yield the metadata of a schema, which pyarrow shows as a dict: one pair of each key.
+
+    In memory: int32 the number of pairs, then of each key and value an int32 length and the bytes.
+    """
+    capsule = schema.__arrow_c_schema__()
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    at: int | None = _ArrowSchema.from_address(pointer(capsule, b"arrow_schema")).metadata
+    if at is None:
+        return
+    count = ctypes.c_int32.from_address(at).value
+    if count > PAIRS_MAX:
+        raise UnreadError
+    at += 4
+    texts: list[str] = []
+    for _ in range(2 * count):
+        length = ctypes.c_int32.from_address(at).value
+        texts.append(ctypes.string_at(at + 4, length).decode())
+        at += 4 + length
+    yield from zip(texts[::2], texts[1::2], strict=True)
+    del capsule  # what it points to lives as long
