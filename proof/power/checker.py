@@ -1,6 +1,6 @@
 """Checker: a process that opens disks, one after the other, and holds them to what was told.
 
-    python -m proof.power.checker SCENARIO ANSWERS
+    python -m proof.power.checker
 
 A line of JSON on stdin is a task; a line on stdout says what is wrong with it, null if nothing.
 What guarantees 1 to 4, 8, 11 and 13 say of a recovered store: it opens; it shows everything that
@@ -46,8 +46,13 @@ def require(*, claim: bool, otherwise: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A disk: where the store is, and what had been told when the power went."""
+    """A disk: where the store is, and what had been told when the power went.
 
+    `answers` is a file: what a reader sees at each seq of the life that was recorded.
+    """
+
+    scenario: str
+    answers: str
     root: str
     number: int
     acknowledged: int
@@ -197,12 +202,16 @@ def _verify(db: Store) -> None:
     require(claim=found.is_sound, otherwise=f"it is damaged: {found}")
 
 
-def main(scenario: str, answers: str) -> None:
+def main() -> None:
     """Check what comes on stdin until it ends."""
     warnings.simplefilter("ignore")
-    checker = Checker(SCENARIOS[scenario], json.loads(Path(answers).read_text()))
+    known, checker = "", None
     for line in sys.stdin:
-        print(json.dumps(_told(checker, Task(**json.loads(line)))), flush=True)
+        task = Task(**json.loads(line))
+        if checker is None or known != task.answers:
+            known, answers = task.answers, json.loads(Path(task.answers).read_text())
+            checker = Checker(SCENARIOS[task.scenario], answers)
+        print(json.dumps(_told(checker, task)), flush=True)
 
 
 def _told(checker: Checker, task: Task) -> str | None:
@@ -215,4 +224,4 @@ def _told(checker: Checker, task: Task) -> str | None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    main()

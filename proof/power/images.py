@@ -100,6 +100,17 @@ def sample(events: Sequence[Event], seed: int, count: int) -> Iterator[Image]:
         yield from _picked(events, picks, seed, seen)
 
 
+def ends(events: Sequence[Event], seed: int) -> Iterator[Image]:
+    """Yield what is left of nothing unsynced at the end of each phase.
+
+    A step that returned has synced all that it promised: what one sync too few loses is lost here,
+    and the syncs of the next step have not made up for it yet.
+    """
+    told = [(moment.number, moment.phase) for moment in Machine(events).moments()]
+    last = [now[0] for now, after in itertools.pairwise([*told, (0, None)]) if now[1] != after[1]]
+    yield from _picked(events, {number: [0.0] for number in last}, seed, set())
+
+
 def one(events: Sequence[Event], seed: int, number: int, label: str) -> Image:
     """Return one image again.
 

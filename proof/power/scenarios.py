@@ -24,6 +24,8 @@ AGAIN = "again"
 ALL_AGES_S = -1e9
 """A grace period that lets whatever nothing names be old enough to go."""
 THREADS, COMMITS_OF_EACH = 6, 6
+BRIEF = "brief"
+"""What a name of a scenario begins with that is a short form of others: tests run it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,6 +356,27 @@ def a_little_more(life: Life) -> None:
     life.commit("last", lambda db: both(db, 6))
 
 
+def once_beside(life: Life) -> None:
+    """Be a short form of `beside`: a process takes its time to begin."""
+    begun(life)
+    for number in (3, 5):
+        life.commit("commit", lambda db, n=number: both(db, n))
+        life.do("checkpoint", Store.checkpoint)
+        life.do("merge", Store.merge)
+    life.commit("commit", lambda db: both(db, 7))
+    life.do("checkpoint", Store.checkpoint)
+    life.do("merge beside", lambda db: _elsewhere("merge", db))
+    life.do("optimize beside", lambda db: _elsewhere("optimize", db, "'t', target_rows=64"))
+    life.commit("last", lambda db: both(db, 9))
+
+
+def reopened(life: Life) -> None:
+    """Be a short form of `recovered`."""
+    life.commit("commit", lambda db: both(db, 7))
+    life.do("checkpoint", Store.checkpoint)
+    life.commit("last", lambda db: both(db, 9))
+
+
 SCENARIOS = {
     "brief": Scenario(
         "a little of all, killed in a merge, opened", (a_little_of_all, a_little_more)
@@ -380,6 +403,12 @@ SCENARIOS = {
             killed_in_a_merge,
             recovered,
         ),
+        {**OPTIONS, "sync_interval_ms": 3_600_000},
+    ),
+    "brief beside": Scenario("a merge and an optimize by other processes", (once_beside,)),
+    "brief recovery": Scenario(
+        "opened after kills in and behind commits, and in a checkpoint",
+        (killed_in_a_commit, killed_behind_an_async_commit, killed_in_a_checkpoint, reopened),
         {**OPTIONS, "sync_interval_ms": 3_600_000},
     ),
     AGAIN: Scenario("what a power cut left, opened and used", (again,)),

@@ -98,13 +98,13 @@ class _Worker:
 
 
 class Bench:
-    """Checks images of one recording, `jobs` at a time, with the sources under `source`."""
+    """Checks images of recordings, `jobs` at a time, with the sources under `source`."""
 
     def __init__(self, recording: Recording, folder: Path, jobs: int, source: Path = ROOT) -> None:
         self._folder = folder
-        answers = folder / "answers"
-        answers.write_text(json.dumps(recording.answers))
-        command = [sys.executable, "-m", "proof.power.checker", recording.scenario, str(answers)]
+        self._turns = 0
+        self.turn_to(recording)
+        command = [sys.executable, "-m", "proof.power.checker"]
         environment = environment_of(source)
         self._free: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         self._workers = [
@@ -112,6 +112,12 @@ class Bench:
         ]
         for worker in self._workers:
             self._free.put(worker)
+
+    def turn_to(self, recording: Recording) -> None:
+        """Check images of another recording from now on; the checkers have Lance in memory."""
+        self._turns += 1
+        self._scenario, self._answers = recording.scenario, self._folder / f"answers-{self._turns}"
+        self._answers.write_text(json.dumps(recording.answers))
 
     def run(
         self, images: Iterable[Image], *, findings_max: int, on_done: Callable[[int, int], None]
@@ -152,7 +158,14 @@ class Bench:
         folder = self._folder / f"disk-{number}"
         try:
             image.lay_out(folder)
-            task = Task(str(folder / "shop"), image.chance, image.acknowledged, image.begun)
+            task = Task(
+                scenario=self._scenario,
+                answers=str(self._answers),
+                root=str(folder / "shop"),
+                number=image.chance,
+                acknowledged=image.acknowledged,
+                begun=image.begun,
+            )
             reason = worker.check(task)
             return None if reason is None else Finding(image, reason)
         finally:
