@@ -121,6 +121,16 @@ def test_a_statement_may_ask_about_tables(text):
     assert len(sql.run(text, Tables(), NAMES[:-1])) > 0
 
 
+@pytest.mark.timeout(60)  # a search for EXPLAIN at every blank took minutes
+@pytest.mark.parametrize("verb", ["", "EXPLAIN "])
+def test_a_statement_of_many_blanks_is_read_as_any_other(tables, verb):
+    end = " FROM orders WHERE note = 'explain  analyze'"
+    text = f"{verb}SELECT id{end:>{sql.TEXT_BYTES_MAX - len(verb) - 9}}"
+    assert len(text) == sql.TEXT_BYTES_MAX
+    assert len(run(tables, text)) == (1 if verb else 0)
+    assert list(tables.opened) == ["orders"]
+
+
 @pytest.mark.parametrize(
     ("text", "parameters"),
     [
