@@ -280,7 +280,8 @@ def _mentioned(sql: str, names: Sequence[str]) -> list[str]:
     """
     if _SHOW.match(sql):
         return _distinct(names)
-    written = _tables_of(_EXPLAIN.sub("", sql, count=1))
+    explained = _EXPLAIN.match(sql)  # at its begin alone: a search takes the square of its blanks
+    written = _tables_of(sql[explained.end() :] if explained else sql)
     if written is None:  # sqlglot does not know all of DuckDB's language: go by the text
         lowered = sql.replace('""', '"').lower()
         return _distinct([name for name in names if _is_in(lowered, name.lower())])
