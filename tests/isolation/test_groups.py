@@ -154,6 +154,41 @@ def test_who_lost_to_a_member_that_found_no_space_hears_of_the_space(first, seco
     assert again.seq == db.seq == db.durable_seq
 
 
+def scanning(db: Store):
+    tx = db.transaction(isolation="serializable")
+    assert tx["t"].count("v = 11") == 0
+    tx["t"].upsert({"id": 9, "v": 0})
+    return tx
+
+
+@pytest.mark.parametrize("begin", [lambda db: writing(db, 12), scanning], ids=["key", "scan"])
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_what_a_member_that_found_no_space_takes_back_is_its_own_writes_alone(
+    begin, before
+) -> None:
+    files = SimFiles()
+    db = with_two_rows(files)
+    oldest = db.transaction()  # of all that follows, nothing is forgotten for its sake
+    for n in range(before):
+        db["t"].upsert({"id": 2, "v": n})
+    late, wide = begin(db), db.transaction()
+    db["t"].upsert({"id": 1, "v": 11})
+    wide.create_table("wide", {"id": "int64", "text": "string"}, "id")
+    wide["wide"].upsert({"id": 1, "text": "x" * 70_000})
+    wide["t"].upsert({"id": 3, "v": 3})
+    files.faults = [Fault(files.operations + 1, Kind.ENOSPC, is_sticky=True)]
+    with pytest.raises(UnavailableError):
+        wide.commit()
+    files.faults = []
+    with pytest.raises(ConflictError):
+        late.commit()
+    oldest["t"].upsert({"id": 1, "v": 13})
+    with pytest.raises(ConflictError):
+        oldest.commit()
+    db["t"].insert({"id": 3, "v": 4})
+    assert db["t"].get(1) == {"id": 1, "v": 11}
+
+
 def test_who_lost_to_an_earlier_commit_hears_of_that_though_there_is_no_space() -> None:
     files = SimFiles()
     db = with_two_rows(files)

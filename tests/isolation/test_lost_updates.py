@@ -1,0 +1,186 @@
+"""No update is lost, at whatever line of a transaction another one commits.
+
+Chance never meets the moment between two lines. So each line that a transaction runs in its own
+files is visited: there, in the same thread, others commit, and what they wrote is let go of if
+nobody is known to need it. Inside a commit, and under the lock of the open transactions, nobody
+can commit, so these lines are passed over.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Self
+
+import pyarrow as pa
+import pytest
+
+import siltstone as st
+from siltstone.maintenance.load import load
+from siltstone.store import Store
+from tests.isolation.stores import with_two_rows
+
+LINES_MIN = 40
+
+
+class Meddler:
+    """Calls `meddle` before the nth line at which another thread could commit."""
+
+    WHERE = ("engine/transaction.py", "engine/recent_writes.py", "engine/submission.py",
+             "maintenance/load.py")  # fmt: skip
+    COMMIT = "engine/commit.py"
+
+    def __init__(self, db: Store, nth: int, meddle: Callable[[], object]) -> None:
+        self._left, self._meddle = nth, meddle
+        self._lock = db._core.transactions._lock
+
+    @property
+    def has_meddled(self) -> bool:
+        return self._left <= 0
+
+    def __enter__(self) -> Self:
+        sys.settrace(self._call)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    def _call(self, frame, _event, _arg):
+        name = frame.f_code.co_filename
+        if not name.endswith(self.WHERE) or self._is_in_a_commit(frame):
+            return None
+        return self._line
+
+    def _is_in_a_commit(self, frame) -> bool:
+        while frame is not None:
+            if frame.f_code.co_filename.endswith(self.COMMIT):
+                return True
+            frame = frame.f_back
+        return False
+
+    def _line(self, _frame, event, _arg):
+        if event == "line" and not self._lock.locked():
+            self._left -= 1
+            if self._left == 0:
+                self._meddle()
+        return self._line
+
+
+def at_every_line(
+    db: Store,
+    meddle: Callable[[], object],
+    act: Callable[[], object],
+    check: Callable[[bool], None],
+) -> None:
+    """Let `act` run again and again, disturbed at another line each time; `check` hears who won."""
+    nth = 0
+    while True:
+        nth += 1
+        with Meddler(db, nth, meddle) as meddler:
+            try:
+                act()
+                has_won = True
+            except (st.ConflictError, st.DuplicateKeyError):
+                has_won = False
+        if not meddler.has_meddled:
+            break
+        check(has_won)
+    assert nth > LINES_MIN
+
+
+def rows(first: int, v: int) -> pa.Table:
+    """Return so many rows that their keys are compared as codes."""
+    return pa.table({"id": list(range(first, first + 600)), "v": [v] * 600})
+
+
+def by_row(tx: st.Transaction, v: int) -> None:
+    tx["t"].upsert({"id": 1, "v": v})
+
+
+def by_update(tx: st.Transaction, v: int) -> None:
+    tx["t"].update(1, v=v)
+
+
+def by_batch(tx: st.Transaction, v: int) -> None:
+    tx["t"].upsert(rows(1, v))
+
+
+@pytest.mark.parametrize("isolation", ["snapshot", "serializable"])
+@pytest.mark.parametrize("write", [by_row, by_update, by_batch])
+def test_of_two_that_count_up_neither_is_lost_at_whatever_line_they_meet(
+    write: Callable[[st.Transaction, int], None], isolation: str
+) -> None:
+    db = with_two_rows()
+
+    def value() -> int:
+        row = db["t"].get(1)
+        assert row is not None
+        return row["v"]
+
+    def count_up() -> None:
+        with db.transaction(isolation=isolation) as tx:
+            row = tx["t"].get(1)
+            assert row is not None
+            write(tx, row["v"] + 1)
+
+    def meddle() -> None:
+        db["t"].upsert({"id": 1, "v": value() + 1})
+        db["t"].upsert({"id": 2, "v": 0})  # its admission forgets what nobody needs
+
+    counted = value()
+
+    def check(has_won: bool) -> None:
+        nonlocal counted
+        counted += 2 if has_won else 1
+        assert value() == counted
+
+    at_every_line(db, meddle, count_up, check)
+
+
+def test_of_two_that_insert_one_key_one_wins_though_the_other_comes_in_bulk() -> None:
+    db = with_two_rows()
+    table, shape = db["t"]._shape()
+    free, is_inserted = 1_000, False
+
+    def attach() -> None:
+        load(db._core, table, shape, rows(free, 7), may_repeat=False, bytes_min=1)
+
+    def meddle() -> None:
+        nonlocal is_inserted
+        with suppress(st.DuplicateKeyError):  # the others have won already
+            db["t"].insert({"id": free, "v": -1})
+            is_inserted = True
+        db["t"].upsert({"id": 2, "v": 0})
+
+    def check(has_won: bool) -> None:
+        nonlocal free, is_inserted
+        assert has_won != is_inserted
+        assert db["t"].get(free) == {"id": free, "v": 7 if has_won else -1}
+        free, is_inserted = free + 1_000, False
+
+    at_every_line(db, meddle, attach, check)
+
+
+def test_a_truncate_takes_no_row_that_it_did_not_see_at_whatever_line_they_meet() -> None:
+    db = with_two_rows()
+    made, is_seen = 100, False
+
+    def truncate() -> None:
+        nonlocal is_seen
+        is_seen = False
+        with db.transaction() as tx:
+            is_seen = tx["t"].get(made) is not None
+            tx["t"].truncate()
+
+    def meddle() -> None:
+        db["t"].upsert({"id": made, "v": 1})
+        db["t"].upsert({"id": 2, "v": 0})
+
+    def check(has_won: bool) -> None:
+        nonlocal made
+        is_there = db["t"].get(made) is not None
+        assert is_there != (has_won and is_seen)
+        made += 1
+
+    at_every_line(db, meddle, truncate, check)
