@@ -1,31 +1,35 @@
-"""Writers that wait for room neither keep the machine busy nor wait longer than they must."""
+"""Writers wait for room at the bounds, keep no machine busy and wait no longer than they must."""
 
 from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import pytest
 
-from siltstone.errors import BusyError
+from siltstone.errors import BusyError, UnavailableError
 from siltstone.maintenance.scheduler import Scheduler, Work
+from tests.engine import seams
 from tests.maintenance.stores import open_store
 
 TURNS_MAX = 300  # four in a second are due; writers that wake each other make thousands
 
 
+NOTHING_TO_DO = Work(
+    checkpoint=lambda: None,
+    adopt_news=lambda: None,
+    prepare=lambda: None,
+    climb=lambda: False,
+    wants_merge=lambda: False,
+    merge=lambda: None,
+    vacuum=lambda: None,
+)
+
+
 def scheduler_of(db, *, is_overdue, adopt_news=lambda: None, prepare=lambda: None) -> Scheduler:
-    work = Work(
-        checkpoint=lambda: None,
-        adopt_news=adopt_news,
-        prepare=prepare,
-        climb=lambda: False,
-        wants_merge=lambda: False,
-        merge=lambda: None,
-        vacuum=lambda: None,
-        is_overdue=is_overdue,
-    )
+    work = replace(NOTHING_TO_DO, adopt_news=adopt_news, prepare=prepare, is_overdue=is_overdue)
     return Scheduler(
         db._core.committer,
         work,
@@ -89,3 +93,64 @@ def test_a_commit_does_not_fail_when_the_checkpoint_after_it_does(tmp_path, monk
         assert (receipt.seq, db["t"].count()) == (db.durable_seq, 1_000)
         assert scheduler.last_failure is error
         monkeypatch.undo()
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A committer with so much that waits to be flushed: what `room` asks it for."""
+
+    generations: int
+    active_bytes: int = 0
+    poisoned: bool = False
+
+    @property
+    def state(self) -> SimpleNamespace:
+        return SimpleNamespace(view=SimpleNamespace(sealed=[None] * self.generations))
+
+
+def lets_in(waiting: Waiting) -> bool:
+    """Say whether a writer passes at once; without a background one that may not makes room."""
+    asked = []
+    scheduler = Scheduler(
+        waiting,  # type: ignore[arg-type]
+        replace(NOTHING_TO_DO, checkpoint=lambda: asked.append(1)),
+        memtable_bytes_max=1_000,
+        sealed_generations_max=3,
+        room_timeout_s=0.0,
+        is_background=False,
+    )
+    scheduler.room()
+    return not asked
+
+
+def test_a_writer_passes_below_each_bound_and_not_at_it():
+    assert [lets_in(Waiting(count)) for count in range(6)] == [True] * 3 + [False] * 3
+    sizes = (0, 1_999, 2_000, 2_001)  # of active memtables: twice their bound
+    assert [lets_in(Waiting(0, size)) for size in sizes] == [True, True, False, False]
+    assert lets_in(Waiting(9, 9_999, poisoned=True))  # its commit says what is wrong
+
+
+@pytest.mark.parametrize("bound", [1, 2, 3])
+def test_at_most_as_many_generations_wait_as_the_option_says(tmp_path, bound):
+    def failing(*_arguments) -> None:
+        raise UnavailableError("the disk is full")
+
+    hooked = []
+    options = {"memtable_bytes_max": 1 << 20, "memory_bytes_max": 16 << 20}
+    options["sealed_generations_max"] = bound
+    with seams.open_store(tmp_path, seams.fake_env(hooked=hooked), **options) as db:
+        table = db.create_table("t", {"id": "int64", "v": "string"}, primary_key="id")
+        hooked[0].hooks["stage"] = failing
+        seen = set()
+
+        def fill() -> None:
+            for n in range(200):
+                table.upsert({"id": n, "v": "x" * 100_000})
+                seen.add(len(db._core.state().view.sealed))
+
+        with pytest.raises(UnavailableError):
+            fill()
+        assert max(seen) == bound
+        hooked[0].hooks.clear()
+        table.upsert({"id": -1, "v": ""})
+        assert table.count() == db.seq - 1

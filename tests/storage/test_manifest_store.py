@@ -183,6 +183,18 @@ def test_a_sleeper_that_revives_a_vacuumed_number_publishes_above_the_floor(file
     assert store.numbers(below_floor=True) == [8, 9, 10, 11]
 
 
+@pytest.mark.parametrize("above", range(4))
+def test_a_sleeper_is_found_out_at_every_distance_from_the_floor(files, store, above):
+    base = publish_many(store, 2)
+    publish_many(store, 5)
+    vacuum(store, base.number + 1 + above)
+    record = store_on(files, "sleeper").publish(add("late"), base=base)
+    newest = store.newest()
+    assert newest.staged == record.staged == ("late",)
+    assert newest.number == record.number == base.number + 6
+    assert min(store.numbers(below_floor=True)) == store.floor()
+
+
 @pytest.mark.parametrize("name", ["٠" * 19 + "٧.json", "٩" * 20 + ".json", "9" * 20 + ".json.tmp"])
 def test_what_has_no_name_of_a_record_is_none(files, store, name):
     publish_many(store, 3)
