@@ -206,3 +206,25 @@ def require_refused_or_whole(files: SimFiles, expected: Answer, label: str) -> b
 
 def max_seq(files: SimFiles) -> int:
     return max(seqs(files))
+
+
+def nothing_unsynced(files: SimFiles) -> SimFiles:
+    """Return the disk that a power cut leaves if it takes all that nobody synced."""
+    first = next(iter(files.images(random.Random(5))))
+    assert first.label == "nothing unsynced"
+    return first.files
+
+
+def test_a_backup_that_returned_and_a_restore_that_returned_survive_a_power_cut() -> None:
+    life, expected = lived()
+    seq = max(expected)
+    back_up(life.files)
+    life.abandon()
+    left = nothing_unsynced(life.files)
+    assert seqs(left) == sorted(expected)
+    for each in expected:
+        require_restored(left.killed(), each, expected, "the backup")
+    restore(life.files, seq)
+    db = open_again(nothing_unsynced(life.files))
+    assert (db.seq, rows_of(answer(db))) == (seq, expected[seq])
+    assert db.verify(deep=True).findings == ()
