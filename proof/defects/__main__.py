@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from proof.defects import page
@@ -46,7 +48,7 @@ def _chosen(planted: Sequence[Planted], names: Sequence[str]) -> list[Planted]:
 
 def _tried(trials: Trials, planted: Planted) -> Outcome:
     _say(f"{planted.name}: {' '.join(planted.suite)}")
-    outcome = trials.run(planted)
+    outcome = replace(trials.run(planted), tried=f"{dt.datetime.now(dt.UTC):%Y-%m-%d}")
     by = f" by {outcome.caught_by}" if outcome.caught_by else ""
     _say(f"  {outcome.verdict.value}{by}, {outcome.seconds:.1f} s of {outcome.sound_s:.1f} s")
     if outcome.reason:

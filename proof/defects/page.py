@@ -23,9 +23,11 @@ defect, and then has to fail with it. Written by `python -m proof.defects --repo
 
 **{count} defects, {undetected} undetected.** Seconds are from the start of pytest to the first
 test that failed, and what the whole suite takes without the defect; {cores} cores, Python {python}.
+A patch that did not change is not tried again each time: the last column is the day on which it was
+(none: before 2026-11-22, when days began to be noted).
 
-| defect | what it makes of the store | breaks | suite | caught by | s | whole, s |
-| --- | --- | --- | --- | --- | ---: | ---: |
+| defect | what it makes of the store | breaks | suite | caught by | s | whole, s | tried |
+| --- | --- | --- | --- | --- | ---: | ---: | --- |
 """
 
 
@@ -44,6 +46,7 @@ def known(path: Path, planted: Iterable[Planted]) -> dict[str, Outcome]:
                 old["sound_s"],
                 old["caught_by"],
                 old["reason"],
+                old.get("tried", ""),
             )
     return found
 
@@ -82,5 +85,6 @@ def _line(outcome: Outcome) -> str:
         f"`{test}`" if test else f"**{outcome.verdict.value}**",
         f"{outcome.seconds:.1f}",
         f"{outcome.sound_s:.1f}",
+        outcome.tried or "-",
     ]
     return f"| {' | '.join(cells)} |\n"

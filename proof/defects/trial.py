@@ -58,7 +58,8 @@ class Outcome:
     """What became of one defect.
 
     `seconds` is the time to detection: from the start of pytest to the first test that failed;
-    `sound_s` what the whole suite takes without the defect.
+    `sound_s` what the whole suite takes without the defect; `tried` the day, empty for one that
+    was tried before days were noted.
     """
 
     planted: Planted
@@ -67,6 +68,7 @@ class Outcome:
     sound_s: float
     caught_by: str = ""
     reason: str = ""
+    tried: str = ""
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
@@ -82,6 +84,7 @@ class Outcome:
             "sound_s": round(self.sound_s, 1),
             "caught_by": self.caught_by,
             "reason": self.reason,
+            "tried": self.tried,
         }
 
 
