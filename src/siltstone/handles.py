@@ -137,8 +137,11 @@ class Snapshot:
         state = self._open()
         definition = catalogs.find(state.view.catalog, table, self.seq)
         if not catalogs.schema_of(definition, self.seq).key:
-            return of_plain(definition, self.seq)
+            plain = of_plain(definition, self.seq)
+            self._core.unite(plain.folder)
+            return plain
         found, lease = of_keyed(definition, self.seq, state.view, self._core.readers)
+        self._core.unite(found.folder)
         if isinstance(lease, Lease):
             self._leases.setdefault(lease.number, lease)  # each is an open file: one for a record
         return found

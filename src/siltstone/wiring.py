@@ -253,6 +253,7 @@ def _recovered(root: Path, options: Options, env: Env, ownership: Ownership) -> 
         for frame in recovery.frames:
             replayer.apply(frame.first_seq, frame.payload)
         state = State(replayer.finish(), replayer.last_seq)
+        tables.unite_all()
         parts = _wired(root, options, env, ownership, manifests, tables, readers, commits,
                        recovery.wal, state, replayer)  # fmt: skip
         if_it_fails.pop_all()

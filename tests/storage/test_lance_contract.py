@@ -21,6 +21,7 @@ from siltstone.errors import (
 from siltstone.formats.manifest import Pin
 from siltstone.storage.fake_lance import FakeLance
 from siltstone.storage.files import RealFiles
+from siltstone.storage.kept import place
 from siltstone.storage.lance_io import LanceTables
 from siltstone.storage.tables import POSITION, InputsMovedError, Tables, join
 
@@ -424,8 +425,10 @@ def test_a_damaged_or_missing_file_is_named(make, tmp_path: Path) -> None:
     victims = {f.path for f in make().files(FOLDER, pin)}
     for name in sorted(victims):
         path, good = tmp_path / name, (tmp_path / name).read_bytes()
+        own = place(RealFiles(), tmp_path, name)
         for bad in (good[:-1], good[:-1] + bytes([good[-1] ^ 1]), None):
             path.unlink()
+            own.unlink(missing_ok=True)
             if bad is not None:
                 path.write_bytes(bad)
             with pytest.raises(CorruptionError) as caught:

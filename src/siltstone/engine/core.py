@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from siltstone.errors import (
     InDoubtError,
     ReadOnlyError,
     SiltstoneError,
+    UnavailableError,
 )
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.group import Token
@@ -112,6 +113,15 @@ class Core:
         if self.committer is None:
             raise ReadOnlyError("this store was opened read-only; open it without read_only=True")
         return self.committer
+
+    def unite(self, folder: str) -> None:
+        """Let other programs find the files of a dataset again, whatever was cleaned up there.
+
+        A read-only process writes nothing, and leaves it to the owner.
+        """
+        if self.committer is not None:
+            with suppress(UnavailableError):  # they say themselves what they do not find
+                self.tables.unite(folder)
 
     def submit(self, write_set: WriteSet) -> Receipt:
         """Wait for room, then commit."""

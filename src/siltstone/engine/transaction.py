@@ -229,7 +229,10 @@ class Transaction:
             at = self._core.readers
             return versions.of_keyed(table, self.read_seq + 1, self._view, at)[0]
         writes = self._plain.get(table.id)
-        return versions.of_plain(table, self.read_seq + 1, () if writes is None else writes.steps)
+        own = () if writes is None else writes.steps
+        found = versions.of_plain(table, self.read_seq + 1, own)
+        self._core.unite(found.folder)
+        return found
 
     def declare_table(self, name: str) -> None:
         """Create a plain table without columns, which its first version brings.

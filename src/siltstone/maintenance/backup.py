@@ -37,6 +37,7 @@ from siltstone.storage.copying import copy_file, hash_of, is_there, link_file
 from siltstone.storage.files import TEMPORARY_SUFFIX, Files
 from siltstone.storage.follower import SegmentRecycled, WalFollower
 from siltstone.storage.inventories import describe
+from siltstone.storage.kept import place
 from siltstone.storage.log_copy import write_segment
 from siltstone.storage.manifest_store import Lease, ManifestStore
 from siltstone.storage.segments import LoggedFrame
@@ -266,7 +267,7 @@ class Backuper:
     def _copy_one(self, file: InventoryFile, target: Path, *, link: bool) -> bool:
         if is_there(self._files, target, file):
             return False
-        source = self._root / file.path
+        source = place(self._files, self._root, file.path)
         put = link_file if link else copy_file
         try:
             put(self._files, source, target, file)

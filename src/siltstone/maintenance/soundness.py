@@ -17,6 +17,7 @@ from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage.files import Files
 from siltstone.storage.inventories import check
+from siltstone.storage.kept import place
 from siltstone.storage.tables import Tables
 
 UNREADABLE = (SiltstoneError, OSError, ValueError, pa.ArrowException)
@@ -76,7 +77,7 @@ class Soundness:
 
     def _sized(self, file: InventoryFile) -> str | None:
         try:
-            found = self._files.size(self._root / file.path)
+            found = self._files.size(place(self._files, self._root, file.path))
         except OSError as error:
             return str(error)
         return (

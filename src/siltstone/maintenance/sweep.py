@@ -25,6 +25,7 @@ from siltstone.storage import foreign
 from siltstone.storage.files import TEMPORARY_SUFFIX, Files
 from siltstone.storage.inventories import DIRECTORY, Inventories
 from siltstone.storage.jobs import DIRECTORY as JOBS
+from siltstone.storage.kept import kept_of, public_of
 from siltstone.storage.tables import INDEX_DIRECTORY, PRIVATE_DIRECTORY, Tables
 
 DEAD = "only records below FLOOR named it"
@@ -141,8 +142,12 @@ class Sweep:
         living = {_dataset(path) for path in reachable}
         dying = {_dataset(path) for path in doomed} - living
         found: list[Removed] = []
+        listed = set(self.listed)
         for path in self.listed:
-            why = None if path in reachable else self._why(path, doomed, living, dying, ages)
+            public = public_of(path)
+            if public in reachable or (public != path and public in listed):
+                continue  # it goes with its public name
+            why = self._why(path, doomed, living, dying, ages)
             if why is not None:
                 with contextlib.suppress(FileNotFoundError):
                     found.append(Removed(path, self._files.size(self._root / path), why))
@@ -152,7 +157,7 @@ class Sweep:
         self, path: str, doomed: set[str], living: set[str], dying: set[str], ages: Ages
     ) -> str | None:
         dataset = _dataset(path)
-        if path in doomed or dataset in dying:
+        if public_of(path) in doomed or dataset in dying:
             return DEAD
         if _is_temporary(path.rpartition("/")[2]):
             return TEMPORARY if self._is_older(path, ages.unpublished) else None
@@ -185,9 +190,11 @@ class Sweep:
         """Unlink files, and the directories that hold nothing any more."""
         emptied: set[str] = set()
         for file in garbage:
-            with contextlib.suppress(FileNotFoundError):
-                self._files.unlink(self._root / file.path)
-            emptied.add(file.path.rpartition("/")[0])
+            for name in (file.path, kept_of(file.path)):
+                if name is not None:
+                    with contextlib.suppress(FileNotFoundError):
+                        self._files.unlink(self._root / name)
+                    emptied.add(name.rpartition("/")[0])
         left = {_dataset(path) for folder in ("tables", "commits") for path in self._walk(folder)}
         for folder in sorted(emptied):
             dataset = _dataset(f"{folder}/")

@@ -17,7 +17,7 @@ while it is checked, the newest to the end.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -159,6 +159,7 @@ class Verifier:
             if newest is not None:
                 self._log(newest, tally, say)
                 self._logged_pins(tally, say)
+                self._names(tally)
                 self._drift(newest, tally, say)
                 self._dead_jobs(tally)
                 for table, storage in _keyed(newest) if deep else ():
@@ -284,6 +285,17 @@ class Verifier:
         except UNREADABLE as error:
             tally.warn("tables", f"strangers' versions cannot be listed: {error}")
 
+    def _names(self, tally: _Tally) -> None:
+        """Tell of files that a clean-up by another program may delete, or whose name one did."""
+        whole = [path for path, wrong in tally.soundness.files.items() if wrong is None]
+        exposed, hidden = self._tables.lacking(whole)
+        for path in exposed[:1]:
+            reason = "a clean-up by another program may delete them; open the store once to write"
+            tally.warn(path, f"{_others(exposed)} no name of the store's own: {reason}")
+        for path in hidden[:1]:
+            reason = "other programs do not find them; open the store once to write"
+            tally.warn(path, f"{_others(hidden)} no public name any more: {reason}")
+
     def _dead_jobs(self, tally: _Tally) -> None:
         with contextlib.suppress(*UNREADABLE):
             for seen in self._jobs.list():
@@ -367,6 +379,10 @@ def _exact(kind: Any) -> pa.DataType:
 def _keyed(record: Record) -> Iterator[tuple[Table, KeyedStorage]]:
     for storage in record.keyed:
         yield catalogs.owner_of(record.catalog, storage.incarnation), storage
+
+
+def _others(paths: Sequence[str]) -> str:
+    return "this file has" if len(paths) == 1 else f"this file and {len(paths) - 1} others have"
 
 
 def told_of(seen: SeenJob) -> str:

@@ -25,6 +25,7 @@ from siltstone.engine.versions import TableVersions
 from siltstone.errors import BusyError
 from siltstone.formats.manifest import Pin, Version
 from siltstone.maintenance.merge import altered, live_batches
+from siltstone.storage.kept import kept_of
 from siltstone.storage.tables import Ephemeral
 
 if TYPE_CHECKING:
@@ -210,8 +211,10 @@ class FreshVersions:
     def _delete(self, made: _Made) -> None:
         files, root = self._core.files, self._core.root
         for file in made.version.files:
-            with contextlib.suppress(FileNotFoundError):
-                files.unlink(root / file.path)
+            for name in (file.path, kept_of(file.path)):
+                with contextlib.suppress(FileNotFoundError):
+                    if name is not None:
+                        files.unlink(root / name)
         with contextlib.suppress(OSError):  # vacuum takes what is left
             files.rmdir((root / made.version.path).parent)
 

@@ -529,6 +529,16 @@ class FakeLance:
 
         return FakePinned(pin, manifest, read, known)
 
+    def unite(self, folder: str) -> None:
+        """See `tables.Tables.unite`: files have one name, nobody else opens these datasets."""
+
+    def unite_all(self) -> None:
+        """See `tables.Tables.unite_all`."""
+
+    def lacking(self, paths: Iterable[str]) -> tuple[list[str], list[str]]:  # noqa: ARG002
+        """See `tables.Tables.lacking`."""
+        return [], []
+
     def promote(self, folder: str, pins: Sequence[Pin], newest: Pin) -> None:
         where = self._root / folder
         wanted = {pin.version: self._root / pin.path for pin in (*pins, newest)}

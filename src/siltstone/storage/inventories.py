@@ -18,6 +18,7 @@ from siltstone.formats import inventory
 from siltstone.formats.inventory import Inventory, InventoryFile
 from siltstone.storage.copying import hash_of, require_same
 from siltstone.storage.files import Files
+from siltstone.storage.kept import place
 
 DIRECTORY = "inventory"
 _DECODED_MAX = 1024
@@ -146,7 +147,7 @@ def check(files: Files, root: Path, expected: InventoryFile) -> None:
         UnavailableError: The file system refuses to read it; nothing is known of its bytes.
     """
     try:
-        size, xxh3 = hash_of(files, root / expected.path)
+        size, xxh3 = hash_of(files, place(files, root, expected.path))
     except FileNotFoundError as error:
         raise CorruptionError(root / expected.path, None, "the file is missing") from error
     except OSError as error:

@@ -3,6 +3,7 @@
     <folder>/data/*.lance                          data files; no name is ever used twice
     <folder>/_transactions/<n>-<uuid>.txn          Lance's account of a commit
     <folder>/_siltstone/<transaction>/<n>.manifest what a pin names
+    <folder>/_siltstone/_kept/                     our own names of the files above it (`kept`)
     <folder>/_versions/                            links to the promoted ones, nothing else
 
     write files ─▶ sync them, their directories ─▶ Lance commit ─▶ sync manifest, txn file,
@@ -40,6 +41,7 @@ from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage import (
     foreign,
+    kept,
     lance_compaction,
     lance_directory,
     lance_indexes,
@@ -85,6 +87,8 @@ OPEN_PARTS_MAX = 2048
 # versions may have one path and one number, and its cache must not take one for the other.
 _LANCE_CACHES = {"metadata_cache_size_bytes": 16 << 20, "index_cache_size_bytes": 1 << 20}
 _SHOWN_MAX = 100_000
+_NAMED_MAX = 1_000_000
+_UNITED_MAX = 10_000
 _HINT_STEPS_MAX = 32
 _DATA, _TRANSACTIONS = "data", "_transactions"
 
@@ -124,6 +128,8 @@ class LanceTables:
         self._shown: set[str] = set()
         self._shown_upto: dict[str, str] = {}
         self._hinted: dict[Path, tuple[int, int]] = {}
+        self._named: set[str] = set()
+        self._united: dict[str, tuple[float, ...]] = {}
 
     def create(self, folder: str, schema: pa.Schema) -> Pin:
         """See `tables.Tables.create`. Stable row ids on, Lance's own clean-up off."""
@@ -288,6 +294,7 @@ class LanceTables:
         with translated(self._root / folder, is_reading=False):
             old, new = lance_compaction.compact(table.dataset, fragments)
             names = [f"{folder}/{_DATA}/{file['path']}" for f in new for file in f["files"]]
+            self._name(names)
             files = self._inventories.seal(names, staging.span(inputs, None, has_more=False))
             self._files.sync_dir(self._root / folder / _DATA)
         rows = sum(fragment["physical_rows"] for fragment in new)
@@ -345,9 +352,11 @@ class LanceTables:
         with translated(where, is_reading=False):
             built = lance_indexes.build(table.dataset, spec, fragments)
             home = f"{folder}/{INDEX_DIRECTORY}/{built.uuid}"
-            left = lance_indexes.staging_of(self._root / home)
+            written = kept.place(self._files, self._root, home)
+            left = lance_indexes.staging_of(written)
             if self._files.is_dir(left):
                 self._files.rmdir(left)
+            self._name(f"{home}/{name}" for name in self._files.list(written))
             names = foreign.index_files(self._files, self._root, [home])
             with self._syncs.all() as syncing:
                 syncing.begin(*(self._root / name for name in names), is_known=True)
@@ -419,6 +428,8 @@ class LanceTables:
         if found.version != given.version:
             raise RequestError(f"the manifest holds version {found.version}, not {given.version}")
         read_version = foreign.read_version(found.transaction)
+        with translated(where, is_reading=False), suppress(FileNotFoundError):
+            self._name([f"{folder}/{_TRANSACTIONS}/{found.transaction}"])
         dataset = self._opened(folder, staged.target, given.version)
         foreign.refuse_blobs(dataset.schema)
         below = None if pin is None else self.open(folder, pin)
@@ -455,6 +466,7 @@ class LanceTables:
         strange = [path for path in live if path not in living]
         known = self._known(inventory) if strange else ()
         fresh = [self._root / path for path in strange if path not in known]
+        self._name(strange)
         # A chain that was folded has forgotten the files of a version that is restored.
         back = (path for path in strange if path in known or (is_restored and path != txn))
         with self._syncs.all() as syncing:
@@ -476,7 +488,8 @@ class LanceTables:
         Raises:
             RequestError: Lance cannot read it as that version.
         """
-        catalog = StagedCatalog(self._root / folder, self._files, {version: manifest})
+        home = kept.home_of(folder) or folder
+        catalog = StagedCatalog(self._root / home, self._files, {version: manifest})
         try:
             with translated(manifest, is_reading=True):
                 return _open_newest_of(catalog)
@@ -661,6 +674,7 @@ class LanceTables:
             if f.fragment_id >= lance_overlay.FRAGMENTS_FROM
         ]
         new += [str(f.deletion_file()) for f in mine if f.metadata.deletion_file]
+        self._name(f"{folder}/{name}" for name in new)
         names = [str(path.relative_to(self._root)), *(f"{folder}/{name}" for name in new)]
         files = [describe(self._files, self._root, name) for name in names]
         manifest = files[0]
@@ -694,15 +708,10 @@ class LanceTables:
         wanted = {pin.version: self._root / pin.path for pin in (*pins, newest)}
         with translated(where, is_reading=False):
             promotion.link(self._files, where, wanted, newest.version)
+            kept.unite(self._files, self._root, folder)
+            promotion.forget_tags(self._files, where)
             dataset = _lance().dataset(str(where), version=newest.version)
-            tags = {n: int(t["version"]) for n, t in dataset.tags.list().items()}
-            stale, missing = promotion.tag_changes(tags, set(wanted), newest.version)
-            for name in stale:
-                dataset.tags.delete(name)
-            for name, version in missing:
-                dataset.tags.create(name, version)
-            promotion.sync_tags(self._files, where)
-            foreign = {v for n, v in tags.items() if not n.startswith(promotion.TAG_PREFIX)}
+            foreign = {int(tag["version"]) for tag in dataset.tags.list().values()}
             promotion.unlink_stale(self._files, where, set(wanted) | foreign, newest.version)
 
     def files(self, folder: str, pin: Pin) -> list[InventoryFile]:
@@ -750,12 +759,71 @@ class LanceTables:
     def _table(self, folder: str, pin: Pin) -> LancePinned:
         where, path = self._root / folder, self._root / pin.path
         check_file(self._files, self._root, InventoryFile(pin.path, pin.size, pin.xxh3))
-        catalog = StagedCatalog(self._root / folder, self._files, {pin.version: path})
-        with translated(where, is_reading=True):
-            dataset = _open_newest_of(catalog)
-            if dataset.version != pin.version:
-                raise CorruptionError(path, None, f"holds version {dataset.version}")
-            return self._pinned(folder, pin, dataset)
+        for location in (kept.home_of(folder), folder):
+            if location is None:
+                continue
+            catalog = StagedCatalog(self._root / location, self._files, {pin.version: path})
+            with translated(where, is_reading=True):
+                dataset = _open_newest_of(catalog)
+                if dataset.version != pin.version:
+                    raise CorruptionError(path, None, f"holds version {dataset.version}")
+                table = self._pinned(folder, pin, dataset)
+                if location == folder or self._has_kept(folder, table):
+                    return table
+        raise AssertionError(folder)
+
+    def _has_kept(self, folder: str, table: LancePinned) -> bool:
+        """Say whether all files that a read may open have their kept names.
+
+        Those of a store that an older siltstone wrote have none until an owner makes them.
+        """
+        paths = [path for part in table.parts for path in part.paths]
+        paths += self._index_files(folder, table.dataset, table.pin.inventory)
+        with suppress(FileNotFoundError):
+            for path in paths:
+                if path not in self._named:
+                    self._files.size(self._root / (kept.kept_of(path) or path))
+                    self._known_by_both(path)
+            return True
+        return False
+
+    def _name(self, paths: Iterable[str]) -> None:
+        """Give new files both names, before anything names them."""
+        for path in paths:
+            if path not in self._named and kept.kept_of(path) is not None:
+                kept.both(self._files, self._root, path)
+                self._known_by_both(path)
+
+    def _known_by_both(self, path: str) -> None:
+        with self._lock:
+            if len(self._named) >= _NAMED_MAX:
+                self._named = set()
+            self._named.add(path)
+
+    def unite(self, folder: str) -> None:
+        """See `tables.Tables.unite`; what did not change since the last time is left alone."""
+        where = self._root / folder
+        with translated(where, is_reading=False):
+            found = kept.changed(self._files, self._root, folder)
+            if found is None or found == self._united.get(folder):
+                return
+            kept.unite(self._files, self._root, folder)
+            promotion.forget_tags(self._files, where)
+        if max(found) < time.time() - kept.TICK_S:  # as it was before: our links change it, too
+            with self._lock:
+                if len(self._united) >= _UNITED_MAX:
+                    self._united = {}
+                self._united[folder] = found
+
+    def unite_all(self) -> None:
+        """See `tables.Tables.unite_all`."""
+        with translated(self._root, is_reading=False):
+            for folder in kept.folders(self._files, self._root):
+                kept.unite(self._files, self._root, folder)
+
+    def lacking(self, paths: Iterable[str]) -> tuple[list[str], list[str]]:
+        """See `tables.Tables.lacking`."""
+        return kept.lacking(self._files, self._root, paths)
 
     def _pinned(self, folder: str, pin: Pin, dataset: Any) -> LancePinned:
         return LancePinned(
@@ -802,6 +870,7 @@ class LanceTables:
     ) -> Staged:
         with translated(self._root / folder, is_reading=False):
             names = [f"{folder}/{_DATA}/{file.path}" for f in fragments for file in f.files]
+            self._name(names)
             files = self._inventories.seal(names, seqs)
             self._files.sync_dir(self._root / folder / _DATA)
         return Staged(
@@ -884,6 +953,7 @@ class LanceTables:
             txn = f"{folder}/{_TRANSACTIONS}/{note.read_version}-{note.uuid}.txn"
             written = catalog.location / _TRANSACTIONS / Path(txn).name
             self._files.rename(written, self._root / txn)  # readers look for it there
+            self._name([txn])
             notes = self._inventories.seal([txn], None)
             self._files.sync_dir(where / _TRANSACTIONS)
             self._files.sync_file(path)

@@ -1,12 +1,11 @@
 """Promotion: hard links that show pins to readers of the plain path (`lance.dataset(folder)`).
 
     _siltstone/<txn>/<n>.manifest   ═link═   _versions/<n>.manifest
-    _refs/tags/siltstone-<version>           on every promoted version but the newest
 
-The tags keep a stranger's `cleanup_old_versions` from deleting the files of older pins. Late,
-idempotent, never a commit point: no reader of ours looks here. A crash between two steps leaves
-too little or too much, and the next promotion completes it. Promotions of several processes may
-meet: what another one made or took away meanwhile is done.
+Late, idempotent, never a commit point: no reader of ours looks here. A crash between two steps
+leaves too little or too much, and the next promotion completes it. Promotions of several processes
+may meet: what another one made or took away meanwhile is done. What a clean-up by another program
+takes away here, the next promotion makes again: the files themselves have names of ours (`kept`).
 
 A stranger that writes through the plain path takes a version number that a pin of ours has or will
 have. Its manifest is set aside under `_siltstone/strangers/`, with a warning, when ours needs the
@@ -18,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -25,8 +25,9 @@ from siltstone.storage.files import Files
 from siltstone.storage.tables import PRIVATE_DIRECTORY
 
 STRANGERS = "strangers"
-TAG_PREFIX = "siltstone-"
 SUFFIX = ".manifest"
+_TAGS = "_refs/tags"
+_PROTECTIVE_TAG = re.compile(r"siltstone-[0-9]+\.json")
 _HINT = "latest_version_hint.json"
 _VERSION_MAX = (1 << 64) - 1
 _log = logging.getLogger(__name__)
@@ -91,27 +92,16 @@ def unlink_stale(files: Files, folder: Path, kept: Collection[int], newest: int)
         files.sync_dir(public)
 
 
-def tag_changes(
-    tags: Mapping[str, int], versions: Collection[int], newest: int
-) -> tuple[list[str], list[tuple[str, int]]]:
-    """Return our tags to delete, and those (name, version) to make."""
-    wanted = {f"{TAG_PREFIX}{version}": version for version in versions if version != newest}
-    ours = {name: version for name, version in tags.items() if name.startswith(TAG_PREFIX)}
-    stale = sorted(name for name in ours if wanted.get(name) != ours[name])
-    return stale, sorted((n, v) for n, v in wanted.items() if ours.get(n) != v)
+def forget_tags(files: Files, folder: Path) -> None:
+    """Take away the tags by which an older siltstone kept versions from a clean-up.
 
-
-def sync_tags(files: Files, folder: Path) -> None:
-    """Make the tags durable; Lance has written them and synced nothing."""
-    tags = folder / "_refs" / "tags"
-    if not files.exists(tags):
-        return
-    for name in files.list(tags):
-        if name.startswith(TAG_PREFIX):
-            with contextlib.suppress(FileNotFoundError):  # deleted, or named when it was whole
-                files.sync_file(tags / name)
-    for directory in (tags, tags.parent, folder):
-        files.sync_dir(directory)
+    `kept` does that now, and with a tag on every version LanceDB's optimize would always fail.
+    """
+    tags = folder / _TAGS
+    for name in files.list(tags) if files.is_dir(tags) else ():
+        if _PROTECTIVE_TAG.fullmatch(name):
+            with contextlib.suppress(FileNotFoundError):  # another process was faster
+                files.unlink(tags / name)
 
 
 def _set_aside(files: Files, folder: Path, stranger: Path) -> None:

@@ -444,6 +444,21 @@ class Tables(Protocol):
         """Show `pins` (with `newest`) and no other pin to readers of the plain path. Idempotent."""
         ...
 
+    def unite(self, folder: str) -> None:
+        """Give every file of a dataset its public name and the one that no clean-up finds."""
+        ...
+
+    def unite_all(self) -> None:
+        """`unite` all datasets of the store that other programs can open."""
+        ...
+
+    def lacking(self, paths: Iterable[str]) -> tuple[list[str], list[str]]:
+        """Return which of these files have no name of the store's own, and which no public one.
+
+        The first a clean-up by another program may delete; of the second one deleted the name.
+        """
+        ...
+
     def files(self, folder: str, pin: Pin) -> list[InventoryFile]:
         """Return every file that the pin needs, its manifest and inventories included."""
         ...
