@@ -223,16 +223,18 @@ class Transaction:
         Raises:
             TableNotFoundError: There is none.
         """
+        found = self._versions(name)
+        self._core.unite(found.folder)
+        return found
+
+    def _versions(self, name: str) -> TableVersions:
         self._require_open()
         table = self._named(name)
         if catalogs.schema_of(table).key:
             at = self._core.readers
             return versions.of_keyed(table, self.read_seq + 1, self._view, at)[0]
         writes = self._plain.get(table.id)
-        own = () if writes is None else writes.steps
-        found = versions.of_plain(table, self.read_seq + 1, own)
-        self._core.unite(found.folder)
-        return found
+        return versions.of_plain(table, self.read_seq + 1, () if writes is None else writes.steps)
 
     def declare_table(self, name: str) -> None:
         """Create a plain table without columns, which its first version brings.
@@ -258,7 +260,7 @@ class Transaction:
             ConflictError: There is another version of that number; the staged one stays inert.
             RequestError: It does not follow, or is no whole version; nothing was changed.
         """
-        seen = self.versions(name)
+        seen = self._versions(name)
         if seen.is_keyed:
             versions.refuse_keyed(name)
         staged = staged_manifest(self._core.root, seen.folder, given)

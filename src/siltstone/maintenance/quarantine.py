@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from siltstone.storage.files import Files
+from siltstone.storage.kept import kept_of
 
 FOLDER, MANIFEST = "quarantine", "MANIFEST.json"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -79,6 +80,12 @@ class Quarantine:
     def _move(self, item: Item, target: Path) -> None:
         source = self._root / item.path
         if item.instead is None:
+            kept = kept_of(item.path)
+            if kept is not None and not self._files.exists(source):
+                source = self._root / kept  # a clean-up by another program left no other name
+            elif kept is not None:
+                with contextlib.suppress(FileNotFoundError):
+                    self._files.unlink(self._root / kept)
             self._files.rename(source, target)
             return
         self._files.link(source, target)

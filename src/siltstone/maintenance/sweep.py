@@ -7,7 +7,7 @@
 The directory is listed first and the names are gathered after, so a file that is published in
 between is safe either way. `_versions` and `_refs` of a dataset that lives are the promotion's,
 but for manifests that clients staged, or half wrote, there: those wait for the grace period like
-all else.
+all else. A file with two names (`storage.kept`) counts by its public one, and loses both.
 """
 
 from __future__ import annotations
@@ -190,7 +190,9 @@ class Sweep:
         """Unlink files, and the directories that hold nothing any more."""
         emptied: set[str] = set()
         for file in garbage:
-            for name in (file.path, kept_of(file.path)):
+            # Also where one was listed: a promotion may have made the other one since.
+            public = public_of(file.path)
+            for name in (public, kept_of(public)):
                 if name is not None:
                     with contextlib.suppress(FileNotFoundError):
                         self._files.unlink(self._root / name)

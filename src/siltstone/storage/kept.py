@@ -9,9 +9,9 @@ every file in those directories that none of the versions needs which it keeps, 
 open a version at `_siltstone/_kept`, and only vacuum takes both names away. Histories and staged
 bulk commits have no public version that a program could open: they have one name.
 
-A kept name is made when its file is staged or taken over, before anything names the file. It is not
-synced: the public name is durable first, and `unite` makes what is missing on either side when the
-store is opened, and when versions are promoted. A crash anywhere leaves files with one name.
+A kept name is made when its file is staged or taken over, and is durable before a pin names the
+file. A crash anywhere leaves files with one name: `unite` makes what is missing on either side,
+when the store is opened, when versions are promoted, and when other programs ask for a version.
 """
 
 from __future__ import annotations
@@ -88,8 +88,28 @@ def unite(files: Files, root: Path, folder: str) -> None:
         public = set(_below(files, root / folder / directory))
         kept = set(_below(files, root / home / directory))
         for name in sorted(public ^ kept):
-            with contextlib.suppress(FileNotFoundError):  # vacuumed since the listing
+            # Vacuumed since the listing; or no file at all, which nothing of ours is.
+            with contextlib.suppress(FileNotFoundError, PermissionError):
                 both(files, root, f"{folder}/{directory}/{name}")
+        fresh = {(root / home / directory / name).parent for name in public - kept}
+        for where in sorted(fresh):
+            with contextlib.suppress(FileNotFoundError):
+                files.sync_dir(where)
+
+
+def make(files: Files, root: Path, folder: str) -> None:
+    """Make the directories that every version of a dataset needs; Lance would not sync them."""
+    home = home_of(folder)
+    if home is not None:
+        for directory in ("data", "_transactions"):
+            files.mkdir(root / home / directory)
+
+
+def sync(files: Files, root: Path, folder: str, directory: str) -> None:
+    """Make the kept names durable that lie in a directory of a dataset."""
+    home = home_of(folder)
+    if home is not None:
+        files.sync_dir(root / home / directory)
 
 
 def changed(files: Files, root: Path, folder: str) -> tuple[float, ...] | None:
@@ -153,8 +173,8 @@ def _below(files: Files, directory: Path) -> Iterator[str]:
     for name in names:
         if directory.name == INDEX_DIRECTORY:
             yield from (f"{name}/{inner}" for inner in _below(files, directory / name))
-        elif not (name.startswith(".") or files.is_dir(directory / name)):
-            yield name  # what begins with a dot is half written
+        elif not name.startswith("."):  # half written
+            yield name
 
 
 def _link(files: Files, old: Path, new: Path) -> None:

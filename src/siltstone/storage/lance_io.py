@@ -58,7 +58,7 @@ from siltstone.storage.lance_errors import translated
 from siltstone.storage.lance_pinned import LancePinned, Part
 from siltstone.storage.staged_catalog import TABLE_ID, StagedCatalog
 from siltstone.storage.strangers import Stranger
-from siltstone.storage.syncs import Syncs
+from siltstone.storage.syncs import Syncing, Syncs
 from siltstone.storage.tables import (
     INDEX_DIRECTORY,
     PRIVATE_DIRECTORY,
@@ -137,6 +137,7 @@ class LanceTables:
         with translated(where, is_reading=False):
             for name in ("", _DATA, _TRANSACTIONS, "_versions"):
                 self._files.mkdir(where / name)
+            kept.make(self._files, self._root, folder)
         catalog = self._staging(folder, {})
         with _writing(where, catalog):
             lance = _lance()
@@ -296,7 +297,7 @@ class LanceTables:
             names = [f"{folder}/{_DATA}/{file['path']}" for f in new for file in f["files"]]
             self._name(names)
             files = self._inventories.seal(names, staging.span(inputs, None, has_more=False))
-            self._files.sync_dir(self._root / folder / _DATA)
+            self._sync_names(folder, _DATA)
         rows = sum(fragment["physical_rows"] for fragment in new)
         require(rows == within[1] - within[0], f"{rows} rows came of {within} of {pin.path}")
         return Compacted(
@@ -359,7 +360,7 @@ class LanceTables:
             self._name(f"{home}/{name}" for name in self._files.list(written))
             names = foreign.index_files(self._files, self._root, [home])
             with self._syncs.all() as syncing:
-                syncing.begin(*(self._root / name for name in names), is_known=True)
+                self._begin(syncing, names, is_known=True)
                 files = self._inventories.hashed(names, None)
         inputs = [lance_compaction.canonical(each.metadata.to_json()) for each in fragments]
         return BuiltSegment(spec.name, tuple(inputs), lance_indexes.encode(built), tuple(files))
@@ -465,13 +466,13 @@ class LanceTables:
         ]
         strange = [path for path in live if path not in living]
         known = self._known(inventory) if strange else ()
-        fresh = [self._root / path for path in strange if path not in known]
+        paths = [path for path in strange if path not in known]
         self._name(strange)
         # A chain that was folded has forgotten the files of a version that is restored.
         back = (path for path in strange if path in known or (is_restored and path != txn))
         with self._syncs.all() as syncing:
-            syncing.begin(staged.target, *fresh, is_known=below is not None)
-            paths = [str(path.relative_to(self._root)) for path in fresh]
+            syncing.begin(staged.target, is_known=below is not None)
+            self._begin(syncing, paths, is_known=below is not None)
             added = self._inventories.hashed(paths, None)
             name = self._inventories.add(inventory, added, live, durable=False)
             syncing.begin(self._root / name, is_known=True)  # nobody takes its folder away
@@ -794,6 +795,17 @@ class LanceTables:
                 kept.both(self._files, self._root, path)
                 self._known_by_both(path)
 
+    def _sync_names(self, folder: str, directory: str) -> None:
+        """Make the names of new files durable: the public ones, then our own."""
+        self._files.sync_dir(self._root / folder / directory)
+        kept.sync(self._files, self._root, folder, directory)
+
+    def _begin(self, syncing: Syncing, paths: Sequence[str], *, is_known: bool) -> None:
+        """Begin to sync files with both names."""
+        names = [name for path in paths if (name := kept.kept_of(path)) is not None]
+        public = [self._root / path for path in paths]
+        syncing.begin(*public, names=[self._root / name for name in names], is_known=is_known)
+
     def _known_by_both(self, path: str) -> None:
         with self._lock:
             if len(self._named) >= _NAMED_MAX:
@@ -872,7 +884,7 @@ class LanceTables:
             names = [f"{folder}/{_DATA}/{file.path}" for f in fragments for file in f.files]
             self._name(names)
             files = self._inventories.seal(names, seqs)
-            self._files.sync_dir(self._root / folder / _DATA)
+            self._sync_names(folder, _DATA)
         return Staged(
             sum(fragment.num_rows for fragment in fragments),
             tuple(json.dumps(fragment.to_json()) for fragment in fragments),
@@ -955,7 +967,7 @@ class LanceTables:
             self._files.rename(written, self._root / txn)  # readers look for it there
             self._name([txn])
             notes = self._inventories.seal([txn], None)
-            self._files.sync_dir(where / _TRANSACTIONS)
+            self._sync_names(folder, _TRANSACTIONS)
             self._files.sync_file(path)
             self._tidy(catalog.location, path)
             self._files.sync_dir(path.parent)

@@ -10,7 +10,7 @@ Lock: one, over the set of folders that are known to be in a durable folder.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,8 +49,10 @@ class Syncs:
                 self._anchored = set()
             self._anchored |= syncing.folders
 
-    def _sync(self, syncing: Syncing, files: Sequence[Path], *, is_known: bool) -> None:
-        folders = {path.parent for path in files}
+    def _sync(
+        self, syncing: Syncing, files: Sequence[Path], others: Iterable[Path], *, is_known: bool
+    ) -> None:
+        folders = {path.parent for path in (*files, *others)}
         levels = {level for folder in folders for level in self._levels(folder)}
         with self._lock:
             fresh = levels - self._anchored if is_known else levels
@@ -85,11 +87,11 @@ class Syncing:
         self.work: list[Future[None]] = []
         self.folders: set[Path] = set()
 
-    def begin(self, *files: Path, is_known: bool) -> None:
-        """Begin to sync files, and their names up to the root.
+    def begin(self, *files: Path, names: Iterable[Path] = (), is_known: bool) -> None:
+        """Begin to sync files, and their names up to the root, and other `names` of them.
 
         `is_known`: a version of the dataset is pinned, so that nobody takes its folders away; then
         what was synced above them before is not again. A folder that was made, deleted and made
         again would be taken for durable.
         """
-        self._sync(self, files, is_known=is_known)
+        self._sync(self, files, names, is_known=is_known)

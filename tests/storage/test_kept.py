@@ -1,0 +1,91 @@
+"""Files have two names as soon as an owner opens the store; `verify` tells which have one."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import lance
+import pytest
+
+import siltstone as st
+from siltstone.storage import kept
+from siltstone.store import Store
+from tests.namespace.test_clean_up import check, keyed_past, path_clean_up, plain_past
+
+OPTIONS = {"segment_bytes": 65536, "background": False}
+
+
+def forget_kept_names(root: Path) -> None:
+    """Make a store as a siltstone left it that knew of one name for each file."""
+    homes = list(root.glob(f"tables/**/{kept.KEPT}"))
+    assert homes
+    for home in homes:
+        shutil.rmtree(home)
+
+
+def tag_as_an_older_siltstone(folder: Path) -> None:
+    dataset = lance.dataset(str(folder))
+    for version in dataset.versions()[:-1]:
+        dataset.tags.create(f"siltstone-{version['version']}", version["version"])
+    dataset.tags.create("siltstone-of-a-user", dataset.version)
+
+
+@pytest.mark.parametrize("make", [plain_past, keyed_past])
+def test_a_store_of_an_older_siltstone_is_safe_once_it_was_opened(tmp_path: Path, make) -> None:
+    root = tmp_path / "shop"
+    with st.connect(root, **OPTIONS) as db:
+        past = make(db)
+    forget_kept_names(root)
+    with st.connect(root, read_only=True) as db:
+        for seq, expected in past.items():
+            with db.snapshot(seq=seq) as then:
+                assert sorted(then["t"].to_arrow()["id"].to_pylist()) == expected
+        found = db.verify()
+        assert found.is_sound
+        (told,) = [finding for finding in found.findings if "clean-up" in finding.message]
+        assert "open the store once to write" in told.message
+        assert not list(root.glob(f"tables/**/{kept.KEPT}"))
+    with st.connect(root, **OPTIONS) as db:
+        assert db.verify().findings == ()
+        path_clean_up(db, "t")
+        check(db, past, tmp_path / "backup")
+
+
+def test_a_public_name_that_is_gone_is_told_and_made_again(tmp_path: Path) -> None:
+    with st.connect(tmp_path / "shop", **OPTIONS) as db:
+        past = plain_past(db)
+        path_clean_up(db, "t")
+        found = db.verify(deep=True)
+        assert found.is_sound
+        (told,) = found.findings
+        assert "no public name any more" in told.message
+    with st.connect(tmp_path / "shop", **OPTIONS) as db:
+        assert db.verify(deep=True).findings == ()
+        check(db, past, tmp_path / "backup")
+
+
+def test_tags_of_an_older_siltstone_go_and_those_of_users_stay(tmp_path: Path) -> None:
+    with st.connect(tmp_path / "shop", **OPTIONS) as db:
+        keyed_past(db)
+        (folder,) = db.path.glob("tables/t-*/base")
+        tag_as_an_older_siltstone(folder)
+        db.merge()
+        assert list(lance.dataset(str(folder)).tags.list()) == ["siltstone-of-a-user"]
+
+
+def test_vacuum_takes_both_names_away(tmp_path: Path) -> None:
+    with st.connect(tmp_path / "shop", retention_s=0, **OPTIONS) as db:
+        table = db.create_table("t", {"id": "int64"})
+        table.append([{"id": 1}])
+        table.overwrite([{"id": 2}])
+        path_clean_up(db, "t")
+        assert len(names(db)) == 3, "two files, one of which has lost its public name"
+        db.checkpoint()
+        db.vacuum(dry_run=False, grace_s=0)
+        assert len(names(db)) == 2, "one file, by its two names"
+        assert table.to_arrow()["id"].to_pylist() == [2]
+
+
+def names(db: Store) -> set[str]:
+    return {str(path) for path in db.path.glob("tables/**/*.lance")}
