@@ -41,6 +41,11 @@ def test_a_view_may_carry_what_its_writes_need() -> None:
         ({**STORE, "seq": "-1"}, "option 'seq' is a whole number, not '-1'"),
         ({**STORE, "seq": "1e3"}, "option 'seq' is a whole number"),
         ({**STORE, "seq": "1", "tag": "a"}, "options 'seq' and 'tag' exclude each other"),
+        (
+            {**STORE, "at": "2026-11-20T10:00"},
+            r"no time zone: for UTC write it with a Z .*astimezone",
+        ),
+        ({**STORE, "at": "yesterday"}, "a moment is like 2026-11-20T10:00Z, not 'yesterday'"),
         ({**STORE, "columns": "a,,b"}, "option 'columns' is like 'id,total'"),
         ({**STORE, "columns": "a,a"}, "has 'a' twice"),
         ({**STORE, "columns": "[1]"}, "option 'columns' is like"),
