@@ -14,7 +14,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from siltstone.engine.following import Follower
-from siltstone.engine.past import PastRecords, time_us_of
+from siltstone.engine.moment import time_us_of
+from siltstone.engine.past import PastRecords
 from siltstone.engine.reader import Readers
 from siltstone.errors import CorruptionError, OwnedError, RequestError
 from siltstone.formats.backup import Backup
@@ -423,7 +424,7 @@ def restore(
         directory: One of backups (`db.backup`).
         target: Absent or empty, or what an interrupted restore of the same backup left.
         seq: That of the backup; by default the highest.
-        at: A moment: the last backup whose commits are not after it.
+        at: A moment with its zone: the last backup whose commits are not after it.
         on_progress: As for `backup_beside`.
 
     Raises:

@@ -26,7 +26,8 @@ import pyarrow as pa
 from siltstone.beside import root_of
 from siltstone.engine import catalog as catalogs
 from siltstone.engine import definitions, interrupts
-from siltstone.engine.past import LogEntry, log_entry, time_us_of
+from siltstone.engine.moment import refuse_future, time_us_of
+from siltstone.engine.past import LogEntry, log_entry
 from siltstone.engine.stage_task import StageTask, begin
 from siltstone.engine.transaction import Transaction, run
 from siltstone.engine.view import State
@@ -340,9 +341,15 @@ class Store:
     ) -> Snapshot:
         """Return all tables at one seq: at `seq`, at a moment, at a tag, or now.
 
+        Args:
+            seq: One that is kept.
+            at: A datetime with a zone (`datetime.now().astimezone()`), or a text with one
+                ("2026-11-20T10:00Z"): what had been committed by then.
+            tag: Its name.
+
         Raises:
             SnapshotExpiredError: In the future, or older than what is kept.
-            RequestError: More than one of the three, or no such tag.
+            RequestError: More than one of the three, no such tag, or a moment without a zone.
         """
         self._core.check()
         if sum(x is not None for x in (seq, at, tag)) > 1:
@@ -350,7 +357,7 @@ class Store:
         state = self._core.state()
         wanted = state.visible if seq is None else seq
         if at is not None:
-            wanted = self._parts.commits.seq_at(state, time_us_of(at))
+            wanted = self._seq_at(state, at)
         is_tagged = tag is not None
         if tag is not None:
             found = catalogs.tag_of(state.view.catalog, tag)
@@ -358,6 +365,17 @@ class Store:
                 raise RequestError(f"no tag {tag!r}; there are {sorted(self.tags())}")
             wanted = found.seq
         return Snapshot(self._core, state, _kept(state, wanted, is_tagged=is_tagged))
+
+    def _seq_at(self, state: State, moment: object) -> int:
+        time_us, parts = time_us_of(moment), self._parts
+        refuse_future(
+            moment,
+            time_us,
+            now_us=max(parts.now_us(), parts.commits.last_time_us(state)),
+            oldest=state.view.record.oldest_seq,
+            newest=state.visible,
+        )
+        return parts.commits.seq_at(state, time_us)
 
     def fresh_versions(self) -> FreshVersions:
         """Return what makes Lance versions of rows that are not merged, for other clients.

@@ -14,7 +14,10 @@ Db = Annotated[
 ]
 Table = Annotated[str, typer.Argument(metavar="TABLE", show_default=False)]
 At = Annotated[
-    str | None, typer.Option(help="Read the past as of a moment, like 2026-11-20T10:00Z.")
+    str | None,
+    typer.Option(
+        help="Read the past as of a moment, with its zone: 2026-11-20T10:00Z, or ...-05:00."
+    ),
 ]
 Seq = Annotated[int | None, typer.Option(help="Read the past at a sequence number.")]
 Tag = Annotated[str | None, typer.Option(help="Read the past at a tag.")]

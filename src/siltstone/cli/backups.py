@@ -50,7 +50,8 @@ def restore(
     target: Annotated[Path | None, typer.Argument(metavar="[TARGET]", show_default=False)] = None,
     seq: Annotated[int | None, typer.Option(help="That of the backup; else the highest.")] = None,
     at: Annotated[
-        str | None, typer.Option(help="The last backup at or before a moment: 2026-11-20T10:00Z.")
+        str | None,
+        typer.Option(help="The last backup at or before a moment, like 2026-11-20T10:00Z."),
     ] = None,
     json: Json = False,
     ndjson: Ndjson = False,

@@ -1,4 +1,4 @@
-"""Past: which record serves an old seq, and which seq a moment in time means.
+"""Past: which record serves an old seq, and which commit was the last at a time.
 
 A table's merged_seq only rises along the chain, so the newest record that still serves a seq is
 found by bisection. The lease is taken before the record is used; a record that vacuum took is no
@@ -19,16 +19,14 @@ import pyarrow.compute as pc
 
 from siltstone.engine import catalog as catalogs
 from siltstone.engine.commit_log import Commit
+from siltstone.engine.moment import EPOCH, MICROSECOND
 from siltstone.engine.view import State
-from siltstone.errors import RequestError
 from siltstone.formats.group import Token
 from siltstone.formats.manifest import Record
 from siltstone.storage.manifest_store import ATTEMPTS_MAX, Lease, ManifestStore
 from siltstone.storage.tables import Tables
 
 COMMITS_FOLDER = "commits"
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_MICROSECOND = dt.timedelta(microseconds=1)
 _TRIMMED = 1 << 62
 _LIKE_NUMBERS = 1024
 
@@ -90,24 +88,6 @@ class PastRecords:
         return _TRIMMED if record.flushed_seq > seq else 0  # gone again, or not yet begun
 
 
-def time_us_of(moment: object) -> int:
-    """Return microseconds since 1970 UTC of a datetime or an ISO text; without a zone it is UTC.
-
-    Raises:
-        RequestError: It is neither.
-    """
-    if isinstance(moment, str):
-        try:
-            moment = dt.datetime.fromisoformat(moment)
-        except ValueError:
-            raise RequestError(f"a moment is like 2026-11-20T10:00Z, not {moment!r}") from None
-    if not isinstance(moment, dt.datetime):
-        raise RequestError(f"a moment is a datetime or an ISO text, not {moment!r}")
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=dt.UTC)
-    return (moment - _EPOCH) // _MICROSECOND
-
-
 @dataclass(frozen=True, slots=True)
 class LogEntry:
     """One commit as people read it; `tables` by the names they had, `token` is (app, batch)."""
@@ -126,7 +106,7 @@ def log_entry(state: State, commit: Commit) -> LogEntry:
     owners = [catalogs.owner_of(catalog, incarnation) for incarnation in commit.tables]
     names = sorted({catalogs.name_of(table, commit.seq) for table in owners})
     token = None if commit.token is None else (commit.token.app, commit.token.batch)
-    time = _EPOCH + commit.time_us * _MICROSECOND
+    time = EPOCH + commit.time_us * MICROSECOND
     return LogEntry(commit.seq, time, commit.transaction, tuple(names), commit.rows, token)
 
 
@@ -144,6 +124,14 @@ class CommitHistory:
             if found is not None:
                 return min(found, state.visible)
         return self._flushed_seq_at(view.record, time_us)
+
+    def last_time_us(self, state: State) -> int:
+        """Return the time of the newest commit; commits have strictly increasing times."""
+        view = state.view
+        for log in (view.log, *(generation.log for generation in reversed(view.sealed))):
+            if log.count:
+                return log.commit(log.count - 1).time_us
+        return view.record.last_time_us
 
     def _flushed_seq_at(self, record: Record, time_us: int) -> int:
         if record.commits is None or time_us >= record.last_time_us:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import pyarrow as pa
 
+from siltstone.engine.moment import as_utc
 from siltstone.engine.past import LogEntry
 from siltstone.engine.stage_task import StageTask
 from siltstone.engine.transaction import run
@@ -180,8 +181,11 @@ class JoinedStore:
     def snapshot(
         self, *, seq: int | None = None, at: object = None, tag: str | None = None
     ) -> JoinedSnapshot:
-        """Return all tables at one seq: at `seq`, at a moment, at a tag, or now."""
-        return JoinedSnapshot(self.link, {"seq": seq, "at": at, "tag": tag})
+        """Return all tables at one seq: at `seq`, at a moment, at a tag, or now.
+
+        A moment says its zone, as for `Store.snapshot`.
+        """
+        return JoinedSnapshot(self.link, {"seq": seq, "at": as_utc(at), "tag": tag})
 
     def lance_catalog(self, operation: str, request: Request, keyed: str) -> Answer:
         """Have the owner answer a request of the Lance Namespace spec; see `LanceCatalog`.

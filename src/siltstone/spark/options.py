@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from siltstone.engine.moment import time_us_of
 from siltstone.errors import RequestError
 
 _READS = ("uri", "table", "seq", "at", "tag", "columns", "filter", "pushdown")
@@ -57,7 +58,7 @@ class ReadOptions:
             uri=_uri(known),
             table=_needed(known, "table", "the name of a table"),
             seq=_seq(known["seq"]) if "seq" in known else None,
-            at=known.get("at"),
+            at=_moment(known["at"]) if "at" in known else None,
             tag=known.get("tag"),
             columns=_names(known["columns"]) if "columns" in known else None,
             filter=known.get("filter"),
@@ -209,6 +210,11 @@ def _seq(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise RequestError(f"option 'seq' is a whole number, not {text!r}")
     return int(text)
+
+
+def _moment(text: str) -> str:
+    time_us_of(text)  # no zone: the driver's would be another than that of the session, maybe
+    return text
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ _GIVES = {
 }
 _HEADERS = {
     "x-siltstone-txn": "Run inside this transaction.",
-    "x-siltstone-snapshot": "Read as of seq:N, record:N, at:<time> or tag:<name>.",
+    "x-siltstone-snapshot": "Read as of seq:N, record:N, at:<time with its zone> or tag:<name>.",
     "x-siltstone-token": "<app>/<batch>: apply the statement once.",
 }
 _ERROR: dict[str, object] = {
