@@ -51,7 +51,7 @@ from siltstone.maintenance.verify import Verified
 from siltstone.options import Options, resolve, seconds_of
 from siltstone.query.change_plan import begins_at, cut, plan_changes
 from siltstone.query.change_task import ChangeTask
-from siltstone.query.changes import changes, kept_from
+from siltstone.query.changes import changes, kept_from, readable
 from siltstone.query.fresh import FreshVersions
 from siltstone.query.scan_plan import ROWS_MAX
 from siltstone.storage.jobs import Jobs
@@ -358,13 +358,12 @@ class Store:
         wanted = state.visible if seq is None else seq
         if at is not None:
             wanted = self._seq_at(state, at)
-        is_tagged = tag is not None
         if tag is not None:
             found = catalogs.tag_of(state.view.catalog, tag)
             if found is None:
                 raise RequestError(f"no tag {tag!r}; there are {sorted(self.tags())}")
             wanted = found.seq
-        return Snapshot(self._core, state, _kept(state, wanted, is_tagged=is_tagged))
+        return Snapshot(self._core, state, _kept(state, wanted))
 
     def _seq_at(self, state: State, moment: object) -> int:
         time_us, parts = time_us_of(moment), self._parts
@@ -401,8 +400,12 @@ class Store:
         A feed is of a name: a copy of what was called so at `since` becomes a copy of what is
         called so at `until`, also over truncates, drops and renames (see `query.changes`).
 
+        From seq 0, for who has nothing, a table whose first versions are gone begins with its rows
+        of one seq, with `_op` "snapshot".
+
         Raises:
-            SnapshotExpiredError: Versions above `since` (not 0) are not kept any more.
+            SnapshotExpiredError: The range begins (not at 0) or ends below the oldest seq that is
+                kept, also at a tag there; or it ends in the future.
             SchemaMismatchError: A name passed to a table with another key: begin again from 0.
         """
         state, upto = self._range(since, until)
@@ -427,7 +430,7 @@ class Store:
             rows_max: About how many stored rows a task reads.
 
         Raises:
-            SnapshotExpiredError: Changes since `since` are not kept any more.
+            SnapshotExpiredError: The range is not kept any more, as for `changes`.
             SchemaMismatchError: The name passed to a table with another key.
             TableNotFoundError, RequestError: No such table; a plain table; a bad range.
         """
@@ -477,7 +480,11 @@ class Store:
         return state, durable if until is None else until
 
     def log(self, limit: int = 20) -> list[LogEntry]:
-        """Return the newest commits, newest first, at most `limit`."""
+        """Return the newest commits, newest first, at most `limit`.
+
+        Below the oldest seq that is kept a table goes by the oldest name that is known; one of which
+        nothing is known any more, by a number ("#7").
+        """
         self._core.check()
         if limit < 0:
             raise RequestError(f"limit is at least 0, not {limit}")
@@ -821,15 +828,11 @@ class Store:
                 self._parts.close()
 
 
-def _kept(state: State, seq: int, *, is_tagged: bool) -> int:
+def _kept(state: State, seq: int) -> int:
     """Return `seq` if a snapshot can be had there."""
     if not isinstance(seq, int) or isinstance(seq, bool):
         raise RequestError(f"a seq is an integer, not {seq!r}")
-    oldest = state.view.record.oldest_seq
-    is_kept = is_tagged or seq >= oldest or any(t.seq == seq for t in state.view.catalog.tags)
-    if not 0 <= seq <= state.visible or not is_kept:
-        raise SnapshotExpiredError(f"seq {seq}", oldest, state.visible)
-    return seq
+    return readable(state, seq)
 
 
 def _reopen(path: str, options: Options) -> Store:

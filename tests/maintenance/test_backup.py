@@ -328,12 +328,12 @@ def test_the_past_of_a_restored_store_ends_where_it_says_and_tags_keep_theirs(db
         assert content(again.snapshot(seq=at)) == now
         with pytest.raises(SnapshotExpiredError):
             again.snapshot(seq=at - 1)
+        changed = again.changes(since=at)["t"].read_all()
+        assert changed.column("id").to_pylist() == [8]
         again._owner().vacuum._retention_s = 0
         again.vacuum(dry_run=False, grace_s=0)
         assert content(again.snapshot(tag="early")) == early
         assert again.verify(deep=True).findings == ()
-        changed = again.changes(since=at)["t"].read_all()
-        assert changed.column("id").to_pylist() == [8]
 
 
 def test_tokens_and_transactions_are_those_of_the_backup(db, tmp_path):

@@ -184,6 +184,14 @@ def owner_of(catalog: Catalog, incarnation: int) -> Table:
     raise AssertionError
 
 
+def owner_if_known(catalog: Catalog, incarnation: int) -> Table | None:
+    """Return the table that the incarnation belongs to; None: vacuum took all that told it."""
+    for table in catalog.tables:
+        if any(step.id == incarnation for step in table.incarnations):
+            return table
+    return by_id(catalog, incarnation)  # a table and its first incarnation have one number
+
+
 def schema_by_id(table: Table, schema_id: int) -> Schema:
     """Return the schema with that id."""
     for step in table.schemas:

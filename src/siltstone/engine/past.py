@@ -90,7 +90,11 @@ class PastRecords:
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One commit as people read it; `tables` by the names they had, `token` is (app, batch)."""
+    """One commit as people read it; `tables` by the names they had, `token` is (app, batch).
+
+    Below the oldest seq that is kept a table goes by the oldest name that is, and one of which
+    nothing is kept by a number, as "#7".
+    """
 
     seq: int
     time: dt.datetime
@@ -102,12 +106,15 @@ class LogEntry:
 
 def log_entry(state: State, commit: Commit) -> LogEntry:
     """Return a commit with the names that its tables had."""
-    catalog = state.view.catalog
-    owners = [catalogs.owner_of(catalog, incarnation) for incarnation in commit.tables]
-    names = sorted({catalogs.name_of(table, commit.seq) for table in owners})
+    names = sorted({_name_at(state, incarnation, commit.seq) for incarnation in commit.tables})
     token = None if commit.token is None else (commit.token.app, commit.token.batch)
     time = EPOCH + commit.time_us * MICROSECOND
     return LogEntry(commit.seq, time, commit.transaction, tuple(names), commit.rows, token)
+
+
+def _name_at(state: State, incarnation: int, seq: int) -> str:
+    table = catalogs.owner_if_known(state.view.catalog, incarnation)
+    return f"#{incarnation}" if table is None else catalogs.name_of(table, seq)
 
 
 class CommitHistory:

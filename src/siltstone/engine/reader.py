@@ -288,21 +288,21 @@ class Readers:
 
 
 def _covers(view: View, record: Record, storage: KeyedStorage, seq: int) -> bool:
-    """Say whether a record has all row versions of an incarnation up to `seq`.
+    """Say whether base as of a record, and history above it, have all row versions up to `seq`.
 
-    The last record before a merge beyond `seq` has, if it was not lost. One from before a table
-    whose first rows were loaded straight into base, later than `seq`, has none to have.
+    The last record before a merge beyond `seq` has them. If that one was lost, or vacuum spared an
+    older one alone, for a tag, history tells what came since; but not what was loaded straight
+    into base.
     """
     if record.flushed_seq >= seq:
         return True
     table = catalogs.owner_of(view.catalog, storage.incarnation)
-    loads = [
-        version.seq
+    return not any(
+        record.flushed_seq < version.seq <= seq
         for step in table.incarnations
         if step.id == storage.incarnation
         for version in step.versions
-    ]
-    return bool(loads) and seq < loads[0]
+    )
 
 
 def plain_folder(pin: Pin) -> str:

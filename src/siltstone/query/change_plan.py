@@ -33,6 +33,7 @@ from siltstone.query.changes import (
     feed_of,
     of_versions,
     op_names,
+    readable,
     whole,
 )
 from siltstone.query.scan_plan import Site, groups, in_hand, numbers, plan
@@ -58,6 +59,7 @@ def plan_changes(
     """
     parts: list[Part] = []
     if begins:
+        readable(state, since)
         table = catalogs.find(state.view.catalog, name, since)
         parts = [whole(core, state, table, since, "upsert")]
     feed = feed_of(core, state, name, since, until) if since < until or not begins else None

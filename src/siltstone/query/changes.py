@@ -1,9 +1,12 @@
 """Changes: every row version of the keyed tables over a range of seqs, in seq order.
 
 From un-flushed memtables and from history, which keeps every version; a bulk load that went
-straight to base is read from the base version of its seq. Asked from seq 0 when history does not
-reach that far back, the feed begins with the state at the oldest kept seq: rows with `_op`
-"snapshot".
+straight to base is read from the base version of its seq.
+
+Versions and definitions are kept from one seq on (`kept_from`). A range that ends or begins below
+it is refused, also at a tag: what lay between is not known. Only seq 0 is no place in the past: a
+feed from there is for who has nothing. Of a table that lived before all is kept it begins with the
+rows of one seq, with `_op` "snapshot": the lowest from which all its versions are known.
 
 A feed is of a name: whoever applies it to a copy of what was called so at `since` has a copy of
 what is called so at `until`. Where the name passed from one table to another (a drop and a
@@ -14,6 +17,7 @@ this one. A truncate comes as deletes, too. A name that nothing has at `until` h
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
@@ -49,9 +53,38 @@ def _op_names() -> pa.StringArray:
 
 
 def kept_from(state: State) -> int:
-    """Return the lowest seq since which all changes are kept, whatever tables were renamed."""
+    """Return the lowest seq since which all versions and definitions are kept."""
     followed = (tag.seq for tag in state.view.catalog.tags if tag.lasts_s)
     return min(state.view.record.oldest_seq, *followed, FOREVER)
+
+
+def refuse_range(state: State, since: int, until: int) -> None:
+    """Refuse a range of changes that is none, or that is not kept.
+
+    Raises:
+        RequestError: It is not 0 <= since <= until.
+        SnapshotExpiredError: It ends below `kept_from`, or begins there, and not at 0.
+    """
+    if not 0 <= since <= until:
+        raise RequestError(f"changes from seq {since} to {until}: 0 <= since <= until is needed")
+    kept = kept_from(state)
+    if until < kept:
+        raise SnapshotExpiredError(f"changes until seq {until}", kept, state.visible)
+    if 0 < since < kept:
+        raise SnapshotExpiredError(f"changes since seq {since}", kept, state.visible)
+
+
+def readable(state: State, seq: int) -> int:
+    """Return `seq` if all tables can be read there.
+
+    Raises:
+        SnapshotExpiredError: It is older than what is kept, and no tag names it; or in the future.
+    """
+    oldest = state.view.record.oldest_seq
+    is_kept = seq >= oldest or any(tag.seq == seq for tag in state.view.catalog.tags)
+    if not 0 <= seq <= state.visible or not is_kept:
+        raise SnapshotExpiredError(f"seq {seq}", oldest, state.visible)
+    return seq
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +145,11 @@ def changes(
     """Return per keyed table its versions with since < _seq <= until; `_seq`, `_op`, columns.
 
     Raises:
-        SnapshotExpiredError: Versions above `since` (not 0) are not kept any more.
+        SnapshotExpiredError: Versions above `since` (not 0) or up to `until` are not kept any more.
         SchemaMismatchError: The name passed to a table with another key: begin again from seq 0.
         TableNotFoundError, RequestError: No such table at `until`; a plain table; a bad range.
     """
+    refuse_range(state, since, until)
     names = [tables] if isinstance(tables, str) else tables
     if names is None:
         every = [t for t in state.view.catalog.tables if catalogs.is_alive(t, until)]
@@ -135,16 +169,13 @@ def _read(feed: Feed) -> pa.RecordBatchReader:
 
 def feed_of(core: Core, state: State, name: str, since: int, until: int) -> Feed:
     """Return the feed of one table by name; see `changes`."""
-    if not 0 <= since <= until:
-        raise RequestError(f"changes from seq {since} to {until}: 0 <= since <= until is needed")
+    refuse_range(state, since, until)
     table = catalogs.find(state.view.catalog, name, until)
     shape = shape_of(catalogs.schema_of(table, until))
     if shape.keys is None:
         raise RequestError(f"{name!r} is a plain table: it has versions, not changes")
     taken = catalogs.named_from(table, until)
     gone: list[Part] = []
-    if 0 < since < taken and since < kept_from(state):
-        raise SnapshotExpiredError(f"changes since seq {since}", kept_from(state), state.visible)
     if 0 < since < taken and not _had_name(table, since, name):
         gone = _gone(core, state, since, name, shape)
         if table.created < taken:
@@ -154,15 +185,37 @@ def feed_of(core: Core, state: State, name: str, since: int, until: int) -> Feed
 
 
 def _versions(core: Core, state: State, table: Table, since: int, until: int) -> Iterator[Part]:
-    """Return the versions of one table; from seq 0, first a snapshot where older ones are gone."""
-    spans, whole_from = _kept_spans(state, _spans(state, table, since, until), since)
-    if whole_from > until:
-        raise SnapshotExpiredError(f"changes until seq {until}", whole_from, state.visible)
+    """Return the versions of one table; from seq 0, first its rows where their past is gone."""
     first: list[Part] = []
-    if whole_from:
-        first = [whole(core, state, table, whole_from, "snapshot")]
-    rest = _of_spans(core, state, table, spans, max(since, whole_from), until)
-    return itertools.chain(first, rest)
+    if not since and table.created <= kept_from(state):
+        first, since = _beginning(core, state, table)
+    spans = _spans(table, since, until)
+    for step, _ in spans:
+        trimmed = state.view.levels[step.id].storage.history_from
+        if max(since, step.seq - 1) < trimmed:
+            raise SnapshotExpiredError(f"changes since seq {since}", trimmed, state.visible)
+    return itertools.chain(first, _of_spans(core, state, table, spans, since, until))
+
+
+def _beginning(core: Core, state: State, table: Table) -> tuple[list[Part], int]:
+    """Return the rows that a feed from nothing begins with, and their seq.
+
+    History may reach further back than definitions do: a tag asked for it. Of one life of the
+    table, without a load in it, the definition at the oldest kept seq is enough: columns go by id,
+    and what was dropped before has no column in the feed.
+    """
+    kept = kept_from(state)
+    step = catalogs.incarnation_of(table, kept)
+    begin = state.view.levels[step.id].storage.history_from
+    is_one_life = step.seq <= begin or (not begin and step.seq == table.created)
+    is_loaded = any(begin < load.seq <= kept for load in step.versions)
+    if begin < kept and is_one_life and not is_loaded:
+        if not begin:
+            return [], 0
+        with contextlib.suppress(SnapshotExpiredError):  # the record of the tag was lost
+            reader = core.readers.open(state.view, table, begin, defined_at=kept)
+            return [Whole(reader, begin, "snapshot")], begin
+    return [whole(core, state, table, kept, "snapshot")] if kept else [], kept
 
 
 def whole(core: Core, state: State, table: Table, seq: int, op: str) -> Whole:
@@ -198,36 +251,14 @@ def _key_types(shape: Shape) -> dict[str, pa.DataType]:
     return {name: shape.arrow.field(name).type for name in shape.codec.names}
 
 
-def _spans(state: State, table: Table, since: int, until: int) -> list[tuple[Incarnation, int]]:
+def _spans(table: Table, since: int, until: int) -> list[tuple[Incarnation, int]]:
     """Return the incarnations that live in (since, until], each with the seq that truncated it.
 
     One that was truncated in the commit that made it never had a row that anybody could see.
     """
     steps = [step for step in table.incarnations if step.seq <= until]
     ends = [*(step.seq for step in steps[1:]), FOREVER]
-    spans = [(s, e) for s, e in zip(steps, ends, strict=True) if e > max(since, s.seq)]
-    begin = spans[0][0].seq
-    if 0 < since < begin and table.created < begin and spans[0][0] is table.incarnations[0]:
-        raise SnapshotExpiredError(f"changes since seq {since}", begin, state.visible)
-    return spans
-
-
-def _kept_spans(
-    state: State, spans: list[tuple[Incarnation, int]], since: int
-) -> tuple[list[tuple[Incarnation, int]], int]:
-    """Return the spans that have all their versions, and the seq from which the first has them.
-
-    Raises:
-        SnapshotExpiredError: From `since` (not 0) on some are missing.
-    """
-    for index in range(len(spans) - 1, -1, -1):
-        step = spans[index][0]
-        trimmed = state.view.levels[step.id].storage.history_from
-        if max(since, step.seq - 1) < trimmed:
-            if since:
-                raise SnapshotExpiredError(f"changes since seq {since}", trimmed, state.visible)
-            return spans[index:], trimmed
-    return spans, 0
+    return [(s, e) for s, e in zip(steps, ends, strict=True) if e > max(since, s.seq)]
 
 
 def _of_spans(
