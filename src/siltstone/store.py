@@ -482,8 +482,8 @@ class Store:
     def log(self, limit: int = 20) -> list[LogEntry]:
         """Return the newest commits, newest first, at most `limit`.
 
-        Below the oldest seq that is kept a table goes by the oldest name that is known; one of which
-        nothing is known any more, by a number ("#7").
+        Below the oldest seq that is kept a table goes by the oldest name that is known, and one of
+        which nothing is known any more by a number ("#7").
         """
         self._core.check()
         if limit < 0:

@@ -211,12 +211,26 @@ class PlainWrites:
         if pin is None:  # a version of its own: who appends meanwhile finds the table moved
             self.begin()
         else:
+            pin = self._with_stored(pin, drop)
             self._step(self._tables.alter(self._folder, pin, rename=rename, drop=drop, add=add))
 
         def again() -> None:
             self.alter(shape, rename=rename, drop=drop, add=add)
 
         self._did(again, is_blind=False)
+
+    def _with_stored(self, pin: Pin, drop: Sequence[str]) -> Pin:
+        """Write the parts anew of which no file would have a column without those of `drop`.
+
+        With all columns that the version has, those that are null throughout, too: a step of its
+        own, with the same rows.
+        """
+        spans = self._tables.bare(self._folder, pin, drop)
+        compacted = [self._tables.compact(self._folder, pin, span) for span in spans]
+        if compacted:
+            pin = self._step(self._tables.ready(self._folder, pin, compacted))
+            pin = self._step(self._tables.swap(self._folder, pin, compacted))
+        return pin
 
     def taken_over(self, given: ForeignVersion) -> TakenOver:
         """Return what another Lance client staged on our version; nothing is changed yet.

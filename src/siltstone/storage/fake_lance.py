@@ -439,6 +439,11 @@ class FakeLance:
             new, files = _extended(new, staged), [*files, *staged.files]
         return self._commit(folder, pin, new, files)
 
+    def bare(self, folder: str, pin: Pin, drop: Sequence[str]) -> list[tuple[int, int]]:
+        """See `tables.Tables.bare`: here all columns are in all files."""
+        staging.refuse_alter(self.open(folder, pin).schema, {}, drop, ())
+        return []
+
     def take_over(self, folder: str, pin: Pin | None, given: ForeignVersion) -> TakenOver:
         """See `tables.Tables.take_over`; the client is `stage_foreign`."""
         staged = foreign.staged_manifest(self._root, folder, given)

@@ -414,6 +414,18 @@ class LanceTables:
             dataset = _open_newest_of(catalog)
         return self._seal(folder, pin.inventory, catalog, dataset, (), rows=pin.rows)
 
+    def bare(self, folder: str, pin: Pin, drop: Sequence[str]) -> list[Span]:
+        """See `tables.Tables.bare`. Lance: "Fragment 0 does not contain any data"."""
+        table = self._table(folder, pin)
+        if not drop:
+            return []
+        schema = table.dataset.lance_schema
+        return [
+            span
+            for part, span in zip(table.parts, table.spans, strict=True)
+            if staging.is_bare(table.fragment_of(part).metadata, schema, drop)
+        ]
+
     def take_over(self, folder: str, pin: Pin | None, given: ForeignVersion) -> TakenOver:
         """See `tables.Tables.take_over`.
 

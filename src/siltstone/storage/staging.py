@@ -134,6 +134,12 @@ def check_field_ids(fragments: Iterable[Any], lance_schema: Any, names: Iterable
                 )
 
 
+def is_bare(fragment: Any, lance_schema: Any, drop: Sequence[str]) -> bool:
+    """Say whether no file of a fragment holds a column other than those of `drop`."""
+    left = {n for f in lance_schema.fields() if f.name() not in drop for n in _leaves(f)}
+    return not any(number in left for file in fragment.files for number in file.fields)
+
+
 def _leaves(field: Any) -> list[int]:
     children = field.children()
     return [n for child in children for n in _leaves(child)] if children else [field.id()]

@@ -386,7 +386,18 @@ class Tables(Protocol):
         drop: Sequence[str],
         add: Sequence[pa.Field],
     ) -> Pin:
-        """Rename, then drop, then add columns (nullable, all null, at the end)."""
+        """Rename, then drop, then add columns (nullable, all null, at the end).
+
+        Of no part the last stored column may go: see `bare`.
+        """
+        ...
+
+    def bare(self, folder: str, pin: Pin, drop: Sequence[str]) -> list[tuple[int, int]]:
+        """Return the spans of the parts of which no file has a column but those of `drop`.
+
+        Columns that were added after a part was written lie in no file of it. When all others go,
+        nothing tells its rows any more: it is written anew before, by `compact`.
+        """
         ...
 
     def take_over(self, folder: str, pin: Pin | None, given: ForeignVersion) -> TakenOver:
