@@ -9,20 +9,21 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from siltstone.engine import catalog as catalogs
 from siltstone.engine.following import Follower
 from siltstone.engine.moment import time_us_of
 from siltstone.engine.past import PastRecords
 from siltstone.engine.reader import Readers
-from siltstone.errors import CorruptionError, OwnedError, RequestError
+from siltstone.errors import BusyError, CorruptionError, OwnedError, RequestError
 from siltstone.formats.backup import Backup
 from siltstone.maintenance import merge_task
 from siltstone.maintenance.backup import BackedUp, Backuper, Progress
 from siltstone.maintenance.compaction import TARGET_ROWS
-from siltstone.maintenance.compaction_job import Optimized
+from siltstone.maintenance.compaction_job import Optimized, called
 from siltstone.maintenance.hand_over import WAIT_S, PlainTablesBeside
 from siltstone.maintenance.merge import ATTEMPTS, Deferred, Merged
 from siltstone.maintenance.optimize import WORKERS, Execute
@@ -61,7 +62,8 @@ def merge_beside(
 
     Args:
         path: As for `connect`; the store exists.
-        table: One table; by default all, at one seq.
+        table: One table, by the name that it has now, as the record and the log say; what only the
+            log knows of it stays there. By default all, at one seq.
         attempts: How often it is planned at most, when others touch what it reads.
         publish_attempts: How many records each of them may try; past both it is `Deferred`.
         execute: Runs the `MergeTask`s that write the rows, wherever, and gives their results in
@@ -69,12 +71,14 @@ def merge_beside(
         options: As for `connect`.
 
     Raises:
-        RequestError, TableNotFoundError: No store, or no such table in its newest record.
+        RequestError, TableNotFoundError: No store, or no such table.
         UnavailableError, CorruptionError: Nothing was changed.
     """
-    return _beside(path, options).merger.merge(
-        table, attempts=attempts, publish_attempts=publish_attempts, execute=execute
+    parts = _beside(path, options)
+    done = parts.work.merger.merge(
+        parts.id_of(table), attempts=attempts, publish_attempts=publish_attempts, execute=execute
     )
+    return called(done, table)
 
 
 def optimize_beside(
@@ -95,7 +99,7 @@ def optimize_beside(
 
     Args:
         path: As for `connect`; the store exists.
-        table: One table; by default all, in one publish.
+        table: One table, as for `merge_beside`; by default all, in one publish.
         target_rows: How many rows a file should have.
         attempts: As for `merge_beside`.
         publish_attempts: As for `merge_beside`.
@@ -108,12 +112,12 @@ def optimize_beside(
         options: As for `connect`.
 
     Raises:
-        RequestError, TableNotFoundError: No store, or no such table in its newest record.
+        RequestError, TableNotFoundError: No store, or no such table.
         UnavailableError, CorruptionError: Nothing was changed.
     """
     parts = _beside(path, options, wait_s)
-    return parts.optimizer.optimize(
-        table,
+    done = parts.work.optimizer.optimize(
+        parts.id_of(table),
         target_rows=target_rows,
         by_tiers=by_tiers,
         attempts=attempts,
@@ -122,6 +126,7 @@ def optimize_beside(
         execute=execute,
         on_progress=on_progress,
     )
+    return called(done, table)
 
 
 def create_index_beside(
@@ -138,11 +143,11 @@ def create_index_beside(
     """Have an index on a column of a keyed table, as `Table.create_index`, from any process.
 
     Without an owner the store is owned for a moment: the log may name the table. Beside one, it is
-    a table of the newest record.
+    a table that the owner has flushed.
 
     Args:
         path: As for `connect`; the store exists.
-        table: Its name.
+        table: Its name now, as for `merge_beside`.
         column: The column's name.
         kind: As for `Table.create_index`.
         name: By default that of the column.
@@ -152,7 +157,8 @@ def create_index_beside(
 
     Raises:
         RequestError, TableNotFoundError: As `Table.create_index`; nothing was changed.
-        UnavailableError, BusyError: What is not built yet, the next optimize builds.
+        BusyError: The owner has not flushed the table yet.
+        UnavailableError: What is not built yet, the next optimize builds.
     """
     more = details or {}
     with _owned(path, options) as owner:
@@ -160,10 +166,11 @@ def create_index_beside(
             found = owner.indexes.find(table)
             owner.indexes.create(found, column, kind, name=name, options=more, is_built=build)
             return
-    indexer = _beside(path, options).indexer
-    indexer.declare(table, column, kind, name=name, options=more)
+    parts = _beside(path, options)
+    number = parts.flushed_id_of(table)
+    parts.work.indexer.declare(number, column, kind, name=name, options=more)
     if build:
-        indexer.catch_up(table)
+        parts.work.indexer.catch_up(number)
 
 
 def drop_index_beside(
@@ -173,14 +180,16 @@ def drop_index_beside(
 
     Raises:
         RequestError, TableNotFoundError: No such index or table, or the key's own.
+        BusyError: The owner has not flushed the table yet.
     """
     with _owned(path, options) as owner:
         if owner is not None:
             owner.indexes.drop(owner.indexes.find(table), name)
             return
-    indexer = _beside(path, options).indexer
-    indexer.drop(table, name)
-    indexer.catch_up(table)
+    parts = _beside(path, options)
+    number = parts.flushed_id_of(table)
+    parts.work.indexer.drop(number, name)
+    parts.work.indexer.catch_up(number)
 
 
 @contextlib.contextmanager
@@ -197,9 +206,38 @@ def _owned(path: str | os.PathLike[str], options: dict[str, object]) -> Generato
         yield parts.owner
 
 
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """What works on a store by its path, and finds its tables by their names."""
+
+    work: Maintainers
+    manifests: ManifestStore
+    plain: PlainTablesBeside
+
+    def id_of(self, table: str | None) -> int | None:
+        """Return the id of the table that has a name now: a record may know it by another."""
+        if table is None:
+            return None  # the log is not read for nothing
+        with self.plain.catalog() as catalog:
+            return catalogs.id_of(catalog, table)
+
+    def flushed_id_of(self, table: str) -> int:
+        """Return the id of a table that the newest record knows.
+
+        Raises:
+            BusyError: It is in the log alone.
+        """
+        found = self.id_of(table)
+        known = None if found is None else catalogs.by_id(self.manifests.newest().catalog, found)
+        if known is None:
+            text = "its owner has not flushed it yet: make a checkpoint there, or try again later"
+            raise BusyError(f"table {table!r} is in the log alone, {text}")
+        return known.id
+
+
 def _beside(
     path: str | os.PathLike[str], options: dict[str, object], wait_s: float = WAIT_S
-) -> Maintainers:
+) -> _Beside:
     root, env = root_of(path), Env()
     require_store(root, env)
     found = resolve(root, options)
@@ -212,7 +250,7 @@ def _beside(
         own_and_take=lambda: _own_and_take(path, options),
         wait_s=wait_s,
     )
-    return maintainers(manifests, tables, readers, jobs, plain)
+    return _Beside(maintainers(manifests, tables, readers, jobs, plain), manifests, plain)
 
 
 def _own_and_take(path: str | os.PathLike[str], options: dict[str, object]) -> bool:

@@ -39,7 +39,7 @@ from siltstone.joined.address import address_of
 from siltstone.joined.places import is_url
 from siltstone.maintenance.backup import BackedUp, Backuper, Progress
 from siltstone.maintenance.compaction import TARGET_ROWS
-from siltstone.maintenance.compaction_job import Optimized
+from siltstone.maintenance.compaction_job import Optimized, called
 from siltstone.maintenance.drift import Adopted, Adopter
 from siltstone.maintenance.merge import ATTEMPTS, Deferred, Merged
 from siltstone.maintenance.optimize import WORKERS
@@ -633,13 +633,18 @@ class Store:
         """Fold what is flushed into the base of one table, or of all.
 
         Args:
+            table: Its name now; of one that was never flushed there is nothing to fold.
             attempts: How often it is planned at most, when others touch what it reads.
             publish_attempts: How many records each of them may try; past both it is `Deferred`.
+
+        Raises:
+            TableNotFoundError: `tables()` does not list it.
         """
         owner = self._owner()
-        result = owner.merger.merge(table, attempts=attempts, publish_attempts=publish_attempts)
+        found = catalogs.id_of(self._core.state().view.catalog, table)
+        result = owner.merger.merge(found, attempts=attempts, publish_attempts=publish_attempts)
         owner.checkpointer.adopt_news()
-        return result
+        return called(result, table)
 
     def optimize(
         self,
@@ -653,21 +658,25 @@ class Store:
         """Make few large files of many small ones in one table, or in all; no answer changes.
 
         Args:
+            table: As for `merge`.
             target_rows: How many rows a file should have.
             attempts: As for `merge`.
             publish_attempts: As for `merge`.
             workers: How many files are written at once.
+
+        Raises:
+            TableNotFoundError: `tables()` does not list it.
         """
         owner = self._owner()
         result = owner.optimizer.optimize(
-            table,
+            catalogs.id_of(self._core.state().view.catalog, table),
             target_rows=target_rows,
             attempts=attempts,
             publish_attempts=publish_attempts,
             workers=workers,
         )
         owner.checkpointer.adopt_news()
-        return result
+        return called(result, table)
 
     def vacuum(self, dry_run: bool = True, *, grace_s: float = GRACE_S) -> Vacuumed:
         """Delete what no kept record, tag or reader needs; by default only say what would go.

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
-from siltstone.errors import TableNotFoundError
+from siltstone.errors import RequestError, TableNotFoundError
 from siltstone.formats import group
 from siltstone.formats.manifest import (
     App,
@@ -121,6 +121,20 @@ def find(catalog: Catalog, name: str, seq: int = _NEWEST) -> Table:
         if is_alive(table, seq) and name_of(table, seq) == name:
             return table
     raise TableNotFoundError(name)
+
+
+def id_of(catalog: Catalog, name: str | None) -> int | None:
+    """Return the id of the living table that a user means by its name; None, for all, stays None.
+
+    Raises:
+        RequestError: It is no name.
+        TableNotFoundError: No table has it now.
+    """
+    if name is None:
+        return None
+    if not isinstance(name, str):
+        raise RequestError(f"a table is given by its name, not {name!r}")
+    return find(catalog, name).id
 
 
 _LIVING_MAX = 16

@@ -110,14 +110,10 @@ class Sizes:
         return rows >= self.target_rows or (self.is_contended and parts * rows >= CONTENDED_MAX)
 
 
-def planned(record: Record, tables: Tables, name: str | None, sizes: Sizes) -> list[CompactTask]:
-    """Return the tasks of the bases and histories that a record names.
-
-    Raises:
-        TableNotFoundError: It has no table of that name.
-    """
+def planned(record: Record, tables: Tables, wanted: int | None, sizes: Sizes) -> list[CompactTask]:
+    """Return the tasks of the bases and histories that a record names, or of the table of an id."""
     found: list[CompactTask] = []
-    for table, storage in candidates(record, name):
+    for table, storage in candidates(record, wanted):
         for level, below in _FOLDERS.items():
             pin = pin_of(storage, level)  # pyright: ignore[reportArgumentType]
             if pin is not None:
@@ -127,14 +123,14 @@ def planned(record: Record, tables: Tables, name: str | None, sizes: Sizes) -> l
 
 
 def planned_plain(
-    catalog: Catalog, tables: Tables, name: str | None, sizes: Sizes
+    catalog: Catalog, tables: Tables, wanted: int | None, sizes: Sizes
 ) -> list[CompactTask]:
-    """Return the tasks of the newest versions of plain tables."""
+    """Return the tasks of the newest versions of plain tables, or of the one with an id."""
     found: list[CompactTask] = []
     for table in _plain_tables(catalog):
         incarnation = catalogs.incarnation_of(table)
         called, version = catalogs.name_of(table), catalogs.version_of(incarnation)
-        if version is not None and name in (None, called):
+        if version is not None and wanted in (None, table.id):
             place: Place = (incarnation.id, "plain")
             folder = plain_folder(version.pin)
             found += _tasks(called, place, folder, version.pin, tables, sizes)
@@ -152,11 +148,6 @@ def plain_pin(catalog: Catalog, incarnation: int) -> Pin | None:
 def has_plain(catalog: Catalog) -> bool:
     """Say whether there is any plain table."""
     return any(True for _ in _plain_tables(catalog))
-
-
-def is_plain_table(catalog: Catalog, name: str) -> bool:
-    """Say whether there is a plain table of that name."""
-    return any(catalogs.name_of(table) == name for table in _plain_tables(catalog))
 
 
 def _plain_tables(catalog: Catalog) -> Iterator[Table]:

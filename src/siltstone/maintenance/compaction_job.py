@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import msgspec
 
 from siltstone.formats.manifest import KeyedStorage, Pin, Record
 from siltstone.maintenance.compaction import CompactTask, Place, pin_of
+from siltstone.maintenance.merge import Deferred, Merged
 from siltstone.storage.jobs import SeenJob
 from siltstone.storage.tables import Compacted, InputsMovedError, Tables
 
@@ -29,6 +31,17 @@ class Optimized:
 
 
 NOTHING = Optimized((), 0, 0, 0)
+_Done = TypeVar("_Done", Merged, Optimized)
+
+
+def called(done: _Done | Deferred, name: str | None) -> _Done | Deferred:
+    """Return what was done to one table by the name that it was asked for by.
+
+    The record that it was done on may know the table by an older one.
+    """
+    if name is None or isinstance(done, Deferred) or not done.tables:
+        return done
+    return replace(done, tables=(name,))
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,12 +197,13 @@ class Indexer:
             total = _sum(total, found)
         return total if total.segments else Deferred(reason, attempts)
 
-    def catch_up_late(self, table: str | None = None) -> None:
+    def catch_up_late(self, table: int | None = None) -> None:
         """Catch up what a merge left far behind; what fails is left to the next optimize."""
         try:
             self.catch_up(table, lag_share=LAG_SHARE, begins_key=False)
         except SiltstoneError as error:
-            _log.warning("the indexes of %s stay behind for now: %s", table or "all tables", error)
+            which = "all tables" if table is None else f"table #{table}"
+            _log.warning("the indexes of %s stay behind for now: %s", which, error)
 
     def _places(
         self,

@@ -83,14 +83,14 @@ class Merger:
         tables: Tables,
         readers: Readers,
         jobs: Jobs,
-        catch_up: Callable[[str | None], None] = lambda _: None,
+        catch_up: Callable[[int | None], None] = lambda _: None,
     ) -> None:
         self._manifests, self._tables, self._readers = manifests, tables, readers
         self._jobs, self._catch_up = jobs, catch_up
 
     def merge(
         self,
-        table: str | None = None,
+        table: int | None = None,
         *,
         attempts: int = ATTEMPTS,
         publish_attempts: int = ATTEMPTS_MAX,
@@ -100,13 +100,13 @@ class Merger:
         """Merge one table, or all of them at one seq.
 
         Args:
+            table: The id of one, which has nothing to merge before the newest record knows it.
             attempts: How often it is planned at most: what it reads was touched meanwhile.
             publish_attempts: How many records each of them may try: only the number moved.
             execute: Runs tasks that write the rows, and gives their results in the same order; by
                 default one writer here does it all.
 
         Raises:
-            TableNotFoundError: There is no table of that name in the newest record.
             RequestError: A budget below 1.
             UnavailableError, CorruptionError: Nothing was changed.
         """
@@ -124,27 +124,27 @@ class Merger:
     def _merge(
         self,
         record: Record,
-        name: str | None,
+        table: int | None,
         on_table: Callable[[str], None] | None,
         execute: Execute | None,
         publish_attempts: int,
     ) -> Merged | Deferred:
         cross(Failpoint.MERGE_BEFORE_PLAN)
-        wanted = [(t, s) for t, s in candidates(record, name) if _is_behind(record, t, s)]
+        wanted = [(t, s) for t, s in candidates(record, table) if _is_behind(record, t, s)]
         if not wanted:
             self.promote_late(record)
             return Merged(record.flushed_seq, (), 0)
         planned: list[_Planned] = []
         names: list[str] = []
-        about = tuple(catalogs.name_of(table) for table, _ in wanted)
+        about = tuple(catalogs.name_of(each) for each, _ in wanted)
         with self._jobs.begin("merge", about, above_us=record.condemned_us) as job:
-            for table, storage in wanted:
+            for each, storage in wanted:
                 if on_table is not None:
-                    on_table(catalogs.name_of(table))
-                found = self._plan(record, table, storage, execute)
+                    on_table(catalogs.name_of(each))
+                found = self._plan(record, each, storage, execute)
                 planned.append(found)
                 if found.base != found.storage.base:
-                    names.append(catalogs.name_of(table))
+                    names.append(catalogs.name_of(each))
             cross(Failpoint.MERGE_AFTER_FRAGMENTS)
             written = job.as_written()
             published = self._manifests.publish(
@@ -153,7 +153,7 @@ class Merger:
             cross(Failpoint.MERGE_AFTER_PUBLISH)
             job.finish()
         self.promote_late(published)
-        self._catch_up(name)
+        self._catch_up(table)
         return Merged(record.flushed_seq, tuple(names), sum(item.rows for item in planned))
 
     def _plan(
@@ -229,9 +229,11 @@ class Merger:
             self._tables.promote(folder, pins, pins[-1])
 
 
-def candidates(record: Record, name: str | None) -> Iterator[tuple[Table, KeyedStorage]]:
-    """Yield the living keyed tables with their current storage; dropped ones have nothing to do."""
-    wanted = None if name is None else catalogs.find(record.catalog, name).id
+def candidates(record: Record, wanted: int | None) -> Iterator[tuple[Table, KeyedStorage]]:
+    """Yield the living keyed tables, or the one of an id, with their current storage.
+
+    Dropped ones have nothing to do, nor has one that the record does not know yet.
+    """
     stored = {storage.incarnation: storage for storage in record.keyed}
     for table in record.catalog.tables:
         if not catalogs.is_alive(table) or (wanted is not None and table.id != wanted):

@@ -24,6 +24,7 @@ from itertools import compress, groupby
 
 import msgspec
 
+from siltstone.engine import catalog as catalogs
 from siltstone.engine.reader import plain_folder
 from siltstone.errors import BusyError, RequestError, TableNotFoundError
 from siltstone.failpoints import Failpoint, cross
@@ -33,7 +34,6 @@ from siltstone.maintenance.compaction import (
     CompactTask,
     Sizes,
     has_plain,
-    is_plain_table,
     plain_pin,
     planned,
     planned_plain,
@@ -89,7 +89,7 @@ class _Order:
     `at_once`: how many tasks `run` is given; None: all, it runs them elsewhere.
     """
 
-    name: str | None
+    table: int | None
     sizes: Sizes
     publish_attempts: int
     run: Execute
@@ -130,7 +130,7 @@ class Optimizer:
 
     def optimize(
         self,
-        table: str | None = None,
+        table: int | None = None,
         *,
         target_rows: int = TARGET_ROWS,
         by_tiers: bool = False,
@@ -143,6 +143,7 @@ class Optimizer:
         """Optimize one table, or all: keyed ones in one publish, plain ones by a frame each.
 
         Args:
+            table: The id of one; of what the newest record does not know there is nothing to do.
             target_rows: How many rows a file should have; parts with less than half are small.
             by_tiers: Leave a part alone that is large beside those behind it: for who comes often.
             attempts: How often it is planned at most: what it reads was touched meanwhile.
@@ -152,7 +153,6 @@ class Optimizer:
             on_progress: Hears how many tasks are done, and of how many.
 
         Raises:
-            TableNotFoundError: There is no table of that name in the newest record.
             RequestError: `target_rows` is below 2, or a budget below 1.
             UnavailableError, CorruptionError: Nothing was changed.
         """
@@ -190,15 +190,13 @@ class Optimizer:
         return total if total.files_before else Deferred(reason, attempts)
 
     def _with_indexes(
-        self, total: Optimized, table: str | None, attempts: int, publish_attempts: int
+        self, total: Optimized, table: int | None, attempts: int, publish_attempts: int
     ) -> Optimized | Deferred:
         try:
             done = self._indexer.catch_up(
                 table, attempts=attempts, publish_attempts=publish_attempts
             )
-        except (
-            TableNotFoundError
-        ):  # a plain table that no record knows yet: it has no index of ours
+        except TableNotFoundError:  # no record knows it yet: it has no index of ours
             return total
         if isinstance(done, Deferred):
             return total if total.files_before else done
@@ -244,10 +242,9 @@ class Optimizer:
 
     def _planned(self, record: Record, catalog: Catalog, order: _Order) -> list[CompactTask]:
         sizes = replace(order.sizes, is_contended=order.contention.count > 0)
-        plain = planned_plain(catalog, self._tables, order.name, sizes)
+        plain = planned_plain(catalog, self._tables, order.table, sizes)
         left = {one.task.place for one in self._left()}
-        is_plain = order.name is not None and is_plain_table(catalog, order.name)
-        keyed = [] if is_plain else planned(record, self._tables, order.name, sizes)
+        keyed = planned(record, self._tables, order.table, sizes)
         return [*keyed, *(task for task in plain if task.place not in left)]
 
     def _execute(
@@ -333,11 +330,11 @@ class Optimizer:
             order.contention.count += 1
         return done, left
 
-    def _resume(self, name: str | None, publish_attempts: int) -> Optimized:
+    def _resume(self, table: int | None, publish_attempts: int) -> Optimized:
         """Publish what dead jobs finished, where it still fits; plain tables are the owner's."""
         total = NOTHING
         for begun, noted in self._dead():
-            if name is not None and any(one.task.table != name for one in noted):
+            if table is not None and not self._are_of(noted, table):
                 continue
             job, finished = self._whole(begun, noted)
             record, lease = self._manifests.lease_newest()
@@ -353,6 +350,13 @@ class Optimizer:
             if not is_left:
                 self._jobs.remove(job.id)
         return total
+
+    def _are_of(self, noted: Sequence[Finished], table: int) -> bool:
+        """Say whether a job worked on one table alone; by its incarnations: names change hands."""
+        record, lease = self._manifests.lease_newest()
+        with lease, self._catalog(record) as catalog:
+            owners = (catalogs.owner_if_known(catalog, one.task.place[0]) for one in noted)
+            return all(owner is not None and owner.id == table for owner in owners)
 
     def _dead(self) -> Iterator[tuple[Job, list[Finished]]]:
         for seen in self._jobs.list():

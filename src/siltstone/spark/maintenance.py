@@ -48,7 +48,7 @@ def merge(
         table: One table; by default all, at one seq.
 
     Raises:
-        RequestError, TableNotFoundError: No store, or no such table in its newest record.
+        RequestError, TableNotFoundError: No store, or no such table.
         UnavailableError, CorruptionError: Nothing was changed.
     """
     path = stores.path_of(uri)
@@ -71,7 +71,7 @@ def optimize(
         target_rows: How many rows a file should have.
 
     Raises:
-        RequestError, TableNotFoundError: No store, or no such table in its newest record.
+        RequestError, TableNotFoundError: No store, or no such table.
         UnavailableError, CorruptionError: Nothing was changed.
     """
     path = stores.path_of(uri)
