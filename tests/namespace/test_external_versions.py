@@ -1,0 +1,145 @@
+"""A version written by path, past the catalog, fails no client and changes no commit.
+
+`lance.write_dataset(rows, "<store>/tables/<name>-<id>", mode="append")` takes the next number of a
+plain table in its folder. Nothing reads that version; it is named, kept, and imported on request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import lance
+import pytest
+from lancedb.namespace import LanceNamespaceDBConnection
+
+import siltstone as st
+from siltstone.maintenance.verify import DRIFT
+from siltstone.namespace import SiltstoneNamespace
+from siltstone.store import Store
+from tests.namespace.clients import append, ids, make, opened, rows
+from tests.server.rest import rest_of
+from tests.server.test_rest_namespace import space_of
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the clients' own making
+OWN, THEIRS = [0, 1], rows(10, 12)
+
+
+def folder_of(db: Store, name: str = "t") -> str:
+    with db.snapshot() as snapshot:
+        return str(db.path / snapshot.versions(name).folder)
+
+
+def by_path(db: Store, table: Any = THEIRS, mode: str = "append") -> None:
+    lance.write_dataset(table, folder_of(db), mode=mode)
+
+
+def stored(db: Store) -> list[int]:
+    return sorted(db["t"].to_arrow()["id"].to_pylist())
+
+
+def drift(db: Store) -> list[str]:
+    found = db.verify()
+    assert found.is_sound
+    return [str(finding) for finding in found.findings if finding.severity == DRIFT]
+
+
+@pytest.fixture(params=["in process", "joined", "over REST"])
+def door(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Store, Any]]:
+    """A store, and a catalog of it for stock clients."""
+    if request.param == "over REST":
+        with rest_of(tmp_path / "shop") as (db, service, _):
+            yield db, space_of(service)
+        return
+    with st.connect(tmp_path / "shop", background=False) as db:
+        if request.param == "in process":
+            yield db, SiltstoneNamespace(db)
+            return
+        db.serve_local()
+        with st.connect(db.path, join=True) as joined:
+            yield db, SiltstoneNamespace(joined)
+
+
+def test_a_client_of_the_catalog_appends_after_an_append_by_path(door: tuple[Store, Any]) -> None:
+    db, ns = door
+    make(ns, "t", rows(0, 2))
+    for number in range(3):
+        by_path(db, rows(10 + number, 11 + number))
+    append(ns, "t", rows(20, 21))
+    assert (stored(db), ids(opened(ns, "t"))) == ([*OWN, 20], [*OWN, 20])
+    assert lance.dataset(folder_of(db)).count_rows() == 3
+    assert len(drift(db)) == 3
+
+
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "append": lambda handle: handle.insert(rows(40, 41)),
+    "delete": lambda handle: handle.delete("id = 1"),
+    "update": lambda handle: handle.update({"v": "'new'"}, where="id = 1"),
+    "index": lambda handle: handle.create_scalar_index("id", "BTREE"),
+    "compaction": lambda handle: handle.optimize.compact_files(),
+    "column": lambda handle: handle.add_columns({"twice": "id * 2"}),
+}
+BY_PATH = {
+    "append": lambda db: by_path(db),
+    "delete": lambda db: lance.dataset(folder_of(db)).delete("id = 0"),
+    "delete of all": lambda db: lance.dataset(folder_of(db)).delete("id < 2"),
+    "overwrite": lambda db: by_path(db, mode="overwrite"),
+}
+
+
+@pytest.mark.parametrize("theirs", BY_PATH)
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_row_is_lost_when_a_client_builds_on_a_version_by_path_with_the_number_of_ours(
+    db: Store, ns: SiltstoneNamespace, change: str, theirs: str
+) -> None:
+    make(ns, "t", rows(0, 1))
+    append(ns, "t", rows(1, 2))
+    handle = opened(ns, "t")
+    BY_PATH[theirs](db)
+    db["t"].append(rows(30, 32))  # the same number, without a public name
+    try:
+        CHANGES[change](handle)
+    except OSError:
+        assert stored(db) == [*OWN, 30, 31]
+    else:
+        after = {"append": [*OWN, 30, 31, 40], "delete": [0, 30, 31]}
+        assert stored(db) == after.get(change, [*OWN, 30, 31])
+    assert len(drift(db)) == 1
+    append(ns, "t", rows(50, 51))
+    assert {*OWN, 30, 31, 50} - {1} <= {*stored(db)} <= {*OWN, 30, 31, 40, 50}
+
+
+def test_verify_names_a_version_by_path_before_the_next_checkpoint(
+    db: Store, ns: SiltstoneNamespace
+) -> None:
+    make(ns, "t", rows(0, 2))
+    by_path(db)
+    (found,) = drift(db)
+    assert "tables/t-" in found
+    assert "2 of them appended by it" in found
+
+
+def test_a_client_that_began_before_a_write_by_path_is_refused_once_and_commits_then(
+    door: tuple[Store, Any],
+) -> None:
+    db, ns = door
+    make(ns, "t", rows(0, 2))
+    handle = opened(ns, "t")
+    by_path(db)
+    with pytest.raises(OSError, match="Commit conflict"):  # not "unknown": nothing was committed
+        handle.insert(rows(20, 21))
+    assert stored(db) == OWN
+    handle.insert(rows(20, 21))
+    assert stored(db) == [*OWN, 20]
+    assert len(drift(db)) == 1
+
+
+def test_lancedb_writes_on_after_a_write_by_path(db: Store, ns: SiltstoneNamespace) -> None:
+    make(ns, "t", rows(0, 2))
+    by_path(db)
+    table = LanceNamespaceDBConnection(ns).open_table("t")
+    table.add(rows(20, 21))
+    table.delete("id = 0")
+    assert stored(db) == [1, 20]
+    assert len(drift(db)) == 1
