@@ -81,7 +81,7 @@ CHANGES: dict[str, Callable[[Any], object]] = {
     "column": lambda handle: handle.add_columns({"twice": "id * 2"}),
 }
 BY_PATH = {
-    "append": lambda db: by_path(db),
+    "append": by_path,
     "delete": lambda db: lance.dataset(folder_of(db)).delete("id = 0"),
     "delete of all": lambda db: lance.dataset(folder_of(db)).delete("id < 2"),
     "overwrite": lambda db: by_path(db, mode="overwrite"),

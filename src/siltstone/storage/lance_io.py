@@ -41,6 +41,8 @@ from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage import (
     foreign,
+    foreign_change,
+
     kept,
     lance_compaction,
     lance_directory,
@@ -449,6 +451,7 @@ class LanceTables:
         operation = _operation_of(dataset)
         if below is not None:
             foreign.refuse_lost(operation, {part.number for part in below.parts})
+            self._refuse_other(folder, below, dataset, operation, found.transaction)
         name = "" if operation is None else type(operation).__name__
         restored = 0 if operation is None or name != "Restore" else int(operation.version)
         with translated(where, is_reading=False):
@@ -456,6 +459,19 @@ class LanceTables:
                 folder, below, dataset, staged, found.transaction, is_restored=restored > 0
             )
         return TakenOver(made, dataset.schema, name, read_version, added, back, restored)
+
+    def _refuse_other(
+        self, folder: str, below: LancePinned, dataset: Any, operation: Any, transaction: str
+    ) -> None:
+        """Refuse a version that Lance built on another one than the one below."""
+        before = {part.number: part.paths for part in below.parts}
+        after = foreign_change.of(folder, dataset.get_fragments())
+        txn, note = self._root / folder / _TRANSACTIONS / transaction, b""
+        if operation is None and self._files.exists(txn):
+            with translated(txn, is_reading=True):
+                note = self._files.read(txn)
+        foreign_change.refuse_other_line(folder, operation, note, before, after)
+        foreign_change.refuse_other_schema(operation, below.dataset, dataset)
 
     def _taken(
         self,
