@@ -146,6 +146,13 @@ class Failpoint:
     SHOW_BEFORE_LINK = Point("show.before_link", "the frame; a version has no public name yet")
     SHOW_AFTER_LINK = Point("show.after_link", "the frame, and the public name of one table")
 
+    ASIDE_AFTER_LINK = Point(
+        "aside.after_link", "a version by path under both its public name and our own"
+    )
+    ASIDE_AFTER_UNLINK = Point(
+        "aside.after_unlink", "a version by path under our own name; ours has no public one yet"
+    )
+
     def __init__(self, label: str, durable: str) -> None:
         self.label, self.durable = label, durable
 

@@ -156,8 +156,45 @@ def test_vacuum_leaves_young_files_of_strangers_alone(db):
     db["t"].upsert({"id": 1, "v": "c"})
     db.checkpoint()
     db.vacuum(dry_run=False)
-    assert drift(db) == before
+    assert [text.split(": ", 2)[2] for text in drift(db)] == [
+        text.split(": ", 2)[2] for text in before
+    ]
     assert db.adopt("p").rows == 2
+
+
+def test_no_vacuum_takes_what_a_version_by_path_names_until_it_is_adopted_or_moved_away(db):
+    folder, own = folder_of(db, "p"), {path.name for path in folder_of(db, "p").glob("data/*")}
+    strange(db, "p")
+    strange(db, "p", "overwrite")
+    (theirs, replaced) = sorted(drift(db))
+    kept = {path.name for path in folder.glob("data/*")} - own
+    assert len(kept) == 2
+    db["p"].append([{"id": 50, "v": "b"}])
+    for _ in range(2):  # as they stand, and set aside
+        db.vacuum(dry_run=False, grace_s=0)
+        assert kept < {path.name for path in folder.glob("data/*")}
+        db.checkpoint()
+        db.merge()
+    (path,) = [Path(text.split(": ")[1]) for text in drift(db) if "Overwrite" in text]
+    (db.path / path).unlink()
+    assert db.adopt("p", dry_run=False).rows == 2
+    assert rows(db["p"])[-2:] == [(100, "s"), (101, "s")]
+    db.vacuum(dry_run=False, grace_s=0)
+    assert not kept & {path.name for path in folder.glob("data/*")}
+    assert db.verify(deep=True).findings == ()
+    assert theirs != replaced
+
+
+def test_vacuum_spares_the_files_of_a_table_with_a_version_by_path_that_cannot_be_read(db):
+    folder, own = folder_of(db, "p"), {path.name for path in folder_of(db, "p").glob("data/*")}
+    strange(db, "p")
+    (path,) = [db.path / text.split(": ")[1] for text in drift(db)]
+    whole = path.read_bytes()
+    path.write_bytes(b"nonsense")
+    db.vacuum(dry_run=False, grace_s=0)
+    assert len({path.name for path in folder.glob("data/*")} - own) == 1
+    path.write_bytes(whole)
+    assert db.adopt("p", dry_run=False).rows == 2
 
 
 # adopting

@@ -270,6 +270,7 @@ class Transaction:
         # A client that lost looks for the winner where readers of the plain path do.
         if seen.committed:
             self._core.tables.show(seen.folder, seen.pins, is_whole=True)
+        versions.check_built_on(seen, given.version, self._core.tables)
         versions.check_next(seen, given.version, self.read_seq)
         cross(Failpoint.TAKE_BEFORE_PLAN)
         table = self._named(name)

@@ -20,7 +20,7 @@ from siltstone.engine.shape import shape_of
 from siltstone.engine.view import View, storage_folder
 from siltstone.errors import ConflictError, RequestError
 from siltstone.formats.manifest import Pin, Table, Version
-from siltstone.storage.tables import Tables, TakenOver
+from siltstone.storage.tables import OtherLineError, Tables, TakenOver
 
 # What writes rows of a table with a key, in the words of the Lance Namespace specification.
 ROW_OPERATIONS = (
@@ -168,23 +168,36 @@ def refuse_keyed(name: str) -> None:
     )
 
 
-def check_next(table: TableVersions, number: int, read_seq: int) -> None:
-    """Refuse a version that does not follow the newest one.
+def check_built_on(table: TableVersions, number: int, tables: Tables) -> None:
+    """Refuse a version with others missing below it, and set those aside that are in its way.
+
+    Lance leaves out no number, so somebody wrote those by path, and the client built on them.
 
     Raises:
-        ConflictError: There is one of that number, or of a higher one.
-        RequestError: Others are missing below it.
+        OtherLineError: It is one; nothing was committed, and the client may write again.
     """
     newest = table.newest
     current = newest.number if newest is not None else 0
+    if number <= current + 1:
+        return
+    above = table.committed[-1].pin.version if table.committed else 0
+    aside = [found for found, _ in tables.set_aside(table.folder, above)]
+    raise OtherLineError(
+        f"version {number} of {table.name!r} does not follow version {current}: it was built on"
+        f" others, which somebody wrote by path ({sorted(aside)} are set aside now); nothing was"
+        " committed; open the table again, or write again"
+    )
+
+
+def check_next(table: TableVersions, number: int, read_seq: int) -> None:
+    """Refuse a version with a number that is taken.
+
+    Raises:
+        ConflictError: There is one of that number, or of a higher one.
+    """
     found = table.after(number)
     if found is not None:
         raise ConflictError(table.name, f"version {number}", read_seq, found.seq)
-    if number != current + 1:
-        raise RequestError(
-            f"version {number} of {table.name!r} does not follow version {current}; open the table"
-            " again"
-        )
 
 
 def check_taken(table: TableVersions, taken: TakenOver) -> None:

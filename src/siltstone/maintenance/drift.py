@@ -10,7 +10,7 @@ token is the checksum of its manifest), then its manifest is moved into quaranti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -22,9 +22,9 @@ import pyarrow as pa
 from siltstone.engine import catalog as catalogs
 from siltstone.engine.reader import plain_folder
 from siltstone.errors import RequestError, UnavailableError
-from siltstone.formats.manifest import Record, Table
+from siltstone.formats.manifest import Pin, Record, Table
 from siltstone.maintenance.quarantine import Item, Quarantine
-from siltstone.maintenance.sweep import distinct, pins_of
+from siltstone.maintenance.sweep import distinct, home_of, homes, pins_of
 from siltstone.storage.files import Files
 from siltstone.storage.inventories import describe
 from siltstone.storage.strangers import Stranger
@@ -58,10 +58,18 @@ class Adopted:
         return "\n".join([head, *(f"  {row}" for row in self.sample)])
 
 
-def strangers_of(tables: Tables, record: Record) -> Iterator[tuple[str, Stranger]]:
-    """Yield every stranger's version in the folders that a record names, with the folder."""
-    folders = {plain_folder(pin) for pin in distinct(pins_of(record)).values()}
-    for folder in sorted(folders):
+def strangers_of(
+    tables: Tables, record: Record, logged: Iterable[Pin] = ()
+) -> Iterator[tuple[str, Stranger]]:
+    """Yield every version by path in the folders of a record's tables, with the folder.
+
+    Args:
+        tables: Where they lie.
+        record: Its pins say the folders; of a plain table without a version its name does.
+        logged: The pins of frames above it: what was made since the last checkpoint.
+    """
+    folders = {plain_folder(pin) for pin in [*distinct(pins_of(record)).values(), *logged]}
+    for folder in sorted(folders | homes(record.catalog)):
         for stranger in tables.strangers(folder):
             yield folder, stranger
 
@@ -71,8 +79,14 @@ def told(stranger: Stranger) -> str:
     added = "" if stranger.added is None else f", {stranger.added} of them appended by it"
     return (
         f"version {stranger.version} was not written by siltstone ({stranger.by}); nothing reads"
-        f" it: {stranger.rows} rows{added}"
+        f" it: {stranger.rows} rows{added}; {_next_step(stranger)}"
     )
+
+
+def _next_step(stranger: Stranger) -> str:
+    if not stranger.added:
+        return "to be rid of it, move this file away"
+    return "repair --adopt <table> commits them, or move this file away"
 
 
 class Adopter:
@@ -114,11 +128,14 @@ class Adopter:
             reason = "is keyed: read the version with Lance, and upsert its rows"
             raise RequestError(f"{name} {reason}")
         pins = [version.pin for version in catalogs.incarnation_of(table).versions]
-        folders = sorted({plain_folder(pin) for pin in pins})
+        folders = sorted({home_of(table), *(plain_folder(pin) for pin in pins)})
         found = [(folder, each) for folder in folders for each in self._tables.strangers(folder)]
         other = [stranger for _, stranger in found if stranger.added is None]
         if other:
-            raise RequestError(f"{other[0].path}: {told(other[0])}; it cannot be adopted")
+            raise RequestError(
+                f"{other[0].path}: {told(other[0])}, and adopt again: it cannot be adopted, for it"
+                " did something else than append; nothing was changed"
+            )
         return found
 
     def _sample(self, found: Sequence[tuple[str, Stranger]]) -> Iterator[Mapping[str, object]]:

@@ -2,6 +2,7 @@
 
     reachable   what the pins of all records that exist, and of the owner's live catalog, need
     doomed      what the deleted records named: published once, so it goes at once
+    by path     what versions name that were written past siltstone: waits until they are adopted
     the rest    published by nobody (a crash, a lost race, a stranger): waits for the grace period
 
 The directory is listed first and the names are gathered after, so a file that is published in
@@ -14,13 +15,15 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from siltstone.engine import catalog as catalogs
 from siltstone.engine.reader import plain_folder
+from siltstone.engine.view import storage_folder
 from siltstone.errors import CorruptionError
-from siltstone.formats.manifest import Catalog, Pin, Record
+from siltstone.formats.manifest import Catalog, Pin, Record, Table
 from siltstone.storage import foreign
 from siltstone.storage.files import TEMPORARY_SUFFIX, Files
 from siltstone.storage.inventories import DIRECTORY, Inventories
@@ -78,6 +81,21 @@ def versions_of(catalog: Catalog) -> Iterator[Pin]:
             yield from (version.pin for version in step.versions)
 
 
+def home_of(table: Table) -> str:
+    """Return the folder of a plain table's newest incarnation, though it may have no version."""
+    step = catalogs.incarnation_of(table)
+    newest = catalogs.version_of(step)
+    if newest is not None:
+        return plain_folder(newest.pin)
+    return storage_folder(catalogs.name_of(table, step.seq), step.id)
+
+
+def homes(catalog: Catalog) -> set[str]:
+    """Return the folders of the plain tables that live."""
+    living = (table for table in catalog.tables if catalogs.is_alive(table))
+    return {home_of(table) for table in living if not catalogs.schema_of(table).key}
+
+
 def distinct(pins: Iterable[Pin]) -> dict[str, Pin]:
     """Return the pins by their paths, in the order they first come."""
     return {pin.path: pin for pin in pins}
@@ -92,6 +110,19 @@ def needed(tables: Tables, pins: Mapping[str, Pin]) -> set[str]:
     found: set[str] = set()
     for pin in pins.values():
         found.update(file.path for file in tables.files(plain_folder(pin), pin))
+    return found
+
+
+def named_by_path(tables: Tables, folders: Iterable[str]) -> set[str]:
+    """Return the files that versions by path name, which somebody may want to have adopted.
+
+    Of one that cannot be read nobody knows what it needs: the dataset's folder is returned.
+    """
+    found: set[str] = set()
+    for folder in folders:
+        for stranger in tables.strangers(folder):
+            found.add(stranger.path)
+            found.update((folder,) if stranger.named is None else stranger.named)
     return found
 
 
@@ -137,8 +168,13 @@ class Sweep:
             else:
                 yield path
 
-    def garbage(self, reachable: set[str], doomed: set[str], ages: Ages) -> list[Removed]:
-        """Return the listed files that may go, and why."""
+    def garbage(
+        self, reachable: set[str], doomed: set[str], ages: Ages, spared: Collection[str] = ()
+    ) -> list[Removed]:
+        """Return the listed files that may go, and why.
+
+        `spared` are files, and folders of datasets, of which what nobody published stays.
+        """
         living = {_dataset(path) for path in reachable}
         dying = {_dataset(path) for path in doomed} - living
         found: list[Removed] = []
@@ -148,7 +184,8 @@ class Sweep:
             if public in reachable or (public != path and public in listed):
                 continue  # it goes with its public name
             why = self._why(path, doomed, living, dying, ages)
-            if why is not None:
+            is_spared = public in spared or _dataset(path) in spared
+            if why is not None and not (is_spared and why == UNPUBLISHED):
                 with contextlib.suppress(FileNotFoundError):
                     found.append(Removed(path, self._files.size(self._root / path), why))
         return found

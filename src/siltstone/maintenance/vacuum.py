@@ -37,6 +37,7 @@ from siltstone.engine import catalog as catalogs
 from siltstone.engine.commit import Committer
 from siltstone.engine.following import Follower
 from siltstone.engine.history_run import HistoryRun
+from siltstone.engine.reader import plain_folder
 from siltstone.engine.view import View
 from siltstone.errors import BusyError, UnavailableError
 from siltstone.failpoints import Failpoint, cross
@@ -50,6 +51,8 @@ from siltstone.maintenance.sweep import (
     Removed,
     Sweep,
     distinct,
+    homes,
+    named_by_path,
     needed,
     pins_of,
     published,
@@ -529,7 +532,10 @@ class Vacuum:
         reachable = needed(self._tables, pins)
         inventories = Inventories(self._root, self._files, random_token)
         doomed = published(inventories, gone) - reachable
-        return sweep.garbage(reachable, doomed, self._ages(records, condemned_us, grace_s))
+        ages = self._ages(records, condemned_us, grace_s)
+        folders = {plain_folder(pin) for pin in pins.values()} | homes(catalog)
+        by_path = named_by_path(self._tables, sorted(folders))
+        return sweep.garbage(reachable, doomed, ages, by_path)
 
     def _ages(self, records: Sequence[Record], condemned_us: int, grace_s: float) -> Ages:
         oldest_view = min(

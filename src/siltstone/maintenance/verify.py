@@ -84,8 +84,10 @@ class Verified:
 
     def __str__(self) -> str:
         kind = "deep" if self.is_deep else "quick"
+        strange = sum(finding.severity == DRIFT for finding in self.findings)
+        drift = f", with {strange} versions that siltstone did not write" if strange else ""
         head = (
-            f"{'sound' if self.is_sound else 'DAMAGED'} ({kind}): {self.records} records,"
+            f"{'sound' if self.is_sound else 'DAMAGED'} ({kind}){drift}: {self.records} records,"
             f" {self.pins} versions, {self.files} files, {self.rows} rows read"
         )
         return "\n".join([head, *map(str, self.findings)])
@@ -158,9 +160,9 @@ class Verifier:
                 leases.enter_context(lease)
             if newest is not None:
                 self._log(newest, tally, say)
-                self._logged_pins(tally, say)
+                logged = self._logged_pins(tally, say)
                 self._names(tally)
-                self._drift(newest, tally, say)
+                self._drift(newest, logged, tally, say)
                 self._dead_jobs(tally)
                 for table, storage in _keyed(newest) if deep else ():
                     say(storage.folder)
@@ -268,19 +270,23 @@ class Verifier:
             if not is_marked and find_segments(self._files, wal, bytes.fromhex(record.store_id)):
                 tally.warn(wal / MARK_NAME, "missing or damaged; the next owner writes it")
 
-    def _logged_pins(self, tally: _Tally, say: Callable[[str], None]) -> None:
+    def _logged_pins(self, tally: _Tally, say: Callable[[str], None]) -> list[Pin]:
         """Check what frames above the record name: bulk commits, versions of plain tables."""
         try:
             _, lease, frames = newest_with_log(self._files, self._root, self._manifests)
         except UNREADABLE:
-            return  # `_log` has named it
+            return []  # `_log` has named it
         with lease:
-            self._pins(named_by(frames), tally, say)
+            found = list(named_by(frames))
+            self._pins(found, tally, say)
+            return found
 
-    def _drift(self, record: Record, tally: _Tally, say: Callable[[str], None]) -> None:
+    def _drift(
+        self, record: Record, logged: Sequence[Pin], tally: _Tally, say: Callable[[str], None]
+    ) -> None:
         say("drift")
         try:
-            for _, stranger in strangers_of(self._tables, record):
+            for _, stranger in strangers_of(self._tables, record, logged):
                 tally.findings.append(Finding(stranger.path, DRIFT, told(stranger)))
         except UNREADABLE as error:
             tally.warn("tables", f"strangers' versions cannot be listed: {error}")

@@ -17,12 +17,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+from siltstone.engine import catalog as catalogs
 from siltstone.engine.core import Core
 from siltstone.engine.read_union import KeyedReader
-from siltstone.engine.reader import Reader
+from siltstone.engine.reader import Reader, plain_folder
 from siltstone.engine.shape import Shape
 from siltstone.engine.versions import TableVersions
-from siltstone.errors import BusyError
+from siltstone.errors import BusyError, TableNotFoundError, UnavailableError
 from siltstone.formats.manifest import Pin, Version
 from siltstone.maintenance.merge import altered, live_batches
 from siltstone.storage.kept import kept_of
@@ -113,6 +114,18 @@ class FreshVersions:
                 self._make(at, table, seen, None)
                 found = [made for made in self._of(seen.folder) if made.version.version == at.seq]
             return _shown(seen, found)
+
+    def clear_way(self, seen: TableVersions) -> None:
+        """Set aside what was written by path behind the newest version of a plain table.
+
+        Lance would build a client's commit on it. One look at one name, where there is nothing.
+        """
+        catalog = self._core.state().view.catalog
+        with contextlib.suppress(UnavailableError, TableNotFoundError):
+            newest = catalogs.version_of(catalogs.incarnation_of(catalogs.find(catalog, seen.name)))
+            is_same = newest is not None and plain_folder(newest.pin) == seen.folder
+            above = newest.pin.version if newest is not None and is_same else 0
+            self._core.tables.set_aside(seen.folder, above)
 
     def merged(self, seen: TableVersions) -> TableVersions:
         """Return a keyed table that was never merged with an empty version; others as they are."""
@@ -223,20 +236,30 @@ class Seen:
     """Tables as other clients see them: keyed ones at their last merge, or fresh.
 
     What was never merged has an empty version, so that it can be opened; beside the owner it has
-    none, as a read-only store writes nothing unasked.
+    none, as a read-only store writes nothing unasked. `clears`: plain ones are for clients that
+    write, and nothing that was written by path may be in their way.
     """
 
     def __init__(
-        self, reads: Reads, fresh: FreshVersions | None, of: Callable[[str], TableVersions] | None
+        self,
+        reads: Reads,
+        fresh: FreshVersions | None,
+        of: Callable[[str], TableVersions] | None,
+        *,
+        clears: bool = False,
     ) -> None:
-        self._reads, self._fresh, self._of = reads, fresh, of
+        self._reads, self._fresh, self._of, self._clears = reads, fresh, of, clears
 
     def tables(self) -> list[str]:
         return self._reads.tables()
 
     def versions(self, name: str, /) -> TableVersions:
         seen = self._reads.versions(name)
-        if not seen.is_keyed or self._fresh is None:
+        if self._fresh is None:
+            return seen
+        if not seen.is_keyed:
+            if self._clears:
+                self._fresh.clear_way(seen)
             return seen
         return self._fresh.merged(seen) if self._of is None else self._of(name)
 

@@ -26,7 +26,7 @@ from siltstone.query.lance_errors import (
     UnsupportedOperationError,
     VersionNotFoundError,
 )
-from siltstone.storage.tables import ForeignVersion
+from siltstone.storage.tables import ForeignVersion, OtherLineError
 
 OPERATIONS_MAX = 1_000
 PAGE_MAX = 10_000
@@ -92,6 +92,12 @@ class Scope(Protocol):
     def turn(self, name: str) -> AbstractContextManager[object]:
         """Let requests that commit to one table follow each other: who lost finds out at once."""
         ...
+
+    def note_refused(self, name: str, number: int) -> None:
+        """Note that a version of that number was refused to a client, which asks for it next."""
+        ...
+
+    def was_refused(self, name: str, number: int) -> bool: ...
 
     def transaction_id(self) -> str | None:
         """Return the id of the last commit through `writing`; None: not committed yet."""
@@ -268,7 +274,19 @@ class LanceCatalog:
             after = seen.after(wanted)
             assert after is not None
             return {"version": self._shown(after) | {"version": wanted}}
+        if type(wanted) is int and self._is_refused(seen, wanted):
+            assert seen.newest is not None
+            return {"version": self._shown(seen.newest) | {"version": wanted}}
         return {"version": self._shown(_listed(seen, wanted))}
+
+    def _is_refused(self, seen: TableVersions, number: int) -> bool:
+        """Say whether a client asks for a version that was just refused to it.
+
+        Whatever the error is, Lance looks who has the number: where it finds nobody it says that
+        the outcome is unknown, and of another's version that the commit failed by a conflict.
+        """
+        is_above = seen.newest is not None and number > seen.newest.number
+        return is_above and self._scope.was_refused(seen.name, number)
 
     def create_table_version(self, request: Request) -> Answer:
         """Commit a version that a client staged, on top of the newest one."""
@@ -279,6 +297,9 @@ class LanceCatalog:
         except ConflictError as error:
             self._refuse_unknown(name, request.get("version"), error)
             raise
+        except OtherLineError as error:
+            self._scope.note_refused(name, _number(request.get("version")))
+            raise InvalidTableStateError(str(error)) from error
         return {"version": self._shown(made)} | self._by_transaction()
 
     def batch_create_table_versions(self, request: Request) -> Answer:
@@ -343,6 +364,7 @@ class LanceCatalog:
         outcome is unknown. It is not: nothing was committed.
         """
         if self._known(name).after(_number(number)) is None:
+            self._scope.note_refused(name, _number(number))
             reason = f"{name!r} was changed by another commit; open it again"
             raise InvalidTableStateError(reason) from error
 

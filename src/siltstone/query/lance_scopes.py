@@ -1,7 +1,7 @@
 """Lance scopes: where the catalog's requests go: to the newest seq, a transaction, a snapshot.
 
 Locks: one per table, over a request that commits a version of it, so that who lost finds out at
-once; one over the table of those; one per transaction.
+once; one over the table of those, and of refused versions; one per transaction.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from siltstone.query.lance_catalog import Reads, Statements
 
 WAIT_S_MAX = 60.0
 """Who waits holds a thread of the server, and there are few."""
+_REFUSED_MAX = 256
 
 
 class View(At, Reads, Protocol):
@@ -55,6 +56,7 @@ class Turns:
     def __init__(self, wait_s_max: float = WAIT_S_MAX) -> None:
         self._wait_s_max = wait_s_max
         self._lock = threading.Lock()
+        self._refused: dict[tuple[str, int], None] = {}
         self._turns: weakref.WeakValueDictionary[str, _Turn] = weakref.WeakValueDictionary()
 
     @contextmanager
@@ -74,6 +76,22 @@ class Turns:
             yield
         finally:
             turn.lock.release()
+
+    def note_refused(self, name: str, number: int) -> None:
+        """Note that no version of that number came to be: its client asks for it next.
+
+        The newest notes are kept, `_REFUSED_MAX` of them.
+        """
+        with self._lock:
+            self._refused.pop((name, number), None)
+            self._refused[name, number] = None
+            if len(self._refused) > _REFUSED_MAX:
+                del self._refused[next(iter(self._refused))]
+
+    def was_refused(self, name: str, number: int) -> bool:
+        """Say whether a version of that number was refused, as far as is known."""
+        with self._lock:
+            return (name, number) in self._refused
 
     def is_taken(self, name: str) -> bool:
         """Say whether a request about `name` is under way."""
@@ -115,7 +133,8 @@ class Live:
                 yield snapshot
                 return
             fresh = self._db.fresh_versions()
-            yield Seen(snapshot, fresh, partial(fresh.live, snapshot) if self._is_fresh else None)
+            of = partial(fresh.live, snapshot) if self._is_fresh else None
+            yield Seen(snapshot, fresh, of, clears=self.is_writable)
 
     @contextmanager
     def writing(self) -> Generator[Statements]:
@@ -130,6 +149,12 @@ class Live:
         with self._turns.of(name):
             yield
 
+    def note_refused(self, name: str, number: int) -> None:
+        self._turns.note_refused(name, number)
+
+    def was_refused(self, name: str, number: int) -> bool:
+        return self._turns.was_refused(name, number)
+
     def transaction_id(self) -> str | None:
         return getattr(self._last, "transaction_id", None)
 
@@ -139,7 +164,7 @@ class InTransaction:
 
     def __init__(self, root: Path, tx: Transaction, fresh: FreshVersions) -> None:
         self.root, self._tx, self._fresh = root, tx, fresh
-        self._lock = threading.RLock()
+        self._lock, self._turns = threading.RLock(), Turns()
 
     @property
     def is_writable(self) -> bool:
@@ -148,7 +173,7 @@ class InTransaction:
     @contextmanager
     def reading(self) -> Generator[Reads]:
         with self._lock:
-            yield Seen(self._tx, self._fresh, None)
+            yield Seen(self._tx, self._fresh, None, clears=True)
 
     @contextmanager
     def writing(self) -> Generator[Statements]:
@@ -157,6 +182,12 @@ class InTransaction:
 
     def turn(self, name: str) -> AbstractContextManager[object]:  # noqa: ARG002
         return nullcontext()
+
+    def note_refused(self, name: str, number: int) -> None:
+        self._turns.note_refused(name, number)
+
+    def was_refused(self, name: str, number: int) -> bool:
+        return self._turns.was_refused(name, number)
 
     def transaction_id(self) -> str | None:
         return None
@@ -186,6 +217,12 @@ class Pinned:
 
     def turn(self, name: str) -> AbstractContextManager[object]:  # noqa: ARG002
         return nullcontext()
+
+    def note_refused(self, name: str, number: int) -> None:
+        """Nothing is committed here."""
+
+    def was_refused(self, name: str, number: int) -> bool:  # noqa: ARG002
+        return False
 
     def transaction_id(self) -> str | None:
         return None

@@ -550,6 +550,13 @@ class FakeLance:
         with translated(where, is_reading=False):
             promotion.link(self._files, where, wanted, newest.version)
             promotion.unlink_stale(self._files, where, set(wanted), newest.version)
+            promotion.clear(self._files, where)
+
+    def set_aside(self, folder: str, above: int) -> list[tuple[int, str]]:
+        where = self._root / folder
+        with translated(where, is_reading=False):
+            found = promotion.clear(self._files, where, above)
+        return [(version, str(path.relative_to(self._root))) for version, path in found]
 
     def files(self, folder: str, pin: Pin) -> list[InventoryFile]:  # noqa: ARG002  # the seam
         live = self._inventories.live(pin.inventory, self._manifest(pin).live)
@@ -563,7 +570,8 @@ class FakeLance:
             manifest = _Manifest.decode(self._bytes(path))
             last = manifest.paths[-1:]
             rows = sum(manifest.rows)
-            found.append(Stranger(path, version, rows, "Append", sum(manifest.rows[-1:]), last))
+            added = sum(manifest.rows[-1:])
+            found.append(Stranger(path, version, rows, "Append", added, last, manifest.paths))
         return found
 
     def added(self, folder: str, stranger: Stranger) -> Iterator[pa.RecordBatch]:  # noqa: ARG002

@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from siltstone.errors import RequestError
+import numpy as np
+
+from siltstone.storage.tables import OtherLineError
 
 _DATA = "data"
 _ANEW = frozenset(("Overwrite", "Restore"))  # nothing of the version below has to be left
@@ -43,7 +45,7 @@ def refuse_other_line(
     made; their files, of random names, stand in `note`, the bytes of Lance's account of it.
 
     Raises:
-        RequestError: It is none; nothing was committed.
+        OtherLineError: It is none; nothing was committed.
     """
     name = "" if operation is None else type(operation).__name__
     if name == "Restore":
@@ -63,11 +65,38 @@ def refuse_other_line(
         if _is_other(paths, below.get(number), allowed, may_change=number in changed)
     )
     if lost or other:
-        raise RequestError(
+        raise OtherLineError(
             f"the version was not built on the newest one of {folder}: it lacks its fragments"
             f" {lost[:10]} and has others of the numbers {other[:10]}. Somebody wrote versions by"
             " path; nothing was committed; open the table again"
         )
+
+
+def refuse_other_rows(operation: Any, below: Any, above: Any) -> None:
+    """Refuse a delete or an update that brings rows back which the version below has not any more.
+
+    For one that was planned on an older version, and rebased; `below` and `above` are Lance's
+    handles. Of the fragments that it changes the files stay, and the rows that live are compared.
+
+    Raises:
+        OtherLineError: It is one; nothing was committed.
+    """
+    left = {each.fragment_id: each for each in below.get_fragments()}
+    for number in sorted(each.id for each in getattr(operation, "updated_fragments", ())):
+        before, after = left.get(number), above.get_fragment(number)
+        if before is None or after is None:
+            continue
+        is_same = _paths("", before.metadata) == _paths("", after.metadata)
+        if not is_same or not np.isin(_living(above, after), _living(below, before)).all():
+            raise OtherLineError(
+                f"the version brings rows of fragment {number} back that were changed since it was"
+                " planned; nothing was committed; open the table again"
+            )
+
+
+def _living(dataset: Any, fragment: Any) -> Any:
+    scanner = dataset.scanner(columns=[], fragments=[fragment], with_row_address=True)
+    return scanner.to_table().column("_rowaddr").to_numpy()
 
 
 def refuse_other_schema(operation: Any, below: Any, above: Any) -> None:
@@ -76,12 +105,12 @@ def refuse_other_schema(operation: Any, below: Any, above: Any) -> None:
     `below` and `above` are Lance's handles.
 
     Raises:
-        RequestError: There are such; nothing was committed.
+        OtherLineError: There are such; nothing was committed.
     """
     if type(operation).__name__ not in _ROWS_ONLY:
         return
     if _fields(below) != _fields(above) or not _indexes(above) <= _indexes(below):
-        raise RequestError(
+        raise OtherLineError(
             "the version has columns or indexes that neither the newest one nor its own change has:"
             " somebody wrote versions by path; nothing was committed; open the table again"
         )

@@ -42,7 +42,6 @@ from siltstone.formats.manifest import Pin
 from siltstone.storage import (
     foreign,
     foreign_change,
-
     kept,
     lance_compaction,
     lance_directory,
@@ -472,6 +471,9 @@ class LanceTables:
                 note = self._files.read(txn)
         foreign_change.refuse_other_line(folder, operation, note, before, after)
         foreign_change.refuse_other_schema(operation, below.dataset, dataset)
+        if foreign.read_version(transaction) != below.pin.version:
+            with translated(txn, is_reading=True):
+                foreign_change.refuse_other_rows(operation, below.dataset, dataset)
 
     def _taken(
         self,
@@ -742,6 +744,17 @@ class LanceTables:
             dataset = _lance().dataset(str(where), version=newest.version)
             foreign = {int(tag["version"]) for tag in dataset.tags.list().values()}
             promotion.unlink_stale(self._files, where, set(wanted) | foreign, newest.version)
+            if promotion.clear(self._files, where):
+                promotion.hint(self._files, where, newest.version)
+
+    def set_aside(self, folder: str, above: int) -> list[tuple[int, str]]:
+        """See `tables.Tables.set_aside`."""
+        where = self._root / folder
+        with translated(where, is_reading=False):
+            if not promotion.is_followed(self._files, where, above):
+                return []
+            found = promotion.clear(self._files, where, above)
+        return [(version, str(path.relative_to(self._root))) for version, path in found]
 
     def files(self, folder: str, pin: Pin) -> list[InventoryFile]:
         """See `tables.Tables.files`."""
@@ -763,7 +776,7 @@ class LanceTables:
     def _stranger(self, folder: str, version: int, path: str) -> Stranger:
         try:
             dataset = self._strange(folder, version, path)
-            return strangers.describe(dataset, path, self._root / folder)
+            return strangers.describe(dataset, path, self._root / folder, folder)
         except SiltstoneError as error:
             return Stranger(path, version, 0, f"it cannot be read: {error}")
 

@@ -7,9 +7,15 @@ leaves too little or too much, and the next promotion completes it. Promotions o
 may meet: what another one made or took away meanwhile is done. What a clean-up by another program
 takes away here, the next promotion makes again: the files themselves have names of ours (`kept`).
 
-A stranger that writes through the plain path takes a version number that a pin of ours has or will
-have. Its manifest is set aside under `_siltstone/strangers/`, with a warning, when ours needs the
-name; it is not deleted. Versions of strangers above our newest stay where they are.
+A version that somebody wrote by path takes a number that a pin of ours has or will have. Its
+manifest is set aside, with a warning, when ours needs the name, when a catalog is asked for the
+table (Lance would build a client's commit on it), and at each promotion of the table:
+
+    _versions/<n>.manifest ═link═▶ _siltstone/strangers/.<n>.manifest.<inode>.manifest
+                           ─rename▶ a temporary name ─▶ unlink
+
+A crash between the two steps leaves both names, of one file, which is one version; the next who
+sets it aside finds the name taken by that very file, and goes on. It is never deleted here.
 """
 
 from __future__ import annotations
@@ -21,6 +27,7 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from siltstone.failpoints import Failpoint, cross
 from siltstone.storage.files import Files
 from siltstone.storage.tables import PRIVATE_DIRECTORY
 
@@ -30,6 +37,8 @@ _TAGS = "_refs/tags"
 _PROTECTIVE_TAG = re.compile(r"siltstone-[0-9]+\.json")
 _HINT = "latest_version_hint.json"
 _VERSION_MAX = (1 << 64) - 1
+# Each try loses to another writer by path, or to another process of ours.
+_LINKS_MAX = 16
 _log = logging.getLogger(__name__)
 
 
@@ -45,15 +54,7 @@ def link(
         files.mkdir(public)
     for version in sorted(wanted, key=lambda number: (number == newest, number)):
         private = wanted[version]
-        target = public / private.name
-        if files.exists(target):
-            if files.identity(target) == files.identity(private):
-                continue
-            if is_ours(files, folder, target):
-                files.unlink(target)  # of an older line: a base was folded again
-            else:
-                _set_aside(files, folder, target)
-        _link(files, private, target)
+        _give(files, folder, private, public / private.name)
     if durable:
         files.sync_dir(public)
 
@@ -67,12 +68,50 @@ def hint(files: Files, folder: Path, newest: int) -> None:
     files.replace(path, json.dumps({"version": newest}).encode(), durable=False)
 
 
-def _link(files: Files, private: Path, target: Path) -> None:
-    try:
-        files.link(private, target)
-    except FileExistsError:
-        if files.identity(target) != files.identity(private):
-            raise
+def _give(files: Files, folder: Path, private: Path, public: Path) -> None:
+    """Link a manifest to its public name, whoever has that name now.
+
+    Raises:
+        FileExistsError: Others took it again and again.
+    """
+    for _ in range(_LINKS_MAX):
+        with contextlib.suppress(FileExistsError):
+            files.link(private, public)
+            return
+        with contextlib.suppress(FileNotFoundError):  # another process took it away meanwhile
+            if files.identity(public) == files.identity(private):
+                return
+            if is_ours(files, folder, public):
+                files.unlink(public)  # of an older line: a base was folded again
+            else:
+                _set_aside(files, folder, public)
+    raise FileExistsError(f"{public} was taken {_LINKS_MAX} times while it was given a version")
+
+
+def clear(files: Files, folder: Path, above: int = 0) -> list[tuple[int, Path]]:
+    """Set aside the versions by path with numbers above `above`; return those, and where they are.
+
+    From the highest on, so that what a crash leaves follows `above`, where the next one looks.
+    """
+    public = folder / "_versions"
+    names = files.list(public) if files.is_dir(public) else ()
+    high = sorted(
+        ((version, name) for name in names if (version := _version(name) or 0) > above),
+        reverse=True,
+    )
+    ours = identities(files, folder) if high else frozenset()
+    found: list[tuple[int, Path]] = []
+    for version, name in high:
+        with contextlib.suppress(FileNotFoundError):
+            if files.identity(public / name) not in ours:
+                aside = _set_aside(files, folder, public / name)
+                found += [(version, aside)] if aside.parent != public else []
+    return found
+
+
+def is_followed(files: Files, folder: Path, newest: int) -> bool:
+    """Say whether a version stands there behind `newest`: Lance leaves out no number."""
+    return files.exists(folder / "_versions" / public_name(newest + 1))
 
 
 def unlink_stale(files: Files, folder: Path, kept: Collection[int], newest: int) -> None:
@@ -104,17 +143,48 @@ def forget_tags(files: Files, folder: Path) -> None:
                 files.unlink(tags / name)
 
 
-def _set_aside(files: Files, folder: Path, stranger: Path) -> None:
+def _set_aside(files: Files, folder: Path, public: Path) -> Path:
+    """Give a version by path a name in our directory, and then take its public one away.
+
+    Raises:
+        FileNotFoundError: It is gone: another process has set it aside.
+    """
     aside = folder / PRIVATE_DIRECTORY / STRANGERS
     files.mkdir(aside)
-    target = files.temporary(aside / stranger.name).with_suffix(SUFFIX)
-    files.rename(stranger, target)
+    identity = files.identity(public)
+    target = aside / f".{public.name}.{identity[1]}{SUFFIX}"
+    if files.exists(target) and files.identity(target) != identity:  # a copied store has it
+        target = files.temporary(aside / public.name).with_suffix(SUFFIX)
+    with contextlib.suppress(FileExistsError):
+        files.link(public, target)
+    if is_ours(files, folder, target):  # another process has given ours that name meanwhile
+        files.unlink(target)
+        return public
+    files.sync_file(target)
     files.sync_dir(aside)
+    cross(Failpoint.ASIDE_AFTER_LINK)
+    _take_away(files, public, identity, files.temporary(aside / public.name))
+    cross(Failpoint.ASIDE_AFTER_UNLINK)
     _log.warning(
-        "%s: a version that siltstone did not write was set aside as %s; write through siltstone",
-        stranger,
+        "%s: a version that was written by path, not through siltstone, was set aside as %s;"
+        " nothing reads it: verify says what it added, adopt(<table>) commits rows that it"
+        " appended, and write through siltstone",
+        public,
         target,
     )
+    return target
+
+
+def _take_away(files: Files, public: Path, identity: tuple[int, int], scratch: Path) -> None:
+    """Unlink a public name, unless another thread or process has given it to a version of ours.
+
+    What it is can be known for certain only once nobody else finds it.
+    """
+    files.rename(public, scratch)
+    if files.identity(scratch) != identity:
+        with contextlib.suppress(FileExistsError):
+            files.link(scratch, public)
+    files.unlink(scratch)
 
 
 def is_ours(files: Files, folder: Path, public: Path) -> bool:

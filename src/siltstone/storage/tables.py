@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from siltstone.errors import RequestError
 from siltstone.formats.inventory import InventoryFile
 
 if TYPE_CHECKING:
@@ -67,6 +68,10 @@ class ForeignVersion:
     version: int
     path: str
     size: int | None = None
+
+
+class OtherLineError(RequestError):
+    """A client's version was built on one that was written by path: it may commit again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,6 +458,13 @@ class Tables(Protocol):
 
     def promote(self, folder: str, pins: Sequence[Pin], newest: Pin) -> None:
         """Show `pins` (with `newest`) and no other pin to readers of the plain path. Idempotent."""
+        ...
+
+    def set_aside(self, folder: str, above: int) -> list[tuple[int, str]]:
+        """Take the public names of versions that were written by path, those above `above`.
+
+        They are kept: see `strangers`. Return their numbers, highest first, and where they are.
+        """
         ...
 
     def unite(self, folder: str) -> None:

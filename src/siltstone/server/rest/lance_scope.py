@@ -64,14 +64,14 @@ class LanceScope:
     def _seen(self, face: Face, *, is_fresh: bool) -> Seen:
         fresh = self._reach.served.db.fresh_versions()
         if not is_fresh:
-            return Seen(face, fresh, None)
+            return Seen(face, fresh, None, clears=self.is_writable)
         if isinstance(face, Transaction):
             raise invalid(
                 f"a transaction shows tables with a key as of the last merge: leave {KEYED_HEADER}"
                 " out, or read them with query and scan"
             )
         make = fresh.exact if self._call.headers.get(SNAPSHOT_HEADER) else fresh.live
-        return Seen(face, fresh, partial(make, face))
+        return Seen(face, fresh, partial(make, face), clears=self.is_writable)
 
     @contextmanager
     def writing(self) -> Generator[Transaction]:
@@ -96,6 +96,17 @@ class LanceScope:
             return
         with self._turns.of(name):
             yield
+
+    def note_refused(self, name: str, number: int) -> None:
+        """Note that no version of that number came to be; in a transaction, of its tables."""
+        self._turns.note_refused(self._refused_of(name), number)
+
+    def was_refused(self, name: str, number: int) -> bool:
+        """Say whether it was refused, as far as is known."""
+        return self._turns.was_refused(self._refused_of(name), number)
+
+    def _refused_of(self, name: str) -> str:
+        return f"{self._call.headers.get(TRANSACTION_HEADER) or ''} {name}"
 
     def transaction_id(self) -> str | None:
         """Return the id of the commit; None: there was none yet."""
