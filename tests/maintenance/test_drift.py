@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import lance
 import pyarrow as pa
 import pytest
 
+import siltstone as st
+from siltstone.beside import verify_beside
 from siltstone.engine.reader import plain_folder
 from siltstone.errors import RequestError, SchemaMismatchError, TableNotFoundError, UnavailableError
 from siltstone.maintenance.drift import Adopter
@@ -229,6 +232,77 @@ def test_rows_that_were_deleted_since_do_not_come_back_with_what_a_stranger_buil
     assert db.adopt("p").rows == 3
     db.adopt("p", dry_run=False)
     assert rows(db["p"]) == [(9, "a"), (100, "s"), (101, "s"), (102, "s")]
+
+
+def test_what_was_appended_where_a_table_has_no_version_yet_is_found_and_committed(db):
+    db.create_table("new", KEYED)
+    (step,) = [t.incarnations[0] for t in db._core.state().view.catalog.tables][-1:]
+    folder = db.path / "tables" / f"new-{step.id}"
+    lance.write_dataset(pa.Table.from_pylist(STRANGE), str(folder), mode="append")
+    assert len(drift(db)) == 1
+    db.vacuum(dry_run=False, grace_s=0)
+    assert db.adopt("new", dry_run=False).rows == 2
+    assert rows(db["new"]) == [(100, "s"), (101, "s")]
+    assert drift(db) == []
+
+
+def test_a_version_under_two_names_is_one_and_is_committed_once(db):
+    folder = strange(db, "p")
+    (path,) = [db.path / text.split(": ")[1] for text in drift(db)]
+    aside = folder / "_siltstone" / "strangers"
+    aside.mkdir()
+    os.link(path, aside / f".{path.name}.1.manifest")  # what a crash leaves while it is set aside
+    assert len(drift(db)) == 1
+    assert db.adopt("p", dry_run=False).rows == 2
+    db.adopt("p", dry_run=False)
+    assert db["p"].count() == 12
+    assert drift(db) == []
+
+
+def test_versions_by_path_upon_each_other_are_each_committed_once_wherever_they_stand(db):
+    for n in range(2):
+        strange(db, "p", written=[{"id": 100 + n, "v": "s"}])
+    db["p"].append([{"id": 50, "v": "b"}])
+    db["t"].upsert({"id": 7, "v": "b"})
+    db.checkpoint()
+    db.merge()  # sets both aside
+    for n in range(2, 4):
+        strange(db, "p", written=[{"id": 100 + n, "v": "s"}])
+    assert db.adopt("p").rows == 4
+    db.adopt("p", dry_run=False)
+    assert rows(db["p"])[-5:] == [(50, "b"), *((n, "s") for n in range(100, 104))]
+    assert drift(db) == []
+
+
+def test_it_is_named_beside_an_owner_and_after_it(db):
+    strange(db, "p")
+    before = drift(db)
+    with st.connect(db.path, read_only=True) as reader:
+        assert drift(reader) == before
+        assert reader["p"].count() == 10
+    db.close()
+    assert [str(finding) for finding in verify_beside(str(db.path)).findings] == before
+    with open_store(db.path, real_lance=True) as again:
+        assert drift(again) == before
+        assert again.adopt("p", dry_run=False).rows == 2
+        assert again["p"].count() == 12
+
+
+@pytest.mark.parametrize("inside", ["base", ".history"])
+def test_what_is_appended_to_a_keyed_table_by_path_is_named_and_changes_no_merge(db, inside):
+    folder = folder_of(db, "t").parent / inside
+    lance.write_dataset(pa.Table.from_pylist(STRANGE), str(folder), mode="append")
+    (found,) = drift(db)
+    assert f"/{inside}/_versions/" in found
+    for n in range(3):  # the next merges take the same numbers
+        db["t"].upsert({"id": n, "v": "b"})
+        db.checkpoint()
+        db.merge()
+        db.vacuum(dry_run=False, grace_s=0)
+    assert rows(db["t"]) == [(n, "b" if n < 3 else "a") for n in range(10)]
+    assert len(drift(db, deep=True)) == 1
+    if inside == "base":
+        assert lance.dataset(str(folder)).count_rows() == 10
 
 
 class Full:

@@ -7,12 +7,16 @@ plain table in its folder. Nothing reads that version; it is named, kept, and im
 from __future__ import annotations
 
 import contextlib
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import lance
+import pyarrow as pa
 import pytest
 from lance_namespace import errors
 from lancedb.namespace import LanceNamespaceDBConnection
@@ -176,4 +180,68 @@ def test_lancedb_writes_on_after_a_write_by_path(db: Store, ns: SiltstoneNamespa
     table.add(rows(20, 21))
     table.delete("id = 0")
     assert stored(db) == [1, 20]
+    assert len(drift(db)) == 1
+
+
+VICTIM = """
+import sys
+import siltstone as st
+from siltstone.failpoints import arm
+from siltstone.namespace import SiltstoneNamespace
+from tests.namespace.clients import append, rows
+
+db = st.connect(sys.argv[1], background=False)
+arm(sys.argv[2])
+append(SiltstoneNamespace(db), "t", rows(20, 21))
+"""
+
+
+@pytest.mark.parametrize("order", ["aside.after_link=kill", "aside.after_unlink=kill"])
+def test_a_kill_while_a_version_by_path_is_set_aside_leaves_it_once(
+    tmp_path: Path, order: str
+) -> None:
+    where = tmp_path / "shop"
+    with st.connect(where, background=False) as db:
+        make(SiltstoneNamespace(db), "t", rows(0, 2))
+        by_path(db)
+    done = subprocess.run([sys.executable, "-c", VICTIM, str(where), order], check=False)
+    assert done.returncode == -signal.SIGKILL
+    with st.connect(where, background=False) as db:
+        assert len(drift(db)) == 1
+        append(SiltstoneNamespace(db), "t", rows(30, 31))
+        assert len(drift(db)) == 1
+        assert db.adopt("t", dry_run=False).rows == 2
+        assert stored(db) == [*OWN, 10, 11, 30]
+        assert drift(db) == []
+
+
+def test_every_own_statement_goes_on_beside_a_version_by_path(
+    db: Store, ns: SiltstoneNamespace
+) -> None:
+    make(ns, "t", rows(0, 5))
+    by_path(db)
+    db["t"].append(rows(5, 8))
+    db["t"].delete_where("id = 0")
+    by_path(db, mode="overwrite")
+    with db.transaction() as tx:
+        tx["t"].append(rows(8, 9))
+        tx["t"].delete_where("id = 1")
+    assert stored(db) == [*range(2, 9)]
+    db.optimize()
+    db["t"].add_column("note", "string")
+    db["t"].overwrite(pa.table({"id": [1], "v": ["x"], "note": ["y"]}))
+    assert (stored(db), ids(opened(ns, "t"))) == ([1], [1])
+    assert len(drift(db)) == 2
+    assert db["t"].count() == 1
+
+
+def test_a_table_in_a_transaction_of_clients_is_written_beside_a_version_by_path(
+    db: Store, ns: SiltstoneNamespace
+) -> None:
+    make(ns, "t", rows(0, 2))
+    by_path(db)
+    with ns.transaction() as tx:
+        append(tx, "t", rows(20, 21))
+        append(tx, "t", rows(21, 22))
+    assert stored(db) == [*OWN, 20, 21]
     assert len(drift(db)) == 1

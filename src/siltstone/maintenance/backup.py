@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from siltstone.engine.reader import plain_folder
+from siltstone.engine.view import storage_folder
 from siltstone.errors import BusyError, CorruptionError, RequestError, UnavailableError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import backup as formats
@@ -370,6 +371,13 @@ def named_by(frames: Iterable[LoggedFrame]) -> Iterator[Pin]:
     for entry in _entries(frames):
         if isinstance(entry, group.Attach | group.Advance | group.Compact):
             yield entry.pin
+
+
+def created_by(frames: Iterable[LoggedFrame]) -> Iterator[str]:
+    """Yield the folders of the plain tables that frames create, which may have no version yet."""
+    for entry in _entries(frames):
+        if isinstance(entry, group.Create) and not entry.schema.key:
+            yield storage_folder(entry.name, entry.table)
 
 
 def _tags(record: Record, frames: Sequence[LoggedFrame]) -> dict[str, int]:

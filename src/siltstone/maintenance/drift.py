@@ -22,7 +22,7 @@ import pyarrow as pa
 from siltstone.engine import catalog as catalogs
 from siltstone.engine.reader import plain_folder
 from siltstone.errors import RequestError, UnavailableError
-from siltstone.formats.manifest import Pin, Record, Table
+from siltstone.formats.manifest import Record, Table
 from siltstone.maintenance.quarantine import Item, Quarantine
 from siltstone.maintenance.sweep import distinct, home_of, homes, pins_of
 from siltstone.storage.files import Files
@@ -59,17 +59,17 @@ class Adopted:
 
 
 def strangers_of(
-    tables: Tables, record: Record, logged: Iterable[Pin] = ()
+    tables: Tables, record: Record, logged: Iterable[str] = ()
 ) -> Iterator[tuple[str, Stranger]]:
     """Yield every version by path in the folders of a record's tables, with the folder.
 
     Args:
         tables: Where they lie.
         record: Its pins say the folders; of a plain table without a version its name does.
-        logged: The pins of frames above it: what was made since the last checkpoint.
+        logged: The folders that frames above it name: what was made since the last checkpoint.
     """
-    folders = {plain_folder(pin) for pin in [*distinct(pins_of(record)).values(), *logged]}
-    for folder in sorted(folders | homes(record.catalog)):
+    folders = {plain_folder(pin) for pin in distinct(pins_of(record)).values()}
+    for folder in sorted({*folders, *logged, *homes(record.catalog)}):
         for stranger in tables.strangers(folder):
             yield folder, stranger
 

@@ -17,7 +17,7 @@ while it is checked, the newest to the end.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,12 +28,12 @@ import pyarrow as pa
 
 from siltstone.engine import catalog as catalogs
 from siltstone.engine.read_union import KeyedReader
-from siltstone.engine.reader import Readers
+from siltstone.engine.reader import Readers, plain_folder
 from siltstone.engine.shape import Shape, shape_of
 from siltstone.formats.keys import newest_rows
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, Table
 from siltstone.formats.schema import SEQ_COLUMN
-from siltstone.maintenance.backup import Progress, named_by, newest_with_log
+from siltstone.maintenance.backup import Progress, created_by, named_by, newest_with_log
 from siltstone.maintenance.drift import strangers_of, told
 from siltstone.maintenance.index_check import wrong_indexes
 from siltstone.maintenance.soundness import UNREADABLE, Soundness
@@ -270,19 +270,22 @@ class Verifier:
             if not is_marked and find_segments(self._files, wal, bytes.fromhex(record.store_id)):
                 tally.warn(wal / MARK_NAME, "missing or damaged; the next owner writes it")
 
-    def _logged_pins(self, tally: _Tally, say: Callable[[str], None]) -> list[Pin]:
-        """Check what frames above the record name: bulk commits, versions of plain tables."""
+    def _logged_pins(self, tally: _Tally, say: Callable[[str], None]) -> set[str]:
+        """Check what frames above the record name: bulk commits, versions of plain tables.
+
+        Return the folders of those datasets, and of the plain tables that they create.
+        """
         try:
             _, lease, frames = newest_with_log(self._files, self._root, self._manifests)
         except UNREADABLE:
-            return []  # `_log` has named it
+            return set()  # `_log` has named it
         with lease:
             found = list(named_by(frames))
             self._pins(found, tally, say)
-            return found
+            return {*map(plain_folder, found), *created_by(frames)}
 
     def _drift(
-        self, record: Record, logged: Sequence[Pin], tally: _Tally, say: Callable[[str], None]
+        self, record: Record, logged: Collection[str], tally: _Tally, say: Callable[[str], None]
     ) -> None:
         say("drift")
         try:
