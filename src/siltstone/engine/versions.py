@@ -174,18 +174,21 @@ def check_built_on(table: TableVersions, number: int, tables: Tables) -> None:
     Lance leaves out no number, so somebody wrote those by path, and the client built on them.
 
     Raises:
-        OtherLineError: It is one; nothing was committed, and the client may write again.
+        OtherLineError, RequestError: It is one; nothing was committed. Where somebody wrote by
+            path the client may write again.
     """
     newest = table.newest
     current = newest.number if newest is not None else 0
     if number <= current + 1:
         return
-    above = table.committed[-1].pin.version if table.committed else 0
-    aside = [found for found, _ in tables.set_aside(table.folder, above)]
+    tables.set_aside(table.folder, table.committed[-1].pin.version if table.committed else 0)
+    reason = f"version {number} of {table.name!r} does not follow version {current}"
+    others = [stranger.version for stranger in tables.strangers(table.folder)]
+    if not others:
+        raise RequestError(f"{reason}; open the table again")
     raise OtherLineError(
-        f"version {number} of {table.name!r} does not follow version {current}: it was built on"
-        f" others, which somebody wrote by path ({sorted(aside)} are set aside now); nothing was"
-        " committed; open the table again, or write again"
+        f"{reason}: somebody wrote versions by path ({others[-10:]}, which are set aside), and it"
+        " was built on one; nothing was committed; write again, or open the table again"
     )
 
 

@@ -184,8 +184,7 @@ class Sweep:
             if public in reachable or (public != path and public in listed):
                 continue  # it goes with its public name
             why = self._why(path, doomed, living, dying, ages)
-            is_spared = public in spared or _dataset(path) in spared
-            if why is not None and not (is_spared and why == UNPUBLISHED):
+            if why is not None and not (why == UNPUBLISHED and _is_spared(public, spared)):
                 with contextlib.suppress(FileNotFoundError):
                     found.append(Removed(path, self._files.size(self._root / path), why))
         return found
@@ -272,6 +271,12 @@ def _dataset(path: str) -> str:
     if parts[2] not in inner:
         return "/".join(parts[:2])
     return "/".join(parts[: 4 if parts[2] == ".attached" else 3])
+
+
+def _is_spared(path: str, spared: Collection[str]) -> bool:
+    """Say whether a version by path may need a file; none needs what clients staged."""
+    is_left = foreign.is_left(path.rpartition("/")[2])
+    return path in spared or (_dataset(path) in spared and not is_left)
 
 
 def _is_managed(path: str, dataset: str) -> bool:

@@ -567,7 +567,11 @@ class FakeLance:
         """Take each for one that appended the last of its data files."""
         found: list[Stranger] = []
         for version, path in strangers.manifests(self._files, self._root, folder):
-            manifest = _Manifest.decode(self._bytes(path))
+            try:
+                manifest = _Manifest.decode(self._bytes(path))
+            except ValueError as error:
+                found.append(Stranger(path, version, 0, f"it cannot be read: {error}"))
+                continue
             last = manifest.paths[-1:]
             rows = sum(manifest.rows)
             added = sum(manifest.rows[-1:])
