@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 from pathlib import Path
@@ -344,3 +345,12 @@ def test_rows_that_do_not_fit_the_table_any_more_are_refused(db):
         db.adopt("p", dry_run=False)
     assert db["p"].count() == 10
     assert drift(db)
+
+
+def test_what_was_set_aside_is_adopted_after_a_clean_up_by_path(db):
+    folder = strange(db, "p")
+    assert db._parts.tables.set_aside(str(folder.relative_to(db.path)), 1)
+    dataset = lance.dataset(str(folder))
+    dataset.cleanup_old_versions(older_than=dt.timedelta(0), delete_unverified=True)
+    assert db.adopt("p", dry_run=False).rows == len(STRANGE)
+    assert sorted(db["p"].to_arrow()["id"].to_pylist()) == [*range(10), 100, 101]
