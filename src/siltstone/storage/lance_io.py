@@ -753,6 +753,7 @@ class LanceTables:
         with translated(where, is_reading=False):
             if not promotion.is_followed(self._files, where, above):
                 return []
+            kept.unite(self._files, self._root, folder)  # of what is set aside, too
             found = promotion.clear(self._files, where, above)
         return [(version, str(path.relative_to(self._root))) for version, path in found]
 
@@ -786,7 +787,15 @@ class LanceTables:
         return strangers.read(dataset, stranger, self._root / folder)
 
     def _strange(self, folder: str, version: int, path: str) -> Any:
-        catalog = StagedCatalog(self._root / folder, self._files, {version: self._root / path})
+        """Open a version by path where its files are: a clean-up may have taken public names."""
+        dataset = self._at(folder, folder, version, path)
+        home = kept.home_of(folder)
+        named = foreign_change.of(folder, dataset.get_fragments()).values()
+        exposed, hidden = kept.lacking(self._files, self._root, chain.from_iterable(named))
+        return dataset if exposed or not hidden else self._at(str(home), folder, version, path)
+
+    def _at(self, location: str, folder: str, version: int, path: str) -> Any:
+        catalog = StagedCatalog(self._root / location, self._files, {version: self._root / path})
         with translated(self._root / folder, is_reading=True):
             return _open_newest_of(catalog)
 
