@@ -109,11 +109,21 @@ class UnsupportedFormatError(RequestError):
 class ConflictError(SiltstoneError):
     """A commit after our snapshot wrote what we also write or read (first committer wins)."""
 
-    def __init__(self, table: str, key: object, read_seq: int, written_seq: int) -> None:
+    def __init__(
+        self,
+        table: str,
+        key: object,
+        read_seq: int,
+        written_seq: int,
+        *,
+        explained: str | None = None,
+    ) -> None:
+        """Say what to do, or have it `explained` where to run it again is not the answer."""
         self.table, self.key = table, key
         self.read_seq, self.written_seq = read_seq, written_seq
         super().__init__(
-            f"{table}[{key}] was written at seq {written_seq}, after our snapshot at seq"
+            explained
+            or f"{table}[{key}] was written at seq {written_seq}, after our snapshot at seq"
             f" {read_seq}; run the transaction again"
         )
 

@@ -57,6 +57,11 @@ class SnapshotTable(Readable):
         return f"<table {self.name!r} at seq {self._snapshot.seq}>"
 
     @property
+    def id(self) -> int:
+        """Its id in this store: stays when it is renamed, and is never given again."""
+        return self._definition.id
+
+    @property
     def name(self) -> str:
         """What the table was called at the snapshot's seq."""
         return catalogs.name_of(self._definition, self._snapshot.seq)

@@ -106,6 +106,12 @@ def has_changed(incarnation: Incarnation, version: int) -> bool:
     return any(not step.is_same_rows for step in newer)
 
 
+def same_rows_seqs(table: Table) -> Iterable[int]:
+    """Return the seqs at which an optimize moved a plain table, and no row of it changed."""
+    versions = (version for step in table.incarnations for version in step.versions)
+    return (version.seq for version in versions if version.is_same_rows)
+
+
 def find(catalog: Catalog, name: str, seq: int = _NEWEST) -> Table:
     """Return the table that is called `name` at `seq`.
 

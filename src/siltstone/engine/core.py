@@ -74,8 +74,9 @@ class Core:
     """See the module.
 
     `committer` is None in a read-only process; `state` gives what a new snapshot sees, `commits`
-    finds commits that are in the log of commits (flushed or not), `room` waits while there is
-    too much that is not flushed; `root` and `verify` are what another process opens the files by;
+    finds commits that are in the log of commits (flushed or not), `touched` gives those after a seq
+    with the incarnations that each wrote to, `room` waits while there is too much that is not
+    flushed; `root` and `verify` are what another process opens the files by;
     `new_token` gives names that were never used before, `now_us` the time (us); `condemned_us` says
     before when vacuum takes what nobody published for garbage, unless somebody has a `hold` on it.
     """
@@ -84,6 +85,7 @@ class Core:
     readers: Readers
     state: Callable[[], State]
     find_token: Callable[[Token], Commit | None]
+    touched: Callable[[State, int], Iterator[tuple[int, tuple[int, ...]]]]
     files: Files
     new_token: Callable[[], str]
     now_us: Callable[[], int]

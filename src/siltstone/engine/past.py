@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -205,6 +205,23 @@ class CommitHistory:
         low = view.record.flushed_seq - (limit - len(found))
         older = [c for c in self._flushed(view.record, pc.field("seq") > low) if c.seq > low]
         return found + sorted(older, key=lambda c: -c.seq)
+
+    def touched(self, state: State, since: int) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Yield the seq and the incarnations of each commit in (since, state.visible] that is kept.
+
+        Commits that vacuum has taken are missing: who must know of all counts them.
+        """
+        view = state.view
+        wanted = pc.field("seq") > since
+        for batch in self._scan(view.record, ["seq", "tables"], wanted):
+            for row in batch.to_pylist():
+                if since < row["seq"] <= state.visible:
+                    yield row["seq"], tuple(row["tables"])
+        for log in (*(generation.log for generation in view.sealed), view.log):
+            for index in range(max(0, since + 1 - log.first), log.count):
+                if log.first + index > state.visible:
+                    break
+                yield log.first + index, log.commit(index).tables
 
     def _scan(
         self, record: Record, columns: Sequence[str], wanted: pc.Expression

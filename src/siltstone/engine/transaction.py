@@ -29,6 +29,7 @@ from siltstone.engine.plain_writes import PlainWrites
 from siltstone.engine.read_union import KeyedReader
 from siltstone.engine.reader import PlainReader, Reader, plain_folder
 from siltstone.engine.shape import shape_of
+from siltstone.engine.since import changed_since
 from siltstone.engine.stage_task import Staged, StageTask
 from siltstone.engine.submission import submit
 from siltstone.engine.transaction_table import TransactionTable
@@ -535,6 +536,35 @@ class Transaction:
         if table.id in self._bulk:
             name = catalogs.name_of(table)
             raise RequestError(f"{name!r} has staged rows in this transaction; use another one")
+
+    def changed_since(
+        self, table_id: int, since: int, own: Sequence[tuple[int, int]] = ()
+    ) -> tuple[str, int]:
+        """Return what a table is called, and the first seq after `since` at which it changed.
+
+        For who read it at `since` in another process and overwrites it: whatever comes after this
+        snapshot conflicts with the overwrite anyway. Under an applied token nothing changed.
+
+        Args:
+            table_id: The table, whatever it is called.
+            since: A seq, not above that of the snapshot.
+            own: First and last seqs of commits that do not count.
+
+        Returns:
+            The seq is 0 if it did not change, `since.UNKNOWN` if the store keeps no word of it.
+
+        Raises:
+            TableNotFoundError: It was dropped.
+            RequestError: `since` is in the future.
+        """
+        table = self.table(table_id)
+        if self.is_applied:
+            return catalogs.name_of(table), 0
+        if since > self.read_seq:
+            raise RequestError(f"seq {since} is in the future: the store is at seq {self.read_seq}")
+        state = State(self._view, self.read_seq)
+        touched = self._core.touched(state, since)
+        return catalogs.name_of(table), changed_since(state, table, since, own, touched)
 
     def tag(self, name: str, seq: int | None, lasts_s: int = 0) -> None:
         """Name a seq, for so many seconds (0: for ever), or (None) forget the name."""

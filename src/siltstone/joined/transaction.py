@@ -130,6 +130,17 @@ class JoinedTransaction:
         """
         return self._own("attach", stage, list(staged), overwrite)
 
+    @property
+    def is_applied(self) -> bool:
+        """Whether its token was applied before it began: the commit will return the old receipt."""
+        return self._own("is_applied")
+
+    def changed_since(
+        self, table_id: int, since: int, own: Sequence[tuple[int, int]] = ()
+    ) -> tuple[str, int]:
+        """Return what a table is called, and the first seq after `since` at which it changed."""
+        return self._own("changed_since", table_id, since, list(own))
+
     def tag(self, name: str, seq: int | None, lasts_s: int = 0) -> None:
         """Name a seq, or (None) forget the name."""
         self._own("tag", name, seq, *([lasts_s] if lasts_s else []))

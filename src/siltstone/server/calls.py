@@ -58,7 +58,7 @@ TABLE_WORKS = frozenset(("create_index", "drop_index", "indexes"))
 TRANSACTION_VERBS = frozenset(
     (
         *("tables", "create_table", "drop_table", "rename_table", "tag", "claim", "attach"),
-        *("id_of", LANCE),
+        *("id_of", "is_applied", "changed_since", LANCE),
     )
 )
 SNAPSHOT_VERBS = frozenset(("tables", "sql", "id_of", "scan_tasks", LANCE))

@@ -14,16 +14,17 @@ from siltstone.engine.moment import time_us_of
 from siltstone.errors import RequestError
 
 _READS = ("uri", "table", "seq", "at", "tag", "columns", "filter", "pushdown")
-_WRITES = ("uri", "table", "op", "order_by", "token", "merge")
-_SINKS = ("uri", "table", "op", "order_by", "app")
+_WRITES = ("uri", "table", "op", "order_by", "missing", "expectSeq", "token", "merge")
+_SINKS = ("uri", "table", "op", "order_by", "missing", "app")
 _OF_QUERIES = ("checkpointlocation", "queryname")  # what Spark adds to the options of a sink
 START, STARTS = "startingseq", ("earliest", "latest")
 _FEEDS = ("uri", "table", "startingSeq", "maxRowsPerTrigger")
 PUSHDOWNS = ("off", "single_use")
 OPS = ("upsert", "insert", "delete", "append")
+MISSINGS = REFUSED, NULL = ("refused", "null")
 MERGES = AUTO, OFF, ALWAYS = ("auto", "off", "always")
 # A view hands its options to whoever reads it and to whoever inserts into it.
-_OF_WRITES = ("op", "order_by")
+_OF_WRITES = ("op", "order_by", "missing", "expectSeq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class ReadOptions:
         return cls(
             uri=_uri(known),
             table=_needed(known, "table", "the name of a table"),
-            seq=_seq(known["seq"]) if "seq" in known else None,
+            seq=_seq(known, "seq") if "seq" in known else None,
             at=_moment(known["at"]) if "at" in known else None,
             tag=known.get("tag"),
             columns=_names(known["columns"]) if "columns" in known else None,
@@ -72,12 +73,18 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Where the rows go and what is done with them; without an `op` what `Store.stage` does."""
+    """Where the rows go and what is done with them; without an `op` what `Store.stage` does.
+
+    `missing` says what becomes of columns that rows of an upsert lack. `expect_seq` is for
+    overwrites: the seq after which the table may not have changed.
+    """
 
     uri: str
     table: str
     op: str | None = None
     order_by: str | None = None
+    missing: str = REFUSED
+    expect_seq: int | None = None
     token: tuple[str, int] | None = None
     merge: str = AUTO
 
@@ -94,6 +101,8 @@ class WriteOptions:
             table=_needed(known, "table", "the name of a table"),
             op=_choice(known, "op", OPS) if "op" in known else None,
             order_by=known.get("order_by"),
+            missing=_choice(known, "missing", MISSINGS),
+            expect_seq=_seq(known, "expectSeq") if "expectseq" in known else None,
             token=_token(known["token"]) if "token" in known else None,
             merge=_choice(known, "merge", MERGES),
         )
@@ -147,6 +156,7 @@ class SinkOptions:
     table: str
     op: str | None = None
     order_by: str | None = None
+    missing: str = REFUSED
     app: str | None = None
     checkpoint: str = ""
 
@@ -163,6 +173,7 @@ class SinkOptions:
             table=_needed(known, "table", "the name of a table"),
             op=_choice(known, "op", OPS) if "op" in known else None,
             order_by=known.get("order_by"),
+            missing=_choice(known, "missing", MISSINGS),
             app=_needed(known, "app", "a name that is not empty") if "app" in known else None,
             checkpoint=known.get("checkpointlocation", ""),
         )
@@ -206,9 +217,10 @@ def _choice(found: Mapping[str, str], name: str, choices: tuple[str, ...]) -> st
     return value.lower()
 
 
-def _seq(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise RequestError(f"option 'seq' is a whole number, not {text!r}")
+def _seq(found: Mapping[str, str], name: str) -> int:
+    text = found[name.lower()]
+    if not _is_number(text, 0):
+        raise RequestError(f"option {name!r} is a whole number, not {text!r}")
     return int(text)
 
 

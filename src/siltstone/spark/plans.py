@@ -7,6 +7,7 @@ beside the driver, where those processes run; the option `plan` says where. Nobo
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,17 +19,20 @@ from pyspark.sql.types import StructType
 
 from siltstone.errors import ClosedError
 from siltstone.query.scan_task import ScanTask
-from siltstone.spark.reader import TaskReader
+from siltstone.spark import application
+from siltstone.spark.application import Read
+from siltstone.spark.reader import TaskReader, Told
 
 PLAN = "plan"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The columns of a read, and the tasks that have its rows."""
+    """The columns of a read, the tasks that have its rows, and what is read."""
 
     schema: StructType
     tasks: tuple[ScanTask, ...]
+    read: Read
 
     def save(self, path: Path) -> None:
         """Write the plan to a file that only this user reads."""
@@ -53,15 +57,17 @@ class PlannedReader(DataSourceReader):
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
+        self._told = Told(plan.read, application.of_process(os.environ))
 
-    def __reduce__(self) -> tuple[type[TaskReader], tuple[StructType]]:
+    def __reduce__(self) -> tuple[type[TaskReader], tuple[StructType, Told]]:
         """Pickle as what executors need."""
-        return TaskReader, (self._plan.schema,)
+        return TaskReader, (self._plan.schema, self._told)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return a partition for each scan task."""
+        self._told.tell()
         return [InputPartition(task) for task in self._plan.tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read here what executors read elsewhere."""
-        return TaskReader(self._plan.schema).read(partition)
+        return TaskReader(self._plan.schema, self._told).read(partition)

@@ -7,9 +7,11 @@ TaskReader      all that travels to executors: the schema   executors
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,19 +21,20 @@ from pyspark.sql.types import StructType
 from siltstone.errors import UnavailableError
 from siltstone.handles import Snapshot
 from siltstone.query.scan_task import ScanTask
-from siltstone.spark import schemas, stores
+from siltstone.spark import application, schemas, stores
+from siltstone.spark.application import Application, Read
 from siltstone.spark.filters import pushed
 from siltstone.spark.options import ReadOptions
 
 
 @contextmanager
-def opened(options: ReadOptions) -> Generator[Snapshot]:
-    """Open the snapshot that the options mean, without a write call, beside any owner."""
+def opened(options: ReadOptions) -> Generator[tuple[str, Snapshot]]:
+    """Open a store's root and the snapshot that the options mean, to read beside any owner."""
     with (
         stores.reader(options.uri) as store,
         store.snapshot(seq=options.seq, at=options.at, tag=options.tag) as snapshot,
     ):
-        yield snapshot
+        yield str(store.path), snapshot
 
 
 def describe(options: ReadOptions) -> tuple[StructType, int]:
@@ -40,7 +43,7 @@ def describe(options: ReadOptions) -> tuple[StructType, int]:
     Raises:
         RequestError: No such table, column or seq; a filter that does not parse.
     """
-    with opened(options) as snapshot:
+    with opened(options) as (_, snapshot):
         table = snapshot[options.table]
         table.scan(filter=options.filter, limit=0).close()
         schema, seq = table.schema, snapshot.seq
@@ -49,6 +52,30 @@ def describe(options: ReadOptions) -> tuple[StructType, int]:
             [schemas.stored(name, schema, options.table) for name in options.columns]
         )
     return schemas.to_spark(schema), seq
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is read, and the application that is told of it; None: Spark does not say which."""
+
+    read: Read
+    application: Application | None
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, table: str, root: str) -> Told:
+        """Return what this process tells of a table of a snapshot."""
+        read = Read(root, snapshot[table].id, table, snapshot.seq)
+        return cls(read, application.of_process(os.environ))
+
+    def tell(self) -> None:
+        """Note the read where overwrites look for it; nobody overwrites without a note of it."""
+        if self.application is not None:
+            self.application.tell_read(self.read)
+
+    def tell_again(self) -> None:
+        """Note it from a task: its plan may be an old one, of a frame that is used once more."""
+        if self.application is not None and self.application.is_here:
+            self.application.tell_read(self.read)
 
 
 class BatchReader(DataSourceReader):
@@ -65,26 +92,28 @@ class BatchReader(DataSourceReader):
             [] if options.filter is None else [f"({options.filter}\n)"]
         )  # it may end in a comment
         self._open = opened(options)
-        self._snapshot = self._open.__enter__()
+        root, self._snapshot = self._open.__enter__()
         self._stored = self._snapshot[options.table].schema
         self._columns = schemas.wanted_columns(schema, self._stored, options.table)
+        self._told = Told.of(self._snapshot, options.table, root)
 
-    def __reduce__(self) -> tuple[type[TaskReader], tuple[StructType]]:
+    def __reduce__(self) -> tuple[type[TaskReader], tuple[StructType, Told]]:
         """Pickle as what executors need."""
-        return TaskReader, (self._schema,)
+        return TaskReader, (self._schema, self._told)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return a partition for each scan task; the snapshot is let go."""
         wanted = " AND ".join(self._filters) or None
         try:
             tasks = self._snapshot.scan_tasks(self._options.table, self._columns, wanted)
+            self._told.tell()
         finally:
             self._open.__exit__(None, None, None)
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read here what executors read elsewhere."""
-        return TaskReader(self._schema).read(partition)
+        return TaskReader(self._schema, self._told).read(partition)
 
 
 class PushingReader(BatchReader):
@@ -103,8 +132,8 @@ class PushingReader(BatchReader):
 class TaskReader(DataSourceReader):
     """The rows of one scan task, as the batches that Spark demands."""
 
-    def __init__(self, schema: StructType) -> None:
-        self._schema = schema
+    def __init__(self, schema: StructType, told: Told) -> None:
+        self._schema, self._told = schema, told
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of a partition; none if the table is empty.
@@ -114,6 +143,7 @@ class TaskReader(DataSourceReader):
             UnavailableError: This machine does not see the store's path.
             SchemaMismatchError: A value that Spark cannot hold.
         """
+        self._told.tell_again()
         task = partition.value
         if task is None:  # Spark plans one partition where a reader has none
             return

@@ -25,7 +25,9 @@ from pyspark.sql.types import StructType
 from siltstone.engine.stage_task import Staged, StageTask
 from siltstone.errors import UnavailableError
 from siltstone.spark import drivers, stores
+from siltstone.spark.application import Application, of_process
 from siltstone.spark.drivers import Start
+from siltstone.spark.guards import Whole
 from siltstone.spark.options import SinkOptions
 from siltstone.spark.staging import Job, Piece, commit, plan
 
@@ -40,6 +42,8 @@ class Written(WriterCommitMessage):
     staged: Staged
     query: str
     start: Start
+    whole: Whole | None = None
+    application: Application | None = None
 
 
 class Sink(DataSourceStreamArrowWriter):
@@ -77,6 +81,8 @@ class Sink(DataSourceStreamArrowWriter):
                     op=options.op,
                     order_by=options.order_by,
                     is_overwrite=self._is_overwrite,
+                    missing=options.missing,
+                    application=of_process(self._environment),
                 )
                 stream = options.app or options.checkpoint
                 self._planned = piece, drivers.started(db, options.uri, stream, driver)
@@ -117,7 +123,11 @@ class Sink(DataSourceStreamArrowWriter):
         if not written:  # a batch without a partition: it has no row, and no token to spend
             return None, written
         staged = tuple(message.staged for message in written)
-        return Job(written[0].stage, staged, self._is_overwrite), written
+        first = written[0]
+        # Output mode "complete" is the query's own state, not what it read: it overwrites blindly.
+        return Job(
+            first.stage, staged, self._is_overwrite, None, first.whole, first.application
+        ), written
 
 
 class PieceWriter(DataSourceStreamArrowWriter):
@@ -139,4 +149,6 @@ class PieceWriter(DataSourceStreamArrowWriter):
                 f"this Spark does not tell tasks their query ({QUERY_PROPERTY}), so no batch can be"
                 " committed once"
             )
-        return Written(self._piece.stage, self._piece.write(iterator), query, self._start)
+        piece = self._piece
+        staged = piece.write(iterator)
+        return Written(piece.stage, staged, query, self._start, piece.whole, piece.application)

@@ -8,6 +8,7 @@ query is planned from that pickle in yet another process.
 from __future__ import annotations
 
 import contextlib
+import os
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -20,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from siltstone.errors import RequestError
 from siltstone.spark import feed, stores
+from siltstone.spark.application import ASK, answer
 from siltstone.spark.options import FeedOptions, ReadOptions, SinkOptions, WriteOptions, is_feed
 from siltstone.spark.plans import PLAN, Plan, PlannedReader
 from siltstone.spark.reader import BatchReader, PushingReader, describe
@@ -39,6 +41,8 @@ class SiltstoneSource(DataSource):
     def schema(self) -> StructType:
         if is_feed(self.options):
             return feed.describe(FeedOptions.parse(self.options))
+        if ASK in self.options:
+            return answer(os.environ)
         if PLAN in self.options:
             return Plan.load(self.options[PLAN]).schema
         schema, self._seq = describe(ReadOptions.parse(self.options))
@@ -67,7 +71,8 @@ class SiltstoneSource(DataSource):
 
     def __getstate__(self) -> dict[str, object]:
         """Pickle with a seq: where the caller gave a schema, nobody asked for one."""
-        if self._seq is None and PLAN not in self.options and not is_feed(self.options):
+        is_frame = not {ASK, PLAN} & self.options.keys() and not is_feed(self.options)
+        if self._seq is None and is_frame:
             try:
                 self.schema()
             except RequestError:  # those of a sink; or wrong ones, which is for others to say

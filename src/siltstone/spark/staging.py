@@ -8,20 +8,25 @@ plan ─▶ Piece.write on executors ─▶ commit in the driver ─▶ visible,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from siltstone.engine.stage_task import Staged, StageTask
-from siltstone.errors import ConflictError, RequestError, SchemaMismatchError
+from siltstone.errors import ConflictError, RequestError, SchemaMismatchError, SiltstoneError
 from siltstone.spark import schemas
+from siltstone.spark.application import Application
+from siltstone.spark.guards import Unchanged, Whole, require_whole
+from siltstone.spark.options import REFUSED
 from siltstone.spark.reader import require_path
-from siltstone.spark.stores import AnyStore
+from siltstone.spark.stores import AnyStore, AnyTransaction
 from siltstone.store import Receipt, Store
 
 COMMIT_ATTEMPTS = 10
+_log = logging.getLogger(__name__)
 
 Token = tuple[str, int] | None
 
@@ -32,6 +37,19 @@ class Piece:
 
     stage: StageTask
     columns: pa.Schema
+    whole: Whole | None = None
+    application: Application | None = None
+
+    @property
+    def is_near(self) -> bool:
+        """Whether this process sees what the application's planners and commits tell each other."""
+        return self.application is not None and self.application.is_here
+
+    def job(
+        self, staged: tuple[Staged, ...], unchanged: Unchanged | None, is_overwrite: bool
+    ) -> Job:
+        """Return what is to be committed of what the tasks wrote."""
+        return Job(self.stage, staged, is_overwrite, unchanged, self.whole, self.application)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Staged:
         """Write the rows of one task; they are durable on return, and named by nobody.
@@ -50,11 +68,17 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The rows of one frame, all staged."""
+    """The rows of one frame, all staged, and what must hold of their table at the commit.
+
+    An overwrite without `unchanged` replaces whatever the table holds.
+    """
 
     stage: StageTask
     staged: tuple[Staged, ...]
     is_overwrite: bool
+    unchanged: Unchanged | None = None
+    whole: Whole | None = None
+    application: Application | None = None
 
     def discard(self) -> bool:
         """Delete the files, unless a transaction has tried to name them."""
@@ -69,12 +93,15 @@ def plan(
     op: str | None,
     order_by: str | None,
     is_overwrite: bool,
+    missing: str = REFUSED,
+    application: Application | None = None,
 ) -> Piece:
     """Return how rows of the schema `given` are staged for a table.
 
     Raises:
         TableNotFoundError, RequestError: No such table, no such op for it.
-        SchemaMismatchError: A column is missing, unknown, or of a type that does not fit.
+        SchemaMismatchError: A column is missing, unknown, or of a type that does not fit; or rows
+            of an upsert lack one, and `missing` does not say that it becomes null.
     """
     if is_overwrite and op == "delete":
         raise RequestError("mode 'overwrite' replaces all rows; op 'delete' needs 'append'")
@@ -92,7 +119,13 @@ def plan(
             )
     if order_by is not None and order_by not in columns.names:
         raise SchemaMismatchError(f"the rows for {table!r} have no column {order_by!r} to order by")
-    return Piece(db.stage(table, op, order_by=order_by), columns)
+    is_upsert = op in {None, "upsert"} and bool(target.primary_key) and not is_overwrite
+    if is_upsert and missing == REFUSED:
+        require_whole(target, table, columns.names)
+    stage = db.stage(table, op, order_by=order_by)
+    if is_upsert and missing == REFUSED:
+        return Piece(stage, columns, Whole(stage.table_id, tuple(columns.names)), application)
+    return Piece(stage, columns, None, application)
 
 
 def commit(db: AnyStore, jobs: Sequence[Job], token: Token, *, claim: int | None = None) -> Receipt:
@@ -100,28 +133,68 @@ def commit(db: AnyStore, jobs: Sequence[Job], token: Token, *, claim: int | None
 
     Raises:
         FencedError: Another claim of the token's app followed `claim`.
-        ConflictError: Other commits won, `COMMIT_ATTEMPTS` times.
+        ConflictError: Other commits won, `COMMIT_ATTEMPTS` times; or an overwritten table changed
+            since it was read.
+        SchemaMismatchError: Rows of an upsert lack a column that came meanwhile.
         DuplicateKeyError: Equal keys and no `order_by`, or an insert of a key that lives.
         InDoubtError: It may or may not be durable; with a token, run the job again.
     """
-    receipt = _again(lambda: _attach(db, jobs, token, claim))
+    tx = _won(db, jobs, token, claim)
+    assert tx.receipt is not None
+    if tx.receipt.seq > tx.read_seq:  # else the token's batch was applied before
+        _tell(jobs, tx.receipt.seq)
     for job in jobs:
         job.discard()  # of a token that was applied before; what was attached is kept
-    return receipt
-
-
-def _attach(db: AnyStore, jobs: Sequence[Job], token: Token, claim: int | None) -> Receipt:
-    with db.transaction(token=token, claim=claim) as tx:
-        for job in jobs:
-            tx.attach(job.stage, job.staged, job.is_overwrite)
-    assert tx.receipt is not None
     return tx.receipt
 
 
-def _again(work: Callable[[], Receipt]) -> Receipt:
+def _won(db: AnyStore, jobs: Sequence[Job], token: Token, claim: int | None) -> AnyTransaction:
     for _ in range(COMMIT_ATTEMPTS - 1):
         try:
-            return work()
-        except ConflictError:
+            return _attempt(db, jobs, token, claim)
+        except _LostRace:
             continue  # what is staged stays good: only the snapshot was too old
-    return work()
+    try:
+        return _attempt(db, jobs, token, claim)
+    except _LostRace as lost:
+        raise lost.error from None
+
+
+class _LostRace(Exception):
+    """Another commit came between the snapshot and ours."""
+
+    def __init__(self, error: ConflictError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def _attempt(db: AnyStore, jobs: Sequence[Job], token: Token, claim: int | None) -> AnyTransaction:
+    tx = db.transaction(token=token, claim=claim)
+    with tx:
+        _check(tx, jobs, token)
+        try:
+            for job in jobs:
+                tx.attach(job.stage, job.staged, job.is_overwrite)
+            tx.commit()
+        except ConflictError as error:
+            raise _LostRace(error) from error
+    return tx
+
+
+def _check(tx: AnyTransaction, jobs: Sequence[Job], token: Token) -> None:
+    """Refuse what must not be committed upon this snapshot, unless the token says that it was."""
+    checks = [each for job in jobs for each in (job.unchanged, job.whole) if each is not None]
+    if checks and not (token is not None and tx.is_applied):
+        for each in checks:
+            each.check(tx)
+
+
+def _tell(jobs: Sequence[Job], seq: int) -> None:
+    """Tell the application of its commit; it stands, whether that fails or not."""
+    told = {job.application for job in jobs if job.application is not None}
+    for application in told:
+        overwritten = [(job.stage.table_id, job.stage.table) for job in jobs if job.is_overwrite]
+        try:
+            application.tell_commit(jobs[0].stage.root, seq, overwritten)
+        except SiltstoneError as error:
+            _log.warning("the rows are committed; an overwrite may find them foreign: %s", error)

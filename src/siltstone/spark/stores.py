@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import os
 
+from siltstone.engine.transaction import Transaction
+from siltstone.engine.transaction_table import TransactionTable
 from siltstone.errors import RequestError
+from siltstone.handles import Table
 from siltstone.joined.places import is_url
 from siltstone.joined.store import JoinedStore
+from siltstone.joined.tables import JoinedTransactionTable
+from siltstone.joined.transaction import JoinedTransaction
 from siltstone.store import Store, connect
 
 AnyStore = Store | JoinedStore
+AnyTransaction = Transaction | JoinedTransaction
+AnyTable = Table | TransactionTable | JoinedTransactionTable
 Uri = str | os.PathLike[str]
 
 
@@ -55,3 +62,10 @@ def owner(uri: Uri) -> AnyStore:
         OwnedError: The owner does not serve others: `serve_local()` there lets them in.
     """
     return connect(uri) if is_url(uri) else connect(uri, join=True)
+
+
+def table_in(tx: AnyTransaction, table_id: int) -> TransactionTable | JoinedTransactionTable:
+    """Return a table as a transaction sees it, whatever it is called by now."""
+    if isinstance(tx, Transaction):
+        return TransactionTable(tx, table_id)
+    return JoinedTransactionTable(tx, table_id)

@@ -16,7 +16,9 @@ from pyspark.sql import functions as fn
 from siltstone.engine.stage_task import Staged
 from siltstone.errors import ClosedError, RequestError, SchemaMismatchError
 from siltstone.spark import stores, upkeep
-from siltstone.spark.options import AUTO, MERGES
+from siltstone.spark.application import of_session
+from siltstone.spark.guards import Unchanged
+from siltstone.spark.options import AUTO, MERGES, MISSINGS, REFUSED
 from siltstone.spark.staging import Job, Piece, Token, commit, plan
 from siltstone.spark.stores import AnyStore
 from siltstone.store import Receipt
@@ -76,6 +78,8 @@ class SparkTransaction:
         op: str | None = None,
         mode: str = "append",
         order_by: str | None = None,
+        missing: str = REFUSED,
+        expect_seq: int | None = None,
     ) -> int:
         """Run the frame and stage its rows; return how many.
 
@@ -83,33 +87,53 @@ class SparkTransaction:
         deletes. An insert must be the first, as an overwrite.
 
         Args:
-            frame: Its columns are found by name; nullable columns that it lacks become null.
+            frame: Its columns are found by name; nullable columns that it lacks become null, but
+                for an upsert into a table with rows.
             table: A table that exists.
             op: "upsert" (default), "insert" or "delete"; "append" to a plain table.
             mode: "append", or "overwrite" to replace all rows of the table.
             order_by: Of equal keys the row with the highest value of this column counts.
+            missing: "null" makes columns null that the rows of an upsert lack; by default it is
+                refused, for it would take values away.
+            expect_seq: Of an overwrite the seq after which the table must not have changed. By
+                default the oldest seq at which this Spark application read it since it overwrote
+                it last, but for its own commits; a table that it never read is replaced blindly.
 
         Raises:
             RequestError: The table, the op or a column does not fit; nothing was written.
+            UnavailableError: An overwrite, and Spark does not say of which application.
         """
         if not self._is_open:
             raise ClosedError("the transaction has ended; begin a new one")
         if mode not in MODES:
             raise RequestError(f"mode is one of {', '.join(MODES)}, not {mode!r}")
         is_overwrite = mode == "overwrite"
+        _check_choices(missing, expect_seq, is_overwrite=is_overwrite)
         if is_overwrite and any(job.stage.table == table for job in self._jobs):
             raise RequestError(f"{table!r} is written already in this transaction; overwrite first")
         self._spark = frame.sparkSession
+        application = of_session(frame.sparkSession)
         with stores.reader(self._db) as reader:
             piece = plan(
-                reader, table, frame.schema, op=op, order_by=order_by, is_overwrite=is_overwrite
+                reader,
+                table,
+                frame.schema,
+                op=op,
+                order_by=order_by,
+                is_overwrite=is_overwrite,
+                missing=missing,
+                application=application,
             )
-        job = Job(piece.stage, (), is_overwrite)
-        self._jobs.append(job)  # known before a row is written: whatever fails, it is discarded
-        self._jobs[-1] = job = Job(piece.stage, _staged(frame, piece), is_overwrite)
-        return sum(piece.rows for piece in job.staged)
+        self._jobs.append(piece.job((), None, is_overwrite))  # whatever fails, it is discarded
+        staged, is_near = _staged(frame, piece)
+        unchanged = None
+        if is_overwrite:  # what the frame reads was planned by now
+            unchanged = Unchanged.plan(piece.stage, application, expect_seq)
+            unchanged = unchanged if is_near else unchanged.far()
+        self._jobs[-1] = piece.job(staged, unchanged, is_overwrite)
+        return sum(piece.rows for piece in staged)
 
-    def apply_changes(self, frame: DataFrame, table: str) -> int:
+    def apply_changes(self, frame: DataFrame, table: str, *, missing: str = REFUSED) -> int:
         """Apply the changes of another keyed table, newest per key; return how many keys they are.
 
         For a copy of a table: `frame` is a batch of the stream of its changes, as `foreachBatch`
@@ -119,6 +143,7 @@ class SparkTransaction:
         Args:
             frame: Changes in any order, of one key as many as there are.
             table: A keyed table that exists; of a delete the key alone counts.
+            missing: As of `write`, for changes without some columns of the table.
 
         Raises:
             RequestError: A plain table, or columns that do not fit; nothing was written.
@@ -141,7 +166,7 @@ class SparkTransaction:
         try:
             is_gone = fn.col("_op") == "delete"
             live, gone = newest.where(~is_gone), newest.where(is_gone)
-            count = self.write(live.drop("_seq", "_op"), table, op="upsert")
+            count = self.write(live.drop("_seq", "_op"), table, op="upsert", missing=missing)
             return count + self.write(gone.select(*(f"`{k}`" for k in keys)), table, op="delete")
         finally:
             newest.unpersist()
@@ -178,12 +203,27 @@ class SparkTransaction:
             job.discard()
 
 
-def _staged(frame: DataFrame, piece: Piece) -> tuple[Staged, ...]:
-    """Stage the rows of a frame in a job of Spark; only what tasks gave back counts."""
+def _check_choices(missing: str, expect_seq: object, *, is_overwrite: bool) -> None:
+    if missing not in MISSINGS:
+        raise RequestError(f"missing is one of {', '.join(MISSINGS)}, not {missing!r}")
+    if expect_seq is None:
+        return
+    if not is_overwrite:
+        raise RequestError("expect_seq is of overwrites; an 'append' replaces no table")
+    if type(expect_seq) is not int or expect_seq < 0:
+        raise RequestError(f"expect_seq is a seq, a whole number, not {expect_seq!r}")
+
+
+def _staged(frame: DataFrame, piece: Piece) -> tuple[tuple[Staged, ...], bool]:
+    """Stage the rows of a frame in a job of Spark; only what tasks gave back counts.
+
+    Return it, and whether all of them ran where the driver does.
+    """
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         staged = piece.write(batches)
-        yield pa.RecordBatch.from_pydict({"staged": [pickle.dumps(staged)]})
+        yield pa.RecordBatch.from_pydict({"staged": [pickle.dumps((staged, piece.is_near))]})
 
     rows = frame.mapInArrow(work, "staged binary").collect()  # pyright: ignore[reportArgumentType]
-    return tuple(pickle.loads(row["staged"]) for row in rows)  # noqa: S301 - ours, made above
+    given = [pickle.loads(row["staged"]) for row in rows]  # noqa: S301 - ours, made above
+    return tuple(staged for staged, _ in given), all(is_near for _, is_near in given)

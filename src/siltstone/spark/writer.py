@@ -6,6 +6,7 @@ the abort in another Python process: it is a value, and holds only what pickles.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,23 +15,35 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from siltstone.engine.stage_task import Staged
+from siltstone.errors import RequestError
 from siltstone.spark import stores, upkeep
+from siltstone.spark.application import of_process
+from siltstone.spark.guards import Unchanged
 from siltstone.spark.options import WriteOptions
 from siltstone.spark.staging import Job, Piece, commit, plan
 
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What one task has staged."""
+    """What one task has staged, and whether it ran where the driver does."""
 
     staged: Staged
+    is_near: bool = False
 
 
 class BatchWriter(DataSourceArrowWriter):
     """Stages in tasks, commits once; tasks that failed or ran twice leave what vacuum takes."""
 
-    def __init__(self, options: WriteOptions, piece: Piece, *, is_overwrite: bool) -> None:
+    def __init__(
+        self,
+        options: WriteOptions,
+        piece: Piece,
+        *,
+        is_overwrite: bool,
+        unchanged: Unchanged | None,
+    ) -> None:
         self._options, self._piece, self._is_overwrite = options, piece, is_overwrite
+        self._unchanged = unchanged
 
     @classmethod
     def plan(cls, options: WriteOptions, schema: StructType, *, is_overwrite: bool) -> BatchWriter:
@@ -38,7 +51,11 @@ class BatchWriter(DataSourceArrowWriter):
 
         Raises:
             RequestError: The table, the op or a column does not fit; nothing was written.
+            UnavailableError: An overwrite, and Spark does not say of which application.
         """
+        if options.expect_seq is not None and not is_overwrite:
+            raise RequestError("option 'expectSeq' is of overwrites; an 'append' replaces no table")
+        application = of_process(os.environ)
         with stores.reader(options.uri) as db:
             piece = plan(
                 db,
@@ -47,12 +64,17 @@ class BatchWriter(DataSourceArrowWriter):
                 op=options.op,
                 order_by=options.order_by,
                 is_overwrite=is_overwrite,
+                missing=options.missing,
+                application=application,
             )
-        return cls(options, piece, is_overwrite=is_overwrite)
+        unchanged = None
+        if is_overwrite:
+            unchanged = Unchanged.plan(piece.stage, application, options.expect_seq)
+        return cls(options, piece, is_overwrite=is_overwrite, unchanged=unchanged)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Stage the rows of one task; see `Piece.write`."""
-        return Written(self._piece.write(iterator))
+        return Written(self._piece.write(iterator), self._piece.is_near)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit what the tasks staged, through the owner of the store or as its owner.
@@ -72,5 +94,8 @@ class BatchWriter(DataSourceArrowWriter):
         self._job(messages).discard()
 
     def _job(self, messages: Sequence[WriterCommitMessage | None]) -> Job:
-        staged = tuple(m.staged for m in messages if isinstance(m, Written))
-        return Job(self._piece.stage, staged, self._is_overwrite)
+        written = [message for message in messages if isinstance(message, Written)]
+        unchanged, piece = self._unchanged, self._piece
+        if unchanged is not None and not all(message.is_near for message in written):
+            unchanged = unchanged.far()
+        return piece.job(tuple(m.staged for m in written), unchanged, self._is_overwrite)

@@ -1,0 +1,135 @@
+"""Guards: what must still hold of a table at the commit, so that a frame replaces nothing unseen.
+
+    overwrite    nobody else changed the table since this application read it; or since `expectSeq`
+    upsert       the frame has every column of a table with rows; or `missing` is "null"
+
+Each is checked in the transaction that commits, before rows are attached. What others commit after
+the snapshot of that transaction conflicts with an overwrite in admission; a column that comes then
+has no values yet that an upsert could take away, but for rows whose update conflicts with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+from siltstone.engine.since import UNKNOWN
+from siltstone.engine.stage_task import StageTask
+from siltstone.errors import ConflictError, RequestError, SchemaMismatchError, UnavailableError
+from siltstone.spark import stores
+from siltstone.spark.application import Application
+from siltstone.spark.stores import AnyTable, AnyTransaction
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """Lets an overwrite through only if its table did not change since it was read; pickles.
+
+    `since` is the oldest seq at which it was read when the overwrite was planned: by then Spark has
+    planned what the overwrite reads, and another thread may overwrite the table before it commits.
+    """
+
+    root: str
+    table: int
+    name: str
+    application: Application | None
+    expect_seq: int | None
+    since: int | None = None
+    is_near: bool = True
+
+    @classmethod
+    def plan(
+        cls, stage: StageTask, application: Application | None, expect_seq: int | None
+    ) -> Self:
+        """Return the guard of an overwrite whose reads are planned.
+
+        Raises:
+            UnavailableError: Spark does not say whose process this is, and no seq is expected.
+        """
+        root, table, name = stage.root, stage.table_id, stage.table
+        if expect_seq is not None:
+            return cls(root, table, name, None, expect_seq)
+        if application is None:
+            raise UnavailableError(
+                f"this Spark does not tell its processes their application, so what it read of"
+                f' {name!r} is not known; overwrite with .option("expectSeq", seq)'
+            )
+        since = application.seen(root, table, name).since
+        return cls(root, table, name, application, None, since)
+
+    def far(self) -> Self:
+        """Return it for tasks on other machines: they cannot say that they read by an old plan."""
+        return replace(self, is_near=False)
+
+    def check(self, tx: AnyTransaction) -> None:
+        """Refuse to overwrite what was not read.
+
+        Raises:
+            ConflictError: The table changed since.
+            RequestError: The seq is in the future, or the table is gone.
+        """
+        since, own = self.expect_seq, ()
+        if since is not None and since > tx.read_seq:
+            raise RequestError(
+                f"expectSeq {since} is in the future: the store is at seq {tx.read_seq}"
+            )
+        if self.application is not None:
+            seen = self.application.seen(self.root, self.table, self.name, ever=not self.is_near)
+            own = seen.own
+            since = min((s for s in (self.since, seen.since) if s is not None), default=None)
+        if since is None:
+            return
+        name, changed = tx.changed_since(self.table, since, own)
+        if changed:
+            raise _outdated(name, since, changed, tx.read_seq)
+
+
+def _outdated(name: str, since: int, changed: int, now: int) -> ConflictError:
+    if changed == UNKNOWN:
+        what = f"the store no longer keeps whether it has changed after that (it is at seq {now})"
+    else:
+        what = f"has changed at seq {changed}, by another application"
+    return ConflictError(
+        name,
+        "*",
+        since,
+        now if changed == UNKNOWN else changed,
+        explained=f"{name!r} was read at seq {since} and {what}: an overwrite would lose that"
+        f' change. Read it again with .option("seq", {now}), and overwrite with'
+        f' .option("expectSeq", {now})',
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Lets an upsert through only if its rows have every column of a table with rows; pickles."""
+
+    table: int
+    columns: tuple[str, ...]
+
+    def check(self, tx: AnyTransaction) -> None:
+        """Refuse to take away values that the rows do not replace.
+
+        Raises:
+            SchemaMismatchError: A column came since the rows were planned, or rows did.
+        """
+        found = stores.table_in(tx, self.table)
+        require_whole(found, found.name, self.columns)
+
+
+def require_whole(table: AnyTable, name: str, columns: Sequence[str]) -> None:
+    """Refuse rows of an upsert that lack a column of a table with rows.
+
+    Raises:
+        SchemaMismatchError: They do.
+    """
+    lacking = [column for column in table.schema.names if column not in columns]
+    if lacking and table.scan(columns=lacking[:1], limit=1).read_all().num_rows:
+        named = ", ".join(map(repr, lacking))
+        one = f"column {named}" if len(lacking) == 1 else f"columns {named}"
+        raise SchemaMismatchError(
+            f"the rows for {name!r} have no {one}: an upsert replaces whole rows, so that values of"
+            f" {'it' if len(lacking) == 1 else 'them'} would be lost. Select all columns, or say"
+            ' .option("missing", "null") to make them null'
+        )
