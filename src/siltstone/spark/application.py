@@ -35,10 +35,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from siltstone.errors import BusyError, UnavailableError
+from siltstone.spark.drivers import APPLICATION
 
-# Where the blocks of this Spark application lie: a folder of a fresh name for each, told to all
-# Python processes that its driver starts.
-LOCAL_DIRS = "SPARK_LOCAL_DIRS"
 _BLOCKS = "blockmgr-"  # how Spark names the folder; somebody's own setting is shared by many
 _FILE = "siltstone-reads.json"
 _LOCK = "siltstone-reads.lock"
@@ -207,13 +205,13 @@ def _acquire(lock: int, folder: str) -> None:
 
 def of_process(environment: Mapping[str, str]) -> Application | None:
     """Return the application whose driver started this process; None: Spark does not say."""
-    first = environment.get(LOCAL_DIRS, "").split(",")[0]
+    first = environment.get(APPLICATION, "").split(",")[0]
     return Application(first) if Path(first).name.startswith(_BLOCKS) else None
 
 
 def answer(environment: Mapping[str, str]) -> StructType:
     """Return the columns of what `of_session` loads: the name of one is the driver's folder."""
-    return StructType([StructField(environment.get(LOCAL_DIRS) or "unknown", StringType())])
+    return StructType([StructField(environment.get(APPLICATION) or "unknown", StringType())])
 
 
 def of_session(spark: SparkSession) -> Application | None:
@@ -227,7 +225,7 @@ def of_session(spark: SparkSession) -> Application | None:
         frame = spark.read.format("siltstone").option(ASK, "?").load()
         if len(_asked) >= _ASKED_MAX:
             _asked.clear()
-        _asked[key] = of_process({LOCAL_DIRS: frame.schema.names[0]})
+        _asked[key] = of_process({APPLICATION: frame.schema.names[0]})
     return _asked[key]
 
 

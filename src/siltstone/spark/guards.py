@@ -89,7 +89,7 @@ def _outdated(name: str, since: int, changed: int, now: int) -> ConflictError:
     if changed == UNKNOWN:
         what = f"the store no longer keeps whether it has changed after that (it is at seq {now})"
     else:
-        what = f"has changed at seq {changed}, by another application"
+        what = f"has changed at seq {changed}"
     return ConflictError(
         name,
         "*",
