@@ -33,6 +33,8 @@ def snapshot(
 ) -> SparkSnapshot:
     """Return all tables at one seq, as frames; a context manager.
 
+    What they give counts as read by this Spark application, for overwrites (see docs/spark.md).
+
     Args:
         spark: A session whose executors see the path of the store.
         uri: The store, by its path or as it is open here; its owner may be alive anywhere.
@@ -73,7 +75,9 @@ class SparkSnapshot:
         self._views: list[str] = []
 
     def __repr__(self) -> str:
-        return f"<SparkSnapshot of {self._store.path} at seq {self.seq}>"
+        return (
+            f"<SparkSnapshot of {self._store.path}, its frames and views pinned at seq {self.seq}>"
+        )
 
     def tables(self) -> list[str]:
         """Return the names of the tables that lived at this seq."""
@@ -113,6 +117,9 @@ class SparkSnapshot:
 
     def create_views(self, tables: Sequence[str] | None = None, prefix: str = "") -> list[str]:
         """Make a temporary view of each table for Spark SQL; return their names.
+
+        They are pinned at the seq of the snapshot: commits after it are not seen, and an overwrite
+        that was made from them conflicts with those.
 
         Args:
             tables: Which; None is all.
