@@ -412,6 +412,28 @@ def test_what_an_application_knows_is_private_and_is_never_taken_for_nothing(
         app.overwrite(rows)
 
 
+def test_a_commit_that_was_not_told_stands_and_is_taken_for_a_foreign_one(
+    db: st.Store, app: App, table: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one whose process was killed right after it: too much is refused, never too little."""
+    rows, at = app.read(app.load(table)), db.seq
+    writer = app.planned(table, overwrite=False)
+    away = app.folder.rename(app.folder.with_name("away"))
+    app.save([{"id": 2, "v": 1}], writer)
+    away.rename(app.folder)
+    assert "the rows are committed; an overwrite may find them foreign" in caplog.text
+    assert ids(db, table) == [1, 2]
+    refused(app, rows, table, at, db.seq)
+
+
+def test_what_a_process_left_that_was_killed_while_it_told_is_in_nobodys_way(
+    db: st.Store, app: App, table: str
+) -> None:
+    (app.folder / f"siltstone-reads.json.{os.getpid()}").write_bytes(b"{ torn")
+    rows, at = app.read(app.load(table)), db.seq
+    refused(app, rows, table, at, foreign(db, table))
+
+
 def test_executors_that_cannot_tell_make_every_read_count(
     db: st.Store, app: App, table: str, tmp_path: Path
 ) -> None:
