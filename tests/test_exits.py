@@ -1,0 +1,162 @@
+"""A process that ends without `close()` ends as its program says, whatever the store is at."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import siltstone as st
+
+LOAD = """
+import atexit, os, sys, threading
+import pyarrow as pa
+import siltstone as st
+
+path = sys.argv[1]
+db = st.connect(path, memtable_bytes_max=65536)
+t = db.create_table("t", {"id": "int64", "v": "string"}, "id")
+
+def load(first=0, steps=25):
+    for step in range(first, first + steps):
+        ids = range(step * 500, step * 500 + 500)
+        t.upsert(pa.table({"id": ids, "v": ["x" * 50] * 500}))
+"""
+
+# What follows the load, the status that the program says, and the rows that it acknowledged.
+ENDS = {
+    "falls off its end": ("load()", 0, 12_500),
+    "sys.exit": ("load(); sys.exit(3)", 3, 12_500),
+    "an exception": ("load(); raise ValueError", 1, 12_500),
+    "sys.exit in a thread": (
+        "thread = threading.Thread(target=lambda: (load(), sys.exit(3))); thread.start()",
+        0,
+        12_500,
+    ),
+    "a thread that goes on": (
+        "threading.Thread(target=load).start(); load(100, 5)",
+        0,
+        15_000,
+    ),
+    "a daemon thread that reads": (
+        """
+load()
+def read():
+    while True:
+        t.count(); t.scan().read_all(); db.sql("select sum(id) from t")
+threading.excepthook = lambda args: None if args.exc_type is st.ClosedError else os._exit(9)
+for _ in range(2):
+    threading.Thread(target=read, daemon=True).start()
+t.count()
+""",
+        0,
+        12_500,
+    ),
+    "a served store": ("db.serve_local(); db.serve(port=0); load()", 0, 12_500),
+    "its own hook, older than the store": ("load(); hook.db = db", 0, 12_501),
+    "a read-only handle": (
+        "load(); reader = st.connect(path, read_only=True); reader['t'].count()",
+        0,
+        12_500,
+    ),
+}
+HOOK = """
+import atexit
+import siltstone
+class hook:
+    db = None
+def last():
+    if hook.db is not None:
+        hook.db["t"].upsert({"id": 999_999, "v": "written by a hook"})
+        hook.db.close()
+atexit.register(last)
+"""
+
+
+def ended(
+    script: str, path: Path, *, command: tuple[str, ...] = ("-c",)
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *command, textwrap.dedent(script), str(path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("attempt", range(2))
+@pytest.mark.parametrize("end", ENDS)
+def test_a_process_that_never_closes_ends_with_its_own_status(
+    tmp_path: Path, end: str, attempt: int
+) -> None:
+    work, status, rows = ENDS[end]
+    done = ended(HOOK + LOAD + work, tmp_path / "s")
+    assert done.returncode == status, done.stderr
+    assert "FATAL" not in done.stderr
+    assert "Traceback" not in done.stderr or status == 1
+    with st.connect(tmp_path / "s") as db:
+        assert db["t"].count() == rows
+
+
+def test_an_exit_makes_asynchronous_commits_durable(tmp_path: Path) -> None:
+    script = """
+    import sys, siltstone as st
+    db = st.connect(sys.argv[1], sync_interval_ms=3_600_000, background=False)
+    db.create_table("t", {"id": "int64"}, "id")
+    with db.transaction(durability="async") as tx:
+        tx["t"].upsert({"id": 1})
+    assert db.durable_seq < db.seq
+    import siltstone.storage.wal as wal
+    wal.Wal.close = lambda self, close=wal.Wal.close: (close(self), print("synced and closed"))
+    """
+    done = ended(script, tmp_path / "s")
+    assert (done.returncode, done.stdout) == (0, "synced and closed\n"), done.stderr
+    with st.connect(tmp_path / "s") as db:
+        assert db["t"].count() == 1
+
+
+def test_an_exit_waits_for_what_does_not_end_only_so_long(tmp_path: Path) -> None:
+    script = """
+    import sys, threading, siltstone as st, siltstone.closing as closing
+    closing.EXIT_TIMEOUT_S = 0.1
+    db = st.connect(sys.argv[1])
+    scheduler = db._parts.owner.scheduler
+    scheduler.stop = threading.Event().wait
+    """
+    done = ended(script, tmp_path / "s")
+    assert done.returncode == 0, done.stderr
+    assert "did not close within" in done.stderr
+
+
+def test_a_forked_child_that_ends_closes_nothing_of_its_parent(tmp_path: Path) -> None:
+    script = """
+    import os, sys, warnings
+    warnings.simplefilter("ignore")
+    import siltstone as st
+    db = st.connect(sys.argv[1])
+    t = db.create_table("t", {"id": "int64"}, "id")
+    child = os.fork()
+    if child:
+        assert os.waitpid(child, 0)[1] == 0
+        t.upsert({"id": 1})
+        print(t.count())
+    """
+    done = ended(script, tmp_path / "s")
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+
+
+def test_pytest_with_an_open_store_ends_with_status_0(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text("")
+    (tmp_path / "test_it.py").write_text(
+        LOAD.replace("sys.argv[1]", repr(str(tmp_path / "s"))) + "\ndef test_it():\n    load()\n"
+    )
+    done = ended(
+        str(tmp_path / "test_it.py"),
+        tmp_path / "test_it.py",
+        command=("-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={tmp_path}"),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
