@@ -1,6 +1,6 @@
 # The tasks of the project. bin/uv is uv, fetched on first use where it is missing.
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test check format lock bench defects exhaustion power soak
+.PHONY: help demo demo-spark test check format lock bench defects exhaustion exits power soak
 
 help:  ## list the tasks
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -41,6 +41,9 @@ defects:  ## plant each defect, see that its suite catches it, about 20 minutes
 
 exhaustion:  ## run out of disk, descriptors, memory, threads and time 10,000 times, about ten minutes
 	@bin/uv run --locked --all-extras --all-groups python -m proof.exhaustion --cycles 10000
+
+exits:  ## end 200 busy processes that never close their store, about ten minutes
+	@bin/uv run --locked --all-extras --all-groups python -m proof.exits --exits 200
 
 power:  ## cut the power of real processes wherever it matters, for hours
 	@bin/uv run --locked --all-extras --all-groups python -m proof.power --images 2000 --report docs/power-loss.md

@@ -20,7 +20,7 @@ path = sys.argv[1]
 db = st.connect(path, memtable_bytes_max=65536)
 t = db.create_table("t", {"id": "int64", "v": "string"}, "id")
 
-def load(first=0, steps=25):
+def load(first=0, steps=12):
     for step in range(first, first + steps):
         ids = range(step * 500, step * 500 + 500)
         t.upsert(pa.table({"id": ids, "v": ["x" * 50] * 500}))
@@ -28,18 +28,18 @@ def load(first=0, steps=25):
 
 # What follows the load, the status that the program says, and the rows that it acknowledged.
 ENDS = {
-    "falls off its end": ("load()", 0, 12_500),
-    "sys.exit": ("load(); sys.exit(3)", 3, 12_500),
-    "an exception": ("load(); raise ValueError", 1, 12_500),
+    "falls off its end": ("load()", 0, 6_000),
+    "sys.exit": ("load(); sys.exit(3)", 3, 6_000),
+    "an exception": ("load(); raise ValueError", 1, 6_000),
     "sys.exit in a thread": (
         "thread = threading.Thread(target=lambda: (load(), sys.exit(3))); thread.start()",
         0,
-        12_500,
+        6_000,
     ),
     "a thread that goes on": (
         "threading.Thread(target=load).start(); load(100, 5)",
         0,
-        15_000,
+        8_500,
     ),
     "a daemon thread that reads": (
         """
@@ -53,14 +53,14 @@ for _ in range(2):
 t.count()
 """,
         0,
-        12_500,
+        6_000,
     ),
-    "a served store": ("db.serve_local(); db.serve(port=0); load()", 0, 12_500),
-    "its own hook, older than the store": ("load(); hook.db = db", 0, 12_501),
+    "a served store": ("db.serve_local(); db.serve(port=0); load()", 0, 6_000),
+    "its own hook, older than the store": ("load(); hook.db = db", 0, 6_001),
     "a read-only handle": (
         "load(); reader = st.connect(path, read_only=True); reader['t'].count()",
         0,
-        12_500,
+        6_000,
     ),
 }
 HOOK = """

@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from siltstone import closing as _closing
 from siltstone.errors import (
     BusyError,
     ClosedError,
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from siltstone.maintenance.verify import Verified
     from siltstone.query.scan_task import ScanTask
     from siltstone.store import Store, connect
+
+_closing.register()  # now: exit hooks that a program registers from here on still find its stores
 
 # Lance and Arrow take 0.7 s to import; the command line answers --help without them.
 _LATE = {

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar, cast, overload
 import pyarrow as pa
 
 from siltstone.beside import root_of
+from siltstone.closing import at_exit, closer
 from siltstone.engine import catalog as catalogs
 from siltstone.engine import definitions, interrupts
 from siltstone.engine.moment import refuse_future, time_us_of
@@ -32,7 +33,13 @@ from siltstone.engine.stage_task import StageTask, begin
 from siltstone.engine.transaction import Transaction, run
 from siltstone.engine.view import State
 from siltstone.engine.write_set import Receipt
-from siltstone.errors import OwnedError, RequestError, SnapshotExpiredError, UnavailableError
+from siltstone.errors import (
+    OwnedError,
+    RequestError,
+    SiltstoneError,
+    SnapshotExpiredError,
+    UnavailableError,
+)
 from siltstone.formats.manifest import Record
 from siltstone.handles import Snapshot, Table
 from siltstone.joined.address import address_of
@@ -167,7 +174,7 @@ class Store:
         self._core = parts.core
         self._serving = threading.RLock()  # a signal handler may close what begins to serve
         self._closing = threading.RLock()  # or what is being closed
-        _open_stores.add(self)
+        _refused_in_child.add(self)
 
     @classmethod
     def open(
@@ -175,7 +182,11 @@ class Store:
     ) -> Store:
         """Open a store in an environment; tests bring simulated ones."""
         wire = follow_store if read_only else own_store
-        return cls(root, options, wire(root, options, env or Env()))
+        db = cls(root, options, wire(root, options, env or Env()))
+        if env is None:
+            _closed_at_exit.add(db)
+            closer.start()
+        return db
 
     def __repr__(self) -> str:
         if self._core.refusal is not None:
@@ -835,6 +846,13 @@ class Store:
                 self._serving.release()
             with self._closing:
                 self._parts.close()
+                _closed_at_exit.discard(self)
+
+    def end_servers(self) -> None:
+        """End them before the executors that answer for them end with the interpreter."""
+        for server in (self._parts.service, self._parts.endpoint):
+            if server is not None:
+                server.close()
 
 
 def _kept(state: State, seq: int) -> int:
@@ -849,13 +867,29 @@ def _reopen(path: str, options: Options) -> Store:
 
 
 _SERVE_TIMEOUT_S = 60.0
-_open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
+_refused_in_child: weakref.WeakSet[Store] = weakref.WeakSet()
+_closed_at_exit: set[Store] = set()
 
 
 def _refuse_in_child() -> None:
     """Lance does not survive a fork, and the child must not write to the parent's log."""
-    for store in list(_open_stores):
+    for store in list(_refused_in_child):
         store.refuse(f"{store.path} was opened before a fork; open it again in this process")
+    _closed_at_exit.clear()
 
 
 os.register_at_fork(after_in_child=_refuse_in_child)
+
+
+def _at_exit(end: Callable[[Store], object]) -> None:
+    for store in list(_closed_at_exit):
+        with contextlib.suppress(
+            SiltstoneError
+        ):  # poisoned, say: recovery decides, as after a kill
+            end(store)
+
+
+at_exit(
+    end_servers=lambda: _at_exit(Store.end_servers),
+    close_stores=lambda: _at_exit(Store.close),
+)

@@ -1,0 +1,1 @@
+"""Exits: processes that end without `close()`, many times and beside busy ones."""
