@@ -11,14 +11,13 @@ import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from siltstone.engine import catalog as catalogs
 from siltstone.engine.following import Follower
 from siltstone.engine.moment import time_us_of
 from siltstone.engine.past import PastRecords
 from siltstone.engine.reader import Readers
-from siltstone.errors import BusyError, CorruptionError, OwnedError, RequestError
+from siltstone.errors import BusyError, CorruptionError, OwnedError
 from siltstone.formats.backup import Backup
 from siltstone.maintenance import merge_task
 from siltstone.maintenance.backup import BackedUp, Backuper, Progress
@@ -34,6 +33,7 @@ from siltstone.maintenance.sweep import Removed
 from siltstone.maintenance.vacuum import GRACE_S, BesideLive, Vacuum, Vacuumed
 from siltstone.maintenance.verify import Verified
 from siltstone.options import Options, resolve
+from siltstone.paths import root_of
 from siltstone.storage.jobs import Jobs
 from siltstone.storage.manifest_store import ATTEMPTS_MAX, ManifestStore
 from siltstone.storage.ownership import recovered_epoch
@@ -487,20 +487,3 @@ def backups(directory: str | os.PathLike[str]) -> list[Backup]:
 def _restorer(directory: str | os.PathLike[str]) -> Restorer:
     env = Env()
     return Restorer(env.files, root_of(directory), now_us=env.now_us, new_token=env.new_token)
-
-
-def root_of(path: str | os.PathLike[str]) -> Path:
-    """Return the directory that a caller means.
-
-    Raises:
-        RequestError: Neither a path nor a `file://` URL.
-    """
-    text = os.fspath(path)
-    if not isinstance(text, str) or not text or "\0" in text:
-        raise RequestError(f"a store is a directory, not {path!r}")
-    if "://" in text:
-        url = urlsplit(text)
-        if url.scheme != "file" or url.netloc not in {"", "localhost"}:
-            raise RequestError(f"a store is a directory or a file:// URL, not {text!r}")
-        text = unquote(url.path)
-    return Path(text).absolute()

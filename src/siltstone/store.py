@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar, cast, overload
 
 import pyarrow as pa
 
-from siltstone.beside import root_of
 from siltstone.closing import at_exit, closer
 from siltstone.engine import catalog as catalogs
 from siltstone.engine import definitions, interrupts
@@ -56,6 +55,7 @@ from siltstone.maintenance.status import JobStatus, Status, jobs_of, status_of
 from siltstone.maintenance.vacuum import GRACE_S, Vacuumed
 from siltstone.maintenance.verify import Verified
 from siltstone.options import Options, resolve, seconds_of
+from siltstone.paths import root_of
 from siltstone.query.change_plan import begins_at, cut, plan_changes
 from siltstone.query.change_task import ChangeTask
 from siltstone.query.changes import changes, kept_from, readable

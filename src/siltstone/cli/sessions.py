@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import typer
@@ -60,8 +59,12 @@ def require_store(db: str) -> None:
 
     Raises:
         NotFoundError: There is none.
+        RequestError: It is no path.
     """
-    if "://" not in db and not (Path(db) / "manifest").is_dir():
+    from siltstone.joined.places import is_url
+    from siltstone.paths import root_of
+
+    if not is_url(db) and not (root_of(db) / "manifest").is_dir():
         raise NotFoundError(f"there is no store at {db!r}; `siltstone init` makes one")
 
 

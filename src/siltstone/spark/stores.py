@@ -16,6 +16,7 @@ from siltstone.joined.places import is_url
 from siltstone.joined.store import JoinedStore
 from siltstone.joined.tables import JoinedTransactionTable
 from siltstone.joined.transaction import JoinedTransaction
+from siltstone.paths import root_of
 from siltstone.store import Store, connect
 
 AnyStore = Store | JoinedStore
@@ -25,10 +26,10 @@ Uri = str | os.PathLike[str]
 
 
 def path_of(place: Uri | AnyStore) -> str:
-    """Return the path of a store, as it is given, as it is open here, or as its server says.
+    """Return the path of a store, of this machine, as it is open here, or as its server says.
 
     Raises:
-        RequestError: The store's directory is not on this machine, under its own name.
+        RequestError: The store's directory is not on this machine, under its own name; no path.
         UnavailableError: No server answers at the URL.
     """
     if isinstance(place, Store):
@@ -41,7 +42,7 @@ def path_of(place: Uri | AnyStore) -> str:
             )
         return str(place.path)
     if not is_url(place):
-        return os.fspath(place)
+        return str(root_of(place))
     with owner(place) as db:
         return path_of(db)
 

@@ -1,0 +1,82 @@
+"""Paths: which directory of this machine a caller means, however it is written.
+
+    shop, ../shop, ~/shop      a path; `~` is the home, links and `..` are resolved once, now
+    file:///data/my%20shop     a URL of this machine, percent-decoded; `file:/data` is the same
+    s3://, dbfs:/, hdfs:/ ...  refused: a log that is appended to and locked needs a local disk
+
+Resolved once, because Lance takes `..` for the name of a folder, because a program may change its
+directory, and because two names of one store must be one store.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from urllib.parse import unquote_to_bytes, urlsplit
+
+from siltstone.errors import RequestError, UnavailableError
+
+MEMORY = ":memory:"
+# Two letters at least: `C:\shop` has no scheme. Lance takes no control characters in a path.
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_WORKS = (
+    "a store is a local directory: give a path ('shop', '~/shop', '/data/shop') or a file:// URL"
+    " ('file:///data/shop'); `connect` also takes ':memory:' and 'http://host:port' of a server"
+)
+
+
+def root_of(path: str | os.PathLike[str]) -> Path:
+    """Return the directory that a caller means: absolute, without `~`, `..` and links.
+
+    Raises:
+        RequestError: Neither a path nor a `file://` URL of this machine; a name that Lance refuses.
+        UnavailableError: A directory on the way may not be read.
+    """
+    text = _text_of(path)
+    try:
+        return Path(text).expanduser().resolve()
+    except RuntimeError as error:  # no such user; links in a circle
+        raise _refusal(path, f": {error}") from error
+    except OSError as error:
+        raise UnavailableError(f"{text} cannot be resolved: {error}") from error
+
+
+def _text_of(path: str | os.PathLike[str]) -> str:
+    text = os.fspath(path)
+    if not isinstance(text, str) or not text:
+        raise _refusal(path)
+    if text == MEMORY:
+        raise _refusal(path, ": only `connect` takes it, and makes a new store")
+    scheme = _SCHEME.match(text)
+    if scheme is not None:
+        if not isinstance(path, str):
+            raise _refusal(path, ", a Path made of a URL: give the URL itself")
+        if scheme[1].lower() != "file":
+            raise _refusal(path, f", which names a place by {scheme[1]}:")
+        text = _of_url(path)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _refusal(path, ", which is not UTF-8") from None
+    if _CONTROL.search(text):
+        raise _refusal(path, ", which has control characters")
+    return text
+
+
+def _of_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise _refusal(url, f": {error}") from error
+    if parts.netloc not in {"", "localhost"}:
+        raise _refusal(url, f", which is on {parts.netloc}")
+    if "?" in url or "#" in url:
+        raise _refusal(url, ": write ? as %3F and # as %23 in a URL")
+    # Not `parts.path`: urlsplit drops line ends and tabs, and then it is another directory.
+    return os.fsdecode(unquote_to_bytes(re.sub(r"^[^:]+:(//[^/]*)?", "", url)))
+
+
+def _refusal(path: object, why: str = "") -> RequestError:
+    return RequestError(f"{path!r} cannot be used as a store{why}; {_WORKS}")
