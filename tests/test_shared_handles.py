@@ -1,0 +1,486 @@
+"""In one process the handles of one path share one open store; the last one that goes closes it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gc
+import os
+import pickle
+import random
+import shutil
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import siltstone as st
+from siltstone import opened
+from siltstone.closing import closer
+from siltstone.storage.files import RealFile
+from siltstone.wiring import Parts
+from tests.engine.seams import Threads
+from tests.unchanged import SMALL, connect
+
+SCHEMA = {"id": "int64", "v": "string"}
+
+
+def is_owned(path: Path) -> bool:
+    """Say whether some process has the lock; a descriptor of our own asks as another would."""
+    fd = os.open(path / "LOCK", os.O_RDWR)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def settled() -> None:
+    """Wait until the closer did what finalizers asked of it, and what that asked of it."""
+    for _ in range(3):
+        assert closer.run(lambda: None, 60)
+
+
+@contextlib.contextmanager
+def dropped(path: Path) -> Iterator[None]:
+    """Expect the warning of a store whose last handle is dropped in the block."""
+    with pytest.warns(ResourceWarning, match=rf"{path}.* without close\(\)"):  # noqa: PT031
+        yield
+        settled()
+
+
+def filled(path: Path) -> st.Store:
+    db = connect(path)
+    db.create_table("t", SCHEMA, "id").upsert([{"id": i, "v": "x"} for i in range(5)])
+    return db
+
+
+def in_a_child(path: Path) -> str:
+    """Connect in another process; return "opened" or the error."""
+    script = (
+        "import sys, siltstone as st\n"
+        "try:\n"
+        "    with st.connect(sys.argv[1], segment_bytes=65536, background=False): print('opened')\n"
+        "except st.SiltstoneError as error: print(type(error).__name__, error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def test_a_second_connect_is_a_handle_on_the_same_open_store(tmp_path: Path) -> None:
+    with filled(tmp_path / "s") as one, connect(tmp_path / "s") as two:
+        two["t"].upsert({"id": 7, "v": "y"})
+        assert one["t"].get(7) == {"id": 7, "v": "y"}
+        assert (one.seq, repr(one)) == (two.seq, repr(two))
+        mine = one.transaction()
+        mine["t"].insert({"id": 8, "v": "mine"})
+        two["t"].upsert({"id": 8, "v": "theirs"})
+        with pytest.raises(st.ConflictError):
+            mine.commit()
+    with connect(tmp_path / "s") as again:
+        assert again["t"].get(8) == {"id": 8, "v": "theirs"}
+
+
+def test_the_last_handle_that_closes_closes_the_store(tmp_path: Path) -> None:
+    one, two = filled(tmp_path / "s"), connect(tmp_path / "s")
+    one.close()
+    one.close()
+    assert is_owned(tmp_path / "s")
+    assert in_a_child(tmp_path / "s").startswith(f"OwnedError {tmp_path}/s is owned by process")
+    assert two["t"].count() == 5
+    two.close()
+    assert not is_owned(tmp_path / "s")
+    assert in_a_child(tmp_path / "s") == "opened\n"
+    two.close()
+    one.close()
+
+
+def test_a_closed_handle_ends_what_was_got_from_it_and_nothing_of_another(tmp_path: Path) -> None:
+    one, two = filled(tmp_path / "s"), connect(tmp_path / "s")
+    table, snapshot, tx = one["t"], one.snapshot(), one.transaction()
+    tx["t"].upsert({"id": 9, "v": "never"})
+    other_table, other_snapshot, other = two["t"], two.snapshot(), two.transaction()
+    one.close()
+    uses: list[Callable[[], object]] = [
+        one.tables,
+        one.transaction,
+        one.serve_local,
+        one.merge,
+        table.count,
+        lambda: table.upsert({"id": 1, "v": "z"}),
+        snapshot.tables,
+        lambda: tx["t"],
+        tx.commit,
+    ]
+    for use in uses:
+        with pytest.raises(st.ClosedError, match="closed"):
+            use()
+    other["t"].upsert({"id": 8, "v": "y"})
+    other.commit()
+    assert (other_table.count(), other_snapshot["t"].count()) == (6, 5)
+    assert two["t"].get(9) is None
+    two.close()
+
+
+def test_names_of_one_directory_are_one_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "s")
+    (tmp_path / "aside").mkdir()
+    monkeypatch.chdir(tmp_path / "aside")
+    with filled(tmp_path / "s") as one:
+        for name in ("../s", tmp_path / "link", f"file://{tmp_path}/%73"):
+            with connect(name) as two:  # type: ignore[arg-type]
+                assert two._parts is one._parts
+
+
+def test_other_options_are_refused_and_the_error_says_which(tmp_path: Path) -> None:
+    with filled(tmp_path / "s") as one:
+        with pytest.raises(
+            st.OwnedError,
+            match=r"open in this process with segment_bytes=65536, not 131072, "
+            r"retention_s=604800\.0, not 60\.0; use the same options, or close",
+        ) as found:
+            connect(tmp_path / "s", segment_bytes=131_072, retention="60s")
+        assert found.value.differing == {
+            "segment_bytes": (65_536, 131_072),
+            "retention_s": (604_800.0, 60.0),
+        }
+        assert found.value.pid == os.getpid()
+        assert pickle.loads(pickle.dumps(found.value)).differing == found.value.differing
+        assert one["t"].count() == 5
+    with connect(tmp_path / "s", segment_bytes=131_072) as two:
+        assert two["t"].count() == 5
+
+
+def test_options_are_equal_wherever_they_come_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with filled(tmp_path / "s") as one:
+        for name, value in SMALL.items():
+            monkeypatch.setenv(f"SILTSTONE_{name.upper()}", str(value))
+        with st.connect(tmp_path / "s", retention="168h") as two:
+            assert two._parts is one._parts
+
+
+# handles that are dropped
+
+
+def test_a_dropped_handle_closes_its_store_with_a_warning(tmp_path: Path) -> None:
+    db = filled(tmp_path / "s")
+    with pytest.warns(ResourceWarning, match="without close") as caught:  # noqa: PT031
+        del db
+        settled()
+    assert not is_owned(tmp_path / "s")
+    assert caught[0].filename == connect.__code__.co_filename  # where it was opened
+    assert in_a_child(tmp_path / "s") == "opened\n"
+
+
+def test_a_cell_that_is_run_again_gets_its_store_again(tmp_path: Path) -> None:
+    db = filled(tmp_path / "s")
+    for number in range(10, 15):
+        db = connect(tmp_path / "s")  # the old handle goes when the new one is there
+        db["t"].upsert({"id": number, "v": "y"})
+    settled()
+    assert db["t"].count() == 10
+    db.close()
+    assert not is_owned(tmp_path / "s")
+
+
+def test_a_dropped_name_can_be_connected_again_at_once(tmp_path: Path) -> None:
+    for number in range(10):
+        with dropped(tmp_path / "s"):
+            db = connect(tmp_path / "s") if number else filled(tmp_path / "s")
+            db = None
+        with connect(tmp_path / "s", segment_bytes=65_536 << number % 2) as db:
+            assert db["t"].count() == 5
+
+
+def test_garbage_does_not_keep_its_options(tmp_path: Path) -> None:
+    db = filled(tmp_path / "s")
+    gc.disable()
+    try:
+        circle: list[object] = [db]
+        circle.append(circle)
+        with dropped(tmp_path / "s"):
+            del db, circle
+            with connect(tmp_path / "s", segment_bytes=131_072) as other:
+                assert other["t"].count() == 5
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("got", "use"),
+    [
+        (lambda db: db["t"], lambda found: found.upsert({"id": 1, "v": "y"})),
+        (lambda db: db["t"], lambda found: found.count()),
+        (lambda db: db.snapshot(), lambda found: found["t"].count()),
+        (lambda db: db.snapshot()["t"], lambda found: found.to_arrow()),
+        (lambda db: db["t"].dataset(), lambda found: found.count_rows()),
+        (lambda db: db.transaction(), lambda found: found["t"].upsert({"id": 9, "v": "y"})),
+        (lambda db: db.transaction()["t"], lambda found: found.upsert({"id": 9, "v": "y"})),
+        (lambda db: db.transaction, lambda found: found().rollback()),
+    ],
+)
+def test_what_was_got_from_a_dropped_handle_keeps_its_store(
+    tmp_path: Path, got: Callable[[st.Store], object], use: Callable[[object], object]
+) -> None:
+    db = filled(tmp_path / "s")
+    found = got(db)
+    del db
+    settled()
+    use(found)
+    assert is_owned(tmp_path / "s")
+    with dropped(tmp_path / "s"):
+        del found
+        gc.collect()
+    assert not is_owned(tmp_path / "s")
+
+
+def test_what_is_being_read_is_read_to_its_end_without_its_store(tmp_path: Path) -> None:
+    db = filled(tmp_path / "s")
+    db.merge()
+    db["t"].upsert({"id": 8, "v": "y"})
+    batches, tasks = iter(db["t"].scan()), db.snapshot().scan_tasks("t")
+    result = db.sql("select id from t")
+    with dropped(tmp_path / "s"):
+        del db, result
+        gc.collect()
+    assert sum(batch.num_rows for batch in batches) == 6
+    assert sum(batch.num_rows for task in tasks for batch in task.read()) == 6
+
+
+def test_the_collector_may_run_under_any_lock_of_ours(tmp_path: Path) -> None:
+    db = filled(tmp_path / "s")
+    with dropped(tmp_path / "s"), opened._registry.changed, closer._starting:
+        del db
+        gc.collect()
+
+
+def test_an_exception_keeps_no_store_for_longer_than_itself(tmp_path: Path) -> None:
+    def fails() -> None:
+        db = filled(tmp_path / "s")
+        db["nonsense"]
+
+    with dropped(tmp_path / "s"):
+        with contextlib.suppress(st.TableNotFoundError):
+            fails()
+        gc.collect()
+    assert not is_owned(tmp_path / "s")
+
+
+# readers, joined handles and servers
+
+
+def test_a_reader_is_a_handle_of_its_own_beside_an_owner(tmp_path: Path) -> None:
+    with filled(tmp_path / "s") as db:
+        with connect(tmp_path / "s", read_only=True) as reader:
+            assert reader.is_read_only
+            assert reader["t"].count() == 5
+        reader = connect(tmp_path / "s", read_only=True, retention="1h")
+        del reader  # claims nothing that others lack: no warning
+        gc.collect()
+        settled()
+        assert db["t"].count() == 5
+
+
+def test_who_joins_in_the_owning_process_gets_a_handle_on_its_store(tmp_path: Path) -> None:
+    with filled(tmp_path / "s") as db:
+        with st.connect(tmp_path / "s", join=True, segment_bytes=1 << 20) as joined:
+            assert isinstance(joined, st.Store)
+            assert joined._parts is db._parts
+            joined["t"].upsert({"id": 7, "v": "y"})
+        assert db["t"].count() == 6
+        script = "import sys, siltstone as st\nwith st.connect(sys.argv[1], join=True) as db:\n"
+        subprocess.run(
+            [sys.executable, "-c", script + "    db['t'].delete(7)", str(tmp_path / "s")],
+            check=True,
+        )
+        assert db["t"].count() == 5
+
+
+def test_a_handle_that_joined_and_was_dropped_closes_what_it_owned(tmp_path: Path) -> None:
+    with dropped(tmp_path / "s"):
+        db = st.connect(tmp_path / "s", join=True, **SMALL)
+        assert db._parts.endpoint is not None
+        address = db._parts.endpoint.address
+        assert address.exists()
+        del db
+    assert not is_owned(tmp_path / "s")
+    assert not address.exists()
+
+
+@pytest.mark.parametrize("serve", [lambda db: db.serve_local(), lambda db: db.serve(port=0)])
+def test_a_store_that_a_user_serves_stays_open_until_a_handle_closes_it(
+    tmp_path: Path, serve: Callable[[st.Store], object]
+) -> None:
+    db = filled(tmp_path / "s")
+    serve(db)
+    del db
+    gc.collect()
+    settled()
+    assert is_owned(tmp_path / "s")
+    with connect(tmp_path / "s") as again:
+        assert again._parts.endpoint is not None or again._parts.service is not None
+        assert again["t"].count() == 5
+    assert not is_owned(tmp_path / "s")
+
+
+# stores that cannot be shared any more
+
+
+def test_a_poisoned_store_is_opened_anew_and_recovered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = filled(tmp_path / "s")
+
+    def fails(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RealFile, "sync", fails)
+        with pytest.raises(st.InDoubtError):
+            db["t"].upsert({"id": 7, "v": "y"})
+    with pytest.raises(st.PoisonedError):
+        db["t"].upsert({"id": 8, "v": "y"})
+    with connect(tmp_path / "s") as again:
+        assert again._parts is not db._parts
+        again["t"].upsert({"id": 8, "v": "y"})
+        assert again["t"].get(8) == {"id": 8, "v": "y"}
+        with pytest.raises(st.ClosedError, match="opened again in this process"):
+            db["t"].count()
+        db.close()
+        assert again["t"].count() in {6, 7}
+        assert is_owned(tmp_path / "s")
+    assert not is_owned(tmp_path / "s")
+
+
+@pytest.mark.parametrize("is_made_anew", [True, False])
+def test_a_store_whose_directory_was_replaced_is_not_handed_out(
+    tmp_path: Path, is_made_anew: bool
+) -> None:
+    db = filled(tmp_path / "s")
+    shutil.move(tmp_path / "s", tmp_path / "aside")
+    if is_made_anew:
+        (tmp_path / "s").mkdir()
+    with pytest.raises(st.UnavailableError, match=r"deleted or replaced.*unchanged\.py:"):
+        connect(tmp_path / "s")
+    shutil.rmtree(tmp_path / "s", ignore_errors=True)
+    shutil.move(tmp_path / "aside", tmp_path / "s")
+    db.close()
+    with connect(tmp_path / "s") as again:
+        assert again["t"].count() == 5
+
+
+# threads and forks
+
+
+def test_who_connects_while_the_store_closes_waits_and_gets_a_fresh_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db, threads = filled(tmp_path / "s"), Threads()
+    is_closing, may_close = threading.Event(), threading.Event()
+    close = Parts.close
+
+    def slowly(parts: Parts) -> None:
+        is_closing.set()
+        assert may_close.wait(60)
+        close(parts)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Parts, "close", slowly)
+        threads.start(db.close)
+        assert is_closing.wait(60)
+        with monkeypatch.context() as hasty:
+            hasty.setattr(opened, "WAIT_S", 0.01)
+            with pytest.raises(st.OwnedError, match=str(os.getpid())):
+                connect(tmp_path / "s")
+        found: list[st.Store] = []
+        threads.start(lambda: found.append(connect(tmp_path / "s")))
+        may_close.set()
+        threads.join()
+    with found[0] as again:
+        assert again._parts is not db._parts
+        assert again["t"].count() == 5
+
+
+def test_threads_that_connect_close_and_drop_lose_nothing(tmp_path: Path) -> None:
+    filled(tmp_path / "s").close()
+    threads, written = Threads(), [0] * 6
+
+    def work(me: int) -> None:
+        chance = random.Random(me)
+        for step in range(25):
+            db = connect(tmp_path / "s")
+            db["t"].upsert({"id": 1000 * (me + 1) + step, "v": "x"})
+            written[me] += 1
+            if chance.random() < 0.7:
+                db.close()
+            del db
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        for me in range(6):
+            threads.start(work, me)
+        threads.join()
+        gc.collect()
+        settled()
+    assert not is_owned(tmp_path / "s")
+    assert not opened._registry.stores
+    with connect(tmp_path / "s") as db:
+        assert db["t"].count() == 5 + sum(written) == 155
+
+
+def test_a_failed_open_leaves_the_path_to_the_next(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "letter.txt").write_text("mine")
+    for _ in range(2):
+        with pytest.raises(st.RequestError, match="letter"):
+            connect(tmp_path / "s")
+    (tmp_path / "s" / "letter.txt").unlink()
+    filled(tmp_path / "s").close()
+
+
+FORKED = """
+import os, sys, warnings
+warnings.simplefilter("ignore")
+import siltstone as st
+options = dict(segment_bytes=65536, background=False)
+db = st.connect(sys.argv[1], **options)
+db.create_table("t", {"id": "int64"}, "id")
+kept, lost = st.connect(sys.argv[1], **options), st.connect(sys.argv[1], **options)
+child = os.fork()
+if child == 0:
+    said = []
+    for use in (db.tables, kept.tables, lambda: st.connect(sys.argv[1], **options)):
+        try: use()
+        except st.SiltstoneError as error: said.append(type(error).__name__)
+    del lost
+    kept.close(); db.close()
+    print(*said, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+db["t"].upsert({"id": 1})
+lost.close(); db.close()
+print(kept["t"].count())
+kept.close()
+"""
+
+
+def test_a_forked_child_shares_no_store_with_its_parent(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED, str(tmp_path / "s")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "ClosedError ClosedError OwnedError\n1\n"
