@@ -17,7 +17,7 @@ SiltstoneError
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 
@@ -141,17 +141,34 @@ class FencedError(SiltstoneError):
 
 
 class OwnedError(SiltstoneError):
-    """Another process (or another handle of this one) owns the store."""
+    """Another process owns the store; or this one does, with other options: see `differing`."""
 
     def __init__(
-        self, path: Path | str, pid: int | None, host: str | None, endpoint: str | None = None
+        self,
+        path: Path | str,
+        pid: int | None,
+        host: str | None,
+        endpoint: str | None = None,
+        *,
+        differing: Mapping[str, tuple[object, object]] | None = None,
     ) -> None:
         self.path, self.pid, self.host, self.endpoint = Path(path), pid, host, endpoint
-        super().__init__(
-            f"{path} is owned by process {pid} on {host}; open it with read_only=True, or join it"
-            f" with join=True{'' if endpoint else ' (first call serve_local() there)'}, or close it"
-            " there first"
-        )
+        self.differing = dict(differing or {})
+        if self.differing:
+            listed = ", ".join(
+                f"{name}={ours!r}, not {given!r}" for name, (ours, given) in self.differing.items()
+            )
+            text = (
+                f"{path} is open in this process with {listed}; use the same options, or close its"
+                " handles first"
+            )
+        else:
+            text = (
+                f"{path} is owned by process {pid} on {host}; open it with read_only=True, or join"
+                f" it with join=True{'' if endpoint else ' (first call serve_local() there)'}, or"
+                " close it there first"
+            )
+        super().__init__(text)
 
 
 class InDoubtError(SiltstoneError):

@@ -14,8 +14,8 @@ import contextlib
 import importlib
 import math
 import os
-import threading
-import weakref
+import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -23,22 +23,16 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar, cast, overload
 
 import pyarrow as pa
 
-from siltstone.closing import at_exit, closer
 from siltstone.engine import catalog as catalogs
 from siltstone.engine import definitions, interrupts
+from siltstone.engine.core import Core
 from siltstone.engine.moment import refuse_future, time_us_of
 from siltstone.engine.past import LogEntry, log_entry
 from siltstone.engine.stage_task import StageTask, begin
 from siltstone.engine.transaction import Transaction, run
 from siltstone.engine.view import State
 from siltstone.engine.write_set import Receipt
-from siltstone.errors import (
-    OwnedError,
-    RequestError,
-    SiltstoneError,
-    SnapshotExpiredError,
-    UnavailableError,
-)
+from siltstone.errors import OwnedError, RequestError, SnapshotExpiredError, UnavailableError
 from siltstone.formats.manifest import Record
 from siltstone.handles import Snapshot, Table
 from siltstone.joined.address import address_of
@@ -54,8 +48,9 @@ from siltstone.maintenance.repair import Repaired
 from siltstone.maintenance.status import JobStatus, Status, jobs_of, status_of
 from siltstone.maintenance.vacuum import GRACE_S, Vacuumed
 from siltstone.maintenance.verify import Verified
+from siltstone.opened import Opened, read_alone, share
 from siltstone.options import Options, resolve, seconds_of
-from siltstone.paths import root_of
+from siltstone.paths import MEMORY, root_of
 from siltstone.query.change_plan import begins_at, cut, plan_changes
 from siltstone.query.change_task import ChangeTask
 from siltstone.query.changes import changes, kept_from, readable
@@ -121,6 +116,8 @@ def connect(
     """
     if is_url(path):
         return _remote(str(path), options, read_only=read_only)
+    if path == MEMORY:
+        return _in_memory(options, read_only=read_only, join=join)
     root = root_of(path)
     found = resolve(root, options)
     if not join:
@@ -142,6 +139,21 @@ def _remote(url: str, options: dict[str, object], *, read_only: bool) -> Store:
     return cast("Store", JoinedStore(None, remote_of(url, **options)))
 
 
+def _in_memory(given: dict[str, object], *, read_only: bool, join: bool) -> Store:
+    """Make a store in a temporary directory, which goes with it."""
+    if read_only or join:
+        wrong = "read_only" if read_only else "join"
+        raise RequestError(f"{MEMORY!r} is a new store of this handle alone: it takes no {wrong}")
+    root = Path(tempfile.mkdtemp(prefix="siltstone-memory-")).resolve()
+    try:
+        opened, number = share(root, resolve(root, given))
+        opened.is_temporary = True
+        return Store.shared(opened, number)
+    except BaseException:
+        shutil.rmtree(root, ignore_errors=True)
+        raise
+
+
 def _join(root: Path, options: Options) -> Store | JoinedStore:
     """Own the store, or join its owner; one that is about to own or to serve it is waited for."""
     from siltstone.joined.joining import Joining  # noqa: PLC0415 - an owner needs none of it
@@ -149,7 +161,7 @@ def _join(root: Path, options: Options) -> Store | JoinedStore:
     joining = Joining(root)
     while True:
         try:
-            db = Store.open(root, options)
+            db = Store.shared(*share(root, options, any_options=True))
         except OwnedError as owned:
             joined = joining.join(owned)
             if joined is not None:
@@ -157,7 +169,7 @@ def _join(root: Path, options: Options) -> Store | JoinedStore:
         else:
             try:
                 with contextlib.suppress(UnavailableError):  # without the extra it is alone
-                    db.serve_local()
+                    db.serve_joined()
             except BaseException:
                 db.close()
                 raise
@@ -167,26 +179,39 @@ def _join(root: Path, options: Options) -> Store | JoinedStore:
 class Store:
     """An open store: transactions, tables, snapshots, maintenance. Any thread."""
 
-    def __init__(self, root: Path, options: Options, parts: Parts) -> None:
+    def __init__(
+        self,
+        root: Path,
+        options: Options,
+        parts: Parts,
+        opened: Opened | None = None,
+        core: Core | None = None,
+        number: int = 0,
+    ) -> None:
         """Use `connect`."""
         self.path, self.options = root, options
         self._parts = parts
-        self._core = parts.core
-        self._serving = threading.RLock()  # a signal handler may close what begins to serve
-        self._closing = threading.RLock()  # or what is being closed
-        _refused_in_child.add(self)
+        self._core = core or parts.core
+        self._opened = opened or Opened.alone(root, options, parts)
+        self._number = number
 
     @classmethod
     def open(
         cls, root: Path, options: Options, *, read_only: bool = False, env: Env | None = None
     ) -> Store:
-        """Open a store in an environment; tests bring simulated ones."""
+        """Open a store in an environment; tests bring simulated ones, which are not shared."""
+        if env is None and not read_only:
+            return cls.shared(*share(root, options))
         wire = follow_store if read_only else own_store
-        db = cls(root, options, wire(root, options, env or Env()))
-        if env is None:
-            _closed_at_exit.add(db)
-            closer.start()
-        return db
+        parts = wire(root, options, env or Env())
+        if env is not None:
+            return cls(root, options, parts)
+        return cls(root, options, parts, read_alone(Opened.alone(root, options, parts)))
+
+    @classmethod
+    def shared(cls, opened: Opened, number: int) -> Store:
+        """Return a handle on what this process has open."""
+        return cls(opened.root, opened.options, opened.parts, opened, opened.core(number), number)
 
     def __repr__(self) -> str:
         if self._core.refusal is not None:
@@ -393,9 +418,9 @@ class Store:
         The only thing that a read-only store writes, if it is asked to: files that nobody names.
         """
         self._core.check()
-        with self._serving:
+        with self._opened.serving:
             if self._parts.fresh is None:
-                self._parts.fresh = FreshVersions(self._core)
+                self._parts.fresh = FreshVersions(self._parts.core)
             return self._parts.fresh
 
     def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
@@ -563,8 +588,14 @@ class Store:
             ReadOnlyError: This handle does not own the store.
             UnavailableError: The extra `server` is not installed, or no socket can be made.
         """
+        address = self.serve_joined(idle_s)
+        self._opened.is_served = True
+        return address
+
+    def serve_joined(self, idle_s: float = 60.0) -> Path:
+        """Serve as `serve_local`, but only for as long as a handle is there."""
         owner = self._owner()
-        with self._serving:
+        with self._opened.serving:
             if self._parts.endpoint is None:
                 self._parts.endpoint = self._serve(owner, idle_s)
             return self._parts.endpoint.address
@@ -578,7 +609,9 @@ class Store:
             # By name: the server is above this module, and an extra.
             module = importlib.import_module("siltstone.server.endpoint")
             self._core.check()  # a signal's handler may have closed the store meanwhile
-            return self._unless_closed(module.Endpoint(self, self._parts, address, idle_s=idle_s))
+            return self._unless_closed(
+                module.Endpoint(self._inner(), self._parts, address, idle_s=idle_s)
+            )
         except BaseException as error:
             if owner.ownership.is_held:
                 owner.ownership.announce(epoch=epoch)
@@ -586,6 +619,10 @@ class Store:
                 text = "serve_local() needs FastAPI: pip install 'siltstone[server]'"
                 raise UnavailableError(text) from error
             raise
+
+    def _inner(self) -> Store:
+        """Return a handle that is not counted, for what ends with the store."""
+        return Store(self.path, self.options, self._parts, self._opened)
 
     def _unless_closed(self, server: Server) -> Server:
         """End what began to serve while a handler closed the store: nobody else knows of it."""
@@ -609,7 +646,7 @@ class Store:
             UnavailableError: The extra `server` is not installed, or the address cannot be had.
         """
         self._owner()
-        with self._serving:
+        with self._opened.serving:
             if self._parts.service is not None:
                 raise RequestError(f"the store is served already, at {self._parts.service.url}")
             try:
@@ -620,9 +657,10 @@ class Store:
                 raise UnavailableError(text) from error
             self._core.check()
             made = self._unless_closed(
-                module.Service(self, self._parts, host=host, port=port, **options)
+                module.Service(self._inner(), self._parts, host=host, port=port, **options)
             )
             self._parts.service = made
+            self._opened.is_served = True
             return made
 
     # maintenance
@@ -821,10 +859,6 @@ class Store:
         assert self._parts.owner is not None
         return self._parts.owner
 
-    def refuse(self, why: str) -> None:
-        """Refuse every later call on this handle."""
-        self._core.refusal = why
-
     def close(self) -> None:
         """Sync and close; a second time does nothing. Snapshots and handles of it end.
 
@@ -837,22 +871,10 @@ class Store:
             self._close()  # a signal came before it could wait
 
     def _close(self) -> None:
-        closed = f"the store {self.path} is closed"
+        closed = self._opened.closed
         if self._core.refusal in {None, closed}:  # not in a forked child: nothing there is its own
             self._core.refusal = closed
-            # Who began to serve before has done so, who comes now finds it refused. Bounded: what
-            # serves is imported there, and may wait for an import that a handler interrupted.
-            if self._serving.acquire(timeout=_SERVE_TIMEOUT_S):
-                self._serving.release()
-            with self._closing:
-                self._parts.close()
-                _closed_at_exit.discard(self)
-
-    def end_servers(self) -> None:
-        """End them before the executors that answer for them end with the interpreter."""
-        for server in (self._parts.service, self._parts.endpoint):
-            if server is not None:
-                server.close()
+            self._opened.leave(self._number)
 
 
 def _kept(state: State, seq: int) -> int:
@@ -864,32 +886,3 @@ def _kept(state: State, seq: int) -> int:
 
 def _reopen(path: str, options: Options) -> Store:
     return Store.open(root_of(path), options, read_only=True)
-
-
-_SERVE_TIMEOUT_S = 60.0
-_refused_in_child: weakref.WeakSet[Store] = weakref.WeakSet()
-_closed_at_exit: set[Store] = set()
-
-
-def _refuse_in_child() -> None:
-    """Lance does not survive a fork, and the child must not write to the parent's log."""
-    for store in list(_refused_in_child):
-        store.refuse(f"{store.path} was opened before a fork; open it again in this process")
-    _closed_at_exit.clear()
-
-
-os.register_at_fork(after_in_child=_refuse_in_child)
-
-
-def _at_exit(end: Callable[[Store], object]) -> None:
-    for store in list(_closed_at_exit):
-        with contextlib.suppress(
-            SiltstoneError
-        ):  # poisoned, say: recovery decides, as after a kill
-            end(store)
-
-
-at_exit(
-    end_servers=lambda: _at_exit(Store.end_servers),
-    close_stores=lambda: _at_exit(Store.close),
-)

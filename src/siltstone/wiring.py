@@ -30,6 +30,8 @@ from siltstone.engine.view import GivenUp, State
 from siltstone.engine.write_set import BLIND, WriteSet
 from siltstone.errors import (
     CorruptionError,
+    FencedError,
+    PoisonedError,
     RequestError,
     SnapshotExpiredError,
     UnavailableError,
@@ -104,6 +106,13 @@ class Owner:
     scheduler: Scheduler
     syncer: Syncer
     vacuum: Vacuum
+
+    def failure(self) -> str | None:
+        """Say why nothing can be written until the store is opened again, unless it can."""
+        if self.committer.poisoned:
+            return "an earlier commit is in doubt"
+        found = self.scheduler.failure
+        return in_words(found) if isinstance(found, FencedError | PoisonedError) else None
 
     def close(self) -> None:
         """End all parts, in this order; whatever one of them raises, the others end, too."""

@@ -69,7 +69,7 @@ class StagingLocks:
             yield
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Core:
     """See the module.
 
@@ -79,6 +79,8 @@ class Core:
     flushed; `root` and `verify` are what another process opens the files by;
     `new_token` gives names that were never used before, `now_us` the time (us); `condemned_us` says
     before when vacuum takes what nobody published for garbage, unless somebody has a `hold` on it.
+
+    A handle that shares its store has a copy, whose `refusal` is its own (`opened`).
     """
 
     tables: Tables

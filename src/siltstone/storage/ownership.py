@@ -48,6 +48,10 @@ class Ownership:
     def is_held(self) -> bool:
         return self._lock.fd >= 0
 
+    def is_in_place(self) -> bool:
+        """Whether the directory is still the one that is owned: not deleted, not replaced."""
+        return self._lock.names(self.root / "LOCK")
+
     def require_held(self) -> None:
         """Refuse to go on without the lock.
 

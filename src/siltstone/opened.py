@@ -1,0 +1,399 @@
+"""Opened: the stores that this process owns, each once, and the handles on them.
+
+    connect ─▶ OPENING ──▶ OPEN ──the last handle goes──▶ CLOSING ──▶ forgotten
+                           ▲  │
+                           └──┘ connect with equal options: one handle more
+
+Each handle has a core of its own, a copy that refuses by itself: `close` ends one handle and what
+was got from it. Tables, snapshots and transactions refer to the core, so it is collected when
+nobody can use the handle any more, nor anything that was got from it; only then is the handle lost.
+What the store itself refers to (its servers, its fresh versions) has the store's own core instead.
+
+A finalizer runs anywhere, so it notes which handle was lost and wakes the closer; who opens or
+closes next, or the closer, counts it. Lock: the registry's condition, for the phases and the
+handles; nothing is opened, closed or warned of under it. It is reentrant: a signal's handler may
+call here while its thread is here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import gc
+import itertools
+import logging
+import os
+import platform
+import shutil
+import sys
+import threading
+import time
+import warnings
+import weakref
+from collections import deque
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+
+from siltstone.closing import at_exit, closer
+from siltstone.engine.core import Core
+from siltstone.errors import OwnedError, SiltstoneError, UnavailableError
+from siltstone.options import Options
+from siltstone.wiring import Env, Parts, own_store
+
+_log = logging.getLogger(__name__)
+_PACKAGE = str(Path(__file__).parent) + os.sep
+WAIT_S = 60.0
+"""How long `connect` waits for a thread of this process that opens or closes the store."""
+_SERVE_TIMEOUT_S = 60.0
+
+
+class Phase(enum.Enum):
+    """See the module; each changes under the registry's lock."""
+
+    OPENING = "opening"
+    OPEN = "open"
+    CLOSING = "closing"
+
+
+class Opened:
+    """A store that is open, for all its handles: one owner's, or one reader's alone."""
+
+    def __init__(self, root: Path, options: Options, parts: Parts | None = None) -> None:
+        self.root, self.options = root, options
+        self.is_temporary = False
+        self.is_served = False  # because a user asked for it: it stays open for its clients
+        self.serving = threading.RLock()  # a signal handler may close what begins to serve
+        self.phase = Phase.OPENING
+        self.worker = threading.get_ident()  # who opens it, or closes it
+        self.where: tuple[str, int] = ("", 0)  # the file and line that opened it
+        self.handles: set[int] = set()
+        self._cores: weakref.WeakSet[Core] = weakref.WeakSet()
+        self._ending = threading.RLock()  # or what is being closed
+        self._parts = parts
+        _all.add(self)
+
+    @classmethod
+    def alone(cls, root: Path, options: Options, parts: Parts) -> Opened:
+        """Return a store of one handle, which is not shared: a reader's, or a simulated one."""
+        opened = cls(root, options, parts)
+        opened.phase = Phase.OPEN
+        opened.handles.add(0)
+        return opened
+
+    @property
+    def parts(self) -> Parts:
+        """What it is made of."""
+        assert self._parts is not None
+        return self._parts
+
+    @property
+    def closed(self) -> str:
+        """What a closed handle says."""
+        return f"the store {self.root} is closed"
+
+    def open(self) -> int:
+        """Own the store; return the number of the first handle."""
+        try:
+            self._parts = own_store(self.root, self.options, Env())
+            with _registry.changed:
+                self.phase = Phase.OPEN
+                _registry.changed.notify_all()
+                return self.enter()
+        except BaseException:
+            if self._parts is not None:  # a signal came
+                self._parts.close()
+            _registry.forget(self)
+            raise
+
+    def enter(self) -> int:
+        """Count one handle more; return its number. The registry is locked."""
+        number = next(_numbers)
+        self.handles.add(number)
+        return number
+
+    def core(self, number: int) -> Core:
+        """Return the core of a handle; once it is collected, the handle is lost."""
+        made = replace(self.parts.core, refusal=None)
+        weakref.finalize(made, _lose, self, number).atexit = False
+        self._cores.add(made)
+        return made
+
+    def leave(self, number: int) -> None:
+        """Count one handle less, whose core refuses; the last one closes the store.
+
+        Again: what a first time did not end.
+        """
+        with _registry.changed:
+            _registry.count()
+            is_first_time = number in self.handles
+            self.handles.discard(number)
+            if self.handles or not (is_first_time or self.phase is Phase.CLOSING):
+                return
+            self.begin_closing()
+        self.shut()
+
+    def begin_closing(self) -> None:
+        """Let nobody in any more; this thread will shut it. The registry is locked."""
+        self.phase, self.worker = Phase.CLOSING, threading.get_ident()
+
+    def refuse(self, why: str) -> None:
+        """Refuse every later call of every handle."""
+        for core in [self.parts.core, *self._cores]:
+            core.refusal = core.refusal or why
+
+    def shut(self) -> None:
+        """End all parts; a second time ends what a first time did not."""
+        self.parts.core.refusal = self.closed
+        # Who began to serve before has done so, who comes now finds it refused. Bounded: what
+        # serves is imported there, and may wait for an import that a handler interrupted.
+        if self.serving.acquire(timeout=_SERVE_TIMEOUT_S):
+            self.serving.release()
+        try:
+            with self._ending:
+                self.parts.close()
+        finally:
+            owner = self.parts.owner
+            if owner is None or not owner.ownership.is_held:
+                if self.is_temporary:
+                    shutil.rmtree(self.root, ignore_errors=True)
+                _registry.forget(self)
+
+    def end_servers(self) -> None:
+        """Stop what answers others; the store stays open."""
+        for server in (self.parts.service, self.parts.endpoint):
+            if server is not None:
+                server.close()
+
+    def failure(self) -> str | None:
+        """Say why nothing can be written any more, unless it can."""
+        owner = self.parts.owner
+        return None if owner is None else owner.failure()
+
+    def require_in_place(self) -> None:
+        """Refuse a store whose directory was deleted, or replaced, while it was open.
+
+        Raises:
+            UnavailableError: What is there now is another store, or none.
+        """
+        owner = self.parts.owner
+        if owner is not None and not owner.ownership.is_in_place():
+            raise UnavailableError(
+                f"{self.root} was deleted or replaced while this process had the store open"
+                f" ({self.where[0]}:{self.where[1]}); close those handles first"
+            )
+
+    def differing(self, options: Options) -> dict[str, tuple[object, object]]:
+        """Return the options that differ: name, (the store's, the given one)."""
+        both = {f.name: (getattr(self.options, f.name), getattr(options, f.name))
+                for f in fields(Options)}  # fmt: skip
+        return {name: (ours, given) for name, (ours, given) in both.items() if ours != given}
+
+
+class _Registry:
+    """The stores that this process owns, opens or closes."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.stores: dict[Path, Opened] = {}
+        self.lost: deque[tuple[Opened, int]] = deque()
+
+    def forget(self, opened: Opened) -> None:
+        with self.changed:
+            if self.stores.get(opened.root) is opened:
+                del self.stores[opened.root]
+            self.changed.notify_all()
+
+    def count(self) -> None:
+        """Count the handles that were lost. The lock is held."""
+        while self.lost:
+            opened, number = self.lost.popleft()
+            if number in opened.handles:
+                opened.handles.discard(number)
+                if self._is_idle(opened):
+                    closer.ask(partial(_warn, opened))
+
+    def _is_idle(self, opened: Opened) -> bool:
+        return (
+            opened.phase is Phase.OPEN
+            and not opened.handles
+            and not opened.is_served
+            and self.stores.get(opened.root) is opened
+        )
+
+    def close_idle(self) -> None:
+        """Close the stores whose last handle was lost; the closer's thread calls."""
+        with self.changed:
+            self.count()
+            idle = [opened for opened in self.stores.values() if self._is_idle(opened)]
+            for opened in idle:
+                opened.begin_closing()
+        for opened in idle:
+            closer.ask(opened.shut)  # each by itself: one that fails keeps no other open
+
+    def wait(self, opened: Opened, deadline: float) -> None:
+        """Wait until something changed. The lock is held.
+
+        Raises:
+            OwnedError: It took too long, or a signal's handler interrupted its own thread there.
+        """
+        left = deadline - time.monotonic()
+        if opened.worker == threading.get_ident() or not self.changed.wait(max(0.0, left)):
+            raise OwnedError(opened.root, os.getpid(), platform.node())
+
+
+_all: weakref.WeakSet[Opened] = weakref.WeakSet()
+_readers: weakref.WeakSet[Opened] = weakref.WeakSet()
+_numbers = itertools.count(1)
+_registry = _Registry()
+
+
+def _lose(opened: Opened, number: int) -> None:
+    """Note a lost handle: a finalizer, which takes no lock and calls nothing that does."""
+    _registry.lost.append((opened, number))
+    closer.ask(_close_idle)
+
+
+def _close_idle() -> None:
+    _registry.close_idle()
+
+
+def _warn(opened: Opened) -> None:
+    file, line = opened.where
+    try:
+        warnings.warn_explicit(
+            f"the last handle on the store {opened.root} was dropped without close()",
+            ResourceWarning,
+            file,
+            line,
+        )
+    except ResourceWarning as error:  # where warnings are errors: as any thread's that fails
+        threading.excepthook(
+            threading.ExceptHookArgs(
+                (type(error), error, error.__traceback__, threading.current_thread())
+            )
+        )
+
+
+def _caller() -> tuple[str, int]:
+    """Return the file and line outside of this package that opens a store."""
+    frame = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+def share(root: Path, options: Options, *, any_options: bool = False) -> tuple[Opened, int]:
+    """Return the store at `root` as this process has it open, or open it; and a handle's number.
+
+    Args:
+        root: As `paths.root_of` returns it.
+        options: Equal to those of the store, if this process has it open.
+        any_options: Take it as it is open.
+
+    Raises:
+        OwnedError: Another process owns it; this one does, with other options, or is opening or
+            closing it for longer than `WAIT_S`.
+        UnavailableError: The directory was replaced; the file system refuses.
+    """
+    closer.start()
+    deadline = time.monotonic() + WAIT_S
+    is_collected = False
+    while True:
+        opened, number = _find(root, options, deadline, any_options)
+        if number is not None:
+            return _in_place(opened, number), number
+        if opened.phase is Phase.OPENING:
+            return opened, opened.open()
+        if opened.phase is Phase.CLOSING:
+            with contextlib.suppress(SiltstoneError, OSError):  # what failed, failed before
+                opened.shut()
+        elif is_collected:
+            differing = opened.differing(options)
+            raise OwnedError(root, os.getpid(), platform.node(), differing=differing)
+        else:  # its handles may be garbage that refers to itself: those do not count
+            gc.collect()
+            is_collected = True
+
+
+def _in_place(opened: Opened, number: int) -> Opened:
+    try:
+        opened.require_in_place()
+    except BaseException:
+        with _registry.changed:
+            opened.handles.discard(number)
+        raise
+    return opened
+
+
+def _find(
+    root: Path, options: Options, deadline: float, any_options: bool
+) -> tuple[Opened, int | None]:
+    """Return the store and a handle's number; None: its phase says what the caller has to do.
+
+    OPENING: open it. CLOSING: shut it, and look again. OPEN: its handles have other options.
+    """
+    with _registry.changed:
+        while True:
+            _registry.count()
+            found = _registry.stores.get(root)
+            if found is None:
+                found = _registry.stores[root] = Opened(root, options)
+                found.where = _caller()
+                return found, None
+            if found.phase is Phase.OPEN:
+                break
+            _registry.wait(found, deadline)
+        failure = found.failure()
+        if failure is None:
+            if any_options or found.options == options:
+                return found, found.enter()
+            if found.handles or found.is_served:
+                return found, None
+        found.begin_closing()
+        found.refuse(f"the store {root} was opened again in this process: {failure}")
+        return found, None
+
+
+def read_alone(opened: Opened) -> Opened:
+    """Have the exit close a reader, too."""
+    _readers.add(opened)
+    closer.start()
+    return opened
+
+
+def _of_this_process() -> list[Opened]:
+    with _registry.changed:
+        owned = [each for each in _registry.stores.values() if each.phase is not Phase.OPENING]
+    return owned + list(_readers)
+
+
+def _end_servers() -> None:
+    for opened in _of_this_process():
+        with contextlib.suppress(SiltstoneError):
+            opened.end_servers()
+
+
+def _close_all() -> None:
+    for opened in _of_this_process():
+        opened.refuse(opened.closed)
+        with _registry.changed:
+            opened.handles.clear()
+            opened.begin_closing()
+        with contextlib.suppress(
+            SiltstoneError
+        ):  # poisoned, say: recovery decides, as after a kill
+            opened.shut()
+
+
+def _refuse_in_child() -> None:
+    """Lance does not survive a fork, and the child must not write to the parent's log."""
+    for opened in list(_all):
+        if opened.phase is not Phase.OPENING:
+            opened.refuse(f"{opened.root} was opened before a fork; open it again in this process")
+    _readers.clear()
+    _registry.__init__()
+
+
+os.register_at_fork(after_in_child=_refuse_in_child)
+at_exit(end_servers=_end_servers, close_stores=_close_all)
