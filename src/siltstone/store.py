@@ -148,7 +148,7 @@ def _in_memory(given: dict[str, object], *, read_only: bool, join: bool) -> Stor
     try:
         opened, number = share(root, resolve(root, given))
         opened.is_temporary = True
-        return Store.shared(opened, number)
+        return _handle(opened, number)
     except BaseException:
         shutil.rmtree(root, ignore_errors=True)
         raise
@@ -161,15 +161,17 @@ def _join(root: Path, options: Options) -> Store | JoinedStore:
     joining = Joining(root)
     while True:
         try:
-            db = Store.shared(*share(root, options, any_options=True))
+            opened, number = share(root, options, any_options=True)
         except OwnedError as owned:
             joined = joining.join(owned)
             if joined is not None:
                 return joined
         else:
+            db, is_served = _handle(opened, number), opened.is_served
             try:
                 with contextlib.suppress(UnavailableError):  # without the extra it is alone
-                    db.serve_joined()
+                    db.serve_local()
+                opened.is_served = is_served  # nobody asked: it ends with the last handle
             except BaseException:
                 db.close()
                 raise
@@ -201,17 +203,12 @@ class Store:
     ) -> Store:
         """Open a store in an environment; tests bring simulated ones, which are not shared."""
         if env is None and not read_only:
-            return cls.shared(*share(root, options))
+            return _handle(*share(root, options))
         wire = follow_store if read_only else own_store
         parts = wire(root, options, env or Env())
         if env is not None:
             return cls(root, options, parts)
         return cls(root, options, parts, read_alone(Opened.alone(root, options, parts)))
-
-    @classmethod
-    def shared(cls, opened: Opened, number: int) -> Store:
-        """Return a handle on what this process has open."""
-        return cls(opened.root, opened.options, opened.parts, opened, opened.core(number), number)
 
     def __repr__(self) -> str:
         if self._core.refusal is not None:
@@ -588,16 +585,11 @@ class Store:
             ReadOnlyError: This handle does not own the store.
             UnavailableError: The extra `server` is not installed, or no socket can be made.
         """
-        address = self.serve_joined(idle_s)
-        self._opened.is_served = True
-        return address
-
-    def serve_joined(self, idle_s: float = 60.0) -> Path:
-        """Serve as `serve_local`, but only for as long as a handle is there."""
         owner = self._owner()
         with self._opened.serving:
             if self._parts.endpoint is None:
                 self._parts.endpoint = self._serve(owner, idle_s)
+            self._opened.is_served = True
             return self._parts.endpoint.address
 
     def _serve(self, owner: Owner, idle_s: float) -> Endpoint:
@@ -875,6 +867,12 @@ class Store:
         if self._core.refusal in {None, closed}:  # not in a forked child: nothing there is its own
             self._core.refusal = closed
             self._opened.leave(self._number)
+
+
+def _handle(opened: Opened, number: int) -> Store:
+    """Return a handle on what this process has open."""
+    core = opened.core(number)
+    return Store(opened.root, opened.options, opened.parts, opened, core, number)
 
 
 def _kept(state: State, seq: int) -> int:

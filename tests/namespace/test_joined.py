@@ -11,7 +11,6 @@ from subprocess import PIPE
 import pytest
 from lance_namespace import errors
 
-import siltstone as st
 from siltstone.errors import ConflictError, RequestError
 from siltstone.joined.store import JoinedStore
 from siltstone.namespace import SiltstoneNamespace
@@ -20,13 +19,12 @@ from siltstone.store import Store
 from tests.namespace.clients import append, ids, make, opened, rows
 from tests.namespace.staging import staged
 from tests.namespace.test_transactions import committed
+from tests.server.stores import joined_to
 
 
 @pytest.fixture
 def joined(db: Store) -> Iterator[JoinedStore]:
-    db.serve_local()
-    with st.connect(db.path, join=True) as joined:
-        assert isinstance(joined, JoinedStore)
+    with joined_to(db) as joined:
         yield joined
 
 

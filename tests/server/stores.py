@@ -19,12 +19,13 @@ def opened(path: Path) -> st.Store:
 @contextmanager
 def served(path: Path) -> Iterator[tuple[st.Store, JoinedStore]]:
     """Yield an owner and a store that joined it."""
-    with opened(path) as owner:
-        owner.serve_local()
-        joined = st.connect(path, join=True)
-        assert isinstance(joined, JoinedStore)
-        with joined:
-            yield owner, joined
+    with opened(path) as owner, joined_to(owner) as joined:
+        yield owner, joined
+
+
+def joined_to(owner: st.Store) -> JoinedStore:
+    """Join an owner of this process as another would; `connect` gives another handle on it."""
+    return JoinedStore(owner.path, str(owner.serve_local()))
 
 
 def eventually(claim: Callable[[], bool]) -> None:

@@ -14,7 +14,7 @@ import siltstone as st
 from siltstone.joined.store import JoinedStore
 from siltstone.server.serving import Serving
 from tests.engine.seams import Threads
-from tests.server.stores import eventually, opened
+from tests.server.stores import eventually, joined_to, opened
 
 ROUNDS = 4
 KEYS = itertools.count(1_000)
@@ -51,10 +51,8 @@ def test_a_store_that_closes_while_it_begins_to_serve_leaves_no_server(
         thread.join(60)
     assert len(ended) == 1
     assert db._parts.endpoint is None
-    with st.connect(tmp_path / "shop") as again:
-        again.serve_local()
-        with st.connect(tmp_path / "shop", join=True) as joined:
-            assert joined.seq == again.seq
+    with st.connect(tmp_path / "shop") as again, joined_to(again) as joined:
+        assert joined.seq == again.seq
 
 
 @pytest.mark.parametrize("serve", [lambda db: db.serve_local(), lambda db: db.serve(port=0)])
@@ -160,8 +158,7 @@ def closed_in_use(joined: JoinedStore) -> list[BaseException]:
 @pytest.mark.usefixtures("hasty")
 def test_calls_of_other_threads_are_closed_or_in_doubt(owner: st.Store) -> None:
     for _ in range(ROUNDS):
-        joined = st.connect(owner.path, join=True)
-        assert isinstance(joined, JoinedStore)
+        joined = joined_to(owner)
         ended = closed_in_use(joined)
         assert len(ended) == len(CALLS)
         for error in ended:
@@ -171,7 +168,7 @@ def test_calls_of_other_threads_are_closed_or_in_doubt(owner: st.Store) -> None:
 
 
 def test_a_handler_may_close_a_store_that_is_just_taking_a_connection(owner: st.Store) -> None:
-    joined, threads = st.connect(owner.path, join=True), Threads()
+    joined, threads = joined_to(owner), Threads()
 
     class Interrupted(list[object]):
         """A list in whose `pop` a signal comes."""

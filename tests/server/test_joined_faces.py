@@ -20,6 +20,7 @@ from siltstone.joined.snapshot import JoinedSnapshot
 from siltstone.joined.store import JoinedStore
 from siltstone.joined.tables import JoinedSnapshotTable, JoinedTable, JoinedTransactionTable
 from siltstone.joined.transaction import JoinedTransaction
+from tests.server.owners import owner_of
 from tests.server.stores import opened, served
 
 Both = tuple[st.Store, JoinedStore]
@@ -293,9 +294,10 @@ def test_what_is_shown_says_what_a_person_wants_to_know(both: Both) -> None:
 
 
 def test_plain_connect_on_a_served_store_says_how_to_join(tmp_path: Path) -> None:
-    with served(tmp_path / "shop"), pytest.raises(st.OwnedError, match="join=True") as caught:
-        opened(tmp_path / "shop")
-    assert caught.value.endpoint is not None
+    with owner_of(tmp_path / "shop") as owner:
+        with pytest.raises(st.OwnedError, match="join=True") as caught:
+            opened(tmp_path / "shop")
+        assert caught.value.endpoint == str(owner.address)
 
 
 def test_an_index_is_built_by_the_owner(tmp_path: Path) -> None:

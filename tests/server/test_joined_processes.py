@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -13,7 +12,7 @@ import pytest
 import siltstone as st
 from siltstone.joined.store import JoinedStore
 from tests.server.owners import owner_of
-from tests.server.stores import eventually, opened, served
+from tests.server.stores import eventually, joined_to, opened, served
 
 _TRANSFERS = """
 import sys
@@ -57,7 +56,7 @@ def test_money_is_neither_made_nor_lost_by_concurrent_processes(tmp_path: Path) 
         sums: list[int] = []
 
         def watch() -> None:
-            with st.connect(path, join=True) as joined:
+            with joined_to(db) as joined:
                 while not stop.is_set():
                     found = joined.sql("select sum(balance) from accounts").fetchall()
                     sums.append(found[0][0])
@@ -94,9 +93,11 @@ def test_who_joins_a_store_that_nobody_owns_owns_and_serves_it(tmp_path: Path) -
     with st.connect(tmp_path / "shop", join=True) as first:
         assert isinstance(first, st.Store)
         first.create_table("t", {"id": "int64"}, primary_key="id")
-        with st.connect(tmp_path / "shop", join=True) as second:
-            assert isinstance(second, JoinedStore)
+        with joined_to(first) as second:
             assert second.tables() == ["t"]
+        with st.connect(tmp_path / "shop", join=True) as third:  # in the process that owns
+            assert isinstance(third, st.Store)
+            assert third.tables() == ["t"]
 
 
 def test_all_who_join_at_once_share_one_owner(tmp_path: Path) -> None:
@@ -136,12 +137,21 @@ def test_an_owner_that_does_not_serve_is_named_with_what_to_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("siltstone.joined.joining.SERVING_WAIT_S", 0.0)
-    with (
-        opened(tmp_path / "shop"),
-        pytest.raises(st.OwnedError, match=r"serve_local\(\)") as caught,
-    ):
-        st.connect(tmp_path / "shop", join=True)
-    assert caught.value.pid == os.getpid()
+    script = (
+        "import sys, siltstone as st\n"
+        "with st.connect(sys.argv[1]): print('open', flush=True), sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path / "shop")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as owner:
+        assert owner.stdout.readline() == "open\n"
+        with pytest.raises(st.OwnedError, match=r"serve_local\(\)") as caught:
+            st.connect(tmp_path / "shop", join=True)
+        assert caught.value.pid == owner.pid
+        owner.stdin.close()
 
 
 def test_after_its_owner_was_killed_a_store_is_owned_by_who_joins_next(tmp_path: Path) -> None:

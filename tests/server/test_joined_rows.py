@@ -14,6 +14,7 @@ import siltstone as st
 from siltstone.joined.store import JoinedStore
 from siltstone.server.answers import Stream
 from tests.server.owners import owner_of
+from tests.server.stores import joined_to
 
 Both = tuple[st.Store, JoinedStore]
 
@@ -118,11 +119,10 @@ def test_a_reader_that_stalls_does_not_keep_the_owner_from_closing(tmp_path: Pat
     path = tmp_path / "shop"
     with st.connect(path, background=False) as owner:
         owner.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
-        owner.serve_local()
         for first in range(0, 1_600_000, 400_000):
             numbers = pa.array(range(first, first + 400_000))
             owner["t"].upsert(pa.table({"id": numbers, "v": numbers}))
-        joined = st.connect(path, join=True)
+        joined = joined_to(owner)
         reader = joined["t"].scan()
         reader.read_next_batch()
         owner.close()
@@ -137,8 +137,7 @@ def test_what_a_joined_process_sees_is_durable(tmp_path: Path) -> None:
     path = tmp_path / "shop"
     with st.connect(path, background=False, sync_interval_ms=10**7) as owner:
         owner.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
-        owner.serve_local()
-        with st.connect(path, join=True) as joined:
+        with joined_to(owner) as joined:
             table = joined["t"]
             sights = [
                 lambda: table.get(1),
@@ -162,8 +161,7 @@ def test_a_feed_ends_at_what_is_durable(tmp_path: Path) -> None:
     with st.connect(path, background=False, sync_interval_ms=10**7) as owner:
         owner.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
         owner["t"].upsert({"id": 1, "v": 1})
-        owner.serve_local()
-        with st.connect(path, join=True) as joined:
+        with joined_to(owner) as joined:
             with owner.transaction(durability="async") as tx:
                 tx["t"].upsert({"id": 2, "v": 2})
             assert joined.changes()["t"].read_all().num_rows == 1

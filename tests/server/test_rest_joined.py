@@ -18,7 +18,7 @@ from siltstone.server.rest.access import Role, new_token, tokens_of
 from siltstone.server.rest.joined import role_of
 from siltstone.server.rest.service import Service
 from tests.server.rest import rest_of
-from tests.server.stores import eventually
+from tests.server.stores import eventually, joined_to
 
 SECRETS = {role: new_token() for role in (Role.READ, Role.WRITE, Role.ADMIN)}
 TOKENS = tokens_of(";".join(f"{r.name} {r.name} {s}" for r, s in SECRETS.items()), "test")
@@ -178,9 +178,8 @@ def test_what_nobody_foresaw_is_told_to_this_user_alone(
     assert "secret" not in str(caught.value)
     assert "its log says why" in str(caught.value)
     assert "/home/ada/secret" in caplog.text
-    db.serve_local()
     with (
-        st.connect(db.path, join=True) as near,
+        joined_to(db) as near,
         pytest.raises(st.SiltstoneError, match="OSError: /home/ada/secret"),
     ):
         near.jobs()
