@@ -183,6 +183,17 @@ class Opened:
                 f" ({self.where[0]}:{self.where[1]}); close those handles first"
             )
 
+    def owned(self, options: Options) -> OwnedError:
+        """Return the error of who wants it with other options; its socket is there to join."""
+        endpoint = self.parts.endpoint
+        return OwnedError(
+            self.root,
+            os.getpid(),
+            platform.node(),
+            None if endpoint is None else str(endpoint.address),
+            differing=self.differing(options),
+        )
+
     def differing(self, options: Options) -> dict[str, tuple[object, object]]:
         """Return the options that differ: name, (the store's, the given one)."""
         both = {f.name: (getattr(self.options, f.name), getattr(options, f.name))
@@ -309,8 +320,7 @@ def share(root: Path, options: Options, *, any_options: bool = False) -> tuple[O
             with contextlib.suppress(SiltstoneError, OSError):  # what failed, failed before
                 opened.shut()
         elif is_collected:
-            differing = opened.differing(options)
-            raise OwnedError(root, os.getpid(), platform.node(), differing=differing)
+            raise opened.owned(options)
         else:  # its handles may be garbage that refers to itself: those do not count
             gc.collect()
             is_collected = True

@@ -95,11 +95,15 @@ def connect(
 ) -> Store | JoinedStore:
     """Open the store at `path`, or create it; a context manager.
 
+    If this process has it open already, with equal options, the handle is one more on the same
+    store; the last one that closes, or is dropped, closes it.
+
     Args:
-        path: A directory, or a `file://` URL; `http://host:port` of a server, with `token`.
+        path: A directory, or a `file://` URL; `http://host:port` of a server, with `token`;
+            `:memory:`, a new store in a temporary directory that goes with its last handle.
         read_only: Beside an owner, in any number of processes; makes no write call at all.
         join: If another process owns the store and serves it (`serve_local`), work through that
-            owner; if none owns it, own it and serve others.
+            owner; if none owns it, own it and serve others; if this one does, as it has it open.
         options: `memory_bytes_max` (memtables, indexes and caches), `memtable_bytes_max` (a
             checkpoint begins there), `sealed_generations_max`, `segment_bytes` (of the log),
             `sync_interval_ms` (async commits), `retention` ("7d"), `verify` ("first_use" |
@@ -109,7 +113,8 @@ def connect(
             and merge).
 
     Raises:
-        OwnedError: Another process, or another handle of this one, owns it (pid, host).
+        OwnedError: Another process owns it (pid, host); this one has it open with other options
+            (`differing`).
         RequestError, UnavailableError: Not a store, not a directory, not writable; a bad option.
         UnsupportedFormatError: A newer siltstone wrote it; not a byte was changed.
         CorruptionError: A file is damaged; it is named.
@@ -575,7 +580,8 @@ class Store:
     def serve_local(self, *, idle_s: float = 60.0) -> Path:
         """Let other processes of this user join (`connect(path, join=True)`); return the socket.
 
-        A second call changes nothing. It ends with the store.
+        A second call changes nothing. It ends with the store, which now stays open until the last
+        handle closes, even if all of them are dropped.
 
         Args:
             idle_s: A transaction of a joined process that it leaves alone for longer is rolled
@@ -625,6 +631,8 @@ class Store:
 
     def serve(self, host: str = "127.0.0.1", port: int = 2333, **options: object) -> Service:
         """Answer clients over TCP, in threads, until the store closes: the REST server.
+
+        The store stays open for them, even if all handles are dropped.
 
         Args:
             host: Where it listens; one that other machines reach needs `tokens`.
@@ -852,7 +860,9 @@ class Store:
         return self._parts.owner
 
     def close(self) -> None:
-        """Sync and close; a second time does nothing. Snapshots and handles of it end.
+        """End this handle, and what was got from it; the last one syncs and closes the store.
+
+        A second time does nothing.
 
         Ctrl-C, or another signal whose handler raises, is heard when the store is given up.
         """
