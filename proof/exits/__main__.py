@@ -45,10 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ends = list(itertools.islice(itertools.cycle(ENDS), given.exits))
     begun = time.monotonic()
     with ThreadPoolExecutor(given.at_once) as pool:
-        found = list(pool.map(exit_once, ends))
-    wrong = [line for line in found if line is not None]
-    for line in wrong:
-        print(line)
+        wrong = []
+        for number, line in enumerate(pool.map(exit_once, ends), 1):
+            if line is not None:
+                wrong.append(line)
+                print(line, flush=True)
+            if number % 20 == 0:
+                print(f"{number} exits, {len(wrong)} wrong", flush=True)
     counts = ", ".join(f"{count} x {end}" for end, count in Counter(ends).items())
     print(f"{len(ends)} exits ({counts}): {len(wrong)} wrong, {time.monotonic() - begun:.0f} s")
     return 1 if wrong else 0
