@@ -100,6 +100,7 @@ ALL = (
     Target("index: half of the rows, x without", 0.9, _plain("index", "half of all: x without")),
     Target("W13: vacuum, s", 10.0, _worst("W13", "seconds"), True),
     Target("W14: open, ms", 100.0, _plain("W14", "open ms"), True),
+    Target("W14: open a small store, ms", 50.0, _plain("W14", "open ms, small"), True),
     Target("W14: commits/s / new", 0.95, _plain("W14", "commits/s / new")),
     Target("W14: record bytes / new", 1.1, _worst("W14", "record bytes / new"), True),
     Target("http: row transactions/s", 1_500, _plain("http", "row transactions/s, 16 clients")),

@@ -1,11 +1,15 @@
 """W14: a store with 10,000 publishes beside a new one: time to open, commits, size of a record.
 
+And a small store as short commands use it: with as many commits in its log as closing leaves there,
+opened with default options by a process that has opened others before.
+
 Every twentieth publish is a checkpoint of a commit, the others change nothing: what grows is the
 chain, and the history by 500 parts.
 """
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 
 import msgspec
@@ -14,12 +18,14 @@ import siltstone as st
 from bench import data
 from bench.measure import run_for, timed
 from bench.workload import Metrics, Place
+from siltstone.maintenance.rest import COMMITS_WORTH
 from siltstone.storage.files import RealFiles
 from siltstone.storage.manifest_store import ManifestStore
 
 _PUBLISHES = 10_000
 BLANK = 19
 _OPENS = 5
+_OPENS_SMALL = 15
 
 
 class Publishing:
@@ -44,6 +50,7 @@ class Publishing:
             "publishes": old["record"],
             "open ms": old["open ms"],
             "open ms, new": new["open ms"],
+            "open ms, small": _small(peer, turn),
             "commits/s, new": new["commits/s"],
             "commits/s / new": old["commits/s"] / new["commits/s"],
             "record bytes": old["bytes"],
@@ -53,6 +60,22 @@ class Publishing:
 
 def _new(peer: Place) -> Path:
     return peer.path.with_name(f"{peer.path.name}-new")
+
+
+def _small(peer: Place, turn: int) -> float:
+    """Return the median time to open a store whose log holds all that it may, in ms."""
+    path = peer.path.with_name(f"{peer.path.name}-small-{turn}")
+    with st.connect(path) as db:
+        accounts = db.create_table("accounts", data.ACCOUNTS, primary_key="id")
+        stream = data.rows(1_000, 1)
+        for _ in range(COMMITS_WORTH - 2):
+            accounts.upsert(data.as_dict(next(stream)))
+    times: list[float] = []
+    for _ in range(_OPENS_SMALL):
+        opened: list[st.Store] = []
+        times.append(timed(lambda: opened.append(st.connect(path))))  # noqa: B023 - called here
+        opened[0].close()
+    return 1e3 * statistics.median(times)
 
 
 def publish(path: Path, count: int) -> None:

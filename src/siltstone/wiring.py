@@ -48,6 +48,7 @@ from siltstone.maintenance.merge_child import MergeChild
 from siltstone.maintenance.optimize import Optimizer
 from siltstone.maintenance.quarantine import Quarantine
 from siltstone.maintenance.repair import Repairer
+from siltstone.maintenance.rest import Rest
 from siltstone.maintenance.scheduler import (
     KeyWatch,
     Scheduler,
@@ -106,6 +107,7 @@ class Owner:
     scheduler: Scheduler
     syncer: Syncer
     vacuum: Vacuum
+    rest: Rest
 
     def failure(self) -> str | None:
         """Say why nothing can be written until the store is opened again, unless it can."""
@@ -120,6 +122,7 @@ class Owner:
             last_first.callback(self._let_go)
             last_first.callback(self.ownership.release)
             last_first.callback(self._close_log)
+            last_first.callback(self.rest.at_the_end)
             last_first.callback(self.merge_child.stop)
             last_first.callback(self.optimize_child.stop)
             last_first.callback(self.scheduler.stop)
@@ -356,13 +359,14 @@ def _wired(
         now_us=env.now_us,
         retention_s=options.retention_s,
     )
+    rest = Rest(committer=committer, log=wal, checkpoint=checkpointer.checkpoint)
     keys = KeyWatch(index_bytes_max=options.memory_bytes_max // 4)
     scheduler = Scheduler(
         committer,
         Work(
             checkpoint=checkpointer.checkpoint,
             adopt_news=checkpointer.adopt_news,
-            prepare=wal.prepare,
+            prepare=lambda: wal.prepare() if wal.wants_next else None,
             climb=lambda: _climb(committer),
             wants_merge=lambda: (
                 not child.is_running
@@ -387,6 +391,7 @@ def _wired(
             optimize=tidier.start,
             wants_take_over=lambda: work.optimizer.has_left(),  # noqa: PLW0108 - it is made later
             take_over=lambda: work.optimizer.take_over(),  # noqa: PLW0108 - as above
+            rest=rest.when_idle,
         ),
         memtable_bytes_max=_memtable_bytes_max(options),
         sealed_generations_max=options.sealed_generations_max,
@@ -429,6 +434,7 @@ def _wired(
         scheduler,
         syncer,
         vacuum,
+        rest,
     )
     scheduler.start()
     return Parts(

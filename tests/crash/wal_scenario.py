@@ -110,6 +110,8 @@ def steps(life: Life) -> list[Callable[[], None]]:
         life.sync,
         life.append,
         lambda: life.append(size=600),  # larger than a segment
+        life.prepare,
+        lambda: life.wal.rest(),  # noqa: PLW0108 - it is opened later
         life.checkpoint,
         life.append,
         lambda: life.append(size=200),

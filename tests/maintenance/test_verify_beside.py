@@ -8,6 +8,7 @@ from siltstone.engine.past import PastRecords
 from siltstone.engine.reader import Readers
 from siltstone.maintenance.backup import Backuper
 from siltstone.maintenance.restore import Restorer
+from siltstone.storage import segments
 from siltstone.storage.fake_lance import FakeLance
 from siltstone.storage.files import RealFiles
 from siltstone.storage.manifest_store import ManifestStore, random_token, system_time_us
@@ -78,3 +79,23 @@ def test_nothing_is_found_beside_an_owner_at_full_work_and_every_backup_is_one_m
             values = db["t"].to_arrow().column("v").to_pylist()
             assert (db.seq, sum(values), len(values)) == (seq, 100 * ACCOUNTS, ACCOUNTS)
             assert db.verify(deep=True).is_sound
+
+
+def test_an_owner_that_begins_while_the_log_is_read_is_no_damage(tmp_path, monkeypatch):
+    root, files = tmp_path / "s", UnsyncedFiles()
+    with open_store(root) as db:
+        db.create_table("t", KEYED, "id")
+    of_segment, openings = segments.read_header, [1]
+
+    def after_an_opening(*args):
+        if openings:
+            openings.pop()
+            open_store(root).close()
+        return of_segment(*args)
+
+    manifests, tables = ManifestStore(files, root), FakeLance(root, files)
+    readers = Readers(tables, PastRecords(manifests), index_bytes_max=1 << 20)
+    made = carers(files, root, manifests, tables, readers, now_us=system_time_us)
+    monkeypatch.setattr(segments, "read_header", after_an_opening)
+    assert made.verifier.run().findings == ()
+    assert not openings

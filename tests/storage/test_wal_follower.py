@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
 from siltstone.errors import CorruptionError
 from siltstone.formats.frame import Mark, encode_mark
+from siltstone.storage import follower
 from siltstone.storage.follower import SegmentRecycled, WalFollower
 from siltstone.storage.simulated_files import SimFiles
 from siltstone.storage.wal import Wal
@@ -90,6 +92,25 @@ def test_a_follower_goes_on_through_a_recovery_without_gap_or_repetition(
     append(new, 4)
     assert poll(follower) == [5, 6, 7, 8, 9]
     assert poll(followed(files)) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+
+
+def test_a_recovery_between_the_look_at_the_mark_and_at_the_segment_is_no_damage(
+    files: SimFiles, wal: Wal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(wal, 5)
+    of_mark, epochs = follower.read_mark, [2]
+
+    def before_a_recovery(*args: Any) -> Mark | None:
+        mark = of_mark(*args)
+        if epochs:
+            reopen(files, epoch=epochs.pop())
+        return mark
+
+    behind = followed(files)
+    monkeypatch.setattr(follower, "read_mark", before_a_recovery)
+    assert poll(behind) == [1, 2, 3, 4, 5]
+    epochs.append(3)
+    assert poll(followed(files)) == [1, 2, 3, 4, 5]
 
 
 def test_frames_below_a_new_floor_are_left_to_the_record(files: SimFiles, wal: Wal) -> None:

@@ -93,14 +93,31 @@ def test_replay_begins_at_the_floor() -> None:
     assert (recovery.start_seq, seqs(recovery)) == (3, [4, 5, 6, 7])
 
 
-def test_recovery_leaves_the_segments_of_older_epochs_as_they_were() -> None:
+def test_recovery_leaves_the_older_segments_of_the_chain_as_they_were() -> None:
     files = written(5)
     before = {path: data for path, data in files.tree() if path.endswith(".wal")}
     for epoch in (2, 3, 4):
         append(reopen(files, epoch=epoch).wal)
     after = dict(files.tree())
-    assert all(after[path] == data for path, data in before.items())
+    assert after[str(FIRST)] == before[str(FIRST)]
     assert seqs(reopen(files, epoch=5)) == list(range(1, 9))
+
+
+def test_a_segment_that_was_written_again_is_gone() -> None:
+    files = written(5)
+    for epoch in (2, 3, 4):
+        append(reopen(files, epoch=epoch).wal)
+    names = ["00000001-000000000001.wal", "00000003-000000000002.wal", "00000004-000000000003.wal"]
+    assert files.list(LOG) == [*names, "MARK"]
+
+
+def test_a_segment_that_comes_back_after_it_was_written_again_is_not_read() -> None:
+    files = written(5)
+    old = files.read(SECOND)
+    append(reopen(files, epoch=2).wal)
+    files.write(SECOND, old)  # its unlink was not synced, and the power went
+    assert seqs(reopen(files, epoch=3)) == [1, 2, 3, 4, 5, 6]
+    assert not files.exists(SECOND)
 
 
 def test_what_a_fenced_owner_still_appends_is_never_read() -> None:
@@ -333,7 +350,7 @@ def test_what_an_old_epoch_prepared_and_a_crash_left_over_is_cleared() -> None:
     wal.prepare()
     files.write(files.temporary(SECOND), b"half a segment")
     reopen(files, epoch=2)
-    assert files.list(LOG) == ["00000001-000000000001.wal", "00000002-000000000001.wal", "MARK"]
+    assert files.list(LOG) == ["00000002-000000000001.wal", "MARK"]
 
 
 def test_a_foreign_stores_segment_and_mark_are_not_this_stores() -> None:

@@ -1,7 +1,8 @@
 """Scheduler: what the owner does in the background, and what holds writers back when it lags.
 
     one thread:  next log segment · ladder of runs · checkpoint when the memtables are full ·
-                 news of other publishers · merge, optimize (child processes at nice 19)
+                 news of other publishers · merge, optimize (child processes at nice 19) ·
+                 rest, when nobody committed for a minute
     another:     vacuum, once an hour: it reads much, and no checkpoint may wait for it
     another:     commits of what others compacted of plain tables; commits wait for room
 
@@ -37,6 +38,7 @@ from siltstone.storage.tables import Tables
 TICK_S = 0.25
 NEWS_INTERVAL_S = 1.0
 VACUUM_INTERVAL_S = 3600.0
+IDLE_S = 60.0
 PAUSE_S_MAX = 5.0
 _log = logging.getLogger(__name__)
 
@@ -45,6 +47,7 @@ _log = logging.getLogger(__name__)
 class Work:
     """The things to do; each may raise a SiltstoneError and is then tried again.
 
+    `rest`: nobody committed for `IDLE_S`; False if it did nothing and is to be asked again.
     `is_overdue`: the indexes of un-merged history are beyond their share of the memory; then
     writers wait for a merge, or, without a background, run `merge_here`.
     """
@@ -62,6 +65,7 @@ class Work:
     optimize: Callable[[], object] = lambda: None
     wants_take_over: Callable[[], bool] = lambda: False
     take_over: Callable[[], object] = lambda: None
+    rest: Callable[[], bool] = lambda: True
 
 
 class Scheduler:
@@ -77,6 +81,7 @@ class Scheduler:
         room_timeout_s: float,
         is_background: bool,
         vacuum_interval_s: float = VACUUM_INTERVAL_S,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._committer, self._work = committer, work
         self._memtable_bytes_max = memtable_bytes_max
@@ -89,7 +94,9 @@ class Scheduler:
         self._heard_bytes = 0
         self._pause_s = 0.0
         self._is_overdue = False
-        self._vacuum_interval_s, self._vacuumed_at = vacuum_interval_s, time.monotonic()
+        self._vacuum_interval_s, self._vacuumed_at = vacuum_interval_s, clock()
+        self._clock, self._idle_since, self._rested_at = clock, clock(), -1
+        self._last_seq = -1
         self._aside: dict[str, threading.Thread] = {}
         self.failure: Exception | None = None
         self.last_failure: Exception | None = None
@@ -214,13 +221,24 @@ class Scheduler:
             work.checkpoint()
             with self._wake:
                 self._wake.notify_all()
-        now = time.monotonic()
+        now = self._clock()
         # A flush may be what makes a merge overdue, and writers wait for the news of one that is.
         if is_full or self._is_overdue or now - last_news >= NEWS_INTERVAL_S:
             last_news = now
             self._hear_news()
         self._vacuum_if_due(now)
+        self._rest_if_idle(now)
         return last_news
+
+    def _rest_if_idle(self, now: float) -> None:
+        """Rest once between two commits; one that fails is tried again after as long."""
+        seq = self._committer.state.visible
+        if seq != self._last_seq:
+            self._last_seq, self._idle_since = seq, now
+        elif seq != self._rested_at and now - self._idle_since >= IDLE_S:
+            self._idle_since = now
+            if self._work.rest():
+                self._rested_at = seq
 
     def _hear_news(self) -> None:
         """Take over what others published, let writers in that waited for it, and merge anew."""

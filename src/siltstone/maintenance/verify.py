@@ -47,6 +47,7 @@ from siltstone.storage.tables import Tables
 from siltstone.units import SegmentNumber, Seq
 
 ERROR, WARNING, DRIFT = "error", "warning", "drift"
+LOG_ATTEMPTS = 8
 _RISING = ("epoch", "last_seq", "flushed_seq", "wal_floor", "oldest_seq", "condemned_us")
 
 
@@ -234,6 +235,23 @@ class Verifier:
         say("wal")
         self._mark(record, tally)
         self._epoch(record, tally)
+        error = None
+        for _ in range(LOG_ATTEMPTS):
+            names = self._names_of_log()
+            error = self._wrong_with_log(record)
+            if error is None or self._has_moved(record):
+                return
+            if names == self._names_of_log():
+                break
+        tally.error(getattr(error, "path", "wal"), error)
+
+    def _names_of_log(self) -> list[str]:
+        """Return its files: an owner that begins writes one again and removes the old one."""
+        with contextlib.suppress(OSError):
+            return self._files.list(self._root / "wal")
+        return []
+
+    def _wrong_with_log(self, record: Record) -> Exception | None:
         try:
             read_chain(
                 self._files,
@@ -243,10 +261,10 @@ class Verifier:
                 last_seq=Seq(record.last_seq),
             )
         except FileNotFoundError:
-            return  # nothing was ever committed, or a live owner recycled a segment meanwhile
+            return None  # nothing was ever committed, or a live owner removed a segment meanwhile
         except UNREADABLE as error:
-            if not self._has_moved(record):
-                tally.error(getattr(error, "path", "wal"), error)
+            return error
+        return None
 
     def _has_moved(self, record: Record) -> bool:
         """Say whether the owner may have recycled segments that this record still names."""

@@ -63,7 +63,8 @@ class Chain:
 
     `old` are the segments before the newest, oldest first; `frames` are the newest one's, in
     memory; `tail` the bytes behind them that were written but are no frame; `others` the files
-    with a segment's name that are not a part of the log.
+    with a segment's name and no header of that name; `superseded` those that were a part of the
+    log once: below the floor, replaced by one of a later epoch, or (`newest`) just about to be.
     """
 
     old: tuple[Stretch, ...]
@@ -71,6 +72,7 @@ class Chain:
     frames: tuple[Frame, ...]
     tail: bytes
     others: tuple[FoundSegment, ...]
+    superseded: tuple[FoundSegment, ...] = ()
 
 
 def read_chain(
@@ -107,7 +109,9 @@ def read_chain(
     if newest.end.seq < last_seq:
         reason = f"the log ends at seq {newest.end.seq}, but seq {last_seq} was durable"
         raise CorruptionError(newest.path, newest.end.offset, reason)
-    return Chain(old, newest, frames, tail, others)
+    on_chain = {stretch.path for stretch in old}
+    superseded = tuple(s for s in found if s.header is not None and s.path not in on_chain)
+    return Chain(old, newest, frames, tail, others, superseded)
 
 
 def read_stretch(files: Files, stretch: Stretch) -> Iterator[LoggedFrame]:

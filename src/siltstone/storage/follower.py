@@ -30,6 +30,7 @@ from siltstone.storage.segments import (
 from siltstone.units import Epoch, SegmentNumber
 
 _Place = tuple[Epoch, SegmentNumber, int]
+ATTEMPTS_MAX = 64
 
 
 class SegmentRecycled(Exception):
@@ -68,6 +69,17 @@ class WalFollower:
             UnsupportedFormatError: A newer siltstone owns the store.
         """
         target = self._target(floor)
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                return self._poll(target, floor)
+            except SegmentRecycled:
+                before, target = target, self._target(floor)
+                if target == before:
+                    raise
+                # A recovery wrote the newest segment again: MARK names that one now.
+        return []  # the next poll begins at the same place
+
+    def _poll(self, target: _Place | None, floor: SegmentNumber) -> list[LoggedFrame]:
         position = self._position
         if target is None or target[1] < floor:
             return []

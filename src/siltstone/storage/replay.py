@@ -1,9 +1,9 @@
 """Replay: make what is readable of the log durable, and go on in a new epoch.
 
-    read and verify the chain ─▶ set a torn tail aside ─▶ write the fresh segment ─▶ MARK
+    read and verify the chain ─▶ set a torn tail aside ─▶ write the fresh segment ─▶ MARK ─▶ tidy
 
     before    … ─ 1-5 ─ 1-6                    (epoch-segment)
-    after     … ─ 1-5 ─ 2-6    1-6 is off the chain, and stays as it is until 6 is retired
+    after     … ─ 1-5 ─ 2-6    1-6 is off the chain, and goes when 2-6 is durable and in MARK
 
 *Readable is not durable*: after a failed sync, or a kill before one, the frames of the newest
 segment may be in the page cache alone. They are written again into a fresh file (never a recycled
@@ -12,6 +12,9 @@ renamed, the directory synced. Nothing of it depends on the old file: its `previ
 one's, and the name and bytes of the segment before were synced before the old one's header was
 written. Frames keep segment number, offset and seqs; their epoch and checksums are new, so what an
 owner of the old epoch still appends is never read.
+
+Files that are off the chain are unlinked, never used again: all that they held is in the fresh one,
+or in a durable record, or in quarantine. MARK comes first: who reads beside finds the fresh one.
 
 A crash anywhere leaves the old chain, or the new one beside it: recovery runs again.
 """
@@ -39,7 +42,7 @@ from siltstone.formats.frame import (
 )
 from siltstone.storage.chain import Chain, Stretch, read_chain, read_stretch
 from siltstone.storage.files import TEMPORARY_SUFFIX, File, Files
-from siltstone.storage.segment_pool import SEGMENT_BYTES, SegmentPool
+from siltstone.storage.segment_pool import SEGMENT_BYTES, SegmentPool, first_bytes
 from siltstone.storage.segments import MARK_NAME, LoggedFrame, segment_path, unavailable
 from siltstone.storage.wal import Wal
 from siltstone.units import EMPTY_SEQ, Epoch, SegmentNumber, Seq
@@ -84,7 +87,7 @@ def recover(
         floor: The lowest segment with commits that are nowhere else; 1 for a new store.
         epoch: Higher than every epoch before.
         quarantine: The directory that a torn tail is copied to; made when it is needed.
-        segment_bytes: The size of segments made from now on.
+        segment_bytes: The size that segments grow to.
         last_seq: The log cannot end before it; a new store's begins behind it.
 
     Raises:
@@ -100,11 +103,24 @@ def recover(
             raise FencedError(epoch, chain.newest.header.epoch)
         torn_tail = _set_aside(files, quarantine, chain)
         fresh, size = _write_fresh(files, directory, chain, epoch, segment_bytes)
-        _remove_leftovers(files, directory, chain)
         file, mark = _open_for_append(files, directory, fresh)
+        try:
+            _remove_leftovers(files, directory, chain)
+        except OSError:
+            mark.close()
+            file.close()
+            raise
     number = fresh.end.segment
-    pool = SegmentPool(files, directory, epoch=epoch, taken=number, segment_bytes=segment_bytes)
-    wal = Wal(pool=pool, mark=mark, store_id=store_id, file=file, size=size, end=fresh.end)
+    pool = SegmentPool(files, directory, epoch=epoch, taken=number)
+    wal = Wal(
+        pool=pool,
+        mark=mark,
+        store_id=store_id,
+        file=file,
+        size=size,
+        end=fresh.end,
+        segment_bytes=segment_bytes,
+    )
     stretches = [*chain.old, fresh]
     return Recovery(
         frames=_frames(files, directory, stretches),
@@ -154,7 +170,7 @@ def _write_fresh(
     data, checksum = encode_header(header)
     header = msgspec.structs.replace(header, checksum=checksum)
     path = segment_path(directory, epoch, header.segment)
-    size = max(segment_bytes, old.end.offset)
+    size = first_bytes(old.end.offset, segment_bytes)
     temporary = files.temporary(path)
     try:
         files.preallocate(temporary, size)
@@ -205,10 +221,16 @@ def _moved(frame: Frame, at: Position, store_id: bytes) -> tuple[list[Buffer], P
 
 
 def _remove_leftovers(files: Files, directory: Path, chain: Chain) -> None:
-    """Unlink what old epochs prepared and temporary files; if they come back, no harm is done."""
+    """Unlink what old epochs prepared, and what is off the chain, and temporary files.
+
+    Nothing is synced: if one comes back, an older epoch or no header says that it is no part of
+    the log. A file whose header is damaged stays where it is, if it may have been a part.
+    """
     for segment in chain.others:
         if segment.number > chain.newest.header.segment:
             files.unlink(segment.path)
+    for segment in chain.superseded:
+        files.unlink(segment.path)
     for name in files.list(directory):
         if name.startswith(".") and name.endswith(TEMPORARY_SUFFIX):
             files.unlink(directory / name)

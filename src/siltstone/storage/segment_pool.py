@@ -7,6 +7,10 @@
 A ready file is synced and has its final name, synced too, but no header that says so: it becomes
 a part of the log when its header is written.
 
+SIZE    An owner's log begins small and grows with use: the next segment is as large as the one
+        before, or twice that when it was used, up to `segment_bytes`. What is ready and not taken
+        goes when the log is closed, or rests; only files of the size that is wanted are recycled.
+
 Locks: `_making` serializes those who make or recycle files and is held over I/O; `_lock` guards
 what is ready and taken, for a few lines, never over I/O. The committer takes `_making` only when no
 segment is ready. No ready number is missing below a taken one, so a number that is not ready
@@ -27,7 +31,20 @@ from siltstone.storage.segments import parse_name, segment_path, unavailable
 from siltstone.units import Epoch, SegmentNumber, require
 
 SEGMENT_BYTES = 16 * 1024 * 1024
+SMALLEST_BYTES = 64 * 1024
 READY_MAX = 2
+
+
+def first_bytes(end: int, segment_bytes: int = SEGMENT_BYTES) -> int:
+    """Return how large the first segment of an owner is, when its replayed frames end at `end`.
+
+    At least as much again is free: else the next one would be wanted at once.
+    """
+    require(segment_bytes > HEADER_BYTES, f"a segment of {segment_bytes} bytes holds no frame")
+    size = SMALLEST_BYTES
+    while size < 2 * end:
+        size *= 2
+    return max(min(size, segment_bytes), end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +68,16 @@ class SegmentPool:
         *,
         epoch: Epoch,
         taken: SegmentNumber,
-        segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
-        require(segment_bytes > HEADER_BYTES, f"a segment of {segment_bytes} bytes holds no frame")
         self._files, self._directory, self._epoch = files, directory, epoch
-        self._segment_bytes = segment_bytes
         self._making = threading.Lock()
         self._lock = threading.Lock()
         self._taken = taken
         self._ready: dict[SegmentNumber, ReadySegment] = {}
         self._is_closed = False
 
-    def prepare(self) -> None:
-        """Have the next segment ready.
+    def prepare(self, nbytes: int) -> None:
+        """Have the next segment ready, of `nbytes` if it must be made.
 
         Raises:
             UnavailableError: No space, or the file system refuses; nothing is lost, try again.
@@ -71,31 +85,31 @@ class SegmentPool:
         with self._making:
             number = SegmentNumber(self._taken + 1)
             if not self._is_closed and number in self._vacant():
-                self._make(number, self._segment_bytes)
+                self._make(number, nbytes)
 
-    def take(self, size: int) -> ReadySegment:
-        """Hand out the next segment, at least `size` bytes long; it is the caller's from now on.
+    def take(self, least: int, nbytes: int) -> ReadySegment:
+        """Hand out the next segment, at least `least` bytes long; it is the caller's from now on.
 
-        Only the committer calls it.
+        `nbytes`: as for `prepare`. Only the committer calls it.
 
         Raises:
             UnavailableError: As `prepare`.
         """
-        ready = self._pop(size)
+        ready = self._pop(least)
         if ready is not None:
             return ready
         with self._making:
-            ready = self._pop(size)  # somebody may have made it while we waited
+            ready = self._pop(least)  # somebody may have made it while we waited
             if ready is not None:
                 return ready
-            self._make(SegmentNumber(self._taken + 1), max(size, self._segment_bytes))
-            ready = self._pop(size)
+            self._make(SegmentNumber(self._taken + 1), max(least, nbytes))
+            ready = self._pop(least)
             if ready is None:
                 raise InvariantError("a segment that was just made is not ready")
             return ready
 
-    def retire(self, floor: SegmentNumber) -> None:
-        """Use the segments below `floor` again, or unlink them; of every epoch.
+    def retire(self, floor: SegmentNumber, nbytes: int) -> None:
+        """Use the segments below `floor` of `nbytes` again, unlink the others; of every epoch.
 
         Nothing may need them: the record that has this floor is durable.
 
@@ -106,16 +120,30 @@ class SegmentPool:
         with self._making, unavailable(self._directory):
             if self._is_closed:
                 return
-            recycled = self._clear(self._old_files(floor))
+            recycled = self._clear(self._old_files(floor), nbytes)
             for number in recycled:
-                self._add(number, self._segment_bytes, is_recycled=True)
+                self._add(number, nbytes, is_recycled=True)
 
-    def close(self) -> None:
-        """Close the ready files; they stay on disk. A second time does nothing."""
+    def give_back(self) -> None:
+        """Unlink what is ready; a name that comes back has no header, so no harm is done."""
+        with self._making:
+            self._give_back()
+
+    def close(self, *, gives_back: bool = True) -> None:
+        """Close the ready files, which go if `gives_back`. A second time does nothing."""
         with self._making:
             self._is_closed = True
+            if gives_back:
+                self._give_back()
             for number in list(self._ready):
                 self._drop(number)
+
+    def _give_back(self) -> None:
+        # From the last one on: of those that stay after a crash no lower number may be missing.
+        for number in sorted(self._ready, reverse=True):
+            path = self._drop(number)
+            if path is not None:
+                self._discard(path)
 
     def _make(self, number: SegmentNumber, size: int) -> None:
         """Make a file of written zeros under its final name, in place of one that was too small."""
@@ -138,12 +166,12 @@ class SegmentPool:
         named = ((name, parse_name(name)) for name in self._files.list(self._directory))
         return [self._directory / name for name, place in named if place and place[1] < floor]
 
-    def _clear(self, old: list[Path]) -> list[SegmentNumber]:
+    def _clear(self, old: list[Path], nbytes: int) -> list[SegmentNumber]:
         """Rename old files to vacant numbers, unlink the others, sync; return the numbers."""
         vacant = self._vacant()
         recycled: list[SegmentNumber] = []
         for path in old:
-            if vacant and self._files.size(path) == self._segment_bytes:
+            if vacant and self._files.size(path) == nbytes:
                 number = vacant.pop(0)
                 self._files.rename(path, segment_path(self._directory, self._epoch, number))
                 recycled.append(number)
@@ -174,11 +202,14 @@ class SegmentPool:
             self._taken = number
             return self._ready.pop(number)
 
-    def _drop(self, number: SegmentNumber) -> None:
+    def _drop(self, number: SegmentNumber) -> Path | None:
+        """Close a ready file; return its path, None where the committer has taken it."""
         with self._lock:
             ready = self._ready.pop(number, None)
-        if ready is not None:
-            ready.file.close()
+        if ready is None:
+            return None
+        ready.file.close()
+        return ready.path
 
     def _discard(self, path: Path) -> None:
         with contextlib.suppress(OSError):

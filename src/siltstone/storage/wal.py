@@ -37,7 +37,7 @@ from siltstone.formats.frame import (
     payload_bytes,
 )
 from siltstone.storage.files import File
-from siltstone.storage.segment_pool import SegmentPool
+from siltstone.storage.segment_pool import SEGMENT_BYTES, SMALLEST_BYTES, SegmentPool
 from siltstone.units import SegmentNumber, Seq
 
 
@@ -53,10 +53,15 @@ class Wal:
         file: File,
         size: int,
         end: Position,
+        segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
-        """Go on at `end` of the segment `file` of `size` bytes; all before it is durable."""
+        """Go on at `end` of the segment `file` of `size` bytes; all before it is durable.
+
+        `segment_bytes`: how large the segments become at most, if no frame is larger.
+        """
         self._pool, self._mark, self._store_id = pool, mark, store_id
         self._file, self._size, self._end = file, size, end
+        self._segment_bytes, self._rests = segment_bytes, False
         self._durable_offset, self._durable_seq = end.offset, end.seq
         self._is_poisoned = self._is_closed = False
 
@@ -74,6 +79,16 @@ class Wal:
     def segment(self) -> SegmentNumber:
         """The segment that takes the frames."""
         return self._end.segment
+
+    @property
+    def size(self) -> int:
+        """The bytes of the file that takes the frames. Any thread may ask."""
+        return self._size
+
+    @property
+    def wants_next(self) -> bool:
+        """Whether half of the segment is used, so that a next one is due. Any thread may ask."""
+        return 2 * self._end.offset > self._size
 
     @property
     def is_poisoned(self) -> bool:
@@ -144,7 +159,15 @@ class Wal:
         Raises:
             UnavailableError: No space, or the file system refuses; try again later.
         """
-        self._pool.prepare()
+        self._pool.prepare(self._next_bytes())
+
+    def rest(self) -> None:
+        """Give back the files that wait for frames, and go on small; for who expects none soon.
+
+        Any thread may call it. The file in use stays until the next rotation.
+        """
+        self._rests = True
+        self._pool.give_back()
 
     def retire(self, floor: SegmentNumber) -> None:
         """Use the segments below `floor` again; the record that has this floor must be durable.
@@ -152,7 +175,7 @@ class Wal:
         Raises:
             UnavailableError: The file system refuses; call again later.
         """
-        self._pool.retire(floor)
+        self._pool.retire(floor, self._next_bytes())
 
     def close(self) -> None:
         """Sync, if the log is sound, and close. A second time does nothing."""
@@ -163,7 +186,7 @@ class Wal:
                 self.sync()
         finally:
             self._is_closed = True
-            self._pool.close()
+            self._pool.close(gives_back=not self._is_poisoned)  # poisoned, it touches no file
             self._file.close()
             self._mark.close()
 
@@ -174,8 +197,8 @@ class Wal:
         durable before the first frame: a damaged header before a frame is never a torn write.
         """
         self.sync()
-        ready = self._pool.take(size)
-        self._is_poisoned = True
+        ready = self._pool.take(size, self._next_bytes())
+        self._is_poisoned, self._rests = True, False
         header = SegmentHeader(
             self._store_id,
             self._end.epoch,
@@ -190,6 +213,12 @@ class Wal:
         self._end = Position(header.epoch, ready.number, HEADER_BYTES, checksum, self._end.seq)
         self._make_durable()
         self._is_poisoned = False
+
+    def _next_bytes(self) -> int:
+        """Return how large the next segment should be: as this one, twice that once it is used."""
+        if self._rests:
+            return min(SMALLEST_BYTES, self._segment_bytes)
+        return min(self._segment_bytes, self._size * (2 if self.wants_next else 1))
 
     def _make_durable(self) -> None:
         end = self._end
