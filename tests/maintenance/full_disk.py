@@ -1,0 +1,168 @@
+"""The lives of stores on a disk of their own that is full; each is a child of `test_full_disk`.
+
+python -m tests.maintenance.full_disk <life> <an empty, small file system>
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import siltstone as st
+from siltstone.errors import UnavailableError
+from siltstone.store import Store
+
+ROWS, ROUNDS_MAX = 2_000, 400
+OPTIONS = {"retention": "0s", "background": False}
+
+
+def opened(root: Path) -> Store:
+    return st.connect(root, **OPTIONS)
+
+
+def free(root: Path) -> int:
+    found = os.statvfs(root)
+    return found.f_bavail * found.f_frsize
+
+
+def rows(number: int) -> list[dict[str, object]]:
+    # Not to be compressed: the garbage is to fill the disk.
+    return [{"id": n, "round": number, "v": os.urandom(500).hex()} for n in range(ROWS)]
+
+
+def filled(db: Store) -> int:
+    """Write the same rows anew until the disk is full; return the last round that was committed."""
+    db.create_table("t", {"id": "int64", "round": "int64", "v": "string"}, "id")
+    number = 0
+    try:
+        for number in range(1, ROUNDS_MAX):
+            db["t"].upsert(rows(number))
+            db.checkpoint()
+            db.merge()
+    except UnavailableError as error:
+        assert "No space left" in str(error), error
+    found = set(db["t"].to_arrow()["round"].to_pylist())
+    assert len(found) == 1
+    assert number - 1 <= min(found) <= number < ROUNDS_MAX - 1
+    return min(found)
+
+
+def stuff(root: Path) -> None:
+    """Take what is left of the disk, to the last block."""
+    size = 1 << 20
+    with (root.parent / "ballast").open("ab", buffering=0) as file:
+        while size >= 1:
+            try:
+                file.write(bytes(size))
+            except OSError:
+                size //= 2
+    assert free(root) == 0
+
+
+def check(db: Store, number: int) -> None:
+    """All is there, the garbage is not, and the store goes on."""
+    assert set(db["t"].to_arrow()["round"].to_pylist()) == {number}
+    assert db["t"].count() == ROWS
+    assert free(db.path) > 16 << 20, "nothing was freed"
+    db["t"].upsert(rows(number + 1))
+    db.checkpoint()
+    assert st.verify(db.path).is_sound
+    assert (db.path / "RESERVE").stat().st_size >= 1 << 20, "it is made again"
+
+
+def by_its_owner(root: Path) -> None:
+    with opened(root) as db:
+        number = filled(db)
+        stuff(root)
+        db.vacuum(dry_run=False, grace_s=0)
+        check(db, number)
+
+
+def by_the_next_owner(root: Path) -> None:
+    with opened(root) as db:
+        number = filled(db)
+        stuff(root)
+    stuff(root)
+    with opened(root) as db:
+        db.vacuum(dry_run=False, grace_s=0)
+        check(db, number)
+
+
+def after_a_kill(root: Path) -> None:
+    if os.fork() == 0:
+        db = opened(root)
+        number = filled(db)
+        stuff(root)
+        os._exit(number)
+    _, status = os.wait()
+    number = os.waitstatus_to_exitcode(status)
+    stuff(root)
+    with opened(root) as db:
+        db.vacuum(dry_run=False, grace_s=0)
+        check(db, number)
+
+
+def by_a_command(root: Path) -> None:
+    with opened(root) as db:
+        number = filled(db)
+    stuff(root)
+    command = [sys.executable, "-m", "siltstone", "vacuum", "--yes", "--db", str(root)]
+    environment = {**os.environ, "SILTSTONE_RETENTION": "0s"}
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert ran.returncode == 0, ran.stderr
+    with opened(root) as db:
+        check(db, number)
+
+
+def beside_its_owner(root: Path) -> None:
+    with opened(root) as db:
+        number = filled(db)
+        stuff(root)
+        command = [sys.executable, "-m", "siltstone", "vacuum", "--yes", "--db", str(root)]
+        environment = {**os.environ, "SILTSTONE_RETENTION": "0s"}
+        ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        assert ran.returncode == 0, ran.stderr
+        db._owner().checkpointer.renew()
+        db.vacuum(dry_run=False, grace_s=0)
+        check(db, number)
+
+
+def filled_by_others(root: Path) -> None:
+    with opened(root) as db:
+        db.create_table("t", {"id": "int64", "round": "int64", "v": "string"}, "id")
+        db["t"].upsert(rows(1))
+    for _ in range(3):
+        stuff(root)
+        try:
+            with opened(root) as db:
+                stuff(root)
+                assert db["t"].count() == ROWS
+                for number in range(2, 12):
+                    db["t"].upsert(rows(number))
+        except UnavailableError as error:
+            assert str(root) in str(error)  # noqa: PT017 - a child without pytest
+            assert "No space left" in str(error)  # noqa: PT017
+        else:
+            raise AssertionError("a full disk took 20 MB")
+    (root.parent / "ballast").unlink()
+    with opened(root) as db:
+        check(db, max(db["t"].to_arrow()["round"].to_pylist()))
+
+
+LIVES: dict[str, Callable[[Path], None]] = {
+    life.__name__: life
+    for life in (
+        by_its_owner,
+        by_the_next_owner,
+        after_a_kill,
+        by_a_command,
+        beside_its_owner,
+        filled_by_others,
+    )
+}
+
+if __name__ == "__main__":
+    LIVES[sys.argv[1]](Path(sys.argv[2]) / "store")
