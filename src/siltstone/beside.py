@@ -37,6 +37,7 @@ from siltstone.paths import root_of
 from siltstone.storage.jobs import Jobs
 from siltstone.storage.manifest_store import ATTEMPTS_MAX, ManifestStore
 from siltstone.storage.ownership import recovered_epoch
+from siltstone.storage.reserve import Reserve
 from siltstone.wiring import (
     Carers,
     Env,
@@ -315,6 +316,7 @@ def follow_vacuum(
         jobs=Jobs(env.files, root, env.now_us, env.new_token),
         now_us=env.now_us,
         retention_s=options.retention_s,
+        reserve=Reserve(env.files, root, segment_bytes=options.segment_bytes),
     )
     try:
         return vacuum.run(dry_run=dry_run, grace_s=grace_s)

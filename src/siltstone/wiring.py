@@ -71,6 +71,7 @@ from siltstone.storage.jobs import Jobs
 from siltstone.storage.manifest_store import ManifestStore, initialise, random_token, system_time_us
 from siltstone.storage.ownership import Ownership, own
 from siltstone.storage.replay import Recovery, recover
+from siltstone.storage.reserve import Reserve
 from siltstone.storage.tables import Tables
 from siltstone.storage.wal import Wal
 from siltstone.units import Epoch, SegmentNumber, Seq
@@ -238,14 +239,17 @@ def own_store(root: Path, options: Options, env: Env) -> Parts:
     initialise(env.files, root, now_us=env.now_us, new_token=env.new_token)
     refuse_newer(env.files, root)
     ownership = own(env.files, root, force=options.force)
+    reserve = Reserve(env.files, root, segment_bytes=options.segment_bytes)
     try:
-        return _recovered(root, options, env, ownership)
+        return reserve.lend(lambda _: _recovered(root, options, env, ownership, reserve))
     except BaseException:
         ownership.release()
         raise
 
 
-def _recovered(root: Path, options: Options, env: Env, ownership: Ownership) -> Parts:
+def _recovered(
+    root: Path, options: Options, env: Env, ownership: Ownership, reserve: Reserve
+) -> Parts:
     manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
     record = manifests.claim_epoch(manifests.newest())
     with ExitStack() as if_it_fails:
@@ -259,7 +263,7 @@ def _recovered(root: Path, options: Options, env: Env, ownership: Ownership) -> 
         readers = Readers(
             tables, PastRecords(manifests), index_bytes_max=options.memory_bytes_max // 4
         )
-        recovery = _log_of(root, options, env, record)
+        recovery = _log_of(root, options, env, record, reserve)
         if_it_fails.callback(_let_go_of_log, recovery.wal)
         replayer = Replayer(view_of(record, lease, readers), readers)
         for frame in recovery.frames:
@@ -267,7 +271,7 @@ def _recovered(root: Path, options: Options, env: Env, ownership: Ownership) -> 
         state = State(replayer.finish(), replayer.last_seq)
         tables.unite_all()
         parts = _wired(root, options, env, ownership, manifests, tables, readers, commits,
-                       recovery.wal, state, replayer)  # fmt: skip
+                       recovery.wal, state, replayer, reserve)  # fmt: skip
         if_it_fails.pop_all()
         return parts
 
@@ -279,7 +283,7 @@ def _warm_up(env: Env) -> None:
         threads.start(warming)
 
 
-def _log_of(root: Path, options: Options, env: Env, record: Record) -> Recovery:
+def _log_of(root: Path, options: Options, env: Env, record: Record, reserve: Reserve) -> Recovery:
     """Recover the log that belongs to a record, which claims the epoch."""
     recovery = recover(
         env.files,
@@ -290,6 +294,7 @@ def _log_of(root: Path, options: Options, env: Env, record: Record) -> Recovery:
         quarantine=root / "quarantine",
         segment_bytes=options.segment_bytes,
         last_seq=Seq(record.last_seq),
+        reserve=reserve.keep,
     )
     if recovery.start_seq > record.flushed_seq:
         _let_go_of_log(recovery.wal)
@@ -319,6 +324,7 @@ def _wired(
     wal: Wal,
     state: State,
     replayer: Replayer,
+    reserve: Reserve,
 ) -> Parts:
     epoch = state.view.record.epoch
     share = options.memory_bytes_max // 8
@@ -358,8 +364,9 @@ def _wired(
         jobs=jobs,
         now_us=env.now_us,
         retention_s=options.retention_s,
+        reserve=reserve,
     )
-    rest = Rest(committer=committer, log=wal, checkpoint=checkpointer.checkpoint)
+    rest = Rest(committer=committer, log=wal, checkpoint=checkpointer.checkpoint, fit=reserve.fit)
     keys = KeyWatch(index_bytes_max=options.memory_bytes_max // 4)
     scheduler = Scheduler(
         committer,
@@ -419,6 +426,7 @@ def _wired(
         ids=Ids(state.view.catalog.next_id),
     )
     work = maintainers(manifests, tables, readers, jobs, OwnPlainTables(core))
+    reserve.fit(wal.size)
     ownership.announce(epoch=epoch)
     syncer = Syncer(committer, options.sync_interval_ms)
     owner = Owner(

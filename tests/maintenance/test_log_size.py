@@ -41,7 +41,7 @@ def test_sixty_openings_that_write_nothing_leave_one_small_log(tmp_path):
         with opened(tmp_path / "s"):
             pass
     assert len(segments(tmp_path / "s")) == 1
-    assert size(tmp_path / "s") < MIB
+    assert size(tmp_path / "s") < 6 * MIB, "most of it is the reserve"
 
 
 def test_sixty_owners_with_a_background_leave_one_small_log(tmp_path):

@@ -47,10 +47,12 @@ class Rest:
         committer: Committer,
         log: Log,
         checkpoint: Callable[[], object],
+        fit: Callable[[int], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`fit` hears how large the newest segment is, once it is small."""
         self._committer, self._log, self._checkpoint = committer, log, checkpoint
-        self._clock, self._small_at = clock, -math.inf
+        self._fit, self._clock, self._small_at = fit, clock, -math.inf
 
     def when_idle(self) -> bool:
         """Take as little of the disk as can be; False: too little waits, ask again later.
@@ -66,6 +68,7 @@ class Rest:
                 return False
             self._small_at = self._clock()
         self._checkpoint()
+        self._fit(self._log.size)
         return True
 
     def at_the_end(self) -> None:
@@ -75,6 +78,7 @@ class Rest:
         try:
             self._log.rest()
             self._checkpoint()
+            self._fit(self._log.size)
         except Exception as error:  # noqa: BLE001 - the store must close whatever Lance raises
             _log.warning(
                 "no checkpoint at the end, the next opening replays the log: %s", in_words(error)

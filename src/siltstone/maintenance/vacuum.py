@@ -5,6 +5,8 @@
     ─▶ list the files ─▶ say in a record what is condemned: begun before so long, by no running job
     ─▶ gather what all records and the live catalog need ─▶ delete the rest
 
+On a full disk it releases the store's reserve and begins again (`storage/reserve.py`).
+
 A crash between any two steps leaves too much, never too little. A record below FLOOR stays, whole,
 while it is leased or serves a tag. Records from FLOOR on keep their files too, so trimmed history
 gives its space back when the last record from before the trim falls below FLOOR.
@@ -39,7 +41,7 @@ from siltstone.engine.following import Follower
 from siltstone.engine.history_run import HistoryRun
 from siltstone.engine.reader import plain_folder
 from siltstone.engine.view import View
-from siltstone.errors import BusyError, UnavailableError
+from siltstone.errors import BusyError, SiltstoneError, UnavailableError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import Catalog, KeyedStorage, Pin, Record, Tag
 from siltstone.formats.schema import SEQ_COLUMN
@@ -62,6 +64,7 @@ from siltstone.storage.files import Files
 from siltstone.storage.inventories import Inventories
 from siltstone.storage.jobs import Jobs, SeenJob
 from siltstone.storage.manifest_store import ManifestStore, random_token
+from siltstone.storage.reserve import Reserve, is_full
 from siltstone.storage.tables import POSITION, Tables
 
 GRACE_S = 86_400.0
@@ -228,7 +231,9 @@ class Vacuum:
         jobs: Jobs,
         now_us: Callable[[], int],
         retention_s: float,
+        reserve: Reserve,
     ) -> None:
+        self._reserve = reserve
         self._files, self._root = files, root
         self._manifests, self._tables, self._live = manifests, tables, live
         self._now_us, self._retention_s, self._jobs = now_us, retention_s, jobs
@@ -245,7 +250,9 @@ class Vacuum:
             CorruptionError: A record or a pin that is needed is damaged: its files were spared.
         """
         with _refusals(self._root):
-            return self._preview(grace_s) if dry_run else self._run(grace_s)
+            if dry_run:
+                return self._preview(grace_s)
+            return self._reserve.lend(lambda is_short: self._run(grace_s, is_short=is_short))
 
     def set_aside(
         self, take: Callable[[Sequence[Removed]], object], *, grace_s: float = GRACE_S
@@ -261,14 +268,20 @@ class Vacuum:
             take(orphans)
             return orphans
 
-    def _run(self, grace_s: float) -> Vacuumed:
+    def _run(self, grace_s: float, *, is_short: bool) -> Vacuumed:
+        """Vacuum; `is_short` of space it leaves the past that it cannot trim to the next one."""
         cross(Failpoint.VACUUM_BEFORE_PLAN)
         self._forget_lapsed_tags()
         newest, floor = self._raise_floor()
         cross(Failpoint.VACUUM_AFTER_FLOOR)
         self._live.renew()
         census = self._settled(floor, newest.oldest_seq)
-        trimmed, built_on = self._trim(census, newest)
+        try:
+            trimmed, built_on = self._trim(census, newest)
+        except SiltstoneError as error:
+            if not (is_short and is_full(error)):
+                raise
+            trimmed, built_on = newest, None  # what is deleted now makes space for that
         if built_on == floor:
             floor = trimmed.number  # as of the same seqs, and with less past
             self._manifests.write_floor(floor)

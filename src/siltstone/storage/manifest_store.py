@@ -457,7 +457,7 @@ def _checked(head: bytes) -> bytes:
 
 
 RESTORING = "RESTORING"
-_MADE_AFTER_RECORD_1 = {"inventory", "wal", "tables", "commits", "jobs", "quarantine"}
+_MADE_AFTER_RECORD_1 = {"inventory", "wal", "tables", "commits", "jobs", "quarantine", "RESERVE"}
 _MADE_BEFORE_RECORD_1 = {"manifest", "LOCK"}
 
 

@@ -1,6 +1,7 @@
 """Replay: make what is readable of the log durable, and go on in a new epoch.
 
-    read and verify the chain ─▶ set a torn tail aside ─▶ write the fresh segment ─▶ MARK ─▶ tidy
+    read and verify the chain ─▶ tidy ─▶ set a torn tail aside ─▶ write the fresh segment ─▶ MARK
+    ─▶ unlink the segment that was written again
 
     before    … ─ 1-5 ─ 1-6                    (epoch-segment)
     after     … ─ 1-5 ─ 2-6    1-6 is off the chain, and goes when 2-6 is durable and in MARK
@@ -13,8 +14,9 @@ one's, and the name and bytes of the segment before were synced before the old o
 written. Frames keep segment number, offset and seqs; their epoch and checksums are new, so what an
 owner of the old epoch still appends is never read.
 
-Files that are off the chain are unlinked, never used again: all that they held is in the fresh one,
-or in a durable record, or in quarantine. MARK comes first: who reads beside finds the fresh one.
+Files that are off the chain are unlinked, never used again: all that they held is in a segment of
+a later epoch, or in a durable record, or in quarantine. They go before anything is written, for the
+disk may be full; the newest goes behind MARK, so that who reads beside finds the fresh one.
 
 A crash anywhere leaves the old chain, or the new one beside it: recovery runs again.
 """
@@ -23,7 +25,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,6 +79,7 @@ def recover(
     quarantine: Path,
     segment_bytes: int = SEGMENT_BYTES,
     last_seq: Seq = EMPTY_SEQ,
+    reserve: Callable[[int], None] = lambda _: None,
 ) -> Recovery:
     """Recover the log in `directory` for a new owner, whose `epoch` is durably claimed.
 
@@ -89,6 +92,7 @@ def recover(
         quarantine: The directory that a torn tail is copied to; made when it is needed.
         segment_bytes: The size that segments grow to.
         last_seq: The log cannot end before it; a new store's begins behind it.
+        reserve: Hears how large the next segment is to be; see `SegmentPool`.
 
     Raises:
         CorruptionError: An acknowledged part of the log is damaged or gone; nothing was changed.
@@ -101,17 +105,19 @@ def recover(
         chain = read_chain(files, directory, store_id=store_id, floor=floor, last_seq=last_seq)
         if chain.newest.header.epoch >= epoch:
             raise FencedError(epoch, chain.newest.header.epoch)
+        _remove_leftovers(files, directory, chain)
         torn_tail = _set_aside(files, quarantine, chain)
         fresh, size = _write_fresh(files, directory, chain, epoch, segment_bytes)
         file, mark = _open_for_append(files, directory, fresh)
         try:
-            _remove_leftovers(files, directory, chain)
+            if chain.newest.path in (segment.path for segment in chain.superseded):
+                files.unlink(chain.newest.path)
         except OSError:
             mark.close()
             file.close()
             raise
     number = fresh.end.segment
-    pool = SegmentPool(files, directory, epoch=epoch, taken=number)
+    pool = SegmentPool(files, directory, epoch=epoch, taken=number, reserve=reserve)
     wal = Wal(
         pool=pool,
         mark=mark,
@@ -173,7 +179,11 @@ def _write_fresh(
     size = first_bytes(old.end.offset, segment_bytes)
     temporary = files.temporary(path)
     try:
-        files.preallocate(temporary, size)
+        try:
+            files.preallocate(temporary, size)
+        except OSError:  # no space to spare: then it holds what there is, and not more
+            size, temporary = old.end.offset, files.temporary(path)
+            files.preallocate(temporary, size)
         end = _fill(files, temporary, data, header, chain.frames)
         files.rename(temporary, path)
         files.sync_dir(directory)
@@ -230,7 +240,8 @@ def _remove_leftovers(files: Files, directory: Path, chain: Chain) -> None:
         if segment.number > chain.newest.header.segment:
             files.unlink(segment.path)
     for segment in chain.superseded:
-        files.unlink(segment.path)
+        if segment.path != chain.newest.path:
+            files.unlink(segment.path)
     for name in files.list(directory):
         if name.startswith(".") and name.endswith(TEMPORARY_SUFFIX):
             files.unlink(directory / name)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,8 +69,11 @@ class SegmentPool:
         *,
         epoch: Epoch,
         taken: SegmentNumber,
+        reserve: Callable[[int], None] = lambda _: None,
     ) -> None:
+        """`reserve` hears how large a next segment is; it raises where a recovery had no space."""
         self._files, self._directory, self._epoch = files, directory, epoch
+        self._reserve = reserve
         self._making = threading.Lock()
         self._lock = threading.Lock()
         self._taken = taken
@@ -152,6 +156,7 @@ class SegmentPool:
         self._drop(number)
         with unavailable(self._directory):
             try:
+                self._reserve(size)
                 self._files.preallocate(temporary, size)
                 self._files.rename(temporary, path)
                 self._files.sync_dir(self._directory)
