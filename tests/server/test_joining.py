@@ -1,0 +1,149 @@
+"""Who joins waits by what the owner is at, not by a time: it is told at once, or it gets in."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import siltstone as st
+from siltstone.errors import OwnedError
+from siltstone.joined import joining
+from siltstone.joined.joining import Joining
+from siltstone.joined.store import JoinedStore
+from siltstone.storage.files import RealFiles
+from siltstone.storage.ownership import Holder, own, read_holder
+from tests.server.stores import opened
+
+
+class Time:
+    """A clock that goes ten seconds with every pause."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.pauses = 0
+        self.at_pause: Callable[[], object] = lambda: None
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, _: float) -> None:
+        self.now += 10
+        self.pauses += 1
+        self.at_pause()
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    found = Time()
+    monkeypatch.setattr(joining, "time", found)
+    return found
+
+
+def test_an_owner_that_joined_first_and_is_slow_to_serve_is_waited_for(
+    tmp_path: Path, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_open, may_serve = threading.Event(), threading.Event()
+    serve = st.Store.serve_local
+
+    def slowly(store: st.Store) -> Path:
+        is_open.set()
+        assert may_serve.wait(60)
+        return serve(store)
+
+    monkeypatch.setattr(st.Store, "serve_local", slowly)
+    with ThreadPoolExecutor(1) as pool:
+        owner = pool.submit(st.connect, tmp_path / "s", join=True)
+
+        def served_at_last() -> None:
+            if time.pauses == 5:
+                may_serve.set()
+                owner.result(60)
+
+        time.at_pause = served_at_last
+        assert is_open.wait(60)
+        with st.connect(tmp_path / "s", join=True) as db:
+            assert isinstance(db, JoinedStore)
+            assert time.pauses >= 5
+        owner.result().close()
+
+
+def test_an_owner_that_does_not_serve_is_told_after_two_looks(tmp_path: Path, time: Time) -> None:
+    with opened(tmp_path / "s"), pytest.raises(OwnedError, match=r"serve_local\(\)"):
+        st.connect(tmp_path / "s", join=True)
+    assert time.pauses == 1
+
+
+def test_an_owner_that_opens_is_waited_for_and_then_told(tmp_path: Path, time: Time) -> None:
+    (tmp_path / "s").mkdir()
+    ownership = own(RealFiles(), tmp_path / "s")
+    time.at_pause = lambda: time.pauses == 5 and ownership.announce(epoch=3)
+    with pytest.raises(OwnedError):
+        st.connect(tmp_path / "s", join=True)
+    ownership.release()
+    assert time.pauses >= 6
+
+
+def test_an_owner_that_ends_while_it_is_waited_for_leaves_the_store(
+    tmp_path: Path, time: Time
+) -> None:
+    (tmp_path / "s").mkdir()
+    ownership = own(RealFiles(), tmp_path / "s")
+    time.at_pause = lambda: time.pauses == 5 and ownership.release()
+    with st.connect(tmp_path / "s", join=True) as db:
+        assert isinstance(db, st.Store)
+
+
+def test_the_wait_for_an_owner_has_a_bound_that_can_be_told(tmp_path: Path, time: Time) -> None:
+    (tmp_path / "s").mkdir()
+    ownership = own(RealFiles(), tmp_path / "s")
+    with pytest.raises(st.BusyError, match=r"recovers the log.*30") as caught:
+        st.connect(tmp_path / "s", join=True, join_timeout_s=30)
+    assert f"process {os.getpid()}" in str(caught.value)
+    assert time.pauses == 4
+    ownership.release()
+
+
+def test_what_a_killed_owner_left_in_lock_is_no_refusal(tmp_path: Path, time: Time) -> None:
+    """The next owner has the lock, and has not said so yet."""
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    (tmp_path / "s").mkdir()
+    ownership = own(RealFiles(), tmp_path / "s")
+    ownership._write(Holder(child, platform.node(), 4, None, serves=False))
+    time.at_pause = lambda: time.pauses == 5 and ownership.announce(epoch=5)
+    with pytest.raises(OwnedError):
+        st.connect(tmp_path / "s", join=True)
+    ownership.release()
+    assert time.pauses >= 6
+
+
+def test_an_owner_of_an_older_siltstone_says_nothing_and_gets_two_seconds(
+    tmp_path: Path, time: Time
+) -> None:
+    (tmp_path / "s").mkdir()
+    ownership = own(RealFiles(), tmp_path / "s")
+    ownership._write(Holder(os.getpid(), platform.node(), 4, None, serves=None))
+    owned = OwnedError(tmp_path / "s", os.getpid(), platform.node())
+    attempt = Joining(tmp_path / "s", timeout_s=60)
+    assert attempt.join(owned) is None
+    assert joining.SERVING_WAIT_S < 10
+    with pytest.raises(OwnedError):
+        attempt.join(owned)
+    ownership.release()
+
+
+def test_lock_says_whether_its_owner_will_serve(tmp_path: Path) -> None:
+    with opened(tmp_path / "s") as db:
+        assert read_holder(RealFiles(), tmp_path / "s").serves is False
+        db.serve_local()
+        assert read_holder(RealFiles(), tmp_path / "s").serves is True
+    with st.connect(tmp_path / "s", join=True):
+        assert read_holder(RealFiles(), tmp_path / "s").serves is True
