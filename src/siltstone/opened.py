@@ -92,10 +92,10 @@ class Opened:
         """What a closed handle says."""
         return f"the store {self.root} is closed"
 
-    def open(self) -> int:
+    def open(self, *, will_serve: bool) -> int:
         """Own the store; return the number of the first handle."""
         try:
-            self._parts = own_store(self.root, self.options, Env())
+            self._parts = own_store(self.root, self.options, Env(), will_serve=will_serve)
             with _registry.changed:
                 self.phase = Phase.OPEN
                 _registry.changed.notify_all()
@@ -294,13 +294,16 @@ def _caller() -> tuple[str, int]:
     return frame.f_code.co_filename, frame.f_lineno
 
 
-def share(root: Path, options: Options, *, any_options: bool = False) -> tuple[Opened, int]:
+def share(
+    root: Path, options: Options, *, any_options: bool = False, will_serve: bool = False
+) -> tuple[Opened, int]:
     """Return the store at `root` as this process has it open, or open it; and a handle's number.
 
     Args:
         root: As `paths.root_of` returns it.
         options: Equal to those of the store, if this process has it open.
         any_options: Take it as it is open.
+        will_serve: If this opens it, tell who wants to join that it will let them.
 
     Raises:
         OwnedError: Another process owns it; this one does, with other options, or is opening or
@@ -315,7 +318,7 @@ def share(root: Path, options: Options, *, any_options: bool = False) -> tuple[O
         if number is not None:
             return _in_place(opened, number), number
         if opened.phase is Phase.OPENING:
-            return opened, opened.open()
+            return opened, opened.open(will_serve=will_serve)
         if opened.phase is Phase.CLOSING:
             with contextlib.suppress(SiltstoneError, OSError):  # what failed, failed before
                 opened.shut()

@@ -31,6 +31,7 @@ class Options:
     background: bool = True
     force: bool = False
     room_timeout_s: float = 60.0
+    join_timeout_s: float = 300.0
     lance_directory: bool = False
 
     def __post_init__(self) -> None:
@@ -47,6 +48,7 @@ class Options:
             "sync_interval_ms": 1,
             "retention_s": 0,
             "room_timeout_s": 0,
+            "join_timeout_s": 0,
         }
         for name, low in least.items():
             if getattr(self, name) < low:

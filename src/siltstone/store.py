@@ -109,12 +109,13 @@ def connect(
             `sync_interval_ms` (async commits), `retention` ("7d"), `verify` ("first_use" |
             "scrub"), `background` (False: checkpoints run in the writer's thread, merges when
             asked), `force` (own a store on a network file system), `room_timeout_s`,
-            `lance_directory` (list the tables to Lance's directory namespace, after each checkpoint
-            and merge).
+            `join_timeout_s`, `lance_directory` (list the tables to Lance's directory namespace,
+            after each checkpoint and merge).
 
     Raises:
         OwnedError: Another process owns it (pid, host); this one has it open with other options
             (`differing`).
+        BusyError: With `join`: its owner neither served nor ended within `join_timeout_s`.
         RequestError, UnavailableError: Not a store, not a directory, not writable; a bad option.
         UnsupportedFormatError: A newer siltstone wrote it; not a byte was changed.
         CorruptionError: A file is damaged; it is named.
@@ -163,10 +164,10 @@ def _join(root: Path, options: Options) -> Store | JoinedStore:
     """Own the store, or join its owner; one that is about to own or to serve it is waited for."""
     from siltstone.joined.joining import Joining  # noqa: PLC0415 - an owner needs none of it
 
-    joining = Joining(root)
+    joining = Joining(root, timeout_s=options.join_timeout_s)
     while True:
         try:
-            opened, number = share(root, options, any_options=True)
+            opened, number = share(root, options, any_options=True, will_serve=True)
         except OwnedError as owned:
             joined = joining.join(owned)
             if joined is not None:
@@ -612,6 +613,7 @@ class Store:
             )
         except BaseException as error:
             if owner.ownership.is_held:
+                owner.ownership.will_not_serve()
                 owner.ownership.announce(epoch=epoch)
             if isinstance(error, ImportError):
                 text = "serve_local() needs FastAPI: pip install 'siltstone[server]'"

@@ -235,10 +235,10 @@ class Parts:
                 self.owner.close()
 
 
-def own_store(root: Path, options: Options, env: Env) -> Parts:
+def own_store(root: Path, options: Options, env: Env, *, will_serve: bool = False) -> Parts:
     initialise(env.files, root, now_us=env.now_us, new_token=env.new_token)
     refuse_newer(env.files, root)
-    ownership = own(env.files, root, force=options.force)
+    ownership = own(env.files, root, force=options.force, will_serve=will_serve)
     reserve = Reserve(env.files, root, segment_bytes=options.segment_bytes)
     try:
         return reserve.lend(lambda _: _recovered(root, options, env, ownership, reserve))

@@ -134,9 +134,8 @@ def test_all_who_join_at_once_share_one_owner(tmp_path: Path) -> None:
 
 
 def test_an_owner_that_does_not_serve_is_named_with_what_to_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("siltstone.joined.joining.SERVING_WAIT_S", 0.0)
     script = (
         "import sys, siltstone as st\n"
         "with st.connect(sys.argv[1]): print('open', flush=True), sys.stdin.read()\n"

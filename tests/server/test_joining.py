@@ -105,7 +105,7 @@ def test_the_wait_for_an_owner_has_a_bound_that_can_be_told(tmp_path: Path, time
     with pytest.raises(st.BusyError, match=r"recovers the log.*30") as caught:
         st.connect(tmp_path / "s", join=True, join_timeout_s=30)
     assert f"process {os.getpid()}" in str(caught.value)
-    assert time.pauses == 4
+    assert time.pauses == 3
     ownership.release()
 
 

@@ -48,10 +48,10 @@ def serve(
         signal.signal(number, lambda *_: stop.set())
     found = tokens_from(tokens, os.environ)
     with opened(db) as store:
+        store.serve_local()  # first: it tells who wants to join that it will
         service = store.serve(
             host, port, tokens=found, allowed_hosts=allow_host or (), certificate=cert, key=key
         )
-        store.serve_local()
         print(service.url, flush=True)
         note(f"serving {store.path} with {len(found) or 'no'} tokens; SIGTERM or Ctrl-C ends it")
         with contextlib.closing(service):  # before the store: what is inside is still answered

@@ -1,19 +1,32 @@
-"""Joining: the way to an owner that may be about to open, about to serve, or just gone."""
+"""Joining: the way to an owner that may be about to open, about to serve, or just gone.
+
+What LOCK says of the owner decides, not how long it takes:
+
+    says nothing, or names a dead process   it changes hands                     wait
+    epoch 0                                 it recovers the log                  wait
+    an endpoint, or that it will serve      it serves, or is about to            join, or wait
+    open, and will not serve                                                     OwnedError
+
+An owner that is waited for may end: each look first tries to own the store, so nobody waits for a
+dead one. One that lives and gets nowhere is waited for `join_timeout_s`.
+
+Of one that opened while we waited, or is of an older siltstone, nobody knows whether it will serve:
+it has `SERVING_WAIT_S` to say so.
+"""
 
 from __future__ import annotations
 
+import os
+import platform
 import time
 from pathlib import Path
 
-from siltstone.errors import OwnedError, UnavailableError
+from siltstone.errors import BusyError, OwnedError, UnavailableError
 from siltstone.joined.store import JoinedStore
 from siltstone.storage.files import RealFiles
-from siltstone.storage.ownership import read_holder
+from siltstone.storage.ownership import Holder, read_holder
 
 SERVING_WAIT_S = 2.0
-"""How long an owner that is open may take to say that it will serve."""
-OPENING_WAIT_S = 60.0
-"""How long an owner may take to open (it replays its log), or to answer where it says it will."""
 _PAUSE_S = 0.02
 _PAUSE_S_MAX = 0.25
 
@@ -21,27 +34,72 @@ _PAUSE_S_MAX = 0.25
 class Joining:
     """One attempt to join, over all its tries."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, root: Path, *, timeout_s: float) -> None:
+        self._root, self._timeout_s = root, timeout_s
         self._begun = time.monotonic()
         self._pause_s = _PAUSE_S
+        self._silent: Holder | None = None
+        self._silent_since = 0.0
+        self._was_coming = False
 
     def join(self, owned: OwnedError) -> JoinedStore | None:
-        """Join the owner that `owned` names; None after a pause: try to own, or join again.
+        """Join the owner; None after a pause: try to own, or join again.
+
+        Args:
+            owned: How the try to own the store ended.
 
         Raises:
             OwnedError: The owner does not serve.
-            UnavailableError: What it names does not answer.
+            UnavailableError: What it names did not answer until the bound.
+            BusyError: It neither served nor ended until the bound.
         """
-        failure: OwnedError | UnavailableError = owned
-        if owned.endpoint is not None:
+        holder = read_holder(RealFiles(), self._root)
+        failure: UnavailableError | None = None
+        if holder.endpoint is not None:
             try:
-                return JoinedStore(self._root, owned.endpoint)
+                return JoinedStore(self._root, holder.endpoint)
             except UnavailableError as error:
                 failure = error
-        is_coming = owned.endpoint or read_holder(RealFiles(), self._root).epoch == 0
-        if time.monotonic() - self._begun > (OPENING_WAIT_S if is_coming else SERVING_WAIT_S):
-            raise failure
+        if self._refuses(holder):
+            raise owned
+        waited = time.monotonic() - self._begun
+        if waited >= self._timeout_s:
+            raise failure or self._late(holder, waited) from owned
         time.sleep(self._pause_s)
         self._pause_s = min(2 * self._pause_s, _PAUSE_S_MAX)
         return None
+
+    def _refuses(self, holder: Holder) -> bool:
+        """Say whether the owner is open and will not serve, as two looks in a row found it.
+
+        Two, for the next owner has the lock a moment before it says so.
+        """
+        is_silent = bool(holder.epoch) and holder.endpoint is None and not holder.serves
+        if not is_silent or not _is_alive(holder):
+            self._silent, self._was_coming = None, self._was_coming or holder.epoch == 0
+            return False
+        if holder != self._silent:
+            self._silent, self._silent_since = holder, time.monotonic()
+            return False
+        is_open_question = self._was_coming or holder.serves is None
+        return not is_open_question or time.monotonic() - self._silent_since >= SERVING_WAIT_S
+
+    def _late(self, holder: Holder, waited: float) -> BusyError:
+        state = "is about to serve" if holder.epoch else "recovers the log, or is about to"
+        return BusyError(
+            f"{self._root}: process {holder.pid} on {holder.host} {state}, {waited:.0f} s long"
+            f" (join_timeout_s={self._timeout_s:.0f}); try again, or with a longer join_timeout_s"
+        )
+
+
+def _is_alive(holder: Holder) -> bool:
+    """Say whether the process is there, as far as one can tell from here."""
+    if holder.pid is None or holder.host != platform.node():
+        return holder.pid is not None
+    try:
+        os.kill(holder.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

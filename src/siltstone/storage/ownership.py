@@ -1,7 +1,8 @@
 """Ownership: which process may append to a store's WAL.
 
     LOCK   flock'd by the owner as long as it lives; 1,024 bytes: JSON (pid, host, epoch,
-           endpoint), filled with spaces, for others to read; true only while the flock is held
+           endpoint, whether it will serve), filled with spaces, for others to read; true only
+           while the flock is held
 
 flock decides, and a registry of this process, by (device, inode) of the root, so that a second
 handle here is refused even where flock is not to be trusted. The child of a fork owns nothing:
@@ -34,14 +35,16 @@ class Holder(msgspec.Struct, frozen=True):
     host: str | None = None
     epoch: int | None = None
     endpoint: str | None = None
+    serves: bool | None = None
+    """Whether it serves or will, if it knows; None: an older siltstone, which does not say."""
 
 
 class Ownership:
     """The right to append to the WAL of one store, until `release` or the end of the process."""
 
-    def __init__(self, files: Files, root: Path, lock: Lock) -> None:
+    def __init__(self, files: Files, root: Path, lock: Lock, *, will_serve: bool = False) -> None:
         self.root = root
-        self._files, self._lock = files, lock
+        self._files, self._lock, self._will_serve = files, lock, will_serve
         self._identity = files.identity(root)
 
     @property
@@ -69,9 +72,14 @@ class Ownership:
         """
         self.require_held()
         try:
-            self._write(Holder(os.getpid(), platform.node(), epoch, endpoint))
+            serves = self._will_serve or endpoint is not None
+            self._write(Holder(os.getpid(), platform.node(), epoch, endpoint, serves))
         except OSError as error:
             raise UnavailableError(f"cannot say in LOCK who owns {self.root}: {error}") from error
+
+    def will_not_serve(self) -> None:
+        """Take it back that it will serve; the next `announce` says so."""
+        self._will_serve = False
 
     def release(self) -> None:
         """Give the store up; a second time does nothing."""
@@ -118,13 +126,14 @@ _registry = _Registry()
 os.register_at_fork(after_in_child=_registry.__init__)
 
 
-def own(files: Files, root: Path, *, force: bool = False) -> Ownership:
+def own(files: Files, root: Path, *, force: bool = False, will_serve: bool = False) -> Ownership:
     """Take the ownership of the store at `root`, an existing directory, without waiting.
 
     Args:
         files: The file system.
         root: The store's directory.
         force: Trust flock also on a network file system.
+        will_serve: Tell who wants to join that this owner will let them.
 
     Raises:
         OwnedError: A process owns it, or another handle of this one.
@@ -137,12 +146,12 @@ def own(files: Files, root: Path, *, force: bool = False) -> Ownership:
             " or keep the store on a local disk"
         )
     try:
-        return _own(files, root)
+        return _own(files, root, will_serve=will_serve)
     except OSError as error:
         raise UnavailableError(f"cannot own {root}: {error}") from error
 
 
-def _own(files: Files, root: Path) -> Ownership:
+def _own(files: Files, root: Path, *, will_serve: bool) -> Ownership:
     identity = files.identity(root)
     if not _registry.add(identity):
         raise _owned(files, root)
@@ -150,7 +159,7 @@ def _own(files: Files, root: Path) -> Ownership:
     try:
         lock = files.lock(root / "LOCK", create=True)
         if lock is not None:
-            ownership = Ownership(files, root, lock)
+            ownership = Ownership(files, root, lock, will_serve=will_serve)
             ownership.announce(epoch=0)
             return ownership
     except BaseException:
