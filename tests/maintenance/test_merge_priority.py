@@ -1,0 +1,170 @@
+"""A merge that nobody waits for is nice to others; one that writers wait for is not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from siltstone.errors import BusyError
+from siltstone.maintenance import merge_child
+from siltstone.maintenance.merge_child import NICENESS, MergeChild
+from siltstone.maintenance.scheduler import Scheduler, Work
+from tests.maintenance.stores import open_store
+
+
+@pytest.fixture
+def child(tmp_path: Path):
+    """A child that waits for ever at whatever it is told to do."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec sleep 3600\n")
+    python.chmod(0o755)
+    found = MergeChild(tmp_path, python=str(python))
+    yield found
+    found.stop()
+
+
+def niceness(child: MergeChild) -> int:
+    """Return that of the process once `nice` has set it and run what it is to run."""
+    assert child._process is not None
+    pid = child._process.pid
+    while Path(f"/proc/{pid}/comm").read_text().strip() != "sleep":
+        assert child.is_running
+        os.sched_yield()
+    return os.getpriority(os.PRIO_PROCESS, pid)
+
+
+def test_a_merge_that_nobody_waits_for_is_nice(child: MergeChild) -> None:
+    child.start()
+    assert niceness(child) == NICENESS
+
+
+def test_a_merge_that_begins_while_writers_wait_is_not(child: MergeChild) -> None:
+    child.hurry(is_waited_for=True)
+    child.start()
+    assert niceness(child) == os.nice(0)
+
+
+def test_one_that_runs_when_writers_begin_to_wait_is_raised_or_begun_again(
+    child: MergeChild,
+) -> None:
+    child.start()
+    assert niceness(child) == NICENESS
+    child.hurry(is_waited_for=True)
+    assert niceness(child) == os.nice(0)
+    child.hurry(is_waited_for=False)
+    child.stop()
+    child.start()
+    assert niceness(child) == NICENESS
+
+
+def test_one_that_may_not_be_raised_and_gets_no_processor_is_begun_again(
+    child: MergeChild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "setpriority", refused)
+    child.start()
+    assert niceness(child) == NICENESS
+    first = child._process
+    child.hurry(is_waited_for=True)
+    assert niceness(child) == os.nice(0)
+    assert first.poll() is not None
+    again = child._process
+    child.hurry(is_waited_for=True)
+    assert child._process is again, "once is enough"
+
+
+def test_one_that_gets_its_share_goes_on(
+    child: MergeChild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "setpriority", refused)
+    monkeypatch.setattr(merge_child, "_processor_s", lambda _: 1e9)
+    child.start()
+    before = child._process
+    child.hurry(is_waited_for=True)
+    assert child._process is before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
+def test_somebody_without_privileges_gets_it_too(tmp_path: Path) -> None:
+    script = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from siltstone.maintenance.merge_child import MergeChild\n"
+        "from tests.maintenance.test_merge_priority import niceness\n"
+        "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+        "child = MergeChild(Path('/'), python='/tmp/' + sys.argv[1])\n"
+        "child.start()\n"
+        "assert niceness(child) == 19\n"
+        "child.hurry(is_waited_for=True)\n"
+        "assert niceness(child) == os.nice(0), niceness(child)\n"
+        "child.stop()\n"
+    )
+    folder = Path("/tmp") / f"siltstone-{os.getpid()}"
+    folder.mkdir(mode=0o755)
+    try:
+        python = folder / "python"
+        python.write_text("#!/bin/sh\nexec sleep 3600\n")
+        python.chmod(0o755)
+        setup = subprocess.run(
+            [sys.executable, "-c", script, f"{folder.name}/python"],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=Path(__file__).parents[2],
+        )
+    finally:
+        (folder / "python").unlink()
+        folder.rmdir()
+    assert setup.returncode == 0, setup.stderr
+
+
+def scheduler_of(db, hurried: list[bool]) -> Scheduler:
+    work = Work(
+        checkpoint=lambda: None,
+        adopt_news=lambda: None,
+        prepare=lambda: None,
+        climb=lambda: False,
+        wants_merge=lambda: False,
+        merge=lambda: None,
+        vacuum=lambda: None,
+        is_overdue=lambda: True,
+        hurry=hurried.append,
+        backlog=lambda: "190 of at most 178 MB",
+    )
+    return Scheduler(
+        db._core.committer,
+        work,
+        memtable_bytes_max=1 << 20,
+        sealed_generations_max=1,
+        room_timeout_s=0.5,
+        is_background=True,
+    )
+
+
+def test_writers_that_wait_hurry_the_merge_and_are_told_for_what_and_how_long(tmp_path):
+    hurried: list[bool] = []
+    with open_store(tmp_path / "s") as db:
+        scheduler = scheduler_of(db, hurried)
+        scheduler._hear_news()
+        assert hurried == [False], "nobody waits"
+        scheduler.start()
+        with ThreadPoolExecutor(2) as pool:
+            for waiting in [pool.submit(scheduler.room) for _ in range(2)]:
+                with pytest.raises(BusyError) as caught:
+                    waiting.result(60)
+                for words in ("190 of at most 178 MB", "waited 0.5 s", "room_timeout_s"):
+                    assert words in str(caught.value)
+        scheduler.stop()
+        assert True in hurried
+        scheduler._hear_news()
+        assert hurried[-1] is False
