@@ -30,7 +30,7 @@ class Options:
     verify: str = "first_use"
     background: bool = True
     force: bool = False
-    room_timeout_s: float = 60.0
+    room_timeout_s: float = 300.0
     join_timeout_s: float = 300.0
     lance_directory: bool = False
 

@@ -367,6 +367,7 @@ def _wired(
         reserve=reserve,
     )
     rest = Rest(committer=committer, log=wal, checkpoint=checkpointer.checkpoint, fit=reserve.fit)
+    unmerged_bytes_max = options.memory_bytes_max // 6
     keys = KeyWatch(index_bytes_max=options.memory_bytes_max // 4)
     scheduler = Scheduler(
         committer,
@@ -384,8 +385,12 @@ def _wired(
             ),
             merge=child.start,
             vacuum=vacuum.run,
-            is_overdue=lambda: (
-                unmerged_index_bytes(committer.state.view) > options.memory_bytes_max // 6
+            is_overdue=lambda: unmerged_index_bytes(committer.state.view) > unmerged_bytes_max,
+            hurry=lambda is_waited_for: child.hurry(is_waited_for=is_waited_for),
+            backlog=lambda: (
+                f"its indexes take {unmerged_index_bytes(committer.state.view) / 1e6:.0f} MB of"
+                f" memory, at most {unmerged_bytes_max / 1e6:.0f} MB may wait; a merge is"
+                f" {'running' if child.is_running else 'due'}"
             ),
             merge_here=lambda: (work.merger.merge(), checkpointer.adopt_news()),
             wants_optimize=lambda: (

@@ -3,6 +3,11 @@
 In a thread of the owner a merge takes 0.55-0.94 of the commits and stalls them up to 121 ms; in a
 child at nice 19 they keep 0.9 and the longest stall is 5 ms (measured). The child is started by its
 command line, never by multiprocessing, which would run the user's main again.
+
+Once writers wait for it, being nice serves nobody: on a busy machine it would get a hundredth of a
+processor. What is started then has the owner's own niceness. One that runs is raised; where the
+system refuses that (without CAP_SYS_NICE or RLIMIT_NICE nobody becomes less nice) it is ended and
+started again, unless it got its share all the same: what it did is lost, but it would not end.
 """
 
 from __future__ import annotations
@@ -20,7 +25,8 @@ from typing import IO
 from siltstone.errors import UnavailableError
 
 TIMEOUT_S = 3600
-_NICENESS = 19
+NICENESS = 19
+SHARE_MIN = 0.5
 _START_TIMEOUT_S = 30
 _MESSAGE_BYTES_MAX = 4096
 # glibc raises its thresholds with what is freed, and then keeps hundreds of MB of a scan's batches.
@@ -46,7 +52,8 @@ class MergeChild:
         self._kind = kind
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
-        self._deadline = 0.0
+        self._deadline = self._started_at = 0.0
+        self._is_waited_for = self._is_nice = False
 
     @property
     def is_running(self) -> bool:
@@ -65,10 +72,12 @@ class MergeChild:
         self._reap()
         # A file, not a pipe: nobody reads while the child runs, and a full pipe would stop it.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it was read
-        self._deadline = time.monotonic() + self._timeout_s
+        self._started_at = time.monotonic()
+        self._deadline = self._started_at + self._timeout_s
+        self._is_nice = not self._is_waited_for
         try:
             self._process = subprocess.Popen(
-                _command(self._python, self._root, self._kind),
+                _command(self._python, self._root, self._kind, is_nice=self._is_nice),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
@@ -76,6 +85,22 @@ class MergeChild:
             )
         except OSError as error:
             raise UnavailableError(f"cannot start a child to {self._kind}: {error}") from error
+
+    def hurry(self, *, is_waited_for: bool) -> None:
+        """Hear whether writers wait for what it does, now and until the next word.
+
+        Raises:
+            UnavailableError: It was to be started again, and cannot be.
+        """
+        self._is_waited_for = is_waited_for
+        process = self._process
+        if not (is_waited_for and self._is_nice and self.is_running and process is not None):
+            return
+        if _raise(process.pid):
+            self._is_nice = False
+        elif _processor_s(process.pid) < SHARE_MIN * (time.monotonic() - self._started_at):
+            self.stop()
+            self.start()
 
     def _reap(self) -> None:
         """Say how the last child failed, if it did.
@@ -138,11 +163,33 @@ def detach(root: Path, tables: Sequence[str]) -> None:
         raise UnavailableError(f"cannot start a merge: {error}") from error
 
 
-def _command(python: str, root: Path, kind: str, table: str | None = None) -> list[str]:
+def _raise(pid: int) -> bool:
+    """Give all threads of a process our own niceness; False where the system refuses."""
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - names, not paths
+            os.setpriority(os.PRIO_PROCESS, int(thread), os.nice(0))
+    except OSError:
+        return False
+    return True
+
+
+def _processor_s(pid: int) -> float:
+    """Return the seconds of processor time that a process had."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _command(
+    python: str, root: Path, kind: str, table: str | None = None, *, is_nice: bool = True
+) -> list[str]:
     work = [python, "-m", "siltstone", kind, "--db", str(root), "--quiet"]
     if kind == "optimize":
         work.append("--by-tiers")  # it comes often
-    return ["nice", "-n", str(_NICENESS), *work, *([] if table is None else [table])]
+    nice = ["nice", "-n", str(NICENESS)] if is_nice else []
+    return [*nice, *work, *([] if table is None else [table])]
 
 
 def _environment() -> dict[str, str]:

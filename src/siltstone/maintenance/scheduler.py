@@ -11,7 +11,7 @@ A failure is logged and kept for `status`; the work is tried again with a pause 
 
 Backpressure: `room` lets a writer pass while at most `sealed_generations_max` generations wait to
 be flushed, and while the indexes of un-merged history fit their share of the memory; else it waits,
-and after `room_timeout_s` refuses with BusyError.
+and after `room_timeout_s` refuses with BusyError. While writers wait for a merge, it hurries.
 
 Lock: the condition `_wake` guards the flags; no work is done under it.
 """
@@ -49,7 +49,8 @@ class Work:
 
     `rest`: nobody committed for `IDLE_S`; False if it did nothing and is to be asked again.
     `is_overdue`: the indexes of un-merged history are beyond their share of the memory; then
-    writers wait for a merge, or, without a background, run `merge_here`.
+    writers wait for a merge, or, without a background, run `merge_here`. `hurry` is told whether
+    any do, before each `merge`; `backlog` says for people how much there is, and how much may be.
     """
 
     checkpoint: Callable[[], object]
@@ -66,6 +67,8 @@ class Work:
     wants_take_over: Callable[[], bool] = lambda: False
     take_over: Callable[[], object] = lambda: None
     rest: Callable[[], bool] = lambda: True
+    hurry: Callable[[bool], object] = lambda _: None
+    backlog: Callable[[], str] = lambda: ""
 
 
 class Scheduler:
@@ -94,6 +97,7 @@ class Scheduler:
         self._heard_bytes = 0
         self._pause_s = 0.0
         self._is_overdue = False
+        self._waiting = 0
         self._vacuum_interval_s, self._vacuumed_at = vacuum_interval_s, clock()
         self._clock, self._idle_since, self._rested_at = clock, clock(), -1
         self._last_seq = -1
@@ -152,15 +156,25 @@ class Scheduler:
             # Once: writers that woke the others at every look would keep each other from sleeping.
             self._is_woken = True
             self._wake.notify_all()
-            while not self._is_stopping and not self._has_room():
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise BusyError(
-                        f"{len(self._committer.state.view.sealed)} generations wait to be flushed"
-                        f"{', and too much is not merged' if self._is_overdue else ''}"
-                        f" (last failure: {self.last_failure}); try again later"
-                    )
-                self._wake.wait(min(left, TICK_S))
+            self._waiting += 1
+            try:
+                while not self._is_stopping and not self._has_room():
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        raise BusyError(self._why_no_room())
+                    self._wake.wait(min(left, TICK_S))
+            finally:
+                self._waiting -= 1
+
+    def _why_no_room(self) -> str:
+        merges = f", and too much is not merged: {self._work.backlog()}" if self._is_overdue else ""
+        failure = "" if self.last_failure is None else f"; last failure: {self.last_failure}"
+        return (
+            f"{len(self._committer.state.view.sealed)} generations wait to be flushed, at most"
+            f" {self._sealed_max} may{merges}; waited {self._room_timeout_s:g} s{failure}; nothing"
+            " was written: try again, write less at a time, or have a longer room_timeout_s or"
+            " more memory_bytes_max"
+        )
 
     def _has_room(self) -> bool:
         committer = self._committer
@@ -249,6 +263,7 @@ class Scheduler:
             was_overdue, self._is_overdue = self._is_overdue, is_overdue
             if was_overdue and not is_overdue:
                 self._wake.notify_all()
+        work.hurry(is_overdue and self._waiting > 0)
         if work.wants_merge():
             work.merge()
         if work.wants_optimize():
