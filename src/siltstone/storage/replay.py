@@ -1,7 +1,7 @@
 """Replay: make what is readable of the log durable, and go on in a new epoch.
 
-    read and verify the chain ─▶ tidy ─▶ set a torn tail aside ─▶ write the fresh segment ─▶ MARK
-    ─▶ unlink the segment that was written again
+    read and verify the chain ─▶ unlink what was only ready ─▶ set a torn tail aside
+    ─▶ write the fresh segment ─▶ MARK ─▶ unlink what is off the chain
 
     before    … ─ 1-5 ─ 1-6                    (epoch-segment)
     after     … ─ 1-5 ─ 2-6    1-6 is off the chain, and goes when 2-6 is durable and in MARK
@@ -15,8 +15,9 @@ written. Frames keep segment number, offset and seqs; their epoch and checksums 
 owner of the old epoch still appends is never read.
 
 Files that are off the chain are unlinked, never used again: all that they held is in a segment of
-a later epoch, or in a durable record, or in quarantine. They go before anything is written, for the
-disk may be full; the newest goes behind MARK, so that who reads beside finds the fresh one.
+a later epoch, or in a durable record, or in quarantine. They go when the fresh one is durable, for
+until then the name of what replaced them may not be; and behind MARK, so that who reads beside
+finds the fresh one. What was only ready goes before anything is written: the disk may be full.
 
 A crash anywhere leaves the old chain, or the new one beside it: recovery runs again.
 """
@@ -110,8 +111,8 @@ def recover(
         fresh, size = _write_fresh(files, directory, chain, epoch, segment_bytes)
         file, mark = _open_for_append(files, directory, fresh)
         try:
-            if chain.newest.path in (segment.path for segment in chain.superseded):
-                files.unlink(chain.newest.path)
+            for segment in chain.superseded:
+                files.unlink(segment.path)
         except OSError:
             mark.close()
             file.close()
@@ -231,16 +232,12 @@ def _moved(frame: Frame, at: Position, store_id: bytes) -> tuple[list[Buffer], P
 
 
 def _remove_leftovers(files: Files, directory: Path, chain: Chain) -> None:
-    """Unlink what old epochs prepared, and what is off the chain, and temporary files.
+    """Unlink what old epochs prepared and temporary files; if they come back, no harm is done.
 
-    Nothing is synced: if one comes back, an older epoch or no header says that it is no part of
-    the log. A file whose header is damaged stays where it is, if it may have been a part.
+    A file without a header that may have been a part of the log, below its end, stays.
     """
     for segment in chain.others:
         if segment.number > chain.newest.header.segment:
-            files.unlink(segment.path)
-    for segment in chain.superseded:
-        if segment.path != chain.newest.path:
             files.unlink(segment.path)
     for name in files.list(directory):
         if name.startswith(".") and name.endswith(TEMPORARY_SUFFIX):
