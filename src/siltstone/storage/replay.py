@@ -1,6 +1,6 @@
 """Replay: make what is readable of the log durable, and go on in a new epoch.
 
-    read and verify the chain ─▶ unlink what was only ready ─▶ set a torn tail aside
+    read and verify the chain ─▶ set a torn tail aside ─▶ unlink what was only ready
     ─▶ write the fresh segment ─▶ MARK ─▶ unlink what is off the chain
 
     before    … ─ 1-5 ─ 1-6                    (epoch-segment)
@@ -106,7 +106,6 @@ def recover(
         chain = read_chain(files, directory, store_id=store_id, floor=floor, last_seq=last_seq)
         if chain.newest.header.epoch >= epoch:
             raise FencedError(epoch, chain.newest.header.epoch)
-        _remove_leftovers(files, directory, chain)
         torn_tail = _set_aside(files, quarantine, chain)
         fresh, size = _write_fresh(files, directory, chain, epoch, segment_bytes)
         file, mark = _open_for_append(files, directory, fresh)
@@ -165,7 +164,11 @@ def _set_aside(files: Files, quarantine: Path, chain: Chain) -> Path | None:
 def _write_fresh(
     files: Files, directory: Path, chain: Chain, epoch: Epoch, segment_bytes: int
 ) -> tuple[Stretch, int]:
-    """Write the newest segment again, in the new epoch; it is durable, name and content."""
+    """Write the newest segment again, in the new epoch; it is durable, name and content.
+
+    What was only ready goes first: the disk may be full.
+    """
+    _remove_leftovers(files, directory, chain)
     old = chain.newest
     header = SegmentHeader(
         old.header.store_id,
