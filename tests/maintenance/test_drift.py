@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import lance
@@ -12,12 +15,16 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
+from siltstone import failpoints
 from siltstone.beside import verify_beside
 from siltstone.engine.reader import plain_folder
 from siltstone.errors import RequestError, SchemaMismatchError, TableNotFoundError, UnavailableError
 from siltstone.maintenance.drift import Adopter
+from siltstone.maintenance.quarantine import Quarantine
 from siltstone.maintenance.verify import DRIFT
+from siltstone.namespace import SiltstoneNamespace
 from tests.maintenance.stores import open_store, rows
+from tests.races.processes import Meeting
 
 KEYED = {"id": "int64", "v": "string"}
 STRANGE = [{"id": 100, "v": "s"}, {"id": 101, "v": "s"}]
@@ -318,7 +325,7 @@ def test_a_failure_between_the_commit_and_the_quarantine_commits_nothing_twice(d
     parts = db._parts
     adopter = Adopter(files=parts.files, root=db.path, tables=parts.tables, quarantine=Full())
     with pytest.raises(UnavailableError, match="were committed to p at seq"):
-        adopter.run("p", parts.manifests.newest(), db.transaction, dry_run=False)
+        adopter.run(db["p"].id, parts.manifests.newest(), db.transaction, dry_run=False)
     assert db["p"].count() == 12
     db.adopt("p", dry_run=False)
     assert db["p"].count() == 12
@@ -354,3 +361,136 @@ def test_what_was_set_aside_is_adopted_after_a_clean_up_by_path(db):
     dataset.cleanup_old_versions(older_than=dt.timedelta(0), delete_unverified=True)
     assert db.adopt("p", dry_run=False).rows == len(STRANGE)
     assert sorted(db["p"].to_arrow()["id"].to_pylist()) == [*range(10), 100, 101]
+
+
+# stores that were copied without their hard links
+
+
+def test_versions_of_a_store_that_was_copied_file_by_file_are_its_own(db, tmp_path):
+    """`cp -r` makes two files of the two names of each: a version is known by its bytes, too."""
+    ns = SiltstoneNamespace(db)
+    for n in range(3):
+        more = pa.Table.from_pylist([{"id": 50 + n, "v": "b"}])
+        lance.write_dataset(more, namespace_client=ns, table_id=["p"], mode="append")
+    expected = {name: rows(db[name]) for name in ("t", "p")}
+    db.close()
+    shutil.copytree(tmp_path / "s", tmp_path / "copy")
+    with st.connect(tmp_path / "copy", read_only=True) as reader:
+        assert reader.verify(deep=True).findings == ()
+    with open_store(tmp_path / "copy", real_lance=True) as copy:
+        assert drift(copy, deep=True) == []
+        assert copy.adopt("p", dry_run=False).rows == 0
+        more = pa.Table.from_pylist([{"id": 60, "v": "b"}])
+        ns = SiltstoneNamespace(copy)
+        lance.write_dataset(more, namespace_client=ns, table_id=["p"], mode="append")
+        copy["t"].upsert({"id": 1, "v": "c"})
+        copy._owner().vacuum._retention_s = 0
+        for _ in range(2):
+            copy.checkpoint()
+            copy.merge()
+            copy.vacuum(dry_run=False, grace_s=0)  # the names of what goes, go
+        assert copy.verify(deep=True).findings == ()
+        assert copy.adopt("p", dry_run=False).rows == 0
+        assert rows(copy["p"]) == sorted([*expected["p"], (60, "b")])
+        strange(copy, "p")
+        assert len(drift(copy)) == 1
+
+
+# adopting while others are at work
+
+
+def test_rows_by_path_go_to_the_table_they_lie_in_whatever_is_called_so_by_then(db):
+    strange(db, "p")
+    db.checkpoint()
+    record, parts = db._parts.manifests.newest(), db._parts
+    aside = Quarantine(
+        parts.files, db.path, now_us=parts.now_us, new_token=iter(["one", "two"]).__next__
+    )
+    adopter = Adopter(files=parts.files, root=db.path, tables=parts.tables, quarantine=aside)
+
+    def renamed_before(**named):
+        with db.transaction() as tx:
+            tx.rename_table("p", "q")
+            tx.create_table("p", KEYED)
+        return db.transaction(**named)
+
+    (table,) = [t for t in record.catalog.tables if not t.schemas[0].schema.key]
+    adopter.run(table.id, record, renamed_before, dry_run=False)
+    assert (db["p"].count(), db["q"].count()) == (0, 12)
+
+
+def test_a_table_that_is_renamed_while_the_import_checkpoints_gets_its_rows(db):
+    strange(db, "p")
+    db["t"].upsert({"id": 1, "v": "b"})
+    with contextlib.closing(Meeting()) as meeting, ThreadPoolExecutor(1) as pool:
+        failpoints.arm("flush.after_publish=pause", socket=meeting.address)
+        done = pool.submit(db.adopt, "p", False)
+        held = meeting.expect(done)
+        with db.transaction() as tx:
+            tx.rename_table("p", "q")
+            tx.create_table("p", KEYED)
+        failpoints.disarm()
+        held.go()
+        assert done.result().rows == 2
+    assert (db["p"].count(), db["q"].count()) == (0, 12)
+
+
+def test_two_who_adopt_at_once_commit_each_row_once_and_neither_fails(db):
+    for n in range(4):
+        strange(db, "p", written=[{"id": 100 + n, "v": "s"}])
+    with ThreadPoolExecutor(2) as pool:
+        done = [each.result() for each in [pool.submit(db.adopt, "p", False) for _ in range(2)]]
+    assert rows(db["p"])[10:] == [(100 + n, "s") for n in range(4)]
+    assert max(each.rows for each in done) <= 4
+    assert drift(db) == []
+
+
+@pytest.mark.parametrize("moment", ["commits", "reads"])
+def test_a_version_that_another_one_adopts_or_sets_aside_meanwhile_is_found_again(db, moment):
+    strange(db, "p")
+    strange(db, "p", written=[{"id": 102, "v": "s"}])
+    folder = str(folder_of(db, "p").relative_to(db.path))
+    db.checkpoint()
+    record, parts = db._parts.manifests.newest(), db._parts
+    other = [lambda: db.adopt("p", dry_run=False), lambda: parts.tables.set_aside(folder, 1)]
+
+    class Meanwhile:
+        """The tables, where another one acts before each of two reads."""
+
+        def __getattr__(self, name):
+            return getattr(parts.tables, name)
+
+        def added(self, *given):
+            if other and moment == "reads":
+                other.pop()()
+            return parts.tables.added(*given)
+
+    def begin(**named):
+        if other and moment == "commits":
+            other.pop()()
+        return db.transaction(**named)
+
+    tokens = (str(n) for n in range(9))
+    aside = Quarantine(parts.files, db.path, now_us=parts.now_us, new_token=tokens.__next__)
+    adopter = Adopter(files=parts.files, root=db.path, tables=Meanwhile(), quarantine=aside)
+    (table,) = [t for t in record.catalog.tables if not t.schemas[0].schema.key]
+    adopter.run(table.id, record, begin, dry_run=False)
+    assert rows(db["p"])[10:] == [(100, "s"), (101, "s"), (102, "s")]
+    assert drift(db) == []
+
+
+def test_what_blocks_an_import_is_moved_away_as_the_message_says_and_then_it_goes(db, tmp_path):
+    strange(db, "p")
+    folder = folder_of(db, "p")
+    lance.dataset(str(folder)).delete("id = 0")  # on top of it, and more on top of that
+    strange(db, "p", written=[{"id": 102, "v": "s"}])
+    with pytest.raises(RequestError, match="move this file away") as refused:
+        db.adopt("p", dry_run=False)
+    assert "adopt again" in str(refused.value)
+    assert "through siltstone" in str(refused.value)
+    named = db.path / str(refused.value).split(": ")[0]
+    shutil.move(named, tmp_path / "moved")
+    assert db.adopt("p", dry_run=False).rows == 3
+    assert rows(db["p"]) == [*((n, "a") for n in range(10)), *((n, "s") for n in (100, 101, 102))]
+    db.vacuum(dry_run=False, grace_s=0)
+    assert db.verify(deep=True).findings == ()

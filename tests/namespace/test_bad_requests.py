@@ -55,6 +55,22 @@ def _cut_data(request: dict[str, Any]) -> None:
     os.truncate(newest, newest.stat().st_size - 1)
 
 
+def _named_as(inside: str) -> Change:
+    """Give the manifest a uuid of which a directory of ours is called so."""
+
+    def change(request: dict[str, Any]) -> None:
+        path = _absolute(request)
+        private = path.parents[1] / "_siltstone" / inside
+        private.mkdir(exist_ok=True)
+        if inside != "strangers":  # what a transaction of ours has staged
+            (private / f"{path.name.partition('-')[0]}").write_bytes(b"ours")
+        new = path.with_name(f"{path.name.partition('-')[0]}-{inside}")
+        path.rename(new)
+        request["manifest_path"] = str(new)
+
+    return change
+
+
 def _set(**values: object) -> Change:
     return lambda request: request.update(values)
 
@@ -92,6 +108,8 @@ BAD: dict[str, tuple[Change, type[Exception]]] = {
     "a symlink": (_link, errors.InvalidInputError),
     "lost data": (_lose_data, errors.InvalidInputError),
     "data cut off": (_cut_data, errors.InvalidInputError),
+    "the folder of what is set aside": (_named_as("strangers"), errors.InvalidInputError),
+    "the folder of a transaction": (_named_as("0" * 32), errors.InvalidInputError),
     "a branch": (_set(branch="dev"), errors.UnsupportedOperationError),
 }
 
