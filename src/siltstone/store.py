@@ -787,12 +787,13 @@ class Store:
         self._core.check()
         if not dry_run:
             self._owner()
+        found = self[table].id
         if not self.is_read_only:
             self.checkpoint()
         parts = self._parts
         aside = Quarantine(parts.files, self.path, now_us=parts.now_us, new_token=random_token)
         adopter = Adopter(files=parts.files, root=self.path, tables=parts.tables, quarantine=aside)
-        return adopter.run(table, parts.manifests.newest(), self.transaction, dry_run=dry_run)
+        return adopter.run(found, parts.manifests.newest(), self.transaction, dry_run=dry_run)
 
     def backup(
         self,

@@ -347,11 +347,12 @@ class JoinedStore:
     def adopt(self, table: str, dry_run: bool = True) -> Adopted:
         """Commit the rows that strangers appended to a plain table past siltstone."""
         self._require_near("for this call")
+        found = self[table].id
         self.checkpoint()
         site = site_of(str(self.path), "scrub")
         aside = Quarantine(site.files, site.root, now_us=system_time_us, new_token=random_token)
         adopter = Adopter(files=site.files, root=site.root, tables=site.tables, quarantine=aside)
-        return adopter.run(table, site.manifests.newest(), self.transaction, dry_run=dry_run)
+        return adopter.run(found, site.manifests.newest(), self.transaction, dry_run=dry_run)
 
     def backup(
         self,

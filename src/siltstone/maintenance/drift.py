@@ -10,9 +10,10 @@ token is the checksum of its manifest), then its manifest is moved into quaranti
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,12 @@ import pyarrow as pa
 
 from siltstone.engine import catalog as catalogs
 from siltstone.engine.reader import plain_folder
-from siltstone.errors import RequestError, UnavailableError
+from siltstone.errors import (
+    RequestError,
+    SiltstoneError,
+    TableNotFoundError,
+    UnavailableError,
+)
 from siltstone.formats.manifest import Record, Table
 from siltstone.maintenance.quarantine import Item, Quarantine
 from siltstone.maintenance.sweep import distinct, home_of, homes, pins_of
@@ -31,6 +37,7 @@ from siltstone.storage.strangers import Stranger
 from siltstone.storage.tables import Tables
 
 SAMPLE_ROWS = 5
+ATTEMPTS_MAX = 8
 Transaction = Callable[..., AbstractContextManager[Any]]
 
 
@@ -84,9 +91,15 @@ def told(stranger: Stranger) -> str:
 
 
 def _next_step(stranger: Stranger) -> str:
+    if stranger.added is None:
+        return "if its change is wanted, make it through siltstone; then move this file away"
     if not stranger.added:
         return "to be rid of it, move this file away"
     return "repair --adopt <table> commits them, or move this file away"
+
+
+class _MovedError(Exception):
+    """A version is not where it was listed: another process has set it aside, or adopted it."""
 
 
 class Adopter:
@@ -97,12 +110,14 @@ class Adopter:
         self._tables, self._quarantine = tables, quarantine
 
     def run(
-        self, name: str, record: Record, transaction: Transaction, *, dry_run: bool = True
+        self, number: int, record: Record, transaction: Transaction, *, dry_run: bool = True
     ) -> Adopted:
         """Commit the rows that strangers appended to a plain table; by default only preview them.
 
+        What another process adopts at the same time is committed once, and may be counted by both.
+
         Args:
-            name: The table.
+            number: The id of the table: whatever it is called by then, the rows go there.
             record: The newest, after a checkpoint.
             transaction: Begins one; takes `token`.
             dry_run: Change nothing.
@@ -111,53 +126,102 @@ class Adopter:
             TableNotFoundError, RequestError: No such table; a keyed one; a version that did
                 something else than append. Nothing was changed.
             SchemaMismatchError: The rows do not fit the table.
+            UnavailableError: Others moved the versions again and again; what was committed stays.
         """
-        table = catalogs.find(record.catalog, name)
-        found = self._appended(table, name)
-        rows = sum(stranger.added or 0 for _, stranger in found)
-        sample = tuple(self._sample(found))
-        versions = tuple(stranger.path for _, stranger in found)
-        seq = None
-        if not dry_run:
-            for folder, stranger in found:
-                seq = self._adopt(name, folder, stranger, transaction)
-        return Adopted(name, dry_run, rows, versions, sample, seq)
+        table = catalogs.by_id(record.catalog, number)
+        if table is None or not catalogs.is_alive(table):
+            raise TableNotFoundError(f"#{number}" if table is None else catalogs.name_of(table))
+        done = Adopted(catalogs.name_of(table), dry_run, 0, (), ())
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                found = self._appended(table)
+                sample = tuple(self._sample(found))[: SAMPLE_ROWS - len(done.sample)]
+                done = replace(done, sample=(*done.sample, *sample))
+                for folder, stranger in found:
+                    seq = None
+                    if not dry_run:
+                        seq = self._adopt(table, folder, stranger, transaction)
+                    rows, paths = done.rows + (stranger.added or 0), (*done.versions, stranger.path)
+                    done = replace(done, rows=rows, versions=paths, seq=seq)
+            except _MovedError:
+                continue
+            return done
+        raise UnavailableError(
+            f"the versions by path of {done.table} were moved {ATTEMPTS_MAX} times while they were"
+            f" read; {len(done.versions)} were committed; adopt again"
+        )
 
-    def _appended(self, table: Table, name: str) -> list[tuple[str, Stranger]]:
+    def _appended(self, table: Table) -> list[tuple[str, Stranger]]:
         if catalogs.schema_of(table).key:
             reason = "is keyed: read the version with Lance, and upsert its rows"
-            raise RequestError(f"{name} {reason}")
+            raise RequestError(f"{catalogs.name_of(table)} {reason}")
         pins = [version.pin for version in catalogs.incarnation_of(table).versions]
         folders = sorted({home_of(table), *(plain_folder(pin) for pin in pins)})
         found = [(folder, each) for folder in folders for each in self._tables.strangers(folder)]
         other = [stranger for _, stranger in found if stranger.added is None]
-        if other:
+        for stranger in other[:1]:
+            self._require_there(stranger)
             raise RequestError(
-                f"{other[0].path}: {told(other[0])}, and adopt again: it cannot be adopted, for it"
+                f"{stranger.path}: {told(stranger)}, and adopt again: it cannot be adopted, for it"
                 " did something else than append; nothing was changed"
             )
         return found
 
+    def _require_there(self, stranger: Stranger) -> None:
+        if not self._files.exists(self._root / stranger.path):
+            raise _MovedError(stranger.path)
+
+    def _added(self, folder: str, stranger: Stranger) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a version; its data files stay, whoever moves its manifest."""
+        try:
+            rows = self._tables.added(folder, stranger)
+            first = next(rows, None)
+        except SiltstoneError:
+            self._require_there(stranger)
+            raise
+        return iter(()) if first is None else chain([first], rows)
+
     def _sample(self, found: Sequence[tuple[str, Stranger]]) -> Iterator[Mapping[str, object]]:
         left = SAMPLE_ROWS
         for folder, stranger in found:
-            for batch in self._tables.added(folder, stranger):
+            for batch in self._added(folder, stranger):
                 yield from batch.slice(0, left).to_pylist()
                 left -= min(left, batch.num_rows)
                 if not left:
                     return
 
-    def _adopt(self, name: str, folder: str, stranger: Stranger, transaction: Transaction) -> int:
-        app = f"adopted {describe(self._files, self._root, stranger.path).xxh3}"
-        batches = self._tables.added(folder, stranger)
+    def _adopt(
+        self, table: Table, folder: str, stranger: Stranger, transaction: Transaction
+    ) -> int:
+        try:
+            app = f"adopted {describe(self._files, self._root, stranger.path).xxh3}"
+        except FileNotFoundError as error:
+            raise _MovedError(stranger.path) from error
+        batches = self._added(folder, stranger)
         first = next(batches, None)
         with transaction(token=(app, 0)) as tx:
             if first is not None:
                 rows = chain([first], batches)
-                tx[name].append(pa.RecordBatchReader.from_batches(first.schema, rows))
+                _by_id(tx, table).append(pa.RecordBatchReader.from_batches(first.schema, rows))
+        name = catalogs.name_of(table)
         why = f"its {stranger.added} rows were committed to {name} at seq {tx.seq}"
         try:
             self._quarantine.take([Item(stranger.path, why)])
         except OSError as error:
             raise UnavailableError(f"{stranger.path}: {why}, but it stays: {error}") from error
         return tx.seq
+
+
+def _by_id(tx: Any, table: Table) -> Any:
+    """Return a transaction's handle of a table, whatever it is called there.
+
+    Raises:
+        TableNotFoundError: It was dropped.
+    """
+    name = catalogs.name_of(table)
+    for called in (name, *tx.tables()):
+        with contextlib.suppress(TableNotFoundError):
+            found = tx[called]
+            if found.id == table.id:
+                return found
+    raise TableNotFoundError(name)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from siltstone.errors import RequestError
-from siltstone.storage.promotion import public_name
+from siltstone.storage.promotion import STRANGERS, public_name
 from siltstone.storage.tables import INDEX_DIRECTORY, PRIVATE_DIRECTORY, ForeignVersion
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ def staged_manifest(root: Path, folder: str, given: ForeignVersion) -> StagedMan
         raise RequestError(
             f"the manifest path {text[:200]!r} is not a staged manifest in {where / _VERSIONS}"
         )
+    if name[2] == STRANGERS:
+        raise RequestError(f"the manifest {path.name!r} would lie with what is set aside")
     canonical = public_name(given.version)
     if name[1] not in {canonical.partition(".")[0], str(given.version)}:
         raise RequestError(f"the manifest {path.name!r} is not named as version {given.version}")
@@ -81,7 +83,7 @@ def take(files: Files, staged: StagedManifest, size: int | None) -> None:
     """Move the manifest to its private name, not synced; one that an earlier try moved is fine.
 
     Raises:
-        RequestError: It is missing, a link, or has another size.
+        RequestError: It is missing, a link, has another size, or its private name is taken.
     """
     source, target = staged.source, staged.target
     found = target if files.exists(target) and not files.exists(source) else source
@@ -93,6 +95,8 @@ def take(files: Files, staged: StagedManifest, size: int | None) -> None:
     if nbytes > MANIFEST_BYTES_MAX or size not in {None, nbytes}:
         raise RequestError(f"the manifest {source} has {nbytes} bytes, {size} were announced")
     if found is source:
+        if files.exists(target):  # no uuid of a client's making
+            raise RequestError(f"the manifest {source} is named as one that is there already")
         if not files.is_dir(target.parent.parent):
             files.mkdir(target.parent.parent)
         with contextlib.suppress(FileExistsError):

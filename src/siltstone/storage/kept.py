@@ -142,26 +142,29 @@ def folders(files: Files, root: Path) -> list[str]:
 
 
 def lacking(files: Files, root: Path, paths: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return which files have no kept name, and which have no public one or another file there."""
+    """Return which files have no kept name, and which have no public one or another file there.
+
+    Two files of one size are a copy: so a store looks that was copied without its hard links.
+    """
     exposed: list[str] = []
     hidden: list[str] = []
     for path in paths:
         kept = kept_of(path)
         if kept is None:
             continue
-        names = [_identity(files, root / name) for name in (path, kept)]
-        if names[1] is None:
+        if not files.exists(root / kept):
             exposed.append(path)
-        elif names[0] != names[1]:
+        elif not _is_same(files, root / path, root / kept):
             hidden.append(path)
     return exposed, hidden
 
 
-def _identity(files: Files, path: Path) -> tuple[int, int] | None:
+def _is_same(files: Files, public: Path, kept: Path) -> bool:
     try:
-        return files.identity(path)
+        is_one = files.identity(public) == files.identity(kept)
+        return is_one or files.size(public) == files.size(kept)
     except FileNotFoundError:
-        return None
+        return False
 
 
 def _below(files: Files, directory: Path) -> Iterator[str]:

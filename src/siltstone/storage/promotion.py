@@ -24,7 +24,7 @@ import contextlib
 import json
 import logging
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from siltstone.failpoints import Failpoint, cross
@@ -82,7 +82,7 @@ def _give(files: Files, folder: Path, private: Path, public: Path) -> None:
             if files.identity(public) == files.identity(private):
                 return
             if is_ours(files, folder, public):
-                files.unlink(public)  # of an older line: a base was folded again
+                files.unlink(public)  # of an older line: a base was folded again; or a copy
             else:
                 _set_aside(files, folder, public)
     raise FileExistsError(f"{public} was taken {_LINKS_MAX} times while it was given a version")
@@ -99,7 +99,7 @@ def clear(files: Files, folder: Path, above: int = 0) -> list[tuple[int, Path]]:
         ((version, name) for name in names if (version := _version(name) or 0) > above),
         reverse=True,
     )
-    ours = identities(files, folder) if high else frozenset()
+    ours = identities(files, folder, [public / name for _, name in high]) if high else frozenset()
     found: list[tuple[int, Path]] = []
     for version, name in high:
         with contextlib.suppress(FileNotFoundError):
@@ -122,7 +122,7 @@ def unlink_stale(files: Files, folder: Path, kept: Collection[int], newest: int)
         for name in files.list(public)
         if (version := _version(name)) is not None and version < newest and version not in kept
     ]
-    ours = identities(files, folder) if stale else frozenset()
+    ours = identities(files, folder, [public / n for n in stale]) if stale else frozenset()
     for name in stale:
         with contextlib.suppress(FileNotFoundError):
             if files.identity(public / name) in ours:
@@ -188,20 +188,38 @@ def _take_away(files: Files, public: Path, identity: tuple[int, int], scratch: P
 
 
 def is_ours(files: Files, folder: Path, public: Path) -> bool:
-    """Tell whether a public name in the dataset `folder` is a link to a manifest of ours."""
-    return files.identity(public) in identities(files, folder)
+    """Tell whether a public name in the dataset `folder` is of a manifest of ours."""
+    return files.identity(public) in identities(files, folder, [public])
 
 
-def identities(files: Files, folder: Path) -> frozenset[tuple[int, int]]:
-    """Return the identities of all manifests of ours in the dataset `folder`, listed once."""
+def identities(
+    files: Files, folder: Path, public: Iterable[Path] = ()
+) -> frozenset[tuple[int, int]]:
+    """Return the identities of all manifests of ours in the dataset `folder`, listed once.
+
+    And of those among the `public` names that are a copy of one: a store that was copied without
+    its hard links has two files where we made two names.
+    """
     private, found = folder / PRIVATE_DIRECTORY, set[tuple[int, int]]()
+    called: dict[str, list[Path]] = {}
     for name in files.list(private) if files.is_dir(private) else ():
         if name == STRANGERS:
             continue
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # vacuumed meanwhile
             for each in files.list(private / name):
                 found.add(files.identity(private / name / each))
+                called.setdefault(each, []).append(private / name / each)
+    for path in public:
+        with contextlib.suppress(FileNotFoundError):
+            identity = files.identity(path)
+            ours = called.get(public_name(version_of(path.name) or 0), ())
+            if identity not in found and any(_is_copy(files, path, each) for each in ours):
+                found.add(identity)
     return frozenset(found)
+
+
+def _is_copy(files: Files, path: Path, ours: Path) -> bool:
+    return files.size(path) == files.size(ours) and files.read(path) == files.read(ours)
 
 
 def public_name(version: int) -> str:
