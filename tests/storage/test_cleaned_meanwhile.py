@@ -1,0 +1,143 @@
+"""Whatever a clean-up takes by path while files are written, what is then named is whole.
+
+Before each file operation in turn another program deletes every file that Lance would list. The
+work fails with an error of ours, and names nothing, or what it names can be read to the last byte.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from siltstone.errors import SiltstoneError
+from siltstone.formats.manifest import Pin
+from siltstone.storage import kept
+from siltstone.storage.files import RealFiles
+from siltstone.storage.lance_io import LanceTables
+from siltstone.storage.tables import IndexSpec
+
+FOLDER = "tables/t-1"
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
+NEEDED = {"link", "rename", "unlink", "sync_file", "sync_dir", "list", "is_dir", "size", "open"}
+
+
+class Cleaned(RealFiles):
+    """Real files, where somebody cleans up before operation `at`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.at, self.done = root, 0, 0
+
+    def __getattribute__(self, name: str) -> object:
+        found = super().__getattribute__(name)
+        return self.counted(found) if name in NEEDED else found
+
+    def counted(self, call: Callable[..., object]) -> Callable[..., object]:
+        def after_others(*given: object, **named: object) -> object:
+            self.done += 1
+            if self.done == self.at:
+                clean_up(self.root)
+            return call(*given, **named)
+
+        return after_others
+
+
+def clean_up(root: Path) -> None:
+    for directory in kept.DIRECTORIES:
+        for path in (root / FOLDER / directory).rglob("*"):
+            if path.is_file():
+                path.unlink()
+
+
+def batch(first: int) -> pa.RecordBatch:
+    ids = list(range(first, first + 4))
+    return pa.record_batch([ids, [f"v{n % 3}" for n in ids]], schema=SCHEMA)
+
+
+def append(tables: LanceTables, pin: Pin) -> Pin:
+    return tables.append(FOLDER, pin, [batch(100)])
+
+
+def rewrite(tables: LanceTables, pin: Pin) -> Pin:
+    return tables.rewrite(FOLDER, pin, drop=np.array([1, 6]), batches=[batch(200)])
+
+
+def compact(tables: LanceTables, pin: Pin) -> Pin:
+    return tables.swap(FOLDER, pin, [tables.compact(FOLDER, pin, (0, 8))])
+
+
+def index(tables: LanceTables, pin: Pin) -> Pin:
+    spec = IndexSpec("by_v", "v", "bitmap")
+    spans = tables.open(FOLDER, pin).spans
+    return tables.put_indexes(FOLDER, pin, [tables.index(FOLDER, pin, spec, spans)])
+
+
+def text_index(tables: LanceTables, pin: Pin) -> Pin:
+    spec = IndexSpec("words", "v", "fts")
+    spans = tables.open(FOLDER, pin).spans
+    return tables.put_indexes(FOLDER, pin, [tables.index(FOLDER, pin, spec, spans)])
+
+
+def replaced(tables: LanceTables, pin: Pin) -> Pin:
+    return tables.overwrite(FOLDER, pin, SCHEMA, [batch(300)])
+
+
+def lived(root: Path, files: RealFiles) -> tuple[LanceTables, Pin]:
+    tables = LanceTables(root, files)
+    pin = tables.create(FOLDER, SCHEMA)
+    for first in (0, 4, 8):
+        pin = tables.append(FOLDER, pin, [batch(first)])
+    return tables, pin
+
+
+def copied(before: Path, files: Cleaned) -> LanceTables:
+    """Give all files one more name each in another store: none of them ever changes."""
+    shutil.copytree(before, files.root, copy_function=os.link)
+    return LanceTables(files.root, files)
+
+
+def answers(tables: LanceTables, pin: Pin) -> list[object]:
+    opened = tables.open(FOLDER, pin)
+    found = [row for one in opened.scan(prefilter="v = 'v1'", indexed=True) for row in one["id"]]
+    return sorted(value.as_py() for value in found)
+
+
+def indexed_files(tables: LanceTables, pin: Pin) -> set[str]:
+    return {Path(f.path).name for f in tables.files(FOLDER, pin) if "/_indices/" in f.path}
+
+
+@pytest.mark.parametrize("work", [append, rewrite, compact, index, text_index, replaced])
+def test_a_clean_up_before_any_step_leaves_what_is_named_whole(
+    tmp_path: Path, work: Callable[[LanceTables, Pin], Pin]
+) -> None:
+    _, pin = lived(tmp_path / "before", RealFiles())
+    made = work(copied(tmp_path / "before", Cleaned(tmp_path / "undisturbed")), pin)
+    tables = LanceTables(tmp_path / "undisturbed", RealFiles())
+    whole, of_index = answers(tables, made), indexed_files(tables, made)
+    at, is_over, failed = 0, False, 0
+    while not is_over:
+        at += 1
+        root = tmp_path / f"{at}"
+        files = Cleaned(root)
+        tables = copied(tmp_path / "before", files)
+        files.done, files.at = 0, at
+        try:
+            made = work(tables, pin)
+        except SiltstoneError:
+            made, failed = pin, failed + 1
+        is_over = files.done < at
+        clean_up(root)
+        other = LanceTables(root, RealFiles())
+        other.unite(FOLDER)
+        other.check(FOLDER, made)
+        if made is not pin:
+            assert indexed_files(other, made) == of_index, f"cleaned up before step {at}"
+            assert answers(other, made) == whole, f"cleaned up before step {at}"
+        assert other.lacking(f.path for f in other.files(FOLDER, made)) == ([], [])
+    assert at > 5
+    assert failed < at - 1
