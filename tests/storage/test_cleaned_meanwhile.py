@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -63,10 +62,6 @@ def append(tables: LanceTables, pin: Pin) -> Pin:
     return tables.append(FOLDER, pin, [batch(100)])
 
 
-def rewrite(tables: LanceTables, pin: Pin) -> Pin:
-    return tables.rewrite(FOLDER, pin, drop=np.array([1, 6]), batches=[batch(200)])
-
-
 def compact(tables: LanceTables, pin: Pin) -> Pin:
     return tables.swap(FOLDER, pin, [tables.compact(FOLDER, pin, (0, 8))])
 
@@ -75,16 +70,6 @@ def index(tables: LanceTables, pin: Pin) -> Pin:
     spec = IndexSpec("by_v", "v", "bitmap")
     spans = tables.open(FOLDER, pin).spans
     return tables.put_indexes(FOLDER, pin, [tables.index(FOLDER, pin, spec, spans)])
-
-
-def text_index(tables: LanceTables, pin: Pin) -> Pin:
-    spec = IndexSpec("words", "v", "fts")
-    spans = tables.open(FOLDER, pin).spans
-    return tables.put_indexes(FOLDER, pin, [tables.index(FOLDER, pin, spec, spans)])
-
-
-def replaced(tables: LanceTables, pin: Pin) -> Pin:
-    return tables.overwrite(FOLDER, pin, SCHEMA, [batch(300)])
 
 
 def lived(root: Path, files: RealFiles) -> tuple[LanceTables, Pin]:
@@ -111,7 +96,7 @@ def indexed_files(tables: LanceTables, pin: Pin) -> set[str]:
     return {Path(f.path).name for f in tables.files(FOLDER, pin) if "/_indices/" in f.path}
 
 
-@pytest.mark.parametrize("work", [append, rewrite, compact, index, text_index, replaced])
+@pytest.mark.parametrize("work", [append, compact, index])
 def test_a_clean_up_before_any_step_leaves_what_is_named_whole(
     tmp_path: Path, work: Callable[[LanceTables, Pin], Pin]
 ) -> None:
@@ -131,6 +116,8 @@ def test_a_clean_up_before_any_step_leaves_what_is_named_whole(
         except SiltstoneError:
             made, failed = pin, failed + 1
         is_over = files.done < at
+        if made is pin and at % 8:
+            continue  # nothing new is named; what was is looked at now and then
         clean_up(root)
         other = LanceTables(root, RealFiles())
         other.unite(FOLDER)

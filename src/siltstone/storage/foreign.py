@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from siltstone.errors import RequestError
+from siltstone.storage.kept import kept_of
 from siltstone.storage.promotion import STRANGERS, public_name
 from siltstone.storage.tables import INDEX_DIRECTORY, PRIVATE_DIRECTORY, ForeignVersion
 
@@ -188,8 +189,10 @@ def _named(folder: str, fragment: Any) -> Iterator[tuple[str, int | None]]:
         yield _inside(folder, _DELETIONS, name), None
 
 
-def index_folders(folder: str, dataset: Any) -> list[str]:
+def index_folders(folder: str, dataset: Any) -> dict[str, int]:
     """Return the folders, relative to the root, that hold the indexes of a version.
+
+    And how many bytes Lance says they hold at least.
 
     Raises:
         RequestError: One lies in another dataset.
@@ -197,25 +200,36 @@ def index_folders(folder: str, dataset: Any) -> list[str]:
     segments = [segment for index in dataset.describe_indices() for segment in index.segments]
     if any(segment.base_id is not None for segment in segments):
         raise RequestError("an index lies in another dataset")
-    return [_inside(folder, INDEX_DIRECTORY, str(segment.uuid)) for segment in segments]
+    return {
+        _inside(folder, INDEX_DIRECTORY, str(segment.uuid)): segment.size_bytes or 0
+        for segment in segments
+    }
 
 
-def index_files(files: Files, root: Path, folders: Iterable[str]) -> list[str]:
-    """Return the files that lie in folders of indexes, relative to the root.
+def index_files(files: Files, root: Path, folder: str, nbytes_min: int = 0) -> list[str]:
+    """Return the files that lie in the folder of an index, relative to the root.
+
+    Under either name: a clean-up may be taking the public ones away.
 
     Raises:
-        RequestError: A folder is missing or holds something strange.
+        RequestError: The folder is missing, holds something strange, or lacks a file.
     """
-    found: list[str] = []
-    for folder in folders:
-        if not files.is_dir(root / folder):
-            raise RequestError(f"the index {folder} is missing")
-        for name in files.list(root / folder):
+    found: dict[str, int] = {}
+    for home in (kept_of(folder), folder):
+        if home is None or not files.is_dir(root / home):
+            continue
+        for name in files.list(root / home):
             path = _inside(folder, "", name)
-            if files.is_dir(root / path):
+            if files.is_dir(root / home / name):
                 raise RequestError(f"the index {folder} holds a directory, {name!r}")
-            found.append(path)
-    return found
+            with contextlib.suppress(FileNotFoundError):
+                found[path] = files.size(root / home / name)
+    if not found:
+        raise RequestError(f"the index {folder} is missing")
+    if sum(found.values()) < nbytes_min:
+        held = sum(found.values())
+        raise RequestError(f"the index {folder} has {held} bytes, its version says {nbytes_min}")
+    return sorted(found)
 
 
 def _inside(folder: str, directory: str, name: str) -> str:

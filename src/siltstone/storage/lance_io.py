@@ -359,7 +359,7 @@ class LanceTables:
             if self._files.is_dir(left):
                 self._files.rmdir(left)
             self._name(f"{home}/{name}" for name in self._files.list(written))
-            names = foreign.index_files(self._files, self._root, [home])
+            names = foreign.index_files(self._files, self._root, home)
             with self._syncs.all() as syncing:
                 self._begin(syncing, names, is_known=True)
                 files = self._inventories.hashed(names, None)
@@ -465,7 +465,8 @@ class LanceTables:
         """Refuse a version that Lance built on another one than the one below."""
         before = {part.number: part.paths for part in below.parts}
         after = foreign_change.of(folder, dataset.get_fragments())
-        txn, note = self._root / folder / _TRANSACTIONS / transaction, b""
+        path, note = f"{folder}/{_TRANSACTIONS}/{transaction}", b""
+        txn = kept.place(self._files, self._root, path)  # a clean-up may have taken the public name
         if operation is None and self._files.exists(txn):
             with translated(txn, is_reading=True):
                 note = self._files.read(txn)
@@ -539,9 +540,9 @@ class LanceTables:
         found: list[str] = []
         folders = foreign.index_folders(folder, dataset)
         known = self._known(inventory) if folders else ()
-        for index in folders:
+        for index, nbytes in folders.items():
             mine = [path for path in known if path.startswith(f"{index}/")]
-            found += mine or foreign.index_files(self._files, self._root, [index])
+            found += mine or foreign.index_files(self._files, self._root, index, nbytes)
         return found
 
     def show(self, folder: str, pins: Sequence[Pin], *, is_whole: bool = False) -> None:
