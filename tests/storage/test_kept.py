@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from pathlib import Path
 
 import lance
 import pytest
 
 import siltstone as st
+from siltstone.maintenance.sweep import UNPUBLISHED, Removed, Sweep
+from siltstone.namespace import SiltstoneNamespace
 from siltstone.storage import kept
+from siltstone.storage.files import RealFiles
 from siltstone.store import Store
 from tests.namespace.test_clean_up import check, keyed_past, path_clean_up, plain_past
 
@@ -89,3 +94,44 @@ def test_vacuum_takes_both_names_away(tmp_path: Path) -> None:
 
 def names(db: Store) -> set[str]:
     return {str(path) for path in db.path.glob("tables/**/*.lance")}
+
+
+class LinkedMeanwhile(RealFiles):
+    """Real files, where another process puts a file into a directory just before it is removed."""
+
+    def rmdir(self, path: Path) -> None:
+        if path.parent.name == kept.KEPT:
+            (path / "linked.lance").write_bytes(b"by another process")
+        super().rmdir(path)
+
+
+def test_a_directory_that_somebody_links_into_as_it_is_emptied_stays(tmp_path: Path) -> None:
+    for path in ("data/a.lance", "_siltstone/_kept/data/a.lance", "_siltstone/x/1.manifest"):
+        (tmp_path / "tables/t-1" / path).parent.mkdir(parents=True)
+        (tmp_path / "tables/t-1" / path).write_bytes(b"")
+    sweep = Sweep(LinkedMeanwhile(), tmp_path)
+    sweep.delete([Removed("tables/t-1/data/a.lance", 0, UNPUBLISHED)])
+    assert (tmp_path / "tables/t-1/_siltstone/_kept/data").is_dir(), "the next file goes there"
+    sweep.delete([Removed("tables/t-1/_siltstone/x/1.manifest", 0, UNPUBLISHED)])
+    assert list(tmp_path.glob("tables/**/*.lance")) == [
+        tmp_path / "tables/t-1/_siltstone/_kept/data/linked.lance"
+    ]
+
+
+def test_a_file_of_an_index_that_lost_its_public_name_gets_it_back(tmp_path: Path) -> None:
+    """Of the files of an index the directory of the index alone tells that one is gone."""
+    with st.connect(tmp_path / "shop", **OPTIONS) as db:
+        plain_past(db)
+        ns = SiltstoneNamespace(db)
+        lance.dataset(namespace_client=ns, table_id=["t"]).create_scalar_index("id", "BTREE")
+        (folder,) = db.path.glob("tables/t-*")
+        files = sorted(folder.glob("_indices/*/*"))
+        past = time.time() - 60
+        for path in [*folder.rglob("*"), folder]:
+            if path.is_dir():
+                os.utime(path, (past, past))  # as it is a minute later
+        lance.dataset(namespace_client=ns, table_id=["t"])
+        for path in files:
+            path.unlink()
+        lance.dataset(namespace_client=ns, table_id=["t"])
+        assert sorted(folder.glob("_indices/*/*")) == files
