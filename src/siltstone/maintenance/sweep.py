@@ -14,6 +14,7 @@ all else. A file with two names (`storage.kept`) counts by its public one, and l
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from siltstone.storage import foreign
 from siltstone.storage.files import TEMPORARY_SUFFIX, Files
 from siltstone.storage.inventories import DIRECTORY, Inventories
 from siltstone.storage.jobs import DIRECTORY as JOBS
-from siltstone.storage.kept import kept_of, public_of
+from siltstone.storage.kept import is_shared, kept_of, public_of
 from siltstone.storage.tables import INDEX_DIRECTORY, PRIVATE_DIRECTORY, Tables
 
 DEAD = "only records below FLOOR named it"
@@ -245,15 +246,26 @@ class Sweep:
     def _remove_tree(self, folder: str) -> None:
         for name in self._names(folder):
             self._remove_tree(f"{folder}/{name}")
-        self._remove_empty(folder)
+        self._remove(folder)
 
     def _remove_empty(self, folder: str) -> None:
-        """Remove a directory and its parents, up to the first that is not empty."""
-        while folder and folder not in {"tables", "commits", DIRECTORY}:
-            if not self._files.is_dir(self._root / folder) or self._names(folder):
+        """Remove a directory and its parents, up to the first that is not empty, or is shared."""
+        while folder and folder not in {"tables", "commits", DIRECTORY} and not is_shared(folder):
+            if not self._remove(folder):
                 return
-            self._files.rmdir(self._root / folder)
             folder = folder.rpartition("/")[0]
+
+    def _remove(self, folder: str) -> bool:
+        """Remove a directory; False if it is not empty, or another process was faster."""
+        if not self._files.is_dir(self._root / folder) or self._names(folder):
+            return False
+        try:
+            self._files.rmdir(self._root / folder)
+        except OSError as error:
+            if error.errno not in {errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST}:
+                raise
+            return False
+        return True
 
 
 def _is_temporary(name: str) -> bool:

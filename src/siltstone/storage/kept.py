@@ -115,13 +115,30 @@ def sync(files: Files, root: Path, folder: str, directory: str) -> None:
 def changed(files: Files, root: Path, folder: str) -> tuple[float, ...] | None:
     """Return when each directory of a dataset changed last; None: its files have one name.
 
-    0 for a directory that is not there.
+    0 for a directory that is not there. The directory above those of indexes does not change when
+    one of their files goes.
     """
     home = home_of(folder)
     if home is None:
         return None
     places = [f"{top}/{name}" for top in (folder, home) for name in DIRECTORIES]
+    for top in (folder, home):
+        above = f"{top}/{INDEX_DIRECTORY}"
+        places += [f"{above}/{name}" for name in _names(files, root / above)]
     return tuple(_mtime(files, root / place) for place in places)
+
+
+def is_shared(path: str) -> bool:
+    """Say whether a directory below the root is one into which files of every version go."""
+    above, _, name = path.rpartition("/")
+    return name in DIRECTORIES and above.endswith(f"/{PRIVATE_DIRECTORY}/{KEPT}")
+
+
+def _names(files: Files, directory: Path) -> list[str]:
+    try:
+        return files.list(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _mtime(files: Files, path: Path) -> float:
@@ -169,11 +186,7 @@ def _is_same(files: Files, public: Path, kept: Path) -> bool:
 
 def _below(files: Files, directory: Path) -> Iterator[str]:
     """Yield the files in a directory, and in those directly in it, as an index has them."""
-    try:
-        names = files.list(directory)
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    for name in names:
+    for name in _names(files, directory):
         if directory.name == INDEX_DIRECTORY:
             yield from (f"{name}/{inner}" for inner in _below(files, directory / name))
         elif not name.startswith("."):  # half written
