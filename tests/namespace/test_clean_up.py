@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,9 +19,11 @@ import pytest
 from lancedb.namespace import LanceNamespaceDBConnection
 
 import siltstone as st
+from siltstone import failpoints
 from siltstone.namespace import SiltstoneNamespace
 from siltstone.server.rest.access import new_token, tokens_of
 from siltstone.store import Store
+from tests.races.processes import Meeting
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the clients' own making
 
@@ -180,6 +185,13 @@ with st.connect(sys.argv[1], read_only=True) as db, db.snapshot(seq=int(sys.argv
 """
 
 
+TASKS = """
+import pickle, sys
+tasks = pickle.load(sys.stdin.buffer)
+print(sorted(id for task in tasks for batch in task.read() for id in batch["id"].to_pylist()))
+"""
+
+
 def test_another_process_reads_on_at_its_snapshot(db: Store) -> None:
     past = plain_past(db)
     seq = min(past)
@@ -233,3 +245,41 @@ def test_rows_that_a_transaction_has_staged_survive_a_clean_up_of_all_that_nobod
         )
         assert ids(tx["t"]) == [*past[max(past)], 70]
     assert ids(db["t"]) == [*past[max(past)], 70]
+
+
+def test_a_backup_goes_on_while_others_clean_up(db: Store, tmp_path: Path) -> None:
+    """At each stop of a backup a client deletes all that Lance would delete of both tables."""
+    past = plain_past(db)
+    db.create_table("k", {"id": "int64"}, "id")
+    db["k"].upsert([{"id": 1}])
+    db.checkpoint()
+    db.merge()
+    with contextlib.closing(Meeting()) as meeting, ThreadPoolExecutor(1) as pool:
+        for stop in ("backup.after_plan", "backup.after_copy", "backup.before_publish"):
+            failpoints.arm(f"{stop}=pause", socket=meeting.address)
+            newest = ids(db["t"])
+            done = pool.submit(db.backup, tmp_path / stop)
+            held = meeting.expect(done)
+            failpoints.disarm()
+            for name in "tk":
+                path_clean_up(db, name)
+            db["t"].append([{"id": 40, "v": "later"}])
+            held.go()
+            done.result()
+            st.restore(tmp_path / stop, tmp_path / f"{stop}.restored")
+            with st.connect(tmp_path / f"{stop}.restored", background=False) as other:
+                assert other.verify(deep=True).findings == ()
+                with other.snapshot(tag="audit") as then:
+                    assert ids(then["t"]) == past[min(past)], stop
+                assert (ids(other["t"]), ids(other["k"])) == (newest, [1]), stop
+
+
+def test_tasks_of_a_scan_are_read_after_a_clean_up_by_another_process(db: Store) -> None:
+    past = plain_past(db)
+    with db.snapshot(tag="audit") as then:
+        tasks = then.scan_tasks("t")
+    path_clean_up(db, "t")
+    found = subprocess.run(
+        [sys.executable, "-c", TASKS], input=pickle.dumps(tasks), capture_output=True, check=True
+    )
+    assert found.stdout.decode().strip() == str(past[min(past)])
