@@ -5,8 +5,11 @@ What was durable, and what another program cleaned up meanwhile, has both names 
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,11 +24,22 @@ OWN, TAKEN, OLD = (f"{FOLDER}/data/{name}.lance" for name in ("own", "taken", "o
 IMAGES = 10_000 if IS_LONG else 5
 
 
+class OfOthers(SimFiles):
+    """Files of which those that a client wrote are another user's: Linux refuses to link them."""
+
+    def link(self, old: Path, new: Path) -> None:
+        if old == ROOT / TAKEN:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(old))
+        super().link(old, new)
+
+
 class World:
     """One machine, and the files that a pin may name: their names are durable."""
 
-    def __init__(self, fault: Fault | None = None) -> None:
-        self.files = SimFiles([fault] if fault else [])
+    def __init__(
+        self, fault: Fault | None = None, files: Callable[..., SimFiles] = SimFiles
+    ) -> None:
+        self.files = files([fault] if fault else [])
         self.named: set[str] = set()
 
     def write(self, path: str) -> None:
@@ -70,13 +84,16 @@ def require_named(world: World, image: Image) -> None:
         assert files.exists(kept.place(files, ROOT, path)), image.label
 
 
-def test_cut_off_at_any_step_it_leaves_every_file_that_a_pin_may_name() -> None:
-    whole = World()
+@pytest.mark.parametrize("kind", [SimFiles, OfOthers])
+def test_cut_off_at_any_step_it_leaves_every_file_that_a_pin_may_name(
+    kind: Callable[..., SimFiles],
+) -> None:
+    whole = World(files=kind)
     whole.live()
     assert whole.named == {OLD, OWN, TAKEN}
     rng = random.Random(1)
     for step in range(1, whole.files.operations + 1):
-        world = World(Fault(step))
+        world = World(Fault(step), kind)
         with pytest.raises(SimulatedCrash):
             world.live()
         killed = Image(f"killed at {step}", world.files.killed())
