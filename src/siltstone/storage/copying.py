@@ -59,6 +59,23 @@ def copy_file(files: Files, source: Path, target: Path, expected: InventoryFile)
         raise
 
 
+def copy_new(files: Files, source: Path, target: Path) -> None:
+    """Put a copy of `source` at `target`, whole and synced, if nothing has that name.
+
+    Raises:
+        FileExistsError: Something has it.
+        OSError: The file system refuses.
+    """
+    temporary = files.temporary(target)
+    try:
+        if _clone(files, source, temporary) is None:
+            _copy(files, source, temporary)
+        files.link(temporary, target)
+    finally:
+        with contextlib.suppress(OSError):
+            files.unlink(temporary)
+
+
 def link_file(files: Files, source: Path, target: Path, expected: InventoryFile) -> None:
     """Give `source` the name `target`, too, in place of what is there; errors as `copy_file`.
 

@@ -18,8 +18,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
+from siltstone.storage.copying import copy_new
 from siltstone.storage.files import Files
 from siltstone.storage.tables import INDEX_DIRECTORY, PRIVATE_DIRECTORY
 
@@ -194,14 +196,22 @@ def _below(files: Files, directory: Path) -> Iterator[str]:
 
 
 def _link(files: Files, old: Path, new: Path) -> None:
-    """Link; vacuum may take the directory away, once it is empty, between two calls."""
+    """Link; vacuum may take the directory away, once it is empty, between two calls.
+
+    Linux refuses to link a file of another user that one may not write: that one is copied.
+    """
+    put = files.link
     for attempt in range(_ATTEMPTS):
         try:
-            return files.link(old, new)
+            return put(old, new)
         except FileExistsError:
             return None
         except FileNotFoundError:
             if attempt == _ATTEMPTS - 1 or files.is_dir(new.parent):
                 raise
             files.mkdir(new.parent)
+        except PermissionError:
+            if put != files.link or files.is_dir(old):
+                raise
+            put = partial(copy_new, files)
     return None
