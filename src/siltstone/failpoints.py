@@ -146,6 +146,9 @@ class Failpoint:
     SHOW_BEFORE_LINK = Point("show.before_link", "the frame; a version has no public name yet")
     SHOW_AFTER_LINK = Point("show.after_link", "the frame, and the public name of one table")
 
+    NAME_AFTER_LINK = Point(
+        "name.after_link", "nothing: new files have both names, which a power cut may take"
+    )
     ASIDE_AFTER_LINK = Point(
         "aside.after_link", "a version by path under both its public name and our own"
     )

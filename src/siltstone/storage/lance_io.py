@@ -845,6 +845,7 @@ class LanceTables:
             if path not in self._named and kept.kept_of(path) is not None:
                 kept.both(self._files, self._root, path)
                 self._known_by_both(path)
+                cross(Failpoint.NAME_AFTER_LINK)
 
     def _sync_names(self, folder: str, directory: str) -> None:
         """Make the names of new files durable: the public ones, then our own."""
