@@ -141,6 +141,24 @@ def test_a_row_that_was_deleted_does_not_come_back_with_a_delete_built_on_a_vers
     assert stored(db) == [0, 1, 2, *range(4, 9)]
 
 
+@pytest.mark.parametrize("ours", ["delete", "settings"])
+@pytest.mark.parametrize("change", ["delete", "update"])
+def test_a_delete_by_path_is_not_brought_along_by_a_client_that_was_built_on_it(
+    db: Store, ns: SiltstoneNamespace, change: str, ours: str
+) -> None:
+    """Ours has the same number and fragments, and Lance notes nothing of what it was built on."""
+    make(ns, "t", rows(0, 9))
+    own: dict[str, Callable[[], object]] = {
+        "delete": lambda: db["t"].delete_where("id = 3"),
+        "settings": lambda: opened(ns, "t").update_config({"a": "b"}),
+    }
+    built_elsewhere(db, ns, BY_PATH["delete"], own[ours], CHANGES[change])
+    left = [n for n in range(9) if n != 3 or ours == "settings"]
+    assert stored(db) == left
+    CHANGES[change](opened(ns, "t"))
+    assert stored(db) == [n for n in left if n != 1 or change == "update"]
+
+
 def test_verify_names_a_version_by_path_before_the_next_checkpoint(
     db: Store, ns: SiltstoneNamespace
 ) -> None:
