@@ -149,7 +149,7 @@ def test_a_delete_by_path_is_not_brought_along_by_a_client_that_was_built_on_it(
     """Ours has the same number and fragments, and Lance notes nothing of what it was built on."""
     make(ns, "t", rows(0, 9))
     own: dict[str, Callable[[], object]] = {
-        "delete": lambda: db["t"].delete_where("id = 3"),
+        "delete": lambda: opened(ns, "t").delete("id = 3"),
         "settings": lambda: opened(ns, "t").update_config({"a": "b"}),
     }
     built_elsewhere(db, ns, BY_PATH["delete"], own[ours], CHANGES[change])

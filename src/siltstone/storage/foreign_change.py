@@ -94,6 +94,23 @@ def refuse_other_rows(operation: Any, below: Any, above: Any) -> None:
             )
 
 
+def refuse_unsure(folder: str, operation: Any) -> None:
+    """Refuse a change of rows in fragments that stay, where it may be built on a version by path.
+
+    Of those that it deletes nobody could tell which the other one had deleted; of all else the
+    files tell.
+
+    Raises:
+        OtherLineError: It is one; nothing was committed.
+    """
+    if getattr(operation, "updated_fragments", ()):
+        raise OtherLineError(
+            f"a version that somebody wrote by path into {folder} was set aside while this one was"
+            " made, and it may be built on that; nothing was committed; write again, or open the"
+            " table again"
+        )
+
+
 def _living(dataset: Any, fragment: Any) -> Any:
     scanner = dataset.scanner(columns=[], fragments=[fragment], with_row_address=True)
     return scanner.to_table().column("_rowaddr").to_numpy()

@@ -9,6 +9,8 @@ every file in those directories that none of the versions needs which it keeps, 
 open a version at `_siltstone/_kept`, and only vacuum takes both names away. Histories and staged
 bulk commits have no public version that a program could open: they have one name.
 
+Linux refuses to link a file that another user wrote: of that one the kept name is a copy.
+
 A kept name is made when its file is staged or taken over, and is durable before a pin names the
 file. A crash anywhere leaves files with one name: `unite` makes what is missing on either side,
 when the store is opened, when versions are promoted, and when other programs ask for a version.

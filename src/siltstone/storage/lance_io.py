@@ -451,6 +451,8 @@ class LanceTables:
         if below is not None:
             foreign.refuse_lost(operation, {part.number for part in below.parts})
             self._refuse_other(folder, below, dataset, operation, found.transaction)
+            if promotion.may_be_built_on(self._files, where, staged.target):
+                foreign_change.refuse_unsure(folder, operation)
         name = "" if operation is None else type(operation).__name__
         restored = 0 if operation is None or name != "Restore" else int(operation.version)
         with translated(where, is_reading=False):

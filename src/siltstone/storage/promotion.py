@@ -131,6 +131,18 @@ def unlink_stale(files: Files, folder: Path, kept: Collection[int], newest: int)
         files.sync_dir(public)
 
 
+def may_be_built_on(files: Files, folder: Path, staged: Path) -> bool:
+    """Say whether a version was set aside since a client wrote the manifest `staged`.
+
+    Its client may have built on that one, and Lance notes nothing of it: a delete that it rebased
+    says that it was planned on the number that ours has, too.
+    """
+    try:
+        return files.mtime(staged) <= files.mtime(folder / PRIVATE_DIRECTORY / STRANGERS)
+    except FileNotFoundError:
+        return False
+
+
 def forget_tags(files: Files, folder: Path) -> None:
     """Take away the tags by which an older siltstone kept versions from a clean-up.
 
