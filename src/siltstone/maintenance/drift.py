@@ -135,8 +135,7 @@ class Adopter:
         for _ in range(ATTEMPTS_MAX):
             try:
                 found = self._appended(table)
-                sample = tuple(self._sample(found))[: SAMPLE_ROWS - len(done.sample)]
-                done = replace(done, sample=(*done.sample, *sample))
+                done = replace(done, sample=done.sample or tuple(self._sample(found)))
                 for folder, stranger in found:
                     seq = None
                     if not dry_run:
