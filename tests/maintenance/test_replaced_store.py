@@ -1,0 +1,149 @@
+"""An owner whose directory was replaced touches nothing of the store that is there now.
+
+A notebook that still has the store open, a `rm -rf`, and a process that begins a new store at the
+same path: their epochs and segments have the same numbers, so the files have the same names.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from siltstone.errors import FencedError, UnavailableError
+from siltstone.storage.ownership import read_holder
+from siltstone.store import Store
+from tests.maintenance.stores import DAY_US, Clock, open_store
+
+SCHEMA = {"id": "int64", "v": "string"}
+ROWS = 60  # of 2 KB: the second segment of the new store is in use
+
+
+def written(root: Path, value: str, **options: object) -> Store:
+    db = open_store(root, **options)
+    table = db.create_table("t", SCHEMA, "id")
+    for number in range(ROWS):
+        table.upsert([{"id": number, "v": value * 2_000}])
+    return db
+
+
+def tree(root: Path) -> dict[str, tuple[int, int, bytes]]:
+    """Return each file with its inode, time and bytes."""
+    return {
+        str(path.relative_to(root)): (stat.st_ino, stat.st_mtime_ns, path.read_bytes())
+        for path in root.rglob("*")
+        if path.is_file()
+        for stat in [path.stat()]
+    }
+
+
+def fill(db: Store) -> None:
+    """Write until the log needs its next segment."""
+    for number in range(100):
+        db["t"].upsert([{"id": number, "v": "o" * 2_000}])
+
+
+def rest(db: Store) -> object:
+    return db._owner().rest.when_idle()
+
+
+def vacuum(db: Store) -> object:
+    return db.vacuum(dry_run=False, grace_s=0)
+
+
+def prepare(db: Store) -> object:
+    return db._owner().wal.prepare()
+
+
+def hear_news(db: Store) -> object:
+    return db._owner().checkpointer.adopt_news()
+
+
+DOORS: list[Callable[[Store], object]] = [Store.checkpoint, rest, vacuum, prepare, hear_news, fill]
+
+
+@pytest.fixture
+def old(tmp_path):
+    """A store that is open, with a next segment that is ready, and in whose place another is."""
+    db = open_store(tmp_path / "s", Clock(), retention_s=0)
+    db.create_table("t", SCHEMA, "id").upsert([{"id": 1, "v": "o" * 40_000}])
+    db._owner().wal.prepare()
+    shutil.move(tmp_path / "s", tmp_path / "aside")
+    return db
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+@pytest.mark.parametrize("door", DOORS)
+def test_an_owner_does_nothing_to_the_store_in_place_of_its_own(old, door, is_open):
+    new = written(old.path, "n")
+    new.checkpoint()
+    new.checkpoint()
+    if not is_open:
+        new.close()
+    before = tree(old.path)
+    with pytest.raises((UnavailableError, FencedError), match="deleted or replaced"):
+        door(old)
+    assert tree(old.path) == before
+    old.close()
+    assert tree(old.path) == before
+    new.close()
+    with open_store(old.path) as again:
+        assert again["t"].count() == ROWS
+
+
+def test_closing_takes_no_segment_of_the_store_in_its_place(old):
+    new = written(old.path, "n")
+    before = tree(old.path)
+    old.close()
+    assert tree(old.path) == before, "and LOCK says who owns it"
+    assert read_holder(new._parts.files, old.path).pid is not None
+    new.close()
+    with open_store(old.path) as again:
+        assert again["t"].count() == ROWS
+
+
+def test_closing_makes_no_checkpoint_in_the_store_in_its_place(tmp_path):
+    old = open_store(tmp_path / "s")
+    table = old.create_table("t", SCHEMA, "id")
+    for number in range(300):
+        table.upsert([{"id": number, "v": "o"}])
+    shutil.move(tmp_path / "s", tmp_path / "aside")
+    with written(tmp_path / "s", "n") as new:
+        before = tree(tmp_path / "s")
+        old.close()
+        assert tree(tmp_path / "s") == before
+        assert new["t"].count() == ROWS
+    shutil.rmtree(tmp_path / "s")
+    shutil.move(tmp_path / "aside", tmp_path / "s")
+    with open_store(tmp_path / "s") as again:
+        assert again["t"].count() == 300, "what was moved away has all of it"
+
+
+def test_an_owner_whose_directory_is_gone_closes_and_makes_nothing(tmp_path):
+    old = written(tmp_path / "s", "o")
+    shutil.rmtree(tmp_path / "s")
+    for door in DOORS:
+        with pytest.raises((UnavailableError, FencedError), match="deleted or replaced"):
+            door(old)
+    old.close()
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_restored_store_of_the_same_epoch_is_not_taken_for_ours(tmp_path):
+    """The same store id, epoch and record: a copy of the directory."""
+    old = open_store(tmp_path / "s", clock := Clock())
+    table = old.create_table("t", SCHEMA, "id")
+    shutil.copytree(tmp_path / "s", tmp_path / "copy")
+    table.upsert([{"id": 1, "v": "o" * 40_000}])
+    old._owner().wal.prepare()
+    shutil.move(tmp_path / "s", tmp_path / "aside")
+    shutil.move(tmp_path / "copy", tmp_path / "s")
+    clock.ahead_us += DAY_US
+    before = tree(tmp_path / "s")
+    for door in DOORS:
+        with pytest.raises((UnavailableError, FencedError), match="deleted or replaced"):
+            door(old)
+    old.close()
+    assert tree(tmp_path / "s") == before
