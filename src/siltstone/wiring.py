@@ -263,7 +263,7 @@ def _recovered(
         readers = Readers(
             tables, PastRecords(manifests), index_bytes_max=options.memory_bytes_max // 4
         )
-        recovery = _log_of(root, options, env, record, reserve)
+        recovery = _log_of(root, options, env, record, reserve, ownership)
         if_it_fails.callback(_let_go_of_log, recovery.wal)
         replayer = Replayer(view_of(record, lease, readers), readers)
         for frame in recovery.frames:
@@ -283,7 +283,14 @@ def _warm_up(env: Env) -> None:
         threads.start(warming)
 
 
-def _log_of(root: Path, options: Options, env: Env, record: Record, reserve: Reserve) -> Recovery:
+def _log_of(
+    root: Path,
+    options: Options,
+    env: Env,
+    record: Record,
+    reserve: Reserve,
+    ownership: Ownership,
+) -> Recovery:
     """Recover the log that belongs to a record, which claims the epoch."""
     recovery = recover(
         env.files,
@@ -295,6 +302,7 @@ def _log_of(root: Path, options: Options, env: Env, record: Record, reserve: Res
         segment_bytes=options.segment_bytes,
         last_seq=Seq(record.last_seq),
         reserve=reserve.keep,
+        require_in_place=ownership.require_in_place,
     )
     if recovery.start_seq > record.flushed_seq:
         _let_go_of_log(recovery.wal)
@@ -349,6 +357,7 @@ def _wired(
         epoch=epoch,
         resident_bytes_max=options.memory_bytes_max // 8,
         now_us=env.now_us,
+        require_in_place=ownership.require_in_place,
         after=Directory(tables).export if options.lance_directory else lambda _: None,
     )
     jobs = Jobs(env.files, root, env.now_us, env.new_token)
@@ -359,7 +368,7 @@ def _wired(
         manifests=manifests,
         tables=tables,
         live=OwnerLive(
-            committer, checkpointer, lambda tag: _forget(core, tag), ownership.require_held
+            committer, checkpointer, lambda tag: _forget(core, tag), ownership.require_in_place
         ),
         jobs=jobs,
         now_us=env.now_us,
@@ -374,7 +383,7 @@ def _wired(
         Work(
             checkpoint=checkpointer.checkpoint,
             adopt_news=checkpointer.adopt_news,
-            prepare=lambda: wal.prepare() if wal.wants_next else None,
+            prepare=lambda: _prepare(ownership, wal),
             climb=lambda: _climb(committer),
             wants_merge=lambda: (
                 not child.is_running
@@ -476,6 +485,13 @@ def _forget(core: Core, tag: Tag) -> None:
 def _condemned_us(manifests: ManifestStore, known: Record) -> int:
     """Return before when vacuum takes what nobody published for garbage, as of now."""
     return (manifests.news(known) or known).condemned_us
+
+
+def _prepare(ownership: Ownership, wal: Wal) -> None:
+    """Begin a turn of the background: nothing is done in a directory that is another store's."""
+    ownership.require_in_place()
+    if wal.wants_next:
+        wal.prepare()
 
 
 def _climb(committer: Committer) -> bool:

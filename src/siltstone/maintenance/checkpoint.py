@@ -88,16 +88,20 @@ class Checkpointer:
         epoch: int,
         resident_bytes_max: int,
         now_us: Callable[[], int],
+        require_in_place: Callable[[], None],
         after: Callable[[Record], None] = lambda _: None,
     ) -> None:
         """`resident_bytes_max`: flushed memtables stay in memory as a cache up to so many bytes.
 
-        `after` is told the record after each checkpoint and each look for news.
+        `require_in_place` raises UnavailableError where another store is in the place of ours: it
+        may have records of our epoch. `after` is told the record after each checkpoint and each
+        look for news.
         """
         self._committer, self._tables = committer, tables
         self._manifests, self._readers, self._log = manifests, readers, log
         self._epoch, self._resident_bytes_max = epoch, resident_bytes_max
         self._now_us, self._after = now_us, after
+        self._require_in_place = require_in_place
         self._lock = threading.Lock()
         self._is_ending = False
 
@@ -138,6 +142,7 @@ class Checkpointer:
 
     def _checkpoint(self) -> Record:
         with self._turn():
+            self._require_in_place()
             cross(Failpoint.FLUSH_BEFORE_PLAN)
             self._committer.seal()
             sealed = self._unpublished()
@@ -186,6 +191,7 @@ class Checkpointer:
     def adopt_news(self) -> Record:
         """Take over what others published since; a stale view stays right meanwhile."""
         with self._turn():
+            self._require_in_place()
             record = self._take_news()
         self._after(record)
         return record

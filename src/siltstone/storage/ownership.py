@@ -64,13 +64,30 @@ class Ownership:
         if not self.is_held:
             raise ClosedError(f"{self.root} is not owned by this process (closed, or forked)")
 
+    def require_in_place(self) -> None:
+        """Refuse to touch files by their names in a directory that is not ours any more.
+
+        Another store there has segments and records of the same names.
+
+        Raises:
+            ClosedError: As `require_held`.
+            UnavailableError: It was deleted, moved or replaced; nothing was done.
+        """
+        self.require_held()
+        if not self.is_in_place():
+            raise UnavailableError(
+                f"{self.root} was deleted or replaced while this process had the store open; what"
+                " is there now was left alone: close this store, and open that one"
+            )
+
     def announce(self, *, epoch: int, endpoint: str | None = None) -> None:
         """Tell others in LOCK who owns the store, and where to join it.
 
         Raises:
-            UnavailableError: The file system refuses; the store is owned all the same.
+            UnavailableError: The file system refuses; the store is owned all the same. Or its
+                directory was replaced.
         """
-        self.require_held()
+        self.require_in_place()
         try:
             serves = self._will_serve or endpoint is not None
             self._write(Holder(os.getpid(), platform.node(), epoch, endpoint, serves))
@@ -86,7 +103,8 @@ class Ownership:
         if self.is_held:
             try:
                 with contextlib.suppress(OSError):  # LOCK is a hint; the flock is what counts
-                    self._write(Holder())
+                    if self.is_in_place():
+                        self._write(Holder())
             finally:
                 self._lock.release()
                 _registry.remove(self._identity)

@@ -81,6 +81,7 @@ def recover(
     segment_bytes: int = SEGMENT_BYTES,
     last_seq: Seq = EMPTY_SEQ,
     reserve: Callable[[int], None] = lambda _: None,
+    require_in_place: Callable[[], None] = lambda: None,
 ) -> Recovery:
     """Recover the log in `directory` for a new owner, whose `epoch` is durably claimed.
 
@@ -94,6 +95,7 @@ def recover(
         segment_bytes: The size that segments grow to.
         last_seq: The log cannot end before it; a new store's begins behind it.
         reserve: Hears how large the next segment is to be; see `SegmentPool`.
+        require_in_place: Raises where the directory is not the owner's any more; as above.
 
     Raises:
         CorruptionError: An acknowledged part of the log is damaged or gone; nothing was changed.
@@ -117,7 +119,14 @@ def recover(
             file.close()
             raise
     number = fresh.end.segment
-    pool = SegmentPool(files, directory, epoch=epoch, taken=number, reserve=reserve)
+    pool = SegmentPool(
+        files,
+        directory,
+        epoch=epoch,
+        taken=number,
+        reserve=reserve,
+        require_in_place=require_in_place,
+    )
     wal = Wal(
         pool=pool,
         mark=mark,

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from siltstone.errors import InvariantError
+from siltstone.errors import ClosedError, InvariantError, UnavailableError
 from siltstone.formats.frame import HEADER_BYTES
 from siltstone.storage.files import File, Files
 from siltstone.storage.segments import parse_name, segment_path, unavailable
@@ -70,10 +70,15 @@ class SegmentPool:
         epoch: Epoch,
         taken: SegmentNumber,
         reserve: Callable[[int], None] = lambda _: None,
+        require_in_place: Callable[[], None] = lambda: None,
     ) -> None:
-        """`reserve` hears how large a next segment is; it raises where a recovery had no space."""
+        """`reserve` hears how large a next segment is; it raises where a recovery had no space.
+
+        `require_in_place` raises UnavailableError where the directory is not the owner's any more:
+        another store there has files of the same names.
+        """
         self._files, self._directory, self._epoch = files, directory, epoch
-        self._reserve = reserve
+        self._reserve, self._require_in_place = reserve, require_in_place
         self._making = threading.Lock()
         self._lock = threading.Lock()
         self._taken = taken
@@ -88,7 +93,10 @@ class SegmentPool:
         """
         with self._making:
             number = SegmentNumber(self._taken + 1)
-            if not self._is_closed and number in self._vacant():
+            if self._is_closed:
+                return
+            self._require_in_place()
+            if number in self._vacant():
                 self._make(number, nbytes)
 
     def take(self, least: int, nbytes: int) -> ReadySegment:
@@ -106,6 +114,7 @@ class SegmentPool:
             ready = self._pop(least)  # somebody may have made it while we waited
             if ready is not None:
                 return ready
+            self._require_in_place()
             self._make(SegmentNumber(self._taken + 1), max(least, nbytes))
             ready = self._pop(least)
             if ready is None:
@@ -124,13 +133,19 @@ class SegmentPool:
         with self._making, unavailable(self._directory):
             if self._is_closed:
                 return
+            self._require_in_place()
             recycled = self._clear(self._old_files(floor), nbytes)
             for number in recycled:
                 self._add(number, nbytes, is_recycled=True)
 
     def give_back(self) -> None:
-        """Unlink what is ready; a name that comes back has no header, so no harm is done."""
+        """Unlink what is ready; a name that comes back has no header, so no harm is done.
+
+        Raises:
+            UnavailableError: The directory is not the owner's any more.
+        """
         with self._making:
+            self._require_in_place()
             self._give_back()
 
     def close(self, *, gives_back: bool = True) -> None:
@@ -138,7 +153,9 @@ class SegmentPool:
         with self._making:
             self._is_closed = True
             if gives_back:
-                self._give_back()
+                with contextlib.suppress(UnavailableError, ClosedError):
+                    self._require_in_place()
+                    self._give_back()
             for number in list(self._ready):
                 self._drop(number)
 
