@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from siltstone.errors import BusyError, UnavailableError
+from siltstone.errors import BusyError, FencedError, PoisonedError, UnavailableError
+from siltstone.maintenance import scheduler as schedulers
 from siltstone.maintenance.scheduler import Scheduler, Work
 from tests.engine import seams
 from tests.maintenance.stores import open_store
@@ -154,3 +155,107 @@ def test_at_most_as_many_generations_wait_as_the_option_says(tmp_path, bound):
         hooked[0].hooks.clear()
         table.upsert({"id": -1, "v": ""})
         assert table.count() == db.seq - 1
+
+
+FOR_EVER_S = 3600.0
+
+
+def waiting_writer(waiting: Waiting, monkeypatch, **work) -> BaseException | None:
+    """Return what a writer hears that waits for room with an hour's patience."""
+    monkeypatch.setattr(schedulers, "FAILING_WAIT_S", 0.0, raising=False)
+    monkeypatch.setattr(schedulers, "PAUSE_S_MAX", 0.0)
+    monkeypatch.setattr(schedulers, "TICK_S", 0.01)
+    scheduler = Scheduler(
+        waiting,  # type: ignore[arg-type]
+        replace(NOTHING_TO_DO, **work),
+        memtable_bytes_max=1_000,
+        sealed_generations_max=3,
+        room_timeout_s=FOR_EVER_S,
+        is_background=True,
+    )
+    scheduler.start()
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(scheduler.room)
+        try:
+            return found.exception(20)
+        finally:
+            scheduler.stop()
+
+
+def failing(error: Exception):
+    def work() -> None:
+        raise error
+
+    return work
+
+
+@pytest.mark.parametrize("step", ["checkpoint", "prepare"])
+def test_a_writer_hears_soon_that_nothing_can_be_flushed(monkeypatch, step):
+    full = failing(UnavailableError("no space left on /data"))
+    heard = waiting_writer(Waiting(3), monkeypatch, **{step: full})
+    assert isinstance(heard, BusyError)
+    assert "failed" in str(heard)
+    assert "no space left on /data" in str(heard)
+    assert "3600" not in str(heard), "it did not wait so long"
+
+
+def test_a_writer_hears_soon_that_each_merge_fails(monkeypatch):
+    calls = []
+
+    def every_other_one() -> None:
+        calls.append(1)
+        if len(calls) % 2:
+            raise UnavailableError("the merge child failed: killed")
+
+    heard = waiting_writer(
+        Waiting(3),
+        monkeypatch,
+        merge=every_other_one,
+        wants_merge=lambda: True,
+        is_overdue=lambda: True,
+    )
+    assert isinstance(heard, BusyError)
+    assert "the merge child failed: killed" in str(heard)
+
+
+def test_what_fails_and_is_not_waited_for_turns_no_writer_away(monkeypatch):
+    tries = []
+
+    def optimize() -> None:
+        tries.append(1)
+        raise UnavailableError("the optimize child failed")
+
+    waiting = Waiting(3)
+
+    def checkpoint() -> None:
+        if len(tries) > 20:
+            object.__setattr__(waiting, "generations", 0)
+
+    assert (
+        waiting_writer(
+            waiting,
+            monkeypatch,
+            checkpoint=checkpoint,
+            optimize=optimize,
+            wants_optimize=lambda: True,
+        )
+        is None
+    )
+    assert len(tries) > 20
+
+
+@pytest.mark.parametrize("error", [FencedError(1, 2), PoisonedError("the log failed")])
+def test_a_writer_hears_at_once_that_no_background_is_left(monkeypatch, error):
+    heard = waiting_writer(Waiting(3), monkeypatch, checkpoint=failing(error))
+    assert type(heard) is type(error)
+    assert str(heard) == str(error)
+
+
+def test_an_owner_that_knows_that_it_is_fenced_takes_no_commit(tmp_path):
+    with open_store(tmp_path / "s") as db:
+        db.create_table("t", {"id": "int64"}, primary_key="id")
+        seq = db.seq
+        db._owner().scheduler.failure = FencedError(1, 2)
+        with pytest.raises(FencedError, match="epoch 2 owns the store"):
+            db["t"].upsert({"id": 1})
+        assert db.seq == seq
