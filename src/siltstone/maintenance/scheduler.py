@@ -11,7 +11,9 @@ A failure is logged and kept for `status`; the work is tried again with a pause 
 
 Backpressure: `room` lets a writer pass while at most `sealed_generations_max` generations wait to
 be flushed, and while the indexes of un-merged history fit their share of the memory; else it waits,
-and after `room_timeout_s` refuses with BusyError. While writers wait for a merge, it hurries.
+and after `room_timeout_s` refuses with BusyError. While writers wait for a merge, it hurries. A
+writer that waits for what only fails hears of that after `FAILING_WAIT_S`. Of a store whose
+background ended (fenced, poisoned) every writer hears at once.
 
 Lock: the condition `_wake` guards the flags; no work is done under it.
 """
@@ -23,6 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from siltstone import threads
 from siltstone.engine.base import INDEX_ROW_BYTES
@@ -40,7 +43,11 @@ NEWS_INTERVAL_S = 1.0
 VACUUM_INTERVAL_S = 3600.0
 IDLE_S = 60.0
 PAUSE_S_MAX = 5.0
+FAILING_WAIT_S = 10.0
+FAILURES_MAX = 3
+"""A writer is turned away when what it waits for failed so often, and for so long, meanwhile."""
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +105,7 @@ class Scheduler:
         self._pause_s = 0.0
         self._is_overdue = False
         self._waiting = 0
+        self._failures = 0  # of flushes and merges, ever
         self._vacuum_interval_s, self._vacuumed_at = vacuum_interval_s, clock()
         self._clock, self._idle_since, self._rested_at = clock, clock(), -1
         self._last_seq = -1
@@ -142,38 +150,59 @@ class Scheduler:
         """Wait until a writer may go on.
 
         Raises:
-            BusyError: It took longer than `room_timeout_s`; nothing was written.
+            BusyError: It took longer than `room_timeout_s`, or fails; nothing was written.
+            FencedError, PoisonedError: The background learned that, and ended.
             UnavailableError: Without a background: there is no room, and the checkpoint failed.
         """
+        self._refuse_ended()
         if not self._is_background:
             if not self._has_room():
                 self._work.checkpoint()
             return
         if self._has_room():
             return
-        deadline = time.monotonic() + self._room_timeout_s
         with self._wake:
             # Once: writers that woke the others at every look would keep each other from sleeping.
             self._is_woken = True
             self._wake.notify_all()
             self._waiting += 1
             try:
-                while not self._is_stopping and not self._has_room():
-                    left = deadline - time.monotonic()
-                    if left <= 0:
-                        raise BusyError(self._why_no_room())
-                    self._wake.wait(min(left, TICK_S))
+                self._wait_for_room()
             finally:
                 self._waiting -= 1
 
-    def _why_no_room(self) -> str:
+    def _wait_for_room(self) -> None:
+        begun, before = time.monotonic(), self._failures
+        while not self._is_stopping and not self._has_room():
+            self._refuse_ended()
+            waited, failures = time.monotonic() - begun, self._failures - before
+            if failures >= FAILURES_MAX and waited >= FAILING_WAIT_S:
+                raise BusyError(self._why_no_room(round(waited), failures))
+            if waited >= self._room_timeout_s:
+                raise BusyError(self._why_no_room(self._room_timeout_s, 0))
+            self._wake.wait(min(self._room_timeout_s - waited, TICK_S))
+
+    def _refuse_ended(self) -> None:
+        """Refuse to write where nothing will be flushed any more, or another epoch owns it."""
+        error = self.failure
+        if isinstance(error, FencedError):
+            raise FencedError(error.ours, error.theirs) from error
+        if isinstance(error, PoisonedError):
+            raise PoisonedError(str(error)) from error
+
+    def _why_no_room(self, waited: float, failures: int) -> str:
         merges = f", and too much is not merged: {self._work.backlog()}" if self._is_overdue else ""
         failure = "" if self.last_failure is None else f"; last failure: {self.last_failure}"
+        step = (
+            f"that failed {failures} times meanwhile, see to that and try again"
+            if failures
+            else "try again, write less at a time, or have a longer room_timeout_s or more"
+            " memory_bytes_max"
+        )
         return (
             f"{len(self._committer.state.view.sealed)} generations wait to be flushed, at most"
-            f" {self._sealed_max} may{merges}; waited {self._room_timeout_s:g} s{failure}; nothing"
-            " was written: try again, write less at a time, or have a longer room_timeout_s or"
-            " more memory_bytes_max"
+            f" {self._sealed_max} may{merges}; waited {waited:g} s{failure}; nothing was"
+            f" written: {step}"
         )
 
     def _has_room(self) -> bool:
@@ -225,6 +254,18 @@ class Scheduler:
                 _log.warning("background work failed, trying again: %s", in_words(error))
 
     def _turn(self, last_news: float) -> float:
+        is_full = self._waited_for(self._flush)
+        now = self._clock()
+        # A flush may be what makes a merge overdue, and writers wait for the news of one that is.
+        if is_full or self._is_overdue or now - last_news >= NEWS_INTERVAL_S:
+            last_news = now
+            self._hear_news()
+        self._vacuum_if_due(now)
+        self._rest_if_idle(now)
+        return last_news
+
+    def _flush(self) -> bool:
+        """Make the log's next segment, and memtables smaller; say whether any were full."""
         work = self._work
         work.prepare()
         while work.climb():
@@ -235,14 +276,15 @@ class Scheduler:
             work.checkpoint()
             with self._wake:
                 self._wake.notify_all()
-        now = self._clock()
-        # A flush may be what makes a merge overdue, and writers wait for the news of one that is.
-        if is_full or self._is_overdue or now - last_news >= NEWS_INTERVAL_S:
-            last_news = now
-            self._hear_news()
-        self._vacuum_if_due(now)
-        self._rest_if_idle(now)
-        return last_news
+        return is_full
+
+    def _waited_for(self, work: Callable[[], T]) -> T:
+        """Do what writers may wait for: they hear how often it fails."""
+        try:
+            return work()
+        except Exception:
+            self._failures += 1
+            raise
 
     def _rest_if_idle(self, now: float) -> None:
         """Rest once between two commits; one that fails is tried again after as long."""
@@ -265,7 +307,7 @@ class Scheduler:
                 self._wake.notify_all()
         work.hurry(is_overdue and self._waiting > 0)
         if work.wants_merge():
-            work.merge()
+            self._waited_for(work.merge)
         if work.wants_optimize():
             work.optimize()
         if work.wants_take_over():
