@@ -6,6 +6,7 @@ python -m tests.maintenance.full_disk <life> <an empty, small file system>
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -33,13 +34,19 @@ def rows(number: int) -> list[dict[str, object]]:
     return [{"id": n, "round": number, "v": os.urandom(500).hex()} for n in range(ROWS)]
 
 
-def filled(db: Store) -> int:
+def write(db: Store, number: int) -> None:
+    """Write all rows anew."""
+    table = db["t"]
+    (table.upsert if table.primary_key else table.overwrite)(rows(number))
+
+
+def filled(db: Store, key: str | None = "id") -> int:
     """Write the same rows anew until the disk is full; return the last round that was committed."""
-    db.create_table("t", {"id": "int64", "round": "int64", "v": "string"}, "id")
+    db.create_table("t", {"id": "int64", "round": "int64", "v": "string"}, key)
     number = 0
     try:
         for number in range(1, ROUNDS_MAX):
-            db["t"].upsert(rows(number))
+            write(db, number)
             db.checkpoint()
             db.merge()
     except UnavailableError as error:
@@ -73,9 +80,11 @@ def check(db: Store, number: int) -> None:
     assert set(db["t"].to_arrow()["round"].to_pylist()) == {number}
     assert db["t"].count() == ROWS
     assert free(db.path) > 16 << 20, "nothing was freed"
-    db["t"].upsert(rows(number + 1))
+    write(db, number + 1)
     db.checkpoint()
-    assert db.verify().is_sound
+    found = db.verify()
+    assert found.is_sound, found
+    assert not found.findings, found
     assert (db.path / "RESERVE").stat().st_size >= 1 << 20, "it is made again"
 
 
@@ -157,6 +166,39 @@ def filled_by_others(root: Path) -> None:
         check(db, max(db["t"].to_arrow()["round"].to_pylist()))
 
 
+def of_a_plain_table(root: Path) -> None:
+    """Other programs may open one, so each of its files has a second name (`storage.kept`)."""
+    with opened(root) as db:
+        number = filled(db, key=None)
+        stuff(root)
+        db.vacuum(dry_run=False, grace_s=0)
+        check(db, number)
+
+
+def of_a_plain_table_by_the_next_owner(root: Path) -> None:
+    with opened(root) as db:
+        number = filled(db, key=None)
+    stuff(root)
+    with opened(root) as db:
+        stuff(root)
+        assert db["t"].count() == ROWS
+        db.vacuum(dry_run=False, grace_s=0)
+        check(db, number)
+
+
+def of_a_plain_table_of_an_older_release(root: Path) -> None:
+    """Opening gives each file its second name."""
+    with opened(root) as db:
+        number = filled(db, key=None)
+    for kept in root.glob("tables/*/_siltstone/_kept"):
+        shutil.rmtree(kept)
+    (root / "RESERVE").unlink()
+    with opened(root) as db:
+        stuff(root)
+        db.vacuum(dry_run=False, grace_s=0)
+        check(db, number)
+
+
 LIVES: dict[str, Callable[[Path], None]] = {
     life.__name__: life
     for life in (
@@ -166,6 +208,9 @@ LIVES: dict[str, Callable[[Path], None]] = {
         by_a_command,
         beside_its_owner,
         filled_by_others,
+        of_a_plain_table,
+        of_a_plain_table_by_the_next_owner,
+        of_a_plain_table_of_an_older_release,
     )
 }
 
