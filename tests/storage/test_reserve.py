@@ -144,3 +144,37 @@ def test_a_backup_does_not_hold_the_reserve(tmp_path):
         db.create_table("t", {"id": "int64"}, "id")
         db.backup(tmp_path / "b")
     assert not [path for path in tmp_path.rglob(RESERVE_NAME) if "b" in path.parts]
+
+
+def test_a_reserve_that_cannot_be_written_keeps_no_log_from_growing(tmp_path):
+    """As one that another user's vacuum made again, or a directory that somebody put there."""
+    options = {"segment_bytes": 1 << 20}
+    with open_store(tmp_path / "s", **options) as db:
+        db.create_table("t", {"id": "int64", "v": "string"}, "id")
+    (tmp_path / "s" / RESERVE_NAME).unlink()
+    (tmp_path / "s" / RESERVE_NAME).mkdir()
+    with open_store(tmp_path / "s", **options) as db:
+        for number in range(60):
+            db["t"].upsert([{"id": number, "v": "x" * 40_000}])
+        assert db["t"].count() == 60
+        db.checkpoint()
+        db.vacuum(dry_run=False, grace_s=0)
+    with open_store(tmp_path / "s", **options) as db:
+        assert db["t"].count() == 60
+
+
+def test_a_reserve_of_another_user_is_made_anew(tmp_path, monkeypatch):
+    files = RealFiles()
+    reserve = Reserve(files, tmp_path, segment_bytes=1 << 20)
+    reserve.keep(64 << 10)
+    before = (tmp_path / RESERVE_NAME).stat()
+    really = files.open
+
+    def refused(path: Path, **how: bool):
+        if path.exists() and path.stat().st_ino == before.st_ino:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return really(path, **how)
+
+    monkeypatch.setattr(files, "open", refused)
+    reserve.keep(1 << 20)
+    assert size(tmp_path) > before.st_size
