@@ -11,7 +11,9 @@ is written must not be compressed away: random bytes.
 
 One that was released and cannot be made whole takes what there is: nobody else gets that. If a
 crash leaves it too small or takes its name, the next opening makes it again. Nothing but space
-depends on it: it may be deleted by hand, and no backup holds it.
+depends on it: it may be deleted by hand, and no backup holds it. One that cannot be written (it
+belongs to another user, whose vacuum made it) is made anew; if that is refused, a line in the log
+says so, and the store goes on without.
 
 Lock: `_lock` over making it; any process may release it, for it is unlinked and made by its name.
 """
@@ -79,7 +81,7 @@ class Reserve:
         """
         with self._lock:
             self._wanted = self._size_for(segment)
-            self._fill(self._wanted)
+            self._make()
 
     def fit(self, segment: int) -> None:
         """As `keep`, but less if it holds far more; for who can go on without it: only logged."""
@@ -126,9 +128,26 @@ class Reserve:
     def _make_again(self) -> None:
         with self._lock:
             try:
-                self._fill(self._wanted)
+                self._make()
             except OSError as error:
                 _log.warning("%s cannot be made again, the disk is full: %s", self._path, error)
+
+    def _make(self) -> None:
+        """Have it as large as is wanted, as far as anything but space is concerned.
+
+        Raises:
+            OSError: There is no space.
+        """
+        try:
+            try:
+                self._fill(self._wanted)
+            except PermissionError:
+                self._files.unlink(self._path)
+                self._fill(self._wanted)
+        except OSError as error:
+            if is_full(error):
+                raise
+            _log.warning("%s cannot be made, a full disk will need space: %s", self._path, error)
 
     def _refusal(self, error: Exception) -> UnavailableError:
         return UnavailableError(
