@@ -46,7 +46,7 @@ def fill(db: Store) -> None:
 
 
 def rest(db: Store) -> object:
-    return db._owner().rest.when_idle()
+    return db._parts.owner.rest.when_idle()
 
 
 def vacuum(db: Store) -> object:
@@ -54,14 +54,36 @@ def vacuum(db: Store) -> object:
 
 
 def prepare(db: Store) -> object:
-    return db._owner().wal.prepare()
+    return db._parts.owner.wal.prepare()
 
 
 def hear_news(db: Store) -> object:
-    return db._owner().checkpointer.adopt_news()
+    return db._parts.owner.checkpointer.adopt_news()
 
 
-DOORS: list[Callable[[Store], object]] = [Store.checkpoint, rest, vacuum, prepare, hear_news, fill]
+def merge(db: Store) -> object:
+    return db.merge("t")
+
+
+def optimize(db: Store) -> object:
+    return db.optimize("t")
+
+
+def serve(db: Store) -> object:
+    return db.serve_local()
+
+
+DOORS: list[Callable[[Store], object]] = [
+    Store.checkpoint,
+    rest,
+    vacuum,
+    prepare,
+    hear_news,
+    fill,
+    merge,
+    optimize,
+    serve,
+]
 
 
 @pytest.fixture
@@ -69,7 +91,7 @@ def old(tmp_path):
     """A store that is open, with a next segment that is ready, and in whose place another is."""
     db = open_store(tmp_path / "s", Clock(), retention_s=0)
     db.create_table("t", SCHEMA, "id").upsert([{"id": 1, "v": "o" * 40_000}])
-    db._owner().wal.prepare()
+    db._parts.owner.wal.prepare()
     shutil.move(tmp_path / "s", tmp_path / "aside")
     return db
 
