@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
-import threading
+import subprocess
+import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -45,37 +45,57 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     return found
 
 
+SLOW = """
+import sys
+import siltstone as st
+
+serve = st.Store.serve_local
+
+def slowly(store):
+    print("open", flush=True)
+    sys.stdin.readline()
+    return serve(store)
+
+st.Store.serve_local = slowly
+with st.connect(sys.argv[1], join=True):
+    print("serves", flush=True)
+    sys.stdin.read()
+"""
+
+
 def test_an_owner_that_joined_first_and_is_slow_to_serve_is_waited_for(
-    tmp_path: Path, time: Time, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, time: Time
 ) -> None:
-    is_open, may_serve = threading.Event(), threading.Event()
-    serve = st.Store.serve_local
-
-    def slowly(store: st.Store) -> Path:
-        is_open.set()
-        assert may_serve.wait(60)
-        return serve(store)
-
-    monkeypatch.setattr(st.Store, "serve_local", slowly)
-    with ThreadPoolExecutor(1) as pool:
-        owner = pool.submit(st.connect, tmp_path / "s", join=True)
+    with subprocess.Popen(
+        [sys.executable, "-c", SLOW, str(tmp_path / "s")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as owner:
+        assert owner.stdin is not None
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "open\n"
 
         def served_at_last() -> None:
             if time.pauses == 5:
-                may_serve.set()
-                owner.result(60)
+                owner.stdin.write("\n")
+                owner.stdin.flush()
+                assert owner.stdout.readline() == "serves\n"
 
         time.at_pause = served_at_last
-        assert is_open.wait(60)
         with st.connect(tmp_path / "s", join=True) as db:
             assert isinstance(db, JoinedStore)
             assert time.pauses >= 5
-        owner.result().close()
+        owner.stdin.close()
 
 
 def test_an_owner_that_does_not_serve_is_told_after_two_looks(tmp_path: Path, time: Time) -> None:
-    with opened(tmp_path / "s"), pytest.raises(OwnedError, match=r"serve_local\(\)"):
+    (tmp_path / "s").mkdir()
+    ownership = own(RealFiles(), tmp_path / "s")
+    ownership.announce(epoch=3)
+    with pytest.raises(OwnedError, match=r"serve_local\(\)"):
         st.connect(tmp_path / "s", join=True)
+    ownership.release()
     assert time.pauses == 1
 
 
@@ -106,6 +126,16 @@ def test_the_wait_for_an_owner_has_a_bound_that_can_be_told(tmp_path: Path, time
         st.connect(tmp_path / "s", join=True, join_timeout_s=30)
     assert f"process {os.getpid()}" in str(caught.value)
     assert time.pauses == 3
+    ownership.release()
+
+
+def test_an_owner_that_does_not_say_who_it_is_is_named_so(tmp_path: Path, time: Time) -> None:
+    (tmp_path / "s").mkdir()
+    ownership = own(RealFiles(), tmp_path / "s")
+    ownership._write(Holder())
+    with pytest.raises(st.BusyError, match="does not say in LOCK which") as caught:
+        st.connect(tmp_path / "s", join=True, join_timeout_s=30)
+    assert "None" not in str(caught.value)
     ownership.release()
 
 
