@@ -859,8 +859,10 @@ class Store:
 
     def _owner(self) -> Owner:
         self._core.writer()
-        assert self._parts.owner is not None
-        return self._parts.owner
+        owner = self._parts.owner
+        assert owner is not None
+        owner.ownership.require_in_place()
+        return owner
 
     def close(self) -> None:
         """End this handle, and what was got from it; the last one syncs and closes the store.

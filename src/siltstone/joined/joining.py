@@ -85,9 +85,14 @@ class Joining:
         return not is_open_question or time.monotonic() - self._silent_since >= SERVING_WAIT_S
 
     def _late(self, holder: Holder, waited: float) -> BusyError:
-        state = "is about to serve" if holder.epoch else "recovers the log, or is about to"
+        who = f"process {holder.pid} on {holder.host}"
+        state = f"{who} recovers the log, or is about to"
+        if holder.pid is None:
+            state = "a process owns it and does not say in LOCK which"
+        elif holder.epoch:
+            state = f"{who} is about to serve"
         return BusyError(
-            f"{self._root}: process {holder.pid} on {holder.host} {state}, {waited:.0f} s long"
+            f"{self._root}: {state}, {waited:.0f} s long"
             f" (join_timeout_s={self._timeout_s:.0f}); try again, or with a longer join_timeout_s"
         )
 
