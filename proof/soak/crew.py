@@ -29,6 +29,7 @@ FULL = (
     "joined",
     "remote",
     "stock",
+    "guest",
     "optimizer",
     "optimizer",
     "merger",

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from proof.soak import care, players, stock
+from proof.soak import care, guest, players, stock
 from proof.soak.post import Post
 from siltstone import beside
 
@@ -29,6 +29,7 @@ def work_of(post: Post) -> Work:
         "reader": lambda: players.Reader(post).run,
         "watcher": lambda: players.Reader(post).run,
         "stock": lambda: stock.Client(post).run,
+        "guest": lambda: guest.Guest(post).run,
         "optimizer": lambda: care.again_and_again(post, lambda: care.optimize(post), 0.5),
         "merger": lambda: care.again_and_again(post, lambda: beside.merge_beside(root), 0.5),
         "vacuum": lambda: care.again_and_again(post, lambda: care.vacuum(post), 0.5),

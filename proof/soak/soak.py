@@ -37,6 +37,7 @@ WORK = {
     "joined": "joined's turn",
     "remote": "remote's turn",
     "stock": "stock append",
+    "guest": "guest",
     "optimizer": "optimizer",
     "merger": "merger",
     "vacuum": "vacuum",
