@@ -1,102 +1,112 @@
-"""Guest: another program that treats the store's plain tables as Lance datasets of its own.
+"""Guest: another program that takes the store's tables for Lance datasets of its own.
 
-It cleans up with no age at all, compacts, tags and appends: through the owner's server as a stock
-client, and by the bare path, past siltstone. None of it may cost the store a row, a tag or a
-snapshot. The rows it appends by path are `(-client, n)`: the store shows none of them until they
-are imported, and then each of them once.
+All the while it cleans up with no age at all, compacts, tags and appends: as a stock client of the
+owner's server, and by the bare path, past siltstone. None of it may cost the store a row, a tag, a
+snapshot or a backup. What it writes by path is no commit: between the rounds the rows that it
+appended are imported, each once, and its other versions are moved away, as the docs say.
 """
 
 from __future__ import annotations
 
 import random
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import lance
 import pyarrow as pa
 from lance.namespace import RestNamespace
 
+import siltstone as st
 from proof.soak.post import Post
 from proof.soak.stock import REFUSED, require_foreseen
+from siltstone.maintenance.drift import strangers_of
 
-TABLES = ("stock", "journal")
+APPENDED, COMPACTED = "stock", "journal"
+"""Written by path: a version that did anything but append keeps others from being imported."""
+PLAIN, KEYED = (APPENDED, COMPACTED), ("accounts", "stamps")
 TAGS_MAX = 5
-APPENDED = 3
+ROWS = 3
 
 
 def folder_of(root: Path, table: str) -> Path:
-    """Return the dataset of a plain table that nobody dropped."""
+    """Return the dataset of a table, as somebody finds it who looks into the directory."""
     (found,) = (root / "tables").glob(f"{table}-*")
-    return found
+    return found / "base" if table in KEYED else found
 
 
-def check(rows: Iterable[Mapping[str, Any]]) -> int:
-    """Check that no row that was appended by path is there twice; return how many there are."""
-    counts = Counter((row["client"], row["n"]) for row in rows if row["client"] < 0)
-    twice = [row for row, count in counts.items() if count > 1]
-    assert not twice, f"imported twice: {twice}"
-    return len(counts)
+def settle(db: st.Store, aside: Path) -> int:
+    """Import what was appended by path, move away what was not; return the number of rows.
+
+    Args:
+        db: The store, which nobody else works on.
+        aside: A directory outside of it.
+    """
+    for _, version in list(strangers_of(db._parts.tables, db._parts.manifests.newest())):  # noqa: SLF001 - as `verify`
+        if not version.path.startswith(f"tables/{APPENDED}-"):
+            aside.mkdir(exist_ok=True)
+            (db.path / version.path).rename(aside / version.path.replace("/", "~"))
+    return db.adopt(APPENDED, dry_run=False).rows
 
 
 class Guest:
     """One thing after the other, chosen at random."""
 
     def __init__(self, post: Post) -> None:
-        self._post, self._chance = post, random.Random(post.seed + post.number)
-        self._n = 0
+        self._post, self._chance, self._n = post, random.Random(post.seed + post.number), 0
 
     def run(self, stop: threading.Event) -> None:
         """Work until told to stop."""
         turns: tuple[tuple[str, Callable[[], object]], ...] = (
-            ("clean-up by path", lambda: self._clean_up(self._by_path(self._table()))),
-            ("clean-up by server", lambda: self._clean_up(self._by_server(self._table()))),
-            ("optimize by path", lambda: self._compact(self._by_path(self._table()))),
-            ("optimize by server", lambda: self._compact(self._by_server(self._table()))),
-            ("tag by path", lambda: self._tag(self._by_path(self._table()))),
-            ("tag by server", lambda: self._tag(self._by_server(self._table()))),
+            ("clean-up by path", lambda: _clean_up(self._by_path(*PLAIN, *KEYED))),
+            ("clean-up by server", lambda: _clean_up(self._by_server(*PLAIN, *KEYED))),
+            ("optimize by path", lambda: _compact(self._by_path(COMPACTED))),
+            ("optimize by server", lambda: _compact(self._by_server(*PLAIN))),
+            ("tag by path", lambda: self._tag(self._by_path(*PLAIN))),
+            ("tag by server", lambda: self._tag(self._by_server(*PLAIN))),
             ("append by path", self._append),
         )
         while not stop.wait(self._chance.uniform(0, 0.3)):
             what, turn = self._chance.choice(turns)
             try:
                 turn()
-            except REFUSED as error:
+            except REFUSED as error:  # it met an owner, a vacuum, or a server that was killed
                 require_foreseen(error)
                 self._post.tally.add(f"{what} refused: {type(error).__name__}")
             else:
                 self._post.tally.add(what)
                 self._post.tally.add("guest")
 
-    def _table(self) -> str:
-        return self._chance.choice(TABLES)
+    def _by_path(self, *tables: str) -> lance.LanceDataset:
+        return lance.dataset(str(folder_of(self._post.root, self._chance.choice(tables))))
 
-    def _by_path(self, table: str) -> lance.LanceDataset:
-        return lance.dataset(str(folder_of(self._post.root, table)))
-
-    def _by_server(self, table: str) -> lance.LanceDataset:
+    def _by_server(self, *tables: str) -> lance.LanceDataset:
         space = RestNamespace(uri=self._post.url.read_text())
-        return lance.dataset(namespace_client=space, table_id=[table])
-
-    def _clean_up(self, dataset: lance.LanceDataset) -> None:
-        dataset.cleanup_old_versions(older_than=timedelta(0), error_if_tagged_old_versions=False)
-
-    def _compact(self, dataset: lance.LanceDataset) -> None:
-        dataset.optimize.compact_files()
+        return lance.dataset(namespace_client=space, table_id=[self._chance.choice(tables)])
 
     def _tag(self, dataset: lance.LanceDataset) -> None:
-        ours = [name for name in dataset.tags.list() if name.startswith("guest-")]
-        for name in sorted(ours)[: len(ours) - TAGS_MAX]:
+        for name in _too_many([name for name in dataset.tags.list() if name.startswith("guest-")]):
             dataset.tags.delete(name)
         self._n += 1
         dataset.tags.create(f"guest-{self._post.number}-{self._n}", dataset.version)
 
     def _append(self) -> None:
-        """Append to the folder of a table, past the store."""
-        numbers = range(self._n + 1, self._n + 1 + APPENDED)
-        self._n += APPENDED
-        rows = pa.table({"client": [-self._post.number] * APPENDED, "n": [*numbers]})
-        lance.write_dataset(rows, str(folder_of(self._post.root, "stock")), mode="append")
+        """Append to a table's folder, past the store."""
+        numbers = range(self._n + 1, self._n + 1 + ROWS)
+        self._n += ROWS
+        rows = pa.table({"client": [-self._post.number] * ROWS, "n": [*numbers]})
+        lance.write_dataset(rows, str(folder_of(self._post.root, APPENDED)), mode="append")
+
+
+def _clean_up(dataset: lance.LanceDataset) -> None:
+    """Delete all that no version needs but the newest, as `optimize` of LanceDB does."""
+    dataset.cleanup_old_versions(older_than=timedelta(0), error_if_tagged_old_versions=False)
+
+
+def _compact(dataset: lance.LanceDataset) -> None:
+    dataset.optimize.compact_files()
+
+
+def _too_many(names: Sequence[str]) -> Sequence[str]:
+    return sorted(names)[: max(0, len(names) - TAGS_MAX)]

@@ -18,12 +18,13 @@ from pathlib import Path
 import siltstone as st
 from proof.isolation import clients
 from proof.isolation.journal import LEVELS, entries, judge
-from proof.soak import bank, care, players, stock
+from proof.soak import bank, care, guest, players, stock
 from proof.soak.acknowledged import Acknowledged
 from proof.soak.crew import FULL, Crew
 from proof.soak.post import Post, root_of, tally_of
 from proof.soak.tally import counted
 from siltstone.maintenance.sweep import distinct, needed, pins_of
+from siltstone.storage.kept import public_of
 
 ROUND_S = 120.0
 CHECK_S = 15.0
@@ -66,7 +67,7 @@ class Soak:
         self.files, self.memory = Counter[str](), Counter[str]()
         self.checks, self.games = Counter[str](), Counter[str]()
         self.said = Counter[str]()
-        self.stops = self.contended = self.write_skews = 0
+        self.stops = self.contended = self.write_skews = self.imported = 0
         self._seconds = 0.0
         with st.connect(self._post.root, **bank.OPTIONS) as db:
             bank.create(db)
@@ -133,6 +134,8 @@ class Soak:
             self._check_content(db)
             self._check_histories(db)
             self._check_sound(db)
+            self.imported += guest.settle(db, Path(self._post.folder) / "moved away")
+            self._check_content(db)
             db.checkpoint()
             db.merge()
             db.optimize()
@@ -220,6 +223,7 @@ class Soak:
                 f"done: {_listed(self.done)}",
                 f"games: {_listed(self.games)}",
                 f"met at a list: {self.contended}; write skew in {self.write_skews} rounds",
+                f"rows that were appended by path, and imported: {self.imported}",
                 f"checks: {_listed(self.checks)}",
                 f"killed: {_listed(self.kills)}",
                 f"warnings: {_listed(self.said) or 'none'}",
@@ -234,9 +238,12 @@ def _listed(counts: Counter[str] | dict[str, int]) -> str:
 
 
 def _private(root: Path) -> set[str]:
-    """Return the files of Lance and the inventories that no reader of the plain path looks for."""
+    """Return the files of Lance and the inventories that no reader of the plain path looks for.
+
+    One that has two names (`storage.kept`) by its public one: both go together.
+    """
     found = {
-        str(path.relative_to(root))
+        public_of(str(path.relative_to(root)))
         for folder in ("tables", "commits", "inventory")
         for path in (root / folder).rglob("*")
         if path.is_file()
