@@ -1,10 +1,10 @@
 """Replay: make what is readable of the log durable, and go on in a new epoch.
 
     read and verify the chain ─▶ set a torn tail aside ─▶ unlink what was only ready
-    ─▶ write the fresh segment ─▶ MARK ─▶ unlink what is off the chain
+    ─▶ write the fresh segment ─▶ MARK ─▶ hand out the frames ─▶ unlink what is off the chain
 
     before    … ─ 1-5 ─ 1-6                    (epoch-segment)
-    after     … ─ 1-5 ─ 2-6    1-6 is off the chain, and goes when 2-6 is durable and in MARK
+    after     … ─ 1-5 ─ 2-6    1-6 is off the chain, and goes when 2-6 is durable and read
 
 *Readable is not durable*: after a failed sync, or a kill before one, the frames of the newest
 segment may be in the page cache alone. They are written again into a fresh file (never a recycled
@@ -16,8 +16,10 @@ owner of the old epoch still appends is never read.
 
 Files that are off the chain are unlinked, never used again: all that they held is in a segment of
 a later epoch, or in a durable record, or in quarantine. They go when the fresh one is durable, for
-until then the name of what replaced them may not be; and behind MARK, so that who reads beside
-finds the fresh one. What was only ready goes before anything is written: the disk may be full.
+until then the name of what replaced them may not be; behind MARK, so that who reads beside finds
+the fresh one; and when every frame was read, so that nothing goes of a log that is refused because
+a newer siltstone wrote some of it. What was only ready goes before anything is written: the disk
+may be full.
 
 A crash anywhere leaves the old chain, or the new one beside it: recovery runs again.
 """
@@ -60,7 +62,9 @@ class Recovery:
 
     `frames` yields once, oldest first, and holds one segment at a time; read it before the log is
     retired. They begin behind `start_seq`, which the record's `flushed_seq` must have reached, and
-    end at `last_seq`. `torn_tail` is the copy of what was set aside, if anything was.
+    end at `last_seq`. Who has read all of them gives up what is off the chain: until then nothing
+    is unlinked, for a frame may hold what only a newer siltstone understands. `torn_tail` is the
+    copy of what was set aside, if anything was.
     """
 
     frames: Iterator[LoggedFrame]
@@ -111,13 +115,6 @@ def recover(
         torn_tail = _set_aside(files, quarantine, chain)
         fresh, size = _write_fresh(files, directory, chain, epoch, segment_bytes)
         file, mark = _open_for_append(files, directory, fresh)
-        try:
-            for segment in chain.superseded:
-                files.unlink(segment.path)
-        except OSError:
-            mark.close()
-            file.close()
-            raise
     number = fresh.end.segment
     pool = SegmentPool(
         files,
@@ -138,7 +135,7 @@ def recover(
     )
     stretches = [*chain.old, fresh]
     return Recovery(
-        frames=_frames(files, directory, stretches),
+        frames=_frames(files, directory, stretches, [each.path for each in chain.superseded]),
         wal=wal,
         start_seq=stretches[0].header.previous.seq,
         last_seq=wal.last_seq,
@@ -146,10 +143,15 @@ def recover(
     )
 
 
-def _frames(files: Files, directory: Path, stretches: list[Stretch]) -> Iterator[LoggedFrame]:
+def _frames(
+    files: Files, directory: Path, stretches: list[Stretch], superseded: list[Path]
+) -> Iterator[LoggedFrame]:
     for stretch in stretches:
         with unavailable(directory):
             yield from read_stretch(files, stretch)
+    with unavailable(directory):
+        for path in superseded:
+            files.unlink(path)
 
 
 def _set_aside(files: Files, quarantine: Path, chain: Chain) -> Path | None:
