@@ -1,6 +1,7 @@
 """The demo runs to its end on real flights, and would see what it says it does not."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,16 +19,16 @@ FLIGHTS = [
 
 
 @pytest.fixture
-def landed(tmp_path: Path) -> st.Store:
+def landed(tmp_path: Path) -> Iterator[st.Store]:
     """Three landings; seq 1 made the tables."""
-    store = st.connect(tmp_path / "store", background=False, segment_bytes=65536)
-    with store.transaction() as tx:
-        tx.create_table("flights", model.FLIGHTS, "id")
-        for name, column in model.KEYS.items():
-            tx.create_table(name, {column: "string", **model.TOTALS}, column)
-    for flight in FLIGHTS:
-        store.run(model.landing(flight, [0]))
-    return store
+    with st.connect(tmp_path / "store", background=False, segment_bytes=65536) as store:
+        with store.transaction() as tx:
+            tx.create_table("flights", model.FLIGHTS, "id")
+            for name, column in model.KEYS.items():
+                tx.create_table(name, {column: "string", **model.TOTALS}, column)
+        for flight in FLIGHTS:
+            store.run(model.landing(flight, [0]))
+        yield store
 
 
 def wrong(store: st.Store, seq: int | None = None) -> list[str]:

@@ -1,5 +1,6 @@
 """The refresh sets keep what the demo checks, the checks see what is broken, and answers agree."""
 
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
@@ -40,15 +41,15 @@ def parquet(files: dict[str, Path]) -> duckdb.DuckDBPyConnection:
 
 
 @pytest.fixture(scope="module")
-def loaded(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> st.Store:
+def loaded(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[st.Store]:
     """All eight tables in one commit, and nothing else."""
-    store = st.connect(tmp_path_factory.mktemp("tpch") / "store", background=False)
-    with store.transaction() as tx:
-        for name, key in data.KEYS.items():
-            schema = data.schema(files[name])
-            tx.create_table(name, schema, key)
-            tx[name].insert(pq.read_table(files[name]).cast(schema))
-    return store
+    with st.connect(tmp_path_factory.mktemp("tpch") / "store", background=False) as store:
+        with store.transaction() as tx:
+            for name, key in data.KEYS.items():
+                schema = data.schema(files[name])
+                tx.create_table(name, schema, key)
+                tx[name].insert(pq.read_table(files[name]).cast(schema))
+        yield store
 
 
 def apply(tx: st.Transaction, found: pa.Table) -> None:
