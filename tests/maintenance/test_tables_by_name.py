@@ -19,6 +19,7 @@ from siltstone.errors import TableNotFoundError
 from siltstone.maintenance.optimize import Optimizer
 from tests.cli.shell import Shell
 from tests.server.rest import Rest
+from tests.server.stores import joined_to
 
 SCHEMA = {"id": "int64", "v": "int64"}
 Do = Callable[[str], Any]
@@ -31,8 +32,7 @@ class Place:
     def __init__(self, db: st.Store, capsys: pytest.CaptureFixture[str]) -> None:
         self.db, self._shell = db, Shell(db.path, capsys)
         self._open = ExitStack()
-        db.serve_local()
-        self.joined = self._open.enter_context(st.connect(db.path, join=True))
+        self.joined = self._open.enter_context(joined_to(db))
         self._rest = Rest(db.serve(port=0))
 
     def close(self) -> None:

@@ -28,6 +28,7 @@ from siltstone.store import Store
 from tests.namespace.clients import append, ids, make, opened, rows
 from tests.namespace.staging import Staging
 from tests.server.rest import rest_of
+from tests.server.stores import joined_to
 from tests.server.test_rest_namespace import space_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the clients' own making
@@ -65,8 +66,7 @@ def door(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Store
         if request.param == "in process":
             yield db, SiltstoneNamespace(db)
             return
-        db.serve_local()
-        with st.connect(db.path, join=True) as joined:
+        with joined_to(db) as joined:
             yield db, SiltstoneNamespace(joined)
 
 

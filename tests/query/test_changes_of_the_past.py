@@ -24,6 +24,7 @@ from tests.cli.shell import Shell
 from tests.maintenance.stores import Clock, open_store
 from tests.query.test_changes_of_names import apply, copies
 from tests.server.rest import Rest
+from tests.server.stores import joined_to
 
 SCHEMA = {"id": "int64", "v": "int64"}
 Feeds = dict[str, list[dict[str, Any]]]
@@ -274,8 +275,7 @@ def test_other_doors_refuse_what_the_owner_refuses(
         rename_and_add_columns(db, life.settle)
         life.vacuum()
         kept, last = life.kept, db.seq
-        db.serve_local()
-        joined = open_.enter_context(st.connect(life.path, join=True))
+        joined = open_.enter_context(joined_to(db))
         reader = open_.enter_context(open_store(life.path, read_only=True, real_lance=True))
         rest = Rest(db.serve(port=0))
         open_.callback(rest.close)

@@ -18,6 +18,7 @@ from tests.query import filter_tables, task_reader
 from tests.query.filter_cases import Filter, scalars, texts
 from tests.query.test_filter_matrix import ROWS, columns, kept
 from tests.server.rest import Rest
+from tests.server.stores import joined_to
 
 TABLES = [name for name in filter_tables.TABLES if name != "indexed"]
 
@@ -126,8 +127,7 @@ def test_duckdb_finds_the_same_rows(db: st.Store, table: str) -> None:
 
 def test_a_server_and_a_store_that_joined_answer_as_a_scan(db: st.Store, tmp_path: Path) -> None:
     rest = Rest(db.serve(port=0))
-    db.serve_local()
-    with st.connect(db.path, join=True) as joined:
+    with joined_to(db) as joined:
         for table in ("active", "base", "altered", "plain_altered"):
             for wanted in mixed(table)[::4]:
                 right = kept(ROWS[table], wanted)

@@ -17,7 +17,7 @@ from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.service import Service
 from tests.query.test_sql import LONG
 from tests.server.rest import rest_of
-from tests.server.stores import eventually, opened
+from tests.server.stores import eventually, joined_to, opened
 
 BODY_BYTES_MAX = 10_000
 ALMOST_ALL = b" " * (BODY_BYTES_MAX - 1)
@@ -126,11 +126,12 @@ def test_closing_the_store_ends_the_statements_that_run(tmp_path: Path, kind: st
 
     with opened(tmp_path / "shop") as db:
         if kind == "service":
-            where, server = {"path": db.serve(port=0).url}, db._parts.service
+            joining = st.connect(db.serve(port=0).url)
+            server = db._parts.service
         else:
-            db.serve_local()
-            where, server = {"path": db.path, "join": True}, db._parts.endpoint
-        with st.connect(**where) as joined:
+            joining = joined_to(db)
+            server = db._parts.endpoint
+        with joining as joined:
             joined.sql("SELECT 1")  # DuckDB is imported
             asking = threading.Thread(target=ask, args=(joined,))
             asking.start()

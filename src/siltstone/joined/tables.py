@@ -265,6 +265,11 @@ class JoinedSnapshotTable(JoinedReadable):
         return f"<table {self._name!r} at seq {self._snapshot.seq}>"
 
     @property
+    def id(self) -> int:
+        """Its id in this store: stays when it is renamed, and is never given again."""
+        return self._read("id")
+
+    @property
     def name(self) -> str:
         """What the table was called at the snapshot's seq."""
         return self._name
