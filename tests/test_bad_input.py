@@ -45,7 +45,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[st.Store]:
 BAD_TABLE_NAMES = [
     "a/b", "..", "../x", "a\0b", "x" * 300, "", ".x", "_x", "x y", "é", "x\n", None, 7, b"x",
 ]  # fmt: skip
-BAD_COLUMN_NAMES = ["..", "a.b", "a\0b", "x" * 300, "", "_seq", "_x", None, 7, b"x"]
+BAD_COLUMN_NAMES = [
+    "..", "a.b", "a\0b", "x" * 300, "", "_seq", "_x", "a`b", "*", "\ud800", None, 7, b"x",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BAD_TABLE_NAMES, ids=short)
@@ -94,6 +96,8 @@ def test_a_taken_name_says_so(store: st.Store) -> None:
         pa.schema([("a", pa.int64()), ("a", pa.int64())]),
         pa.schema([("a", pa.struct([]))]),
         pa.schema([("a", pa.struct([("x", pa.int8()), ("x", pa.int8())]))]),
+        pa.schema([("a", pa.struct([("x\0y", pa.int8())]))]),
+        pa.schema([("a", pa.list_(pa.struct([("x", pa.struct([("\0", pa.int8())]))])))]),
     ],
     ids=short,
 )  # fmt: skip
