@@ -97,6 +97,9 @@ def encode_type(kind: pa.DataType) -> object:
         fields = [kind.field(index) for index in range(kind.num_fields)]
         if not fields or len({f.name for f in fields}) < len(fields):
             raise RequestError(f"a struct has fields of different names, not {kind}")
+        for name in (f.name for f in fields if "\0" in f.name):
+            # Lance ends the name there: no row of the store could be flushed any more.
+            raise RequestError(f"a field {name[:40]!r} of a struct: its name may have no NUL")
         return ["struct", [[f.name, encode_type(f.type), f.nullable] for f in fields]]
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         _check_zone(kind.tz)
@@ -150,11 +153,24 @@ def check_column_name(name: object) -> str:
         raise RequestError(f"a column name is a non-empty string, not {name!r}")
     if name.startswith("_"):
         raise RequestError(f"column name {name!r}: names starting with '_' are reserved")
-    if len(name) > NAME_CHARACTERS_MAX or "\0" in name or "." in name:
+    # Lance cannot write a column with a backtick, and takes `*` for all: its table, once written,
+    # could not be merged.
+    if len(name) > NAME_CHARACTERS_MAX or name == "*" or any(mark in name for mark in "\0.`"):
         raise RequestError(
-            f"column name {name[:40]!r}: at most {NAME_CHARACTERS_MAX} characters, no NUL, no '.'"
+            f"column name {name[:40]!r}: at most {NAME_CHARACTERS_MAX} characters, no NUL, no '.',"
+            " no '`', and not '*' alone"
         )
+    if not _is_unicode(name):
+        raise RequestError(f"column name {name[:40]!r}: half a surrogate pair is no character")
     return name
+
+
+def _is_unicode(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def arrow_schema_of(shape: pa.Schema | Mapping[str, object] | object) -> pa.Schema:
