@@ -15,8 +15,8 @@ import pytest
 import siltstone as st
 
 ODD = [
-    "a b", 'a"b', "a'b", "A", "select", "a\\b", "a\nb", "ü", "1a", "(a)", "a;--", "a*", "$1", "None",
-    "FieldPath", "FieldPath(0)", "a[0]", "rowid", " ", "%",
+    "a b", 'a"b', "a'b", "A", "select", "a\\b", "a\nb", "ü", "1a", "(a)", "a;--", "a*", "$1",
+    "None", "FieldPath", "FieldPath(0)", "a[0]", "rowid", " ", "%",
 ]  # fmt: skip
 NESTED = ["a`b", "*", "_rowid", "", "a.b", "a\\b", *ODD]
 VALUES = [None, "x", "y'", "z\\", "w\0w", "x", "", "\u2028", '"', "`", "🦭"]

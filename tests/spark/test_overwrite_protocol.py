@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import stat
 import threading
 from collections.abc import Callable, Iterator
@@ -460,6 +461,43 @@ def test_a_task_tells_what_it_reads_by_an_old_plan(db: st.Store, app: App, table
     moved = foreign(db, table)
     app.overwrite(app.read(app.load(table)), table, expectSeq=moved)
     rows = [r for part in parts for b in again(reader).read(part) for r in b.to_pylist()]
+    refused(app, rows, table, at, moved)
+
+
+def test_a_store_that_is_made_anew_at_the_path_is_another_one(tmp_path: Path, table: str) -> None:
+    """Its seqs say nothing of the old one's: a commit of others is not taken for an own one."""
+    path = tmp_path / "s"
+
+    def make() -> None:
+        with st.connect(path, background=False) as db:
+            for name, key in (("o", "id"), ("e", ())):
+                write(db.create_table(name, {"id": "int64", "v": "int64"}, primary_key=key), 1)
+
+    make()
+    app = App(path, tmp_path / "app")
+    app.read(app.load(table))
+    for key in range(2, 6):
+        app.append(key, table)
+    shutil.rmtree(path)
+    make()
+    app.overwrite([{"id": 7, "v": 1}], table)  # of this one it has read nothing
+    rows = app.read(app.load(table))
+    with st.connect(path, background=False) as db:
+        at, moved = db.seq, foreign(db, table)
+    refused(app, rows, table, at, moved)
+    with st.connect(path, read_only=True) as db:
+        assert ids(db, table) == [7, 100]
+
+
+def test_a_link_to_a_store_leads_to_what_is_known_of_it(
+    db: st.Store, app: App, tmp_path: Path, table: str
+) -> None:
+    (tmp_path / "link").symlink_to(db.path)
+    rows, at = app.read(app.load(table)), db.seq
+    moved = foreign(db, table)
+    app.uri = str(tmp_path / "link")
+    refused(app, rows, table, at, moved)
+    app.uri = db.serve(port=0).url
     refused(app, rows, table, at, moved)
 
 
