@@ -222,6 +222,11 @@ class Store:
         kind = "read-only" if self.is_read_only else f"epoch {self._core.state().view.record.epoch}"
         return f"<Store {self.path}, {kind}, {len(self.tables())} tables>"
 
+    @property
+    def store_id(self) -> str:
+        """What tells this store from any other, also from one that is made at its path later."""
+        return self._core.state().view.record.store_id
+
     def __enter__(self) -> Self:
         return self
 

@@ -81,6 +81,7 @@ class StageTask:
     pin: Pin
     began_us: int
     above_us: int = 0
+    store_id: str = ""
 
     def __repr__(self) -> str:
         return f"<StageTask {self.op} into {self.table!r}, job {self.job}>"
@@ -230,7 +231,7 @@ def begin(core: Core, name: str, op: str | None, order_by: str | None) -> StageT
         pin = core.tables.create(folder, stored_fields(shape, target, op))
     task = StageTask(
         str(core.root), core.verify, job, name, table.id, incarnation.id, shape.schema, op,
-        order_by, target, home, folder, pin, begun.first_us, begun.above_us,
+        order_by, target, home, folder, pin, begun.first_us, begun.above_us, view.record.store_id,
     )  # fmt: skip
     _mark_open(core.files, core.root / task.marks)
     return task

@@ -78,9 +78,9 @@ _DECODE = msgspec.json.Decoder(_Known).decode
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One table of one store, as it was read at a seq."""
+    """One table of one store (see `store_of`), as it was read at a seq."""
 
-    root: str
+    store: str
     table: int
     name: str
     seq: int
@@ -111,20 +111,20 @@ class Application:
         Raises:
             UnavailableError, BusyError: It cannot be noted, so the rows must not be read.
         """
-        self._change(lambda known: _note_read(_store(known, read.root), read), _is_news(read))
+        self._change(lambda known: _note_read(_store(known, read.store), read), _is_news(read))
 
-    def tell_commit(self, root: str, seq: int, overwritten: Sequence[tuple[int, str]]) -> None:
+    def tell_commit(self, store: str, seq: int, overwritten: Sequence[tuple[int, str]]) -> None:
         """Note an own commit, and the tables (id and name) whose rows it replaced."""
 
         def note(known: _Known) -> None:
-            store = _store(known, root)
-            store.own = _with_seq(store.own, seq)
+            mine = _store(known, store)
+            mine.own = _with_seq(mine.own, seq)
             for table, name in overwritten:
-                _note_overwrite(store, table, name, seq)
+                _note_overwrite(mine, table, name, seq)
 
         self._change(note)
 
-    def seen(self, root: str, table: int, name: str, *, ever: bool = False) -> Seen:
+    def seen(self, store: str, table: int, name: str, *, ever: bool = False) -> Seen:
         """Return since when an overwrite of a table has to find it as it was.
 
         `ever`: reads before the application's last overwrite count, too.
@@ -133,14 +133,14 @@ class Application:
             UnavailableError: Nobody can tell.
         """
         known = self._load()
-        store = known.stores.get(os.path.realpath(root))
-        if store is None:
+        mine = known.stores.get(store)
+        if mine is None:
             return Seen(None if known.is_whole else 0, ())
-        found = _of(store, table, name)
+        found = _of(mine, table, name)
         seqs = [_since(each, ever=ever) for each in found]
-        if table not in store.tables and store.others is not None:
-            seqs.append(store.others)
-        return Seen(min((seq for seq in seqs if seq is not None), default=None), tuple(store.own))
+        if table not in mine.tables and mine.others is not None:
+            seqs.append(mine.others)
+        return Seen(min((seq for seq in seqs if seq is not None), default=None), tuple(mine.own))
 
     def _load(self) -> _Known:
         path = Path(self.folder, _FILE)
@@ -236,8 +236,12 @@ def _key(spark: SparkSession) -> str:
         return cast("Any", spark).session_id
 
 
-def _store(known: _Known, root: str) -> _Store:
-    key = os.path.realpath(root)
+def store_of(root: str | os.PathLike[str], store_id: str) -> str:
+    """Return what a store is called here: a copy has its id, and one made anew its path."""
+    return f"{store_id} {os.path.realpath(root)}"
+
+
+def _store(known: _Known, key: str) -> _Store:
     if key not in known.stores and len(known.stores) >= STORES_MAX:
         known.stores.pop(next(iter(known.stores)))
         known.is_whole = False
@@ -259,7 +263,7 @@ def _is_news(read: Read) -> Callable[[_Known], bool]:
     """Return what says whether a read would change anything: most are like one before."""
 
     def is_news(known: _Known) -> bool:
-        store = known.stores.get(os.path.realpath(read.root))
+        store = known.stores.get(read.store)
         table = None if store is None else store.tables.get(read.table)
         return (
             table is None

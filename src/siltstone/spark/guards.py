@@ -18,7 +18,7 @@ from siltstone.engine.since import UNKNOWN
 from siltstone.engine.stage_task import StageTask
 from siltstone.errors import ConflictError, RequestError, SchemaMismatchError, UnavailableError
 from siltstone.spark import stores
-from siltstone.spark.application import Application
+from siltstone.spark.application import Application, store_of
 from siltstone.spark.stores import AnyTable, AnyTransaction
 
 
@@ -30,7 +30,7 @@ class Unchanged:
     planned what the overwrite reads, and another thread may overwrite the table before it commits.
     """
 
-    root: str
+    store: str
     table: int
     name: str
     application: Application | None
@@ -47,16 +47,16 @@ class Unchanged:
         Raises:
             UnavailableError: Spark does not say whose process this is, and no seq is expected.
         """
-        root, table, name = stage.root, stage.table_id, stage.table
+        store, table, name = store_of(stage.root, stage.store_id), stage.table_id, stage.table
         if expect_seq is not None:
-            return cls(root, table, name, None, expect_seq)
+            return cls(store, table, name, None, expect_seq)
         if application is None:
             raise UnavailableError(
                 f"this Spark does not tell its processes their application, so what it read of"
                 f' {name!r} is not known; overwrite with .option("expectSeq", seq)'
             )
-        since = application.seen(root, table, name).since
-        return cls(root, table, name, application, None, since)
+        since = application.seen(store, table, name).since
+        return cls(store, table, name, application, None, since)
 
     def far(self) -> Self:
         """Return it for tasks on other machines: they cannot say that they read by an old plan."""
@@ -75,7 +75,7 @@ class Unchanged:
                 f"expectSeq {since} is in the future: the store is at seq {tx.read_seq}"
             )
         if self.application is not None:
-            seen = self.application.seen(self.root, self.table, self.name, ever=not self.is_near)
+            seen = self.application.seen(self.store, self.table, self.name, ever=not self.is_near)
             own = seen.own
             since = min((s for s in (self.since, seen.since) if s is not None), default=None)
         if since is None:

@@ -22,19 +22,19 @@ from siltstone.errors import UnavailableError
 from siltstone.handles import Snapshot
 from siltstone.query.scan_task import ScanTask
 from siltstone.spark import application, schemas, stores
-from siltstone.spark.application import Application, Read
+from siltstone.spark.application import Application, Read, store_of
 from siltstone.spark.filters import pushed
 from siltstone.spark.options import ReadOptions
 
 
 @contextmanager
 def opened(options: ReadOptions) -> Generator[tuple[str, Snapshot]]:
-    """Open a store's root and the snapshot that the options mean, to read beside any owner."""
+    """Open a store, as `store_of` calls it, and the snapshot that the options mean."""
     with (
         stores.reader(options.uri) as store,
         store.snapshot(seq=options.seq, at=options.at, tag=options.tag) as snapshot,
     ):
-        yield str(store.path), snapshot
+        yield store_of(store.path, store.store_id), snapshot
 
 
 def describe(options: ReadOptions) -> tuple[StructType, int]:
@@ -62,9 +62,9 @@ class Told:
     application: Application | None
 
     @classmethod
-    def of(cls, snapshot: Snapshot, table: str, root: str) -> Told:
+    def of(cls, snapshot: Snapshot, table: str, store: str) -> Told:
         """Return what this process tells of a table of a snapshot."""
-        read = Read(root, snapshot[table].id, table, snapshot.seq)
+        read = Read(store, snapshot[table].id, table, snapshot.seq)
         return cls(read, application.of_process(os.environ))
 
     def tell(self) -> None:
@@ -92,10 +92,10 @@ class BatchReader(DataSourceReader):
             [] if options.filter is None else [f"({options.filter}\n)"]
         )  # it may end in a comment
         self._open = opened(options)
-        root, self._snapshot = self._open.__enter__()
+        store, self._snapshot = self._open.__enter__()
         self._stored = self._snapshot[options.table].schema
         self._columns = schemas.wanted_columns(schema, self._stored, options.table)
-        self._told = Told.of(self._snapshot, options.table, root)
+        self._told = Told.of(self._snapshot, options.table, store)
 
     def __reduce__(self) -> tuple[type[TaskReader], tuple[StructType, Told]]:
         """Pickle as what executors need."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from siltstone.spark import schemas, stores
-from siltstone.spark.application import Read
+from siltstone.spark.application import Read, store_of
 from siltstone.spark.plans import PLAN, Plan
 from siltstone.spark.stores import AnyStore
 
@@ -111,7 +111,8 @@ class SparkSnapshot:
             found = pa.schema([schemas.stored(name, found, table) for name in columns])
         tasks = self._snapshot.scan_tasks(table, found.names, filter)
         path = Path(self._folder.name) / str(next(self._numbers))
-        read = Read(str(self._store.path), self._snapshot[table].id, table, self.seq)
+        store = store_of(self._store.path, self._store.store_id)
+        read = Read(store, self._snapshot[table].id, table, self.seq)
         Plan(schemas.to_spark(found), tuple(tasks), read).save(path)
         return self._spark.read.format("siltstone").option(PLAN, str(path)).load()
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from siltstone.engine.stage_task import Staged, StageTask
 from siltstone.errors import ConflictError, RequestError, SchemaMismatchError, SiltstoneError
 from siltstone.spark import schemas
-from siltstone.spark.application import Application
+from siltstone.spark.application import Application, store_of
 from siltstone.spark.guards import Unchanged, Whole, require_whole
 from siltstone.spark.options import REFUSED
 from siltstone.spark.reader import require_path
@@ -191,10 +191,11 @@ def _check(tx: AnyTransaction, jobs: Sequence[Job], token: Token) -> None:
 
 def _tell(jobs: Sequence[Job], seq: int) -> None:
     """Tell the application of its commit; it stands, whether that fails or not."""
+    stage = jobs[0].stage
     told = {job.application for job in jobs if job.application is not None}
     for application in told:
         overwritten = [(job.stage.table_id, job.stage.table) for job in jobs if job.is_overwrite]
         try:
-            application.tell_commit(jobs[0].stage.root, seq, overwritten)
+            application.tell_commit(store_of(stage.root, stage.store_id), seq, overwritten)
         except SiltstoneError as error:
             _log.warning("the rows are committed; an overwrite may find them foreign: %s", error)
