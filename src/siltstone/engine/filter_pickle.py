@@ -19,7 +19,11 @@ from typing import cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.errors import RequestError
+
 PAIRS_MAX = 4_096
+DEPTH_MAX = 4_096
+"""Arrow evaluates by recursion, and overflows a stack of 8 MiB between 10,000 and 20,000."""
 
 
 class UnreadError(Exception):
@@ -41,10 +45,36 @@ def pickled(expression: pc.Expression) -> tuple[list[tuple[str, str]], pa.Record
     (buffer,) = cast("tuple[pa.Buffer]", expression.__reduce__()[1])
     with pa.ipc.open_file(buffer) as file:
         batch = file.get_batch(0)
-        return list(_pairs(file.schema)), batch
+        return list(_pairs(file.schema, PAIRS_MAX)), batch
 
 
-def _pairs(schema: pa.Schema) -> Iterator[tuple[str, str]]:
+def refuse_deep(expression: pc.Expression) -> None:
+    """Refuse an expression that Arrow could not evaluate without an overflow of the stack.
+
+    Raises:
+        RequestError: It is nested deeper than `DEPTH_MAX`.
+    """
+    try:
+        (buffer,) = cast("tuple[pa.Buffer]", expression.__reduce__()[1])
+    except pa.ArrowException:  # a column by its number, for example
+        return
+    refuse_deep_form(buffer)
+
+
+def refuse_deep_form(buffer: pa.Buffer) -> None:
+    """Do so by its pickled form, before Arrow reads that, by recursion, too."""
+    with pa.ipc.open_file(buffer) as file:
+        depth = 0
+        for key, _ in _pairs(file.schema):
+            depth += (key == "call") - (key == "end")
+            if depth > DEPTH_MAX:
+                raise RequestError(
+                    f"the filter is nested deeper than {DEPTH_MAX}; use isin(), or join its parts"
+                    " as a balanced tree"
+                )
+
+
+def _pairs(schema: pa.Schema, count_max: int | None = None) -> Iterator[tuple[str, str]]:
     """Yield the metadata of a schema, which pyarrow shows as a dict: one pair of each key.
 
     In memory: int32 the number of pairs, then of each key and value an int32 length and the bytes.
@@ -56,13 +86,16 @@ def _pairs(schema: pa.Schema) -> Iterator[tuple[str, str]]:
     if at is None:
         return
     count = ctypes.c_int32.from_address(at).value
-    if count > PAIRS_MAX:
+    if count_max is not None and count > count_max:
         raise UnreadError
     at += 4
-    texts: list[str] = []
-    for _ in range(2 * count):
-        length = ctypes.c_int32.from_address(at).value
-        texts.append(ctypes.string_at(at + 4, length).decode())
-        at += 4 + length
-    yield from zip(texts[::2], texts[1::2], strict=True)
+    for _ in range(count):
+        key, at = _text(at)
+        value, at = _text(at)
+        yield key, value
     del capsule  # what it points to lives as long
+
+
+def _text(at: int) -> tuple[str, int]:
+    length = ctypes.c_int32.from_address(at).value
+    return ctypes.string_at(at + 4, length).decode(errors="surrogateescape"), at + 4 + length

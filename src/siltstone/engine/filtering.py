@@ -11,7 +11,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.engine import filter_arrow, filter_push, predicate
+from siltstone.engine import filter_arrow, filter_pickle, filter_push, predicate
 from siltstone.engine.filter_arrow import Piece
 from siltstone.engine.predicate import Predicate
 from siltstone.errors import RequestError
@@ -95,6 +95,7 @@ def filter_of(wanted: str | pc.Expression | None, schema: pa.Schema) -> Filter |
     if isinstance(wanted, str):
         return TextFilter(Predicate.parse(wanted, schema))
     if isinstance(wanted, pc.Expression):
+        filter_pickle.refuse_deep(wanted)
         predicate.check(wanted, schema)
         return ExpressionFilter(filter_arrow.read(wanted, schema), schema.names)
     raise RequestError(f"a filter is a SQL text or an Arrow expression, not {wanted!r}")

@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone import errors
+from siltstone.engine import filter_pickle
 from siltstone.engine.past import LogEntry
 from siltstone.engine.stage_task import Staged, StageTask
 from siltstone.engine.write_set import Receipt
@@ -373,7 +374,9 @@ def _schema_of(payload: Any) -> pa.Schema:
 
 
 def _in_expression(payload: Any) -> pc.Expression:
-    return cast("Any", pc.Expression)._deserialize(pa.py_buffer(payload))  # noqa: SLF001
+    buffer = pa.py_buffer(payload)
+    filter_pickle.refuse_deep_form(buffer)
+    return cast("Any", pc.Expression)._deserialize(buffer)  # noqa: SLF001
 
 
 def _in_dataclass(payload: Any) -> object:
