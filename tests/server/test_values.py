@@ -134,6 +134,7 @@ def every_error() -> Iterator[SiltstoneError]:
         "endpoint": "/run/x.sock",
         "reason": "why",
         "transaction_id": "3-7",
+        "differing": {"memory_bytes_max": (1, 2)},
         "found": 9,
         "known": 1,
     }
