@@ -13,7 +13,13 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
-from siltstone.beside import merge_beside, optimize_beside, vacuum_beside, verify_beside
+from siltstone.beside import (
+    backup_beside,
+    merge_beside,
+    optimize_beside,
+    vacuum_beside,
+    verify_beside,
+)
 from tests.unchanged import connect
 
 SCHEMA = {"id": "int64", "v": "string"}
@@ -169,6 +175,13 @@ REFUSED = {
     "file://{here}/a%00b": "control characters",
     "file://{here}/a\tb": "control characters",
     "file://{here}/a%FFb": "UTF-8",
+    "file:shop": "write the path itself, or file:///",
+    "file:": "write the path itself, or file:///",
+    "file://": "write the path itself, or file:///",
+    "file:%2e": "write the path itself, or file:///",
+    "jdbc:siltstone:/shop": "jdbc:siltstone:",
+    "x" * 300: "name too long",
+    "/".join(["y" * 200] * 25): "name too long",
     "~nobody-of-this-name/shop": "~nobody-of-this-name",
     "a\nb": "control characters",
     "a\x7fb": "control characters",
@@ -204,6 +217,43 @@ def test_a_path_of_no_local_directory_is_refused_and_says_what_works(
         assert "file://" in text
         assert REFUSED[given] in text
         assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("given", [None, 5, b"shop", object()])
+def test_what_is_no_path_is_refused_like_a_bad_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: object
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for door in DOORS:
+        with pytest.raises(st.RequestError, match="local directory"):
+            door(given)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_that_is_no_store_is_told_by_each_door(tmp_path: Path) -> None:
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "one.txt").write_text("mine")
+    for door in (
+        lambda path: st.connect(path, read_only=True),
+        merge_beside,
+        optimize_beside,
+        verify_beside,
+        vacuum_beside,
+        st.repair,
+        lambda path: backup_beside(path, tmp_path / "copies"),
+        st.backups,
+    ):
+        with pytest.raises(st.RequestError, match="letters"):
+            door(tmp_path / "letters")
+    assert [path.name for path in tmp_path.rglob("*")] == ["letters", "one.txt"]
+
+
+def test_two_slashes_at_the_front_are_one(tmp_path: Path) -> None:
+    """POSIX lets `//host` be a place of its own, and `Path` keeps it; on Linux it is `/host`."""
+    with connect(tmp_path / "s") as db:
+        for name in (f"/{tmp_path}/s", f"file:///{tmp_path}/s", f"///{tmp_path}/s/"):
+            with connect(name) as again:  # type: ignore[arg-type]
+                assert again.path == db.path == tmp_path.resolve() / "s"
 
 
 def test_a_path_object_is_a_path_and_no_url(
@@ -320,6 +370,14 @@ def test_a_bad_option_of_a_store_in_memory_leaves_no_directory(temporary: Path) 
     assert not list(temporary.iterdir())
 
 
+def test_a_store_in_memory_says_that_no_temporary_directory_can_be_had(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary / "gone"))
+    with pytest.raises(st.UnavailableError, match="TMPDIR"):
+        st.connect(":memory:")
+
+
 def test_maintenance_by_path_refuses_the_name_of_stores_in_memory(temporary: Path) -> None:
     for door in (merge_beside, verify_beside, st.repair, st.backups):
         with pytest.raises(st.RequestError, match=r"local directory.*:memory:"):
@@ -356,3 +414,25 @@ def test_a_store_in_memory_goes_with_its_process_and_not_with_a_fork_of_it(
     )
     assert done.returncode == {"": 0, "sys.exit(3)": 3}.get(end, 1), done.stderr
     assert not list(temporary.iterdir())
+
+
+# what a directory says of its options
+
+
+def test_a_file_of_options_that_is_no_text_is_named(tmp_path: Path) -> None:
+    with connect(tmp_path / "s"):
+        pass
+    (tmp_path / "s" / "siltstone.toml").write_bytes(b"\xff\xfe")
+    for door in (connect, verify_beside):
+        with pytest.raises(st.RequestError, match=r"siltstone\.toml"):
+            door(tmp_path / "s")
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+@pytest.mark.parametrize("name", ["memory_bytes_max", "retention_s", "retention", "join_timeout_s"])
+def test_an_option_that_is_no_finite_number_is_refused(
+    tmp_path: Path, name: str, value: float
+) -> None:
+    with pytest.raises(st.RequestError, match=name):
+        st.connect(tmp_path / "s", **{name: value})
+    assert not list(tmp_path.iterdir())
