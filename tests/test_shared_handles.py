@@ -21,6 +21,9 @@ import pytest
 import siltstone as st
 from siltstone import opened
 from siltstone.closing import closer
+from siltstone.engine.commit import Committer
+from siltstone.engine.recent_writes import OpenTransactions
+from siltstone.engine.write_set import WriteSet
 from siltstone.storage.files import RealFile
 from siltstone.wiring import Parts
 from tests.engine.seams import Threads
@@ -335,6 +338,78 @@ def test_a_store_that_a_user_serves_stays_open_until_a_handle_closes_it(
     assert not is_owned(tmp_path / "s")
 
 
+# what a closed handle leaves
+
+
+def begun(db: st.Store) -> st.Transaction:
+    tx = db.transaction()
+    tx["t"].upsert({"id": 9, "v": "never"})
+    tx["p"].append([{"id": 9, "v": "never"}])
+    return tx
+
+
+def test_a_handle_that_closes_rolls_back_what_it_has_open_and_nothing_else(tmp_path: Path) -> None:
+    one, two = filled(tmp_path / "s"), connect(tmp_path / "s")
+    one.create_table("p", SCHEMA)
+    mine, other = begun(one), two.transaction()
+    other["p"].append([{"id": 8, "v": "y"}])
+    jobs = tmp_path / "s" / "jobs"
+    assert (two.status().open_transactions, len(list(jobs.iterdir()))) == (2, 2)
+    one.close()
+    assert (two.status().open_transactions, len(list(jobs.iterdir()))) == (1, 1)
+    for use in (mine.commit, lambda: mine["t"], mine.__enter__):
+        with pytest.raises(st.ClosedError, match="closed"):
+            use()
+    mine.rollback()
+    other.commit()
+    assert (two["t"].count(), two["p"].count()) == (5, 1)
+    two.close()
+    assert not list(jobs.iterdir())
+
+
+def test_a_commit_that_is_under_way_goes_on_when_its_handle_closes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its snapshot stays registered until it is admitted: else a lost update would pass."""
+    one, two = filled(tmp_path / "s"), connect(tmp_path / "s")
+    tx = one.transaction()
+    tx["t"].update(1, v="mine")
+    commit, counted = Committer.commit, []
+
+    def after_the_handle_closed(committer: Committer, write_set: WriteSet) -> object:
+        if not counted:
+            one.close()
+            counted.append(two.status().open_transactions)
+            two["t"].upsert({"id": 1, "v": "theirs"})
+        return commit(committer, write_set)
+
+    monkeypatch.setattr(Committer, "commit", after_the_handle_closed)
+    with pytest.raises(st.ConflictError):
+        tx.commit()
+    assert counted == [1]
+    assert two["t"].get(1) == {"id": 1, "v": "theirs"}
+    assert two.status().open_transactions == 0
+    two.close()
+
+
+def test_a_transaction_that_begins_while_its_handle_closes_is_refused_and_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = filled(tmp_path / "s"), connect(tmp_path / "s")
+    begin = OpenTransactions.begin
+
+    def after_the_handle_closed(*given: object) -> object:
+        one.close()
+        return begin(*given)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(OpenTransactions, "begin", after_the_handle_closed)
+        with pytest.raises(st.ClosedError):
+            one.transaction()
+    assert two.status().open_transactions == 0
+    two.close()
+
+
 # stores that cannot be shared any more
 
 
@@ -360,6 +435,34 @@ def test_a_poisoned_store_is_opened_anew_and_recovered(
             db["t"].count()
         db.close()
         assert again["t"].count() in {6, 7}
+        assert is_owned(tmp_path / "s")
+    assert not is_owned(tmp_path / "s")
+
+
+@pytest.mark.parametrize("has_background", [True, False])
+def test_a_fenced_store_is_opened_anew_in_its_process(tmp_path: Path, has_background: bool) -> None:
+    """Another owner claimed an epoch, as it may where locks are not to be trusted."""
+    db = connect(tmp_path / "s", background=has_background)
+    db.create_table("t", SCHEMA, "id").upsert({"id": 1, "v": "x"})
+    parts = db._parts
+    assert parts.owner is not None
+    thread = parts.owner.scheduler._thread
+    parts.manifests.claim_epoch(parts.manifests.newest())
+    if thread is not None:  # it looks for news, and ends where it meets the other epoch
+        thread.join(60)
+        assert not thread.is_alive()
+    else:
+        with pytest.raises(st.FencedError):
+            db.checkpoint()
+    with connect(tmp_path / "s", background=has_background) as again:
+        assert again._parts is not parts
+        again["t"].upsert({"id": 2, "v": "y"})
+        again.checkpoint()
+        assert again["t"].count() == 2
+        with pytest.raises(st.ClosedError, match="opened again in this process"):
+            db["t"].count()
+        db.close()
+        assert again["t"].count() == 2
         assert is_owned(tmp_path / "s")
     assert not is_owned(tmp_path / "s")
 
