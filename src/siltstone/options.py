@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import tomllib
@@ -51,7 +52,7 @@ class Options:
             "join_timeout_s": 0,
         }
         for name, low in least.items():
-            if getattr(self, name) < low:
+            if not low <= getattr(self, name) < math.inf:
                 raise RequestError(f"{name} is at least {low}, not {getattr(self, name)}")
         if self.verify not in {"first_use", "scrub"}:
             raise RequestError(f"verify is 'first_use' or 'scrub', not {self.verify!r}")
@@ -95,7 +96,7 @@ def _typed(name: str, value: object, kind: type) -> object:
         if isinstance(value, bool) is not (kind is bool):
             raise ValueError
         return kind(value)  # type: ignore[call-arg]
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise RequestError(f"{name} is a {kind.__name__}, not {value!r}") from None
 
 
@@ -110,7 +111,7 @@ def _from_file(root: Path) -> dict[str, object]:
         text = (root / "siltstone.toml").read_text()
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise RequestError(f"{root / 'siltstone.toml'} cannot be read: {error}") from error
     try:
         return tomllib.loads(text)

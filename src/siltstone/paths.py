@@ -2,6 +2,7 @@
 
     shop, ../shop, ~/shop      a path; `~` is the home, links and `..` are resolved once, now
     file:///data/my%20shop     a URL of this machine, percent-decoded; `file:/data` is the same
+    file:shop, file://         refused: a URL has no relative path, but people write it
     s3://, dbfs:/, hdfs:/ ...  refused: a log that is appended to and locked needs a local disk
 
 Resolved once, because Lance takes `..` for the name of a folder, because a program may change its
@@ -10,6 +11,8 @@ directory, and because two names of one store must be one store.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import re
 from pathlib import Path
@@ -19,7 +22,8 @@ from siltstone.errors import RequestError, UnavailableError
 
 MEMORY = ":memory:"
 # Two letters at least: `C:\shop` has no scheme. Lance takes no control characters in a path.
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+# Colons within it: `jdbc:siltstone:/shop`.
+_SCHEME = re.compile(r"(file(?=:)|[a-z][a-z0-9+.:-]+(?=:/))", re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _WORKS = (
     "a store is a local directory: give a path ('shop', '~/shop', '/data/shop') or a file:// URL"
@@ -36,15 +40,20 @@ def root_of(path: str | os.PathLike[str]) -> Path:
     """
     text = _text_of(path)
     try:
-        return Path(text).expanduser().resolve()
+        root = Path(text).expanduser().resolve()
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            root.lstat()
     except RuntimeError as error:  # no such user; links in a circle
         raise _refusal(path, f": {error}") from error
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise _refusal(f"{text[:40]}...", ": name too long") from error
         raise UnavailableError(f"{text} cannot be resolved: {error}") from error
+    return root
 
 
 def _text_of(path: str | os.PathLike[str]) -> str:
-    text = os.fspath(path)
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
     if not isinstance(text, str) or not text:
         raise _refusal(path)
     if text == MEMORY:
@@ -75,7 +84,10 @@ def _of_url(url: str) -> str:
     if "?" in url or "#" in url:
         raise _refusal(url, ": write ? as %3F and # as %23 in a URL")
     # Not `parts.path`: urlsplit drops line ends and tabs, and then it is another directory.
-    return os.fsdecode(unquote_to_bytes(re.sub(r"^[^:]+:(//[^/]*)?", "", url)))
+    place = re.sub(r"^[^:]+:(//[^/]*)?", "", url)
+    if not place.startswith("/"):
+        raise _refusal(url, ", which has no absolute path: write the path itself, or file:///")
+    return os.fsdecode(unquote_to_bytes(place))
 
 
 def _refusal(path: object, why: str = "") -> RequestError:
