@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from decimal import Decimal
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
