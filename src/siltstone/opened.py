@@ -138,9 +138,14 @@ class Opened:
         self.phase, self.worker = Phase.CLOSING, threading.get_ident()
 
     def refuse(self, why: str) -> None:
-        """Refuse every later call of every handle."""
+        """Refuse every later call of every handle, and roll back what they have open."""
         for core in [self.parts.core, *self._cores]:
-            core.refusal = core.refusal or why
+            core.end(why)
+
+    def refuse_in_child(self) -> None:
+        """Refuse every later call in the child of a fork; what is open is the parent's."""
+        for core in [self.parts.core, *self._cores]:
+            core.refusal = f"{self.root} was opened before a fork; open it again in this process"
 
     def shut(self) -> None:
         """End all parts; a second time ends what a first time did not."""
@@ -403,7 +408,7 @@ def _refuse_in_child() -> None:
     """Lance does not survive a fork, and the child must not write to the parent's log."""
     for opened in list(_all):
         if opened.phase is not Phase.OPENING:
-            opened.refuse(f"{opened.root} was opened before a fork; open it again in this process")
+            opened.refuse_in_child()
     _readers.clear()
     _registry.__init__()
 

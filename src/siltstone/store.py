@@ -150,7 +150,12 @@ def _in_memory(given: dict[str, object], *, read_only: bool, join: bool) -> Stor
     if read_only or join:
         wrong = "read_only" if read_only else "join"
         raise RequestError(f"{MEMORY!r} is a new store of this handle alone: it takes no {wrong}")
-    root = Path(tempfile.mkdtemp(prefix="siltstone-memory-")).resolve()
+    try:
+        root = Path(tempfile.mkdtemp(prefix="siltstone-memory-")).resolve()
+    except OSError as error:
+        raise UnavailableError(
+            f"{MEMORY!r} needs a temporary directory, set TMPDIR to one: {error}"
+        ) from error
     try:
         opened, number = share(root, resolve(root, given))
         opened.is_temporary = True
@@ -885,7 +890,7 @@ class Store:
     def _close(self) -> None:
         closed = self._opened.closed
         if self._core.refusal in {None, closed}:  # not in a forked child: nothing there is its own
-            self._core.refusal = closed
+            self._core.end(closed)
             self._opened.leave(self._number)
 
 

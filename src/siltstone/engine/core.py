@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from siltstone.engine.commit import Committer
 from siltstone.engine.commit_log import Commit
@@ -69,6 +70,14 @@ class StagingLocks:
             yield
 
 
+class Open(Protocol):
+    """What ends with its handle: a transaction."""
+
+    def give_up(self) -> None:
+        """Roll back; from any thread, and from a signal's handler."""
+        ...
+
+
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Core:
     """See the module.
@@ -80,7 +89,8 @@ class Core:
     `new_token` gives names that were never used before, `now_us` the time (us); `condemned_us` says
     before when vacuum takes what nobody published for garbage, unless somebody has a `hold` on it.
 
-    A handle that shares its store has a copy, whose `refusal` is its own (`opened`).
+    A handle that shares its store has a copy, whose `refusal` is its own (`opened`), and so is
+    `under_way`: the transactions that it began and that have not ended. Who takes one out ends it.
     """
 
     tables: Tables
@@ -105,6 +115,17 @@ class Core:
     staging: StagingLocks = field(default_factory=StagingLocks)
     doubts: ExitStack = field(default_factory=ExitStack)
     refusal: str | None = None
+    under_way: dict[int, Callable[[], Open | None]] = field(default_factory=dict, init=False)
+
+    def end(self, why: str) -> None:
+        """Refuse every later call, and roll back what is open; a commit that is inside goes on."""
+        self.refusal = self.refusal or why
+        while self.under_way:
+            with suppress(KeyError):  # it ended just now
+                found = self.under_way.popitem()[1]()
+                if found is not None:  # else its finalizer forgets it
+                    with suppress(SiltstoneError, OSError):  # a hold that ends with the process
+                        found.give_up()
 
     def check(self) -> None:
         """Refuse a handle that is closed or was inherited by a fork."""

@@ -16,6 +16,7 @@ from dataclasses import replace
 from enum import Enum
 from types import TracebackType
 from typing import Self
+from weakref import ref
 
 import pyarrow as pa
 
@@ -114,6 +115,10 @@ class Transaction:
         self._begun: Begun | None = None
         self._staged_us: int | None = None
         self.receipt: Receipt | None = None
+        core.under_way[self._number] = ref(self)
+        if core.refusal is not None:  # its handle closed meanwhile, and may not have seen it
+            self.rollback()
+            core.check()
 
     def __repr__(self) -> str:
         tables = len(self._keyed) + len(self._plain)
@@ -140,8 +145,14 @@ class Transaction:
         """Let go of a transaction that nobody ended: it would keep the recent writes for ever."""
         number = getattr(self, "_number", None)  # __init__ may have refused before
         if number is not None and self.phase is Phase.OPEN:
-            self._core.transactions.abandon(number)
-            self._staging.close()
+            self._core.under_way.pop(number, None)
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Roll back without a lock: for a finalizer, and for `close`, in any thread or handler."""
+        self.phase = Phase.ENDED
+        self._core.transactions.abandon(self._number)
+        self._staging.close()
 
     def _require_open(self) -> None:
         self._core.check()
@@ -618,6 +629,9 @@ class Transaction:
             InDoubtError, PoisonedError: See `Committer.commit`.
         """
         self._require_open()
+        if self._core.under_way.pop(self._number, None) is None:  # its handle closes just now
+            self._core.check()
+            raise ClosedError("the transaction ends; begin a new one")
         self.phase = Phase.ENDED
         try:
             self.receipt = self._commit()
@@ -676,6 +690,7 @@ class Transaction:
 
     def rollback(self) -> None:
         """End without a trace; a second time does nothing."""
+        self._core.under_way.pop(self._number, None)
         if self.phase is Phase.OPEN:
             self.phase = Phase.ENDED
         self._end()

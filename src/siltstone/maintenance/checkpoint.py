@@ -104,6 +104,7 @@ class Checkpointer:
         self._require_in_place = require_in_place
         self._lock = threading.Lock()
         self._is_ending = False
+        self.fenced: FencedError | None = None
 
     def end(self) -> None:
         """Refuse who waits for its turn; a checkpoint that runs goes on."""
@@ -124,6 +125,9 @@ class Checkpointer:
                 if self._is_ending and not has_turn:
                     raise ClosedError("the store was closed meanwhile")
             yield
+        except FencedError as error:
+            self.fenced = error
+            raise
         finally:
             if has_turn:
                 self._lock.release()
