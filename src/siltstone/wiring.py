@@ -114,7 +114,7 @@ class Owner:
         """Say why nothing can be written until the store is opened again, unless it can."""
         if self.committer.poisoned:
             return "an earlier commit is in doubt"
-        found = self.scheduler.failure
+        found = self.checkpointer.fenced or self.scheduler.failure
         return in_words(found) if isinstance(found, FencedError | PoisonedError) else None
 
     def close(self) -> None:
@@ -602,4 +602,6 @@ def require_store(root: Path, env: Env) -> None:
     """Refuse what is no directory, and what a newer siltstone wrote: all other doors are behind."""
     if not env.files.is_dir(root):
         raise RequestError(f"{root} is not a store: there is no such directory")
+    if not env.files.is_dir(root / "manifest"):
+        raise RequestError(f"{root} is not a siltstone store: it has no directory 'manifest'")
     refuse_newer(env.files, root)
