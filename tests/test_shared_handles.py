@@ -9,6 +9,7 @@ import os
 import pickle
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -551,6 +552,25 @@ def test_a_failed_open_leaves_the_path_to_the_next(tmp_path: Path) -> None:
             connect(tmp_path / "s")
     (tmp_path / "s" / "letter.txt").unlink()
     filled(tmp_path / "s").close()
+
+
+@pytest.mark.parametrize(
+    ("owner", "step"),
+    [(opened, "_caller"), (opened.Opened, "open"), (opened.Opened, "core")],
+)
+def test_ctrl_c_while_a_store_is_opened_leaves_the_path_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, step: str
+) -> None:
+    filled(tmp_path / "s").close()
+    for _ in range(2):
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, step, lambda *_, **__: signal.raise_signal(signal.SIGINT))
+            with pytest.raises(KeyboardInterrupt):
+                connect(tmp_path / "s")
+        assert not opened._registry.stores
+        assert not is_owned(tmp_path / "s")
+        with connect(tmp_path / "s", segment_bytes=131_072) as db:
+            assert db["t"].count() == 5
 
 
 FORKED = """
