@@ -220,6 +220,14 @@ class _Registry:
                 del self.stores[opened.root]
             self.changed.notify_all()
 
+    def give_up(self, root: Path) -> None:
+        """Forget what this thread was about to open."""
+        with self.changed:
+            found = self.stores.get(root)
+            is_mine = found is not None and found.worker == threading.get_ident()
+            if found is not None and is_mine and found.phase is Phase.OPENING:
+                self.forget(found)
+
     def count(self) -> None:
         """Count the handles that were lost. The lock is held."""
         while self.lost:
@@ -316,6 +324,18 @@ def share(
         UnavailableError: The directory was replaced; the file system refuses.
     """
     closer.start()
+    try:
+        return _share(root, options, any_options=any_options, will_serve=will_serve)
+    except SiltstoneError:
+        raise
+    except BaseException:  # a signal came between two steps: nobody else would end them
+        _registry.give_up(root)
+        raise
+
+
+def _share(
+    root: Path, options: Options, *, any_options: bool, will_serve: bool
+) -> tuple[Opened, int]:
     deadline = time.monotonic() + WAIT_S
     is_collected = False
     while True:

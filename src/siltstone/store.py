@@ -896,7 +896,11 @@ class Store:
 
 def _handle(opened: Opened, number: int) -> Store:
     """Return a handle on what this process has open."""
-    core = opened.core(number)
+    try:
+        core = opened.core(number)
+    except BaseException:  # a signal came: nobody has the handle
+        opened.leave(number)
+        raise
     return Store(opened.root, opened.options, opened.parts, opened, core, number)
 
 
