@@ -132,6 +132,34 @@ def test_an_exit_waits_for_what_does_not_end_only_so_long(tmp_path: Path) -> Non
     assert "did not close within" in done.stderr
 
 
+def test_threads_after_the_main_one_keep_their_store_and_say_that_it_is_not_served(
+    tmp_path: Path,
+) -> None:
+    """Who joins would else wait for `join_timeout_s` for an answer that never comes."""
+    script = """
+    import subprocess, sys, threading, time
+    import siltstone as st
+    JOIN = (
+        "import sys, siltstone as st\\n"
+        "try: st.connect(sys.argv[1], join=True, join_timeout_s=3600).close()\\n"
+        "except st.OwnedError as error: print(type(error).__name__, error.endpoint)"
+    )
+    db = st.connect(sys.argv[1], background=False)
+    db.create_table("t", {"id": "int64"}, "id")
+    address = db.serve_local()
+    def goes_on():
+        while address.exists():
+            time.sleep(0.01)
+        done = subprocess.run([sys.executable, "-c", JOIN, sys.argv[1]],
+                              capture_output=True, text=True, timeout=90)
+        db["t"].upsert({"id": 1})
+        print(done.stdout.strip(), db["t"].count())
+    threading.Thread(target=goes_on).start()
+    """
+    done = ended(script, tmp_path / "s")
+    assert (done.returncode, done.stdout) == (0, "OwnedError None 1\n"), done.stderr
+
+
 def test_a_forked_child_that_ends_closes_nothing_of_its_parent(tmp_path: Path) -> None:
     script = """
     import os, sys, warnings
