@@ -165,7 +165,12 @@ class Opened:
                 _registry.forget(self)
 
     def end_servers(self) -> None:
-        """Stop what answers others; the store stays open."""
+        """Stop what answers others; the store stays open, and nobody waits to join it."""
+        owner = self.parts.owner
+        if owner is not None and owner.ownership.is_held and self.parts.endpoint is not None:
+            owner.ownership.will_not_serve()
+            with contextlib.suppress(UnavailableError):  # LOCK is a hint
+                owner.ownership.announce(epoch=self.parts.core.state().view.record.epoch)
         for server in (self.parts.service, self.parts.endpoint):
             if server is not None:
                 server.close()
