@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from decimal import Decimal
-from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
