@@ -144,8 +144,9 @@ class Opened:
 
     def refuse_in_child(self) -> None:
         """Refuse every later call in the child of a fork; what is open is the parent's."""
+        why = f"{self.root} was opened before a fork; open it again in this process"
         for core in [self.parts.core, *self._cores]:
-            core.refusal = f"{self.root} was opened before a fork; open it again in this process"
+            core.refusal = core.refusal or why
 
     def shut(self) -> None:
         """End all parts; a second time ends what a first time did not."""
