@@ -23,6 +23,7 @@ from siltstone.maintenance.drift import Adopter
 from siltstone.maintenance.quarantine import Quarantine
 from siltstone.maintenance.verify import DRIFT
 from siltstone.namespace import SiltstoneNamespace
+from siltstone.namespace import SiltstoneNamespace
 from tests.maintenance.stores import open_store, rows
 from tests.races.processes import Meeting
 
@@ -494,3 +495,22 @@ def test_what_blocks_an_import_is_moved_away_as_the_message_says_and_then_it_goe
     assert rows(db["p"]) == [*((n, "a") for n in range(10)), *((n, "s") for n in (100, 101, 102))]
     db.vacuum(dry_run=False, grace_s=0)
     assert db.verify(deep=True).findings == ()
+
+
+def test_a_version_of_ours_that_a_client_tagged_is_no_version_by_path_after_a_vacuum(tmp_path):
+    with open_store(tmp_path / "r", real_lance=True, retention_s=0.0) as db:
+        db.create_table("p", KEYED)
+        for n in range(3):
+            seen = lance.write_dataset(
+                pa.Table.from_pylist([{"id": n, "v": "a"}]),
+                namespace_client=SiltstoneNamespace(db),
+                table_id=["p"],
+                mode="append",
+            )
+            db.checkpoint()
+            lance.dataset(str(folder_of(db, "p"))).tags.create(f"theirs-{n}", seen.version)
+        for _ in range(2):
+            db.vacuum(dry_run=False, grace_s=0)
+        assert drift(db) == []
+        assert db.adopt("p", dry_run=False).rows == 0
+        assert sorted(db["p"].to_arrow()["id"].to_pylist()) == [0, 1, 2]
