@@ -156,7 +156,16 @@ class Adopter:
             raise RequestError(f"{catalogs.name_of(table)} {reason}")
         pins = [version.pin for version in catalogs.incarnation_of(table).versions]
         folders = sorted({home_of(table), *(plain_folder(pin) for pin in pins)})
-        found = [(folder, each) for folder in folders for each in self._tables.strangers(folder)]
+        live = {
+            file.path for pin in pins[-1:] for file in self._tables.files(plain_folder(pin), pin)
+        }
+        found = [
+            (folder, each)
+            for folder in folders
+            for each in self._tables.strangers(folder)
+            # A name that an older siltstone left of a version of ours: its rows are in the table.
+            if not each.files or not {f"{folder}/data/{name}" for name in each.files} <= live
+        ]
         other = [stranger for _, stranger in found if stranger.added is None]
         for stranger in other[:1]:
             self._require_there(stranger)

@@ -744,9 +744,8 @@ class LanceTables:
             promotion.link(self._files, where, wanted, newest.version)
             kept.unite(self._files, self._root, folder)
             promotion.forget_tags(self._files, where)
-            dataset = _lance().dataset(str(where), version=newest.version)
-            foreign = {int(tag["version"]) for tag in dataset.tags.list().values()}
-            promotion.unlink_stale(self._files, where, set(wanted) | foreign, newest.version)
+            # Also what a client has tagged: without our name for it, it would pass for another's.
+            promotion.unlink_stale(self._files, where, set(wanted), newest.version)
             if promotion.clear(self._files, where):
                 promotion.hint(self._files, where, newest.version)
 
