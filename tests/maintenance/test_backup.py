@@ -368,7 +368,7 @@ def test_an_old_owner_whose_path_the_restored_store_takes_is_fenced(tmp_path):
     with restored(tmp_path / "b", path) as new:
         before = new._parts.manifests.newest()
         old["t"].upsert({"id": 7, "v": "into the old log"})
-        with pytest.raises((FencedError, CorruptionError)):  # its files are not there any more
+        with pytest.raises((FencedError, UnavailableError)):  # what is there is another store
             old.checkpoint()
         with pytest.raises(FencedError, match="of store"):
             old._parts.manifests.publish(replace, base=old._core.state().view.record)

@@ -22,7 +22,7 @@ ALL = list(range(10))
 
 @pytest.fixture(scope="module")
 def rest(db: st.Store) -> Iterator[Rest]:
-    found = Rest(db.serve(port=0))
+    found = Rest(db._parts.service or db.serve(port=0))
     yield found
     found.close()
 

@@ -20,6 +20,8 @@ from hypothesis import strategies as some
 import siltstone as st
 from siltstone.spark import feed
 from siltstone.spark.options import FeedOptions
+from siltstone.storage.files import RealFiles
+from siltstone.storage.ownership import own
 from tests.cli.shell import Shell
 from tests.maintenance.stores import Clock, open_store
 from tests.spark.micro_batches import STEPS, Checkpoint, KilledError, Run
@@ -596,9 +598,12 @@ def test_an_owner_that_serves_nobody_is_named(tmp_path: Path) -> None:
         db.create_table("t", SOURCE, primary_key="id")
         options = FeedOptions.parse({"uri": str(db.path), "table": "t", "startingSeq": "latest"})
         reader = feed.FeedReader(options, feed.describe(options))
-        with pytest.raises(st.OwnedError, match="serve_local"):
-            reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
-        reader.stop()
+    ownership = own(RealFiles(), tmp_path / "a")  # in this process `connect` gives a handle
+    ownership.announce(epoch=1 << 20)
+    with pytest.raises(st.OwnedError, match="serve_local"):
+        reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    reader.stop()
+    ownership.release()
 
 
 # bad input

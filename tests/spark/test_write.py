@@ -106,7 +106,7 @@ def test_a_store_is_named_by_a_url_too(spark: SparkSession, path: Path) -> None:
     frame.write.format("siltstone").options(uri=url, table="t").mode("append").save()
     read = spark.read.format("siltstone").options(uri=url, table="t").load()
     assert read.count() == len(names(path)) == 5
-    with pytest.raises(Exception, match="is a directory or a file:// URL, not 's3://bucket/shop'"):
+    with pytest.raises(Exception, match="s3://bucket/shop"):
         frame.write.format("siltstone").options(uri="s3://bucket/shop", table="t").mode(
             "append"
         ).save()

@@ -35,6 +35,7 @@ from siltstone.formats.manifest import Table as Definition
 from siltstone.formats.rows import conform
 from siltstone.formats.schema import history_field
 from siltstone.storage.files import Files
+from siltstone.storage.kept import kept_of
 from siltstone.storage.site import site_of
 from siltstone.storage.tables import Staged as StagedFiles
 from siltstone.storage.tables import Tables
@@ -139,8 +140,9 @@ class StageTask:
             files.rename(folder / _OPEN, folder / _DISCARDED)
             files.sync_dir(folder)
             for file in (file for piece in staged for file in piece.files.files):
-                if files.exists(root / file.path):
-                    files.unlink(root / file.path)
+                for name in (file.path, kept_of(file.path)):
+                    if name is not None and files.exists(root / name):
+                        files.unlink(root / name)
         except FileNotFoundError:
             return False
         except OSError as error:
