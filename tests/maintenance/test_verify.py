@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from siltstone.errors import CorruptionError
 from siltstone.maintenance.load import load
 from siltstone.maintenance.sweep import distinct, needed, pins_of
 from siltstone.storage.jobs import Jobs
@@ -185,3 +186,23 @@ def test_a_seq_whose_record_is_lost_is_read_from_history_if_that_reaches_back(tm
         (finding,) = store.verify().findings
         assert Path(finding.path).stem == f"{4:020d}"
         assert "records 3 to 3, before it, are lost; reads at seqs 0 to 2" in finding.message
+
+
+def test_a_seq_of_a_bulk_load_whose_record_is_lost_is_corrupt_and_not_answered_short(tmp_path):
+    with open_store(tmp_path / "s") as store:
+        definition, shape = store.create_table("t", KEYED, primary_key="id")._shape()
+        store.checkpoint()
+        rows = pa.table({"id": [1], "v": [1.0]})
+        load(store._core, definition, shape, rows, may_repeat=False, bytes_min=1)
+        store.checkpoint()
+        loaded, kept = store.seq, store._parts.manifests.newest().number
+        store["t"].upsert({"id": 1, "v": 2.0})
+        store.checkpoint()
+        store.merge()
+        newest = store._parts.manifests.newest().number
+    for number in range(kept, newest):
+        (tmp_path / "s" / "manifest" / f"{number:020d}.json").unlink()
+    with open_store(tmp_path / "s") as store:
+        with pytest.raises(CorruptionError, match=f"seq {loaded} cannot be read without it"):
+            store.snapshot(seq=loaded)["t"].to_arrow()
+        assert store["t"].get(1) == {"id": 1, "v": 2.0}
