@@ -8,6 +8,7 @@ where bytes were not synced, as file systems leave them that write names first.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +48,9 @@ class PowerLoss(RealFiles):
     """The real files below `root`, which begin empty; see the module.
 
     Inodes are what names lead to. One that lost its names is held, so that none is used again.
+
+    Several files are synced at once, by threads. `_lock` guards all that is noted here, and lets
+    no name go while an image is made of them.
     """
 
     def __init__(self, root: Path) -> None:
@@ -54,6 +58,7 @@ class PowerLoss(RealFiles):
         self._bytes: dict[int, bytes] = {}
         self._names: dict[int, dict[str, int]] = {}
         self._held: list[int] = []
+        self._lock = threading.RLock()
         self.images: list[Image] | None = None
 
     # what syncs
@@ -72,31 +77,36 @@ class PowerLoss(RealFiles):
         os.close(fd)
 
     def sync_dir(self, path: Path) -> None:
-        super().sync_dir(path)
-        names = {entry.name: entry.inode() for entry in os.scandir(path)}
-        self._names[path.stat().st_ino] = names
-        self._seen(f"directory {path.name}")
+        with self._lock:
+            super().sync_dir(path)
+            names = {entry.name: entry.inode() for entry in os.scandir(path)}
+            self._names[path.stat().st_ino] = names
+            self._seen(f"directory {path.name}")
 
     def now_durable(self, fd: int, name: str) -> None:
         """Take the bytes of an open file for durable."""
-        size = os.fstat(fd).st_size
-        self._bytes[os.fstat(fd).st_ino] = os.pread(fd, size, 0)
-        self._seen(f"file {name}")
+        with self._lock:
+            size = os.fstat(fd).st_size
+            self._bytes[os.fstat(fd).st_ino] = os.pread(fd, size, 0)
+            self._seen(f"file {name}")
 
     # what takes names away
 
     def unlink(self, path: Path) -> None:
-        self._hold(path)
-        super().unlink(path)
+        with self._lock:
+            self._hold(path)
+            super().unlink(path)
 
     def rename(self, old: Path, new: Path) -> None:
-        if new.exists():
-            self._hold(new)
-        super().rename(old, new)
+        with self._lock:
+            if new.exists():
+                self._hold(new)
+            super().rename(old, new)
 
     def rmdir(self, path: Path) -> None:
-        self._hold(path)
-        super().rmdir(path)
+        with self._lock:
+            self._hold(path)
+            super().rmdir(path)
 
     def _hold(self, path: Path) -> None:
         self._held.append(os.open(path, os.O_RDONLY))
