@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
 
 from siltstone.options import Options
 from siltstone.storage.fake_lance import FakeLance
@@ -152,38 +149,6 @@ class Threads:
             assert not thread.is_alive(), "a thread hangs"
         if self.errors:
             raise self.errors[0]
-
-
-class Interrupter:
-    """Raises signals at the nth line that the main thread runs in the files `where`."""
-
-    def __init__(
-        self, nth: int, *signals: int, where: str | tuple[str, ...] = "engine/commit.py"
-    ) -> None:
-        self._left = nth
-        self._signals, self._where = signals or (signal.SIGINT,), where
-
-    @property
-    def has_fired(self) -> bool:
-        return self._left <= 0
-
-    def __enter__(self) -> Self:
-        sys.settrace(self._call)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(None)
-
-    def _call(self, frame, _event, _arg):
-        return self._line if frame.f_code.co_filename.endswith(self._where) else None
-
-    def _line(self, _frame, event, _arg):
-        if event == "line":
-            self._left -= 1
-            if self._left == 0:
-                for number in self._signals:
-                    signal.raise_signal(number)
-        return self._line
 
 
 def jobs_of(root: Path) -> Jobs:

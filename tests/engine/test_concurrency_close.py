@@ -12,7 +12,8 @@ import pytest
 import siltstone as st
 from siltstone.formats.manifest import Record
 from siltstone.options import Options
-from tests.engine.seams import HookedTables, Interrupter, Threads, fake_env, open_store
+from tests.engine.seams import HookedTables, Threads, fake_env, open_store
+from tests.support.traced import signalled
 
 SCHEMA = {"id": "int64", "v": "int64"}
 ROUNDS = 20
@@ -38,11 +39,11 @@ def test_ctrl_c_at_any_line_of_close_gives_the_store_up_with_all_commits(
         nth += step
         db = filled(tmp_path / "db", background=background)
         rows = db["t"].count()
-        with Interrupter(nth, where=where) as interrupter:
+        with signalled(nth, where=where) as interrupter:
             try:
                 db.close()
             except KeyboardInterrupt:
-                assert interrupter.has_fired
+                assert interrupter.has_acted
         if nth > 1 or where is WHERE:  # at its first line `close` has not begun
             assert not db._parts.owner.ownership.is_held, f"at line {nth}"
         db.close()  # a second time, also for who was stopped there
@@ -50,7 +51,7 @@ def test_ctrl_c_at_any_line_of_close_gives_the_store_up_with_all_commits(
             db.tables()
         with open_store(tmp_path / "db", fake_env()) as again:
             assert again["t"].count() == rows
-        if not interrupter.has_fired:
+        if not interrupter.has_acted:
             break
     assert nth > (4 if "store.py" in where[0] else 20)
 
@@ -97,11 +98,11 @@ def test_a_handler_that_raises_while_close_waits_for_the_log_is_heard_at_its_end
     old = signal.signal(signal.SIGUSR1, handler)
     try:
         with (
-            Interrupter(3, signal.SIGUSR1, where="storage/wal.py") as interrupter,
+            signalled(3, signal.SIGUSR1, where="storage/wal.py") as interrupter,
             pytest.raises(StopError),
         ):
             db.close()
-        assert interrupter.has_fired
+        assert interrupter.has_acted
     finally:
         signal.signal(signal.SIGUSR1, old)
     with open_store(tmp_path / "db", fake_env()) as again:

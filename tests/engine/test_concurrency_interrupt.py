@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
-from tests.engine.seams import GatedFiles, Interrupter, Threads, fake_env, open_store, until
+from tests.engine.seams import GatedFiles, Threads, fake_env, open_store, until
+from tests.support.traced import signalled
 
 SCHEMA = {"id": "int64", "v": "int64"}
 WRITERS = 3
@@ -39,16 +40,16 @@ def test_ctrl_c_at_any_line_of_a_commit_leaves_a_store_that_goes_on(tmp_path: Pa
         nth = 0
         while True:
             nth += 1
-            with Interrupter(nth) as interrupter:
+            with signalled(nth) as interrupter:
                 try:
                     table.upsert({"id": nth, "v": nth})
                 except KeyboardInterrupt:
-                    assert interrupter.has_fired
+                    assert interrupter.has_acted
             threads = Threads()
             threads.start(table.upsert, {"id": -nth, "v": nth})
             threads.join()
             assert table.get(-nth) == {"id": -nth, "v": nth}, f"at line {nth}"
-            if not interrupter.has_fired:
+            if not interrupter.has_acted:
                 break
         assert nth > 50, "too few lines were interrupted for the claim"
         assert db.durable_seq == db.seq
@@ -61,13 +62,13 @@ def test_ctrl_c_at_any_line_of_a_checkpoint_leaves_a_store_that_goes_on(tmp_path
         while True:
             nth += 1
             table.upsert({"id": nth, "v": nth})
-            with Interrupter(nth) as interrupter:
+            with signalled(nth) as interrupter:
                 try:
                     db.checkpoint()
                 except KeyboardInterrupt:
-                    assert interrupter.has_fired
+                    assert interrupter.has_acted
             assert table.get(nth) == {"id": nth, "v": nth}, f"at line {nth}"
-            if not interrupter.has_fired:
+            if not interrupter.has_acted:
                 break
         db.checkpoint()
         assert db.merge().rows > 0
@@ -139,7 +140,7 @@ def test_a_handler_of_ones_own_is_called_once_and_stays(tmp_path: Path) -> None:
     try:
         with open_store(tmp_path / "db", fake_env()) as db:
             table = db.create_table("t", SCHEMA, primary_key="id")
-            with Interrupter(20):
+            with signalled(20):
                 table.upsert({"id": 1, "v": 1})
             assert signal.getsignal(signal.SIGINT) is handler
             assert isinstance(table.upsert({"id": 2, "v": 2}), st.Receipt)
@@ -168,11 +169,11 @@ def test_a_handler_that_raises_at_any_line_of_a_commit_leaves_a_store_that_goes_
         nth = 0
         while True:
             nth += 1
-            with Interrupter(nth, *signals, where=where) as interrupter:
+            with signalled(nth, *signals, where=where) as interrupter:
                 try:
                     table.upsert({"id": nth, "v": nth})
                 except (KeyboardInterrupt, StopError):
-                    assert interrupter.has_fired
+                    assert interrupter.has_acted
             for number in (signal.SIGUSR1, signal.SIGALRM, signal.SIGRTMIN):
                 assert signal.getsignal(number) is raising, f"at line {nth}"
             assert signal.getsignal(signal.SIGINT) is interrupted, f"at line {nth}"
@@ -180,7 +181,7 @@ def test_a_handler_that_raises_at_any_line_of_a_commit_leaves_a_store_that_goes_
             threads.start(table.upsert, {"id": -nth, "v": nth})
             threads.join()
             assert table.get(-nth) == {"id": -nth, "v": nth}, f"at line {nth}"
-            if not interrupter.has_fired:
+            if not interrupter.has_acted:
                 break
         assert nth > 8, "too few lines were interrupted for the claim"
         assert db.durable_seq == db.seq
@@ -195,7 +196,7 @@ def test_each_of_two_handlers_is_called_though_the_first_raises(
         with open_store(tmp_path / "db", fake_env()) as db:
             table = db.create_table("t", SCHEMA, primary_key="id")
             signals = (signal.SIGUSR1, signal.SIGUSR2)
-            with Interrupter(20, *signals), pytest.raises(StopError):
+            with signalled(20, *signals), pytest.raises(StopError):
                 table.upsert({"id": 1, "v": 1})
             assert table.get(1) == {"id": 1, "v": 1}
     finally:

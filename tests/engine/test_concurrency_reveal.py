@@ -2,44 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from types import FrameType
 
 import pytest
 
 from siltstone.store import Store
 from tests.engine.seams import fake_env, open_store
+from tests.support.traced import EveryLine
 
 SCHEMA = {"id": "int64", "v": "int64"}
 ROWS = 3
 
 
-class Onlooker:
-    """Calls `look` before each line that this thread runs in the files of a commit's way."""
-
-    WHERE = ("engine/commit.py", "engine/memtable.py", "engine/view.py", "storage/wal.py")
-
-    def __init__(self, look: Callable[[], None]) -> None:
-        self._look = look
-        self.looks = 0
-
-    def __enter__(self) -> Self:
-        sys.settrace(self._call)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(None)
-
-    def _call(self, frame, _event, _arg):
-        return self._line if frame.f_code.co_filename.endswith(self.WHERE) else None
-
-    def _line(self, _frame, event, _arg):
-        if event == "line":
-            self.looks += 1
-            self._look()
-        return self._line
+WHERE = ("engine/commit.py", "engine/memtable.py", "engine/view.py", "storage/wal.py")
 
 
 def rows(v: int) -> list[dict[str, int]]:
@@ -82,7 +59,11 @@ def test_at_every_line_of_a_commit_a_reader_sees_all_of_it_or_nothing_and_it_is_
         seen: set[int] = set()
         wrong: list[str] = []  # raised in the middle of a commit it would do harm of its own
 
-        def look() -> None:
+        looks = 0
+
+        def look(_: FrameType) -> None:
+            nonlocal looks
+            looks += 1
             with db.snapshot() as snapshot:
                 a, b = ([row["v"] for row in snapshot[n].to_arrow().to_pylist()] for n in "ab")
                 if not a == b == [snapshot.seq - before] * ROWS:
@@ -92,8 +73,9 @@ def test_at_every_line_of_a_commit_a_reader_sees_all_of_it_or_nothing_and_it_is_
                 seen.add(snapshot.seq)
 
         for v in range(1, 3):
-            with Onlooker(look) as onlooker:
+            looks = 0
+            with EveryLine(look, *WHERE):
                 commit(db, v)
-            assert onlooker.looks > 50
+            assert looks > 50
             assert wrong == []
         assert seen == {before, before + 1, before + 2}

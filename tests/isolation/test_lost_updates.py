@@ -8,10 +8,9 @@ can commit, so these lines are passed over.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Self
+from types import FrameType
 
 import pyarrow as pa
 import pytest
@@ -20,51 +19,26 @@ import siltstone as st
 from siltstone.maintenance.load import load
 from siltstone.store import Store
 from tests.isolation.stores import with_two_rows
+from tests.support.traced import NthLine
 
 LINES_MIN = 40
 
 
-class Meddler:
-    """Calls `meddle` before the nth line at which another thread could commit."""
+WHERE = (
+    "engine/transaction.py",
+    "engine/recent_writes.py",
+    "engine/submission.py",
+    "maintenance/load.py",
+)
+COMMIT = "engine/commit.py"
 
-    WHERE = ("engine/transaction.py", "engine/recent_writes.py", "engine/submission.py",
-             "maintenance/load.py")  # fmt: skip
-    COMMIT = "engine/commit.py"
 
-    def __init__(self, db: Store, nth: int, meddle: Callable[[], object]) -> None:
-        self._left, self._meddle = nth, meddle
-        self._lock = db._core.transactions._lock
-
-    @property
-    def has_meddled(self) -> bool:
-        return self._left <= 0
-
-    def __enter__(self) -> Self:
-        sys.settrace(self._call)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(None)
-
-    def _call(self, frame, _event, _arg):
-        name = frame.f_code.co_filename
-        if not name.endswith(self.WHERE) or self._is_in_a_commit(frame):
-            return None
-        return self._line
-
-    def _is_in_a_commit(self, frame) -> bool:
-        while frame is not None:
-            if frame.f_code.co_filename.endswith(self.COMMIT):
-                return True
-            frame = frame.f_back
-        return False
-
-    def _line(self, _frame, event, _arg):
-        if event == "line" and not self._lock.locked():
-            self._left -= 1
-            if self._left == 0:
-                self._meddle()
-        return self._line
+def is_in_a_commit(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.endswith(COMMIT):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def at_every_line(
@@ -74,16 +48,21 @@ def at_every_line(
     check: Callable[[bool], None],
 ) -> None:
     """Let `act` run again and again, disturbed at another line each time; `check` hears who won."""
+    lock = db._core.transactions._lock
+
+    def is_nobodys_turn(frame: FrameType) -> bool:
+        return lock.locked() or is_in_a_commit(frame)
+
     nth = 0
     while True:
         nth += 1
-        with Meddler(db, nth, meddle) as meddler:
+        with NthLine(nth, meddle, *WHERE, passed=is_nobodys_turn) as line:
             try:
                 act()
                 has_won = True
             except (st.ConflictError, st.DuplicateKeyError):
                 has_won = False
-        if not meddler.has_meddled:
+        if not line.has_acted:
             break
         check(has_won)
     assert nth > LINES_MIN

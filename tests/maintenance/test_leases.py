@@ -7,7 +7,6 @@ views are held at each distance below the record of a merge.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,6 +25,7 @@ from siltstone.maintenance.vacuum import Vacuum
 from siltstone.storage.manifest_store import ManifestStore
 from siltstone.store import Store
 from tests.maintenance.stores import Clock, env_of, open_store, rows
+from tests.support.traced import EveryLine
 
 KEYED = {"id": "int64", "v": "int64"}
 LOOK = (
@@ -87,25 +87,22 @@ class AtNewLine:
     A line counts twice: what goes wrong the second time that it runs may be something else.
     """
 
-    def __init__(self, seen: Lines, meddle: Callable[[], object], *functions: object) -> None:
+    def __init__(
+        self, seen: Lines, meddle: Callable[[], object], *functions: Callable[..., object]
+    ) -> None:
         self._seen, self._meddle = seen, meddle
         self._runs: Counter[tuple[CodeType, int]] = Counter()
-        self._codes = {function.__code__ for function in functions}  # type: ignore[attr-defined]
+        self._lines = EveryLine(self._line, *functions)
         self.has_meddled = False
 
     def __enter__(self) -> Self:
-        sys.settrace(self._call)
+        self._lines.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        sys.settrace(None)
+        self._lines.__exit__()
 
-    def _call(self, frame: FrameType, _event: str, _arg: object):
-        return self._line if frame.f_code in self._codes else None
-
-    def _line(self, frame: FrameType, event: str, _arg: object):
-        if event != "line":
-            return self._line
+    def _line(self, frame: FrameType) -> None:
         line = frame.f_code, frame.f_lineno
         self._runs[line] += 1
         at = (*line, min(2, self._runs[line]))
@@ -113,7 +110,6 @@ class AtNewLine:
             self._seen.add(at)
             self.has_meddled = True
             self._meddle()
-        return self._line
 
 
 def answers(source) -> list[list[tuple]]:
