@@ -88,20 +88,26 @@ def check(db: Store, number: int) -> None:
     assert (db.path / "RESERVE").stat().st_size >= 1 << 20, "it is made again"
 
 
-def by_its_owner(root: Path) -> None:
+def by_its_owner(root: Path, key: str | None = "id") -> None:
     with opened(root) as db:
-        number = filled(db)
+        number = filled(db, key)
         stuff(root)
         db.vacuum(dry_run=False, grace_s=0)
         check(db, number)
 
 
-def by_the_next_owner(root: Path) -> None:
+def by_the_next_owner(root: Path, key: str | None = "id") -> None:
     with opened(root) as db:
-        number = filled(db)
+        number = filled(db, key)
         stuff(root)
+    by_one_that_opens(root, number)
+
+
+def by_one_that_opens(root: Path, number: int) -> None:
     stuff(root)
     with opened(root) as db:
+        stuff(root)  # also what opening left or lent
+        assert db["t"].count() == ROWS
         db.vacuum(dry_run=False, grace_s=0)
         check(db, number)
 
@@ -113,21 +119,21 @@ def after_a_kill(root: Path) -> None:
         stuff(root)
         os._exit(number)
     _, status = os.wait()
-    number = os.waitstatus_to_exitcode(status)
-    stuff(root)
-    with opened(root) as db:
-        db.vacuum(dry_run=False, grace_s=0)
-        check(db, number)
+    by_one_that_opens(root, os.waitstatus_to_exitcode(status))
+
+
+def vacuum(root: Path) -> None:
+    command = [sys.executable, "-m", "siltstone", "vacuum", "--yes", "--db", str(root)]
+    environment = {**os.environ, "SILTSTONE_RETENTION": "0s"}
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert ran.returncode == 0, ran.stderr
 
 
 def by_a_command(root: Path) -> None:
     with opened(root) as db:
         number = filled(db)
     stuff(root)
-    command = [sys.executable, "-m", "siltstone", "vacuum", "--yes", "--db", str(root)]
-    environment = {**os.environ, "SILTSTONE_RETENTION": "0s"}
-    ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert ran.returncode == 0, ran.stderr
+    vacuum(root)
     with opened(root) as db:
         check(db, number)
 
@@ -136,10 +142,7 @@ def beside_its_owner(root: Path) -> None:
     with opened(root) as db:
         number = filled(db)
         stuff(root)
-        command = [sys.executable, "-m", "siltstone", "vacuum", "--yes", "--db", str(root)]
-        environment = {**os.environ, "SILTSTONE_RETENTION": "0s"}
-        ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-        assert ran.returncode == 0, ran.stderr
+        vacuum(root)
         assert free(root) > 16 << 20, "what is beside the owner cannot free it"
         db.vacuum(dry_run=False, grace_s=0)
         check(db, number)
@@ -168,22 +171,11 @@ def filled_by_others(root: Path) -> None:
 
 def of_a_plain_table(root: Path) -> None:
     """Other programs may open one, so each of its files has a second name (`storage.kept`)."""
-    with opened(root) as db:
-        number = filled(db, key=None)
-        stuff(root)
-        db.vacuum(dry_run=False, grace_s=0)
-        check(db, number)
+    by_its_owner(root, key=None)
 
 
 def of_a_plain_table_by_the_next_owner(root: Path) -> None:
-    with opened(root) as db:
-        number = filled(db, key=None)
-    stuff(root)
-    with opened(root) as db:
-        stuff(root)
-        assert db["t"].count() == ROWS
-        db.vacuum(dry_run=False, grace_s=0)
-        check(db, number)
+    by_the_next_owner(root, key=None)
 
 
 def of_a_plain_table_of_an_older_release(root: Path) -> None:
@@ -193,10 +185,7 @@ def of_a_plain_table_of_an_older_release(root: Path) -> None:
     for kept in root.glob("tables/*/_siltstone/_kept"):
         shutil.rmtree(kept)
     (root / "RESERVE").unlink()
-    with opened(root) as db:
-        stuff(root)
-        db.vacuum(dry_run=False, grace_s=0)
-        check(db, number)
+    by_one_that_opens(root, number)
 
 
 LIVES: dict[str, Callable[[Path], None]] = {
