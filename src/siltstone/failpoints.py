@@ -156,6 +156,10 @@ class Failpoint:
         "aside.after_unlink", "a version by path under our own name; ours has no public one yet"
     )
 
+    IMPORT_AFTER_COMMIT = Point(
+        "import.after_commit", "the rows of a version by path; its manifest is still where it was"
+    )
+
     def __init__(self, label: str, durable: str) -> None:
         self.label, self.durable = label, durable
 

@@ -43,15 +43,25 @@ def merge(db: Store) -> None:
     db.merge()
 
 
+def index(db: Store) -> None:
+    if "later_v" in {each.name for each in db["k"].indexes()}:
+        db.optimize()  # a declaration is durable before anything is built
+    else:
+        db["k"].create_index("v", name="later_v")
+
+
 WORK: dict[str, Callable[[Store], object]] = {
     "append": lambda db: db["p"].append([{"id": 20, "v": "x"}]),
     "client": by_client,
     "merge": merge,
+    "index": index,
     "column": lambda db: db["bare"].drop_column("id"),
 }
 ORDERS = [
     *((work, "name.after_link=kill@1") for work in WORK),
     ("column", "name.after_link=kill@3"),
+    ("index", "name.after_link=kill@2"),
+    ("index", "name.after_link=kill@3"),
 ]
 
 
@@ -102,3 +112,7 @@ def test_a_kill_between_link_and_pin_loses_nothing_and_the_work_is_done_again(
         assert after["bare"] == ([(None,)] * 3 if work == "column" else before["bare"])
         assert len(after["p"]) == (5 if work in {"append", "client"} else 4)
         assert opened(SiltstoneNamespace(db), "p").count_rows() == len(after["p"])
+        assert db["k"].to_arrow(["id"], "v = 'x'").num_rows == len(after["k"])
+        if work == "index":
+            (built,) = [each for each in db["k"].indexes() if each.name == "later_v"]
+            assert (built.segments, built.lagging_rows) == (1, 0), built

@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 ELSEWHERE = {
     "aside.after_link": "tests/namespace/test_external_versions.py",
     "aside.after_unlink": "tests/namespace/test_external_versions.py",
+    "import.after_commit": "tests/crash/test_import_kill.py",
     "name.after_link": "tests/crash/test_kept_kill.py",
 }
 """Points of a process that a test of another suite kills."""

@@ -28,6 +28,7 @@ from siltstone.errors import (
     TableNotFoundError,
     UnavailableError,
 )
+from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import Record, Table
 from siltstone.maintenance.quarantine import Item, Quarantine
 from siltstone.maintenance.sweep import distinct, home_of, homes, pins_of
@@ -211,6 +212,7 @@ class Adopter:
             if first is not None:
                 rows = chain([first], batches)
                 _by_id(tx, table).append(pa.RecordBatchReader.from_batches(first.schema, rows))
+        cross(Failpoint.IMPORT_AFTER_COMMIT)
         name = catalogs.name_of(table)
         why = f"its {stranger.added} rows were committed to {name} at seq {tx.seq}"
         try:
