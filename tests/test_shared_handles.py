@@ -265,7 +265,7 @@ def test_what_is_being_read_is_read_to_its_end_without_its_store(tmp_path: Path)
 
 def test_the_collector_may_run_under_any_lock_of_ours(tmp_path: Path) -> None:
     db = filled(tmp_path / "s")
-    with dropped(tmp_path / "s"), opened._registry.changed, closer._starting:
+    with dropped(tmp_path / "s"), opened._registry.lock, closer._starting:
         del db
         gc.collect()
 

@@ -10,9 +10,14 @@ nobody can use the handle any more, nor anything that was got from it; only then
 What the store itself refers to (its servers, its fresh versions) has the store's own core instead.
 
 A finalizer runs anywhere, so it notes which handle was lost and wakes the closer; who opens or
-closes next, or the closer, counts it. Lock: the registry's condition, for the phases and the
-handles; nothing is opened, closed or warned of under it. It is reentrant: a signal's handler may
+closes next, or the closer, counts it. Lock: the registry's, for the phases and the handles; nothing
+is opened, closed or warned of under it, and nobody waits. It is reentrant: a signal's handler may
 call here while its thread is here.
+
+A handler may raise between any two steps, as that of Ctrl-C does. So while a store is opened
+signals wait: a handler is called when the store is open, and if it raises the handle is closed
+again. To wait for another thread holds nothing, and is interrupted at once. `with` takes the lock,
+and lets go of it, in one step each; those of a `Condition` are functions in Python.
 """
 
 from __future__ import annotations
@@ -31,16 +36,20 @@ import time
 import warnings
 import weakref
 from collections import deque
+from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from siltstone.closing import at_exit, closer
 from siltstone.engine.core import Core
+from siltstone.engine.interrupts import Deferred
 from siltstone.errors import OwnedError, SiltstoneError, UnavailableError
 from siltstone.options import Options
-from siltstone.wiring import Env, Parts, own_store
+from siltstone.wiring import Env, Parts, follow_store, own_store
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _PACKAGE = str(Path(__file__).parent) + os.sep
 WAIT_S = 60.0
@@ -96,15 +105,13 @@ class Opened:
         """Own the store; return the number of the first handle."""
         try:
             self._parts = own_store(self.root, self.options, Env(), will_serve=will_serve)
-            with _registry.changed:
-                self.phase = Phase.OPEN
-                _registry.changed.notify_all()
-                return self.enter()
         except BaseException:
-            if self._parts is not None:  # a signal came
-                self._parts.close()
             _registry.forget(self)
             raise
+        with _registry.lock:
+            self.phase = Phase.OPEN
+            _registry.wake()
+            return self.enter()
 
     def enter(self) -> int:
         """Count one handle more; return its number. The registry is locked."""
@@ -124,7 +131,7 @@ class Opened:
 
         Again: what a first time did not end.
         """
-        with _registry.changed:
+        with _registry.lock:
             _registry.count()
             is_first_time = number in self.handles
             self.handles.discard(number)
@@ -216,23 +223,38 @@ class _Registry:
     """The stores that this process owns, opens or closes."""
 
     def __init__(self) -> None:
-        self.changed = threading.Condition()
+        self.lock = threading.RLock()
         self.stores: dict[Path, Opened] = {}
         self.lost: deque[tuple[Opened, int]] = deque()
+        self._waiters: list[threading.Lock] = []
 
     def forget(self, opened: Opened) -> None:
-        with self.changed:
+        with self.lock:
             if self.stores.get(opened.root) is opened:
                 del self.stores[opened.root]
-            self.changed.notify_all()
+            self.wake()
 
     def give_up(self, root: Path) -> None:
         """Forget what this thread was about to open."""
-        with self.changed:
+        with self.lock:
             found = self.stores.get(root)
             is_mine = found is not None and found.worker == threading.get_ident()
             if found is not None and is_mine and found.phase is Phase.OPENING:
                 self.forget(found)
+
+    def waiter(self) -> threading.Lock:
+        """Return a lock to wait at until something changes. The registry is locked."""
+        waiter = threading.Lock()
+        waiter.acquire()
+        self._waiters.append(waiter)
+        return waiter
+
+    def wake(self) -> None:
+        """Wake who waits; again: also whom a first time, cut off, did not. The lock is held."""
+        for waiter in self._waiters:
+            with contextlib.suppress(RuntimeError):  # it was woken
+                waiter.release()
+        self._waiters.clear()
 
     def count(self) -> None:
         """Count the handles that were lost. The lock is held."""
@@ -253,23 +275,13 @@ class _Registry:
 
     def close_idle(self) -> None:
         """Close the stores whose last handle was lost; the closer's thread calls."""
-        with self.changed:
+        with self.lock:
             self.count()
             idle = [opened for opened in self.stores.values() if self._is_idle(opened)]
             for opened in idle:
                 opened.begin_closing()
         for opened in idle:
             closer.ask(opened.shut)  # each by itself: one that fails keeps no other open
-
-    def wait(self, opened: Opened, deadline: float) -> None:
-        """Wait until something changed. The lock is held.
-
-        Raises:
-            OwnedError: It took too long, or a signal's handler interrupted its own thread there.
-        """
-        left = deadline - time.monotonic()
-        if opened.worker == threading.get_ident() or not self.changed.wait(max(0.0, left)):
-            raise OwnedError(opened.root, os.getpid(), platform.node())
 
 
 _all: weakref.WeakSet[Opened] = weakref.WeakSet()
@@ -314,13 +326,19 @@ def _caller() -> tuple[str, int]:
 
 
 def share(
-    root: Path, options: Options, *, any_options: bool = False, will_serve: bool = False
-) -> tuple[Opened, int]:
-    """Return the store at `root` as this process has it open, or open it; and a handle's number.
+    root: Path,
+    options: Options,
+    handle: Callable[[Opened, int], T],
+    *,
+    any_options: bool = False,
+    will_serve: bool = False,
+) -> T:
+    """Return a handle on the store at `root` as this process has it open, or open it.
 
     Args:
         root: As `paths.root_of` returns it.
         options: Equal to those of the store, if this process has it open.
+        handle: Makes the handle, with its number; if it raises there is none.
         any_options: Take it as it is open.
         will_serve: If this opens it, tell who wants to join that it will let them.
 
@@ -329,85 +347,103 @@ def share(
             closing it for longer than `WAIT_S`.
         UnavailableError: The directory was replaced; the file system refuses.
     """
-    closer.start()
-    try:
-        return _share(root, options, any_options=any_options, will_serve=will_serve)
-    except SiltstoneError:
-        raise
-    except BaseException:  # a signal came between two steps: nobody else would end them
-        _registry.give_up(root)
-        raise
-
-
-def _share(
-    root: Path, options: Options, *, any_options: bool, will_serve: bool
-) -> tuple[Opened, int]:
     deadline = time.monotonic() + WAIT_S
     is_collected = False
     while True:
-        opened, number = _find(root, options, deadline, any_options)
-        if number is not None:
-            return _in_place(opened, number), number
-        if opened.phase is Phase.OPENING:
-            return opened, opened.open(will_serve=will_serve)
-        if opened.phase is Phase.CLOSING:
-            with contextlib.suppress(SiltstoneError, OSError):  # what failed, failed before
-                opened.shut()
-        elif is_collected:
-            raise opened.owned(options)
-        else:  # its handles may be garbage that refers to itself: those do not count
-            gc.collect()
-            is_collected = True
+        opened: Opened | None = None
+        number: int | None = None
+        made: T | None = None
+        try:
+            with Deferred():
+                closer.start()
+                opened, number, waiter = _find(root, options, any_options)
+                if number is None and waiter is None:
+                    if opened.phase is Phase.OPEN and is_collected:
+                        raise opened.owned(options)
+                    is_collected = opened.phase is Phase.OPEN
+                    number = _moved_on(opened, will_serve)
+                if number is not None:
+                    opened.require_in_place()
+                    return (made := handle(opened, number))
+            if waiter is not None and not waiter.acquire(timeout=_left(deadline)):
+                raise OwnedError(root, os.getpid(), platform.node())
+        except BaseException:
+            with Deferred():
+                if opened is None or number is None:
+                    _registry.give_up(root)
+                else:
+                    opened.leave(number)
+            del made  # until now, so that the collector does not count it as lost
+            raise
 
 
-def _in_place(opened: Opened, number: int) -> Opened:
-    try:
-        opened.require_in_place()
-    except BaseException:
-        with _registry.changed:
-            opened.handles.discard(number)
-        raise
-    return opened
+def _left(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic())
+
+
+def _moved_on(opened: Opened, will_serve: bool) -> int | None:
+    """Do what a store's phase asks for; return the number of a handle if it was opened."""
+    if opened.phase is Phase.OPENING:
+        return opened.open(will_serve=will_serve)
+    if opened.phase is Phase.CLOSING:
+        with contextlib.suppress(SiltstoneError, OSError):  # what failed, failed before
+            opened.shut()
+    else:  # its handles may be garbage that refers to itself: those do not count
+        gc.collect()
+    return None
 
 
 def _find(
-    root: Path, options: Options, deadline: float, any_options: bool
-) -> tuple[Opened, int | None]:
-    """Return the store and a handle's number; None: its phase says what the caller has to do.
+    root: Path, options: Options, any_options: bool
+) -> tuple[Opened, int | None, threading.Lock | None]:
+    """Return the store, and a handle's number or what to wait at, for another thread works on it.
 
-    OPENING: open it. CLOSING: shut it, and look again. OPEN: its handles have other options.
+    Neither: its phase says what the caller has to do. OPENING: open it. CLOSING: shut it, and look
+    again. OPEN: its handles have other options.
+
+    Raises:
+        OwnedError: A signal's handler interrupted its own thread, which closes the store.
     """
-    with _registry.changed:
-        while True:
-            _registry.count()
-            found = _registry.stores.get(root)
-            if found is None:
-                found = _registry.stores[root] = Opened(root, options)
-                found.where = _caller()
-                return found, None
-            if found.phase is Phase.OPEN:
-                break
-            _registry.wait(found, deadline)
+    with _registry.lock:
+        _registry.count()
+        found = _registry.stores.get(root)
+        if found is None:
+            found = _registry.stores[root] = Opened(root, options)
+            found.where = _caller()
+            return found, None, None
+        if found.phase is not Phase.OPEN:
+            if found.worker == threading.get_ident():
+                raise OwnedError(root, os.getpid(), platform.node())
+            return found, None, _registry.waiter()
         failure = found.failure()
         if failure is None:
             if any_options or found.options == options:
-                return found, found.enter()
+                return found, found.enter(), None
             if found.handles or found.is_served:
-                return found, None
+                return found, None, None
         found.begin_closing()
         found.refuse(f"the store {root} was opened again in this process: {failure}")
-        return found, None
+        return found, None, None
 
 
-def read_alone(opened: Opened) -> Opened:
-    """Have the exit close a reader, too."""
-    _readers.add(opened)
-    closer.start()
-    return opened
+def read(root: Path, options: Options, handle: Callable[[Opened, int], T]) -> T:
+    """Return a handle on the store at `root` that only reads; an exit closes it, too."""
+    opened: Opened | None = None
+    try:
+        with Deferred():
+            closer.start()
+            opened = Opened.alone(root, options, follow_store(root, options, Env()))
+            _readers.add(opened)
+            return handle(opened, 0)
+    except BaseException:
+        with Deferred():
+            if opened is not None:
+                opened.leave(0)
+        raise
 
 
 def _of_this_process() -> list[Opened]:
-    with _registry.changed:
+    with _registry.lock:
         owned = [each for each in _registry.stores.values() if each.phase is not Phase.OPENING]
     return owned + list(_readers)
 
@@ -421,7 +457,7 @@ def _end_servers() -> None:
 def _close_all() -> None:
     for opened in _of_this_process():
         opened.refuse(opened.closed)
-        with _registry.changed:
+        with _registry.lock:
             opened.handles.clear()
             opened.begin_closing()
         with contextlib.suppress(

@@ -48,7 +48,7 @@ from siltstone.maintenance.repair import Repaired
 from siltstone.maintenance.status import JobStatus, Status, jobs_of, status_of
 from siltstone.maintenance.vacuum import GRACE_S, Vacuumed
 from siltstone.maintenance.verify import Verified
-from siltstone.opened import Opened, read_alone, share
+from siltstone.opened import Opened, read, share
 from siltstone.options import Options, resolve, seconds_of
 from siltstone.paths import MEMORY, root_of
 from siltstone.query.change_plan import begins_at, cut, plan_changes
@@ -150,19 +150,33 @@ def _in_memory(given: dict[str, object], *, read_only: bool, join: bool) -> Stor
     if read_only or join:
         wrong = "read_only" if read_only else "join"
         raise RequestError(f"{MEMORY!r} is a new store of this handle alone: it takes no {wrong}")
+    root: Path | None = None
+    made: Store | None = None
     try:
-        root = Path(tempfile.mkdtemp(prefix="siltstone-memory-")).resolve()
+        with interrupts.Deferred():
+            root = _temporary_directory()
+            return (made := share(root, resolve(root, given), _temporary))
+    except BaseException:
+        with interrupts.Deferred():
+            if made is not None:
+                made.close()
+            elif root is not None:
+                shutil.rmtree(root, ignore_errors=True)
+        raise
+
+
+def _temporary_directory() -> Path:
+    try:
+        return Path(tempfile.mkdtemp(prefix="siltstone-memory-")).resolve()
     except OSError as error:
         raise UnavailableError(
             f"{MEMORY!r} needs a temporary directory, set TMPDIR to one: {error}"
         ) from error
-    try:
-        opened, number = share(root, resolve(root, given))
-        opened.is_temporary = True
-        return _handle(opened, number)
-    except BaseException:
-        shutil.rmtree(root, ignore_errors=True)
-        raise
+
+
+def _temporary(opened: Opened, number: int) -> Store:
+    opened.is_temporary = True
+    return _handle(opened, number)
 
 
 def _join(root: Path, options: Options) -> Store | JoinedStore:
@@ -172,21 +186,20 @@ def _join(root: Path, options: Options) -> Store | JoinedStore:
     joining = Joining(root, timeout_s=options.join_timeout_s)
     while True:
         try:
-            opened, number = share(root, options, any_options=True, will_serve=True)
+            return share(root, options, _serving, any_options=True, will_serve=True)
         except OwnedError as owned:
             joined = joining.join(owned)
             if joined is not None:
                 return joined
-        else:
-            db, is_served = _handle(opened, number), opened.is_served
-            try:
-                with contextlib.suppress(UnavailableError):  # without the extra it is alone
-                    db.serve_local()
-                opened.is_served = is_served  # nobody asked: it ends with the last handle
-            except BaseException:
-                db.close()
-                raise
-            return db
+
+
+def _serving(opened: Opened, number: int) -> Store:
+    """Return a handle that lets others join."""
+    db, is_served = _handle(opened, number), opened.is_served
+    with contextlib.suppress(UnavailableError):  # without the extra it is alone
+        db.serve_local()
+    opened.is_served = is_served  # nobody asked: it ends with the last handle
+    return db
 
 
 class Store:
@@ -213,13 +226,10 @@ class Store:
         cls, root: Path, options: Options, *, read_only: bool = False, env: Env | None = None
     ) -> Store:
         """Open a store in an environment; tests bring simulated ones, which are not shared."""
-        if env is None and not read_only:
-            return _handle(*share(root, options))
+        if env is None:
+            return (read if read_only else share)(root, options, _handle)
         wire = follow_store if read_only else own_store
-        parts = wire(root, options, env or Env())
-        if env is not None:
-            return cls(root, options, parts)
-        return cls(root, options, parts, read_alone(Opened.alone(root, options, parts)))
+        return cls(root, options, wire(root, options, env))
 
     def __repr__(self) -> str:
         if self._core.refusal is not None:
@@ -896,11 +906,7 @@ class Store:
 
 def _handle(opened: Opened, number: int) -> Store:
     """Return a handle on what this process has open."""
-    try:
-        core = opened.core(number)
-    except BaseException:  # a signal came: nobody has the handle
-        opened.leave(number)
-        raise
+    core = opened.core(number) if number else None
     return Store(opened.root, opened.options, opened.parts, opened, core, number)
 
 
