@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +56,7 @@ class Quarantine:
         Raises:
             OSError: Some may be moved; the note says which.
         """
+        items = [each for item in items for each in self._both(item)]
         if not items:
             return ""
         time = _EPOCH + dt.timedelta(microseconds=self._now_us())
@@ -76,6 +77,22 @@ class Quarantine:
                 self._files.sync_dir(parent)
         self._files.sync_dir(self._root / folder)
         return folder
+
+    def _both(self, item: Item) -> Iterator[Item]:
+        """Yield a file, and the one at its second name if that is another: a copied store has two.
+
+        Nothing is deleted here, and nobody knows which one is wanted back.
+        """
+        kept = None if item.instead is not None else kept_of(item.path)
+        if kept is not None and not self._is_one(item.path, kept):
+            yield Item(kept, item.why)
+        yield item
+
+    def _is_one(self, path: str, kept: str) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            identity = self._files.identity(self._root / kept)
+            return identity == self._files.identity(self._root / path)
+        return True
 
     def _move(self, item: Item, target: Path) -> None:
         source = self._root / item.path

@@ -50,6 +50,7 @@ from siltstone.storage import promotion
 from siltstone.storage.chain import read_chain, read_stretch
 from siltstone.storage.files import Files
 from siltstone.storage.jobs import Jobs
+from siltstone.storage.kept import kept_of, unite
 from siltstone.storage.manifest_store import RESTORING, ManifestStore
 from siltstone.storage.ownership import own
 from siltstone.storage.segments import LoggedFrame
@@ -116,7 +117,8 @@ class _Plan:
 
     `broken` are bases to begin again, empty, `unindexed` those to go on without the segments of
     indexes that are `rotten`; `copies` of older records and the files `late` go when that is
-    published. The records of jobs that are `dead` are nobody's: an owner may be there.
+    published. Files of the datasets `united` get their second names again. The records of jobs
+    that are `dead` are nobody's: an owner may be there.
     """
 
     floor: int | None = None
@@ -126,6 +128,7 @@ class _Plan:
     broken: tuple[KeyedStorage, ...] = ()
     unindexed: tuple[KeyedStorage, ...] = ()
     rotten: set[str] = field(default_factory=set)
+    united: set[str] = field(default_factory=set)
     copies: list[_Copy] = field(default_factory=list)
     items: list[Item] = field(default_factory=list)
     late: list[Item] = field(default_factory=list)
@@ -217,6 +220,7 @@ class Repairer:
         records = dict(self._readable(numbers))
         kept = [number for number in numbers if number >= self._floor(plan)]
         if kept and records:
+            self._plan_spares(plan, records, soundness)
             self._plan_newest(plan, kept, records, soundness)
             self._plan_old_bases(plan, kept[-1], records, soundness)
             self._plan_unreadable(plan, numbers, kept, records)
@@ -264,6 +268,21 @@ class Repairer:
         path = relative(self._root, self._manifests.folder / "FLOOR")
         plan.add(path, wrong, f"written again: {first}; all records from it on stand there")
 
+    def _plan_spares(self, plan: _Plan, records: dict[int, Record], soundness: Soundness) -> None:
+        """A file that is damaged where the store reads it may be whole at its public name."""
+        newest = records[max(records)]
+        pins = [pin for record in records.values() for pin in pins_of(record)]
+        with contextlib.suppress(*UNREADABLE):
+            pins += named_by(self._log(newest, newest.last_seq)[0])
+        for pin in distinct(pins).values():
+            spare = soundness.spare(pin)
+            for path, wrong in spare.items():
+                plan.items.append(Item(kept_of(path) or path, wrong))
+                plan.add(path, wrong, "moved to quarantine; the file at its public name is whole")
+            if spare:
+                plan.united.add(plain_folder(pin))
+                soundness.heal(spare)
+
     def _plan_newest(
         self, plan: _Plan, kept: Sequence[int], records: dict[int, Record], soundness: Soundness
     ) -> None:
@@ -307,14 +326,13 @@ class Repairer:
         Readers of the plain path would see them, and take them for newer, as long as they stand.
         """
         where, public = self._root / folder, self._root / folder / "_versions"
-        kept = [path for path in stay if path.startswith(f"{folder}/")]
-        same = {self._files.identity(self._root / p) for p in kept if self._is_there(p)}
-        ours = promotion.identities(self._files, where) - same
-        for name in self._files.list(public) if self._files.is_dir(public) else ():
-            if (
-                promotion.version_of(name) is not None
-                and self._files.identity(public / name) in ours
-            ):
+        names = self._files.list(public) if self._files.is_dir(public) else ()
+        names = [name for name in names if promotion.version_of(name) is not None]
+        kept = [self._root / p for p in stay if p.startswith(f"{folder}/") and self._is_there(p)]
+        ours = promotion.identities(self._files, where, [public / name for name in names])
+        for name in names:
+            same = [p for p in kept if promotion.is_same(self._files, public / name, p)]
+            if not same and self._files.identity(public / name) in ours:
                 why = "the public name of a version that does not serve any more"
                 plan.items.append(Item(f"{folder}/_versions/{name}", why))
 
@@ -506,6 +524,8 @@ class Repairer:
         folder = self._take_floor(plan)
         cross(Failpoint.REPAIR_AFTER_FLOOR)
         folder = self._quarantine.take(plan.items) or folder
+        for dataset in sorted(plan.united):  # a crash before it is mended by the next opening
+            unite(self._files, self._root, dataset)
         cross(Failpoint.REPAIR_BEFORE_PUBLISH)
         if plan.base is not None:
             fresh = {each.incarnation: self._begun_again(plan.base, each) for each in plan.broken}

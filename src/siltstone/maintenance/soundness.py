@@ -6,7 +6,8 @@ deep    every file by its checksum
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from siltstone.engine.reader import plain_folder
 from siltstone.errors import SiltstoneError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
+from siltstone.storage.copying import hash_of, require_same
 from siltstone.storage.files import Files
 from siltstone.storage.inventories import check
 from siltstone.storage.kept import place
@@ -53,6 +55,31 @@ class Soundness:
         if pin.path not in self.pins:
             self.pins[pin.path] = self._damage(pin)
         return self.pins[pin.path]
+
+    def spare(self, pin: Pin) -> Damage:
+        """Return which of the damaged files are whole at their public name, another file.
+
+        A store that was copied without its hard links has two files for the two names.
+        """
+        damage = self.damage(pin)
+        try:
+            files = self._tables.files(plain_folder(pin), pin) if damage else ()
+        except UNREADABLE:
+            return {}
+        return {f.path: damage[f.path] for f in files if f.path in damage and self._is_spare(f)}
+
+    def heal(self, paths: Collection[str]) -> None:
+        """Take files for whole from now on."""
+        self.files.update(dict.fromkeys(paths))
+        self.pins.clear()
+
+    def _is_spare(self, file: InventoryFile) -> bool:
+        public = self._root / file.path
+        with contextlib.suppress(*UNREADABLE):
+            if place(self._files, self._root, file.path) != public:
+                require_same(public, hash_of(self._files, public), file)
+                return True
+        return False
 
     def _damage(self, pin: Pin) -> Damage:
         try:

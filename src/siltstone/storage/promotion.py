@@ -225,13 +225,16 @@ def identities(
         with contextlib.suppress(FileNotFoundError):
             identity = files.identity(path)
             ours = called.get(public_name(version_of(path.name) or 0), ())
-            if identity not in found and any(_is_copy(files, path, each) for each in ours):
+            if identity not in found and any(is_same(files, path, each) for each in ours):
                 found.add(identity)
     return frozenset(found)
 
 
-def _is_copy(files: Files, path: Path, ours: Path) -> bool:
-    return files.size(path) == files.size(ours) and files.read(path) == files.read(ours)
+def is_same(files: Files, path: Path, other: Path) -> bool:
+    """Say whether two names are of one manifest: of one file, or of two with the same bytes."""
+    if files.identity(path) == files.identity(other):
+        return True
+    return files.size(path) == files.size(other) and files.read(path) == files.read(other)
 
 
 def public_name(version: int) -> str:
