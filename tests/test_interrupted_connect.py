@@ -27,8 +27,8 @@ WHERE = (
     "siltstone/store.py",
     "siltstone/wiring.py",
     "siltstone/closing.py",
-    "storage/ownership.py",
-    "storage/reserve.py",
+    "storage/manifest/ownership.py",
+    "storage/wal/reserve.py",
     threading.__file__,
 )
 LINES_MIN = 40

@@ -43,8 +43,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from siltstone.closing import at_exit, closer
-from siltstone.engine.core import Core
-from siltstone.engine.interrupts import Deferred
+from siltstone.engine.commit.core import Core
+from siltstone.engine.commit.interrupts import Deferred
 from siltstone.errors import OwnedError, SiltstoneError, UnavailableError
 from siltstone.options import Options
 from siltstone.wiring import Env, Parts, follow_store, own_store

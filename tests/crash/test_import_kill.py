@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.maintenance.verify import DRIFT
+from siltstone.maintenance.repair.verify import DRIFT
 from siltstone.store import Store
 
 VICTIM = """

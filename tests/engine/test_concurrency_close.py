@@ -17,7 +17,7 @@ from tests.support.traced import signalled
 
 SCHEMA = {"id": "int64", "v": "int64"}
 ROUNDS = 20
-WHERE = ("siltstone/wiring.py", "ownership.py", "scheduler.py", "syncer.py", "storage/wal.py")
+WHERE = ("siltstone/wiring.py", "ownership.py", "scheduler.py", "syncer.py", "storage/wal/wal.py")
 
 
 def filled(root: Path, *, background: bool = False) -> st.Store:
@@ -98,7 +98,7 @@ def test_a_handler_that_raises_while_close_waits_for_the_log_is_heard_at_its_end
     old = signal.signal(signal.SIGUSR1, handler)
     try:
         with (
-            signalled(3, signal.SIGUSR1, where="storage/wal.py") as interrupter,
+            signalled(3, signal.SIGUSR1, where="storage/wal/wal.py") as interrupter,
             pytest.raises(StopError),
         ):
             db.close()
@@ -151,13 +151,13 @@ def test_a_handler_may_close_a_reader_that_is_just_looking_for_news(tmp_path: Pa
     with filled(tmp_path / "db") as owner:
         owner.checkpoint()
         reader = st.Store.open(tmp_path / "db", Options(), read_only=True, env=env)
-        table, news = reader["t"], reader._parts.manifests.news
+        table, newer_record = reader["t"], reader._parts.manifests.newer_record
 
         def handled(after: Record) -> object:
             reader.close()
-            return news(after)
+            return newer_record(after)
 
-        reader._parts.manifests.news = handled
+        reader._parts.manifests.newer_record = handled
         threads.start(table.count)
         threads.join()
         assert reader._parts.follower._state is None, "it keeps a record from vacuum"

@@ -16,7 +16,12 @@ SCHEMA = {"id": "int64", "v": "int64"}
 ROWS = 3
 
 
-WHERE = ("engine/commit.py", "engine/memtable.py", "engine/view.py", "storage/wal.py")
+WHERE = (
+    "engine/commit/committer.py",
+    "engine/levels/memtable.py",
+    "engine/read/view.py",
+    "storage/wal/wal.py",
+)
 
 
 def rows(v: int) -> list[dict[str, int]]:

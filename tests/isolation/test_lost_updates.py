@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.maintenance.load import load
+from siltstone.maintenance.flush.bulk_load import load
 from siltstone.store import Store
 from tests.isolation.stores import with_two_rows
 from tests.support.traced import NthLine
@@ -25,12 +25,12 @@ LINES_MIN = 40
 
 
 WHERE = (
-    "engine/transaction.py",
-    "engine/recent_writes.py",
-    "engine/submission.py",
-    "maintenance/load.py",
+    "engine/write/transaction.py",
+    "engine/commit/recent_writes.py",
+    "engine/write/submission.py",
+    "maintenance/flush/bulk_load.py",
 )
-COMMIT = "engine/commit.py"
+COMMIT = "engine/commit/committer.py"
 
 
 def is_in_a_commit(frame: FrameType | None) -> bool:
@@ -119,11 +119,11 @@ def test_of_two_that_count_up_neither_is_lost_at_whatever_line_they_meet(
 
 def test_of_two_that_insert_one_key_one_wins_though_the_other_comes_in_bulk() -> None:
     db = with_two_rows()
-    table, shape = db["t"]._shape()
+    table, table_schema = db["t"]._table_schema()
     free, is_inserted = 1_000, False
 
     def attach() -> None:
-        load(db._core, table, shape, rows(free, 7), may_repeat=False, bytes_min=1)
+        load(db._core, table, table_schema, rows(free, 7), may_repeat=False, bytes_min=1)
 
     def meddle() -> None:
         nonlocal is_inserted

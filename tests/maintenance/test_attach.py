@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.maintenance import load as loads
-from siltstone.maintenance.load import load
+from siltstone.maintenance.flush import bulk_load as loads
+from siltstone.maintenance.flush.bulk_load import load
 from tests.maintenance.stores import open_store
 
 SCHEMA = {"id": "int64", "name": "string", "amount": "int64"}
@@ -33,8 +33,8 @@ def db(tmp_path: Path) -> Iterator[st.Store]:
 def attach(db: st.Store, given: pa.Table, *, may_repeat: bool = True) -> st.Receipt:
     """Attach however few the rows are."""
     table = db["t"]
-    definition, shape = table._shape()
-    receipt = load(db._core, definition, shape, given, may_repeat=may_repeat, bytes_min=1)
+    definition, table_schema = table._table_schema()
+    receipt = load(db._core, definition, table_schema, given, may_repeat=may_repeat, bytes_min=1)
     assert isinstance(receipt, st.Receipt)
     return receipt
 

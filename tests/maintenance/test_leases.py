@@ -18,11 +18,11 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.beside import follow_vacuum
-from siltstone.engine.following import Follower
-from siltstone.maintenance.load import load
-from siltstone.maintenance.vacuum import Vacuum
-from siltstone.storage.manifest_store import ManifestStore
+from siltstone.admin import follow_vacuum
+from siltstone.engine.recover.following import Follower
+from siltstone.maintenance.flush.bulk_load import load
+from siltstone.maintenance.gc.vacuum import Vacuum
+from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.store import Store
 from tests.maintenance.stores import Clock, env_of, open_store, rows
 from tests.support.traced import EveryLine
@@ -73,9 +73,9 @@ def generation(db: Store, step: int) -> None:
 
 def attach(db: Store) -> None:
     """Commit rows of `t` in files that a frame alone names."""
-    definition, shape = db["t"]._shape()
+    definition, table_schema = db["t"]._table_schema()
     more = pa.table({"id": [100, 101], "v": [7, 7]})
-    load(db._core, definition, shape, more, may_repeat=True, bytes_min=1)
+    load(db._core, definition, table_schema, more, may_repeat=True, bytes_min=1)
 
 
 Lines = set[tuple[CodeType, int, int]]

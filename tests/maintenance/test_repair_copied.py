@@ -12,7 +12,7 @@ import lance
 import pytest
 
 import siltstone as st
-from siltstone.storage import kept
+from siltstone.storage.tables import kept_names
 from tests.maintenance.test_repair import damage
 
 OPTIONS = {"background": False, "retention": "0s"}
@@ -36,7 +36,7 @@ def copy(tmp_path: Path) -> Path:
 def file_of(root: Path, kind: str) -> tuple[Path, Path]:
     """Return the two names of a file."""
     path = max(root.glob(FILES[kind]), key=lambda path: path.stat().st_size)
-    home = kept.kept_of(str(path.relative_to(root)))
+    home = kept_names.kept_of(str(path.relative_to(root)))
     assert home is not None
     assert not (root / home).samefile(path)
     return path, root / home

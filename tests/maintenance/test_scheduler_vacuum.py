@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from siltstone.errors import UnavailableError
-from siltstone.maintenance.scheduler import Scheduler, Work
+from siltstone.maintenance.schedule.scheduler import Scheduler, Work
 from tests.maintenance.stores import open_store
 
 
@@ -14,7 +14,7 @@ def scheduler_of(db, vacuum, prepare=lambda: None) -> Scheduler:
         checkpoint=lambda: None,
         adopt_news=lambda: None,
         prepare=prepare,
-        climb=lambda: False,
+        merge_runs=lambda: False,
         wants_merge=lambda: False,
         merge=lambda: None,
         vacuum=vacuum,

@@ -17,9 +17,9 @@ import pytest
 
 import siltstone as st
 from siltstone.joined.store import JoinedStore
-from siltstone.maintenance.load import load
-from siltstone.query.change_task import ChangeTask
-from siltstone.query.changes import kept_from
+from siltstone.maintenance.flush.bulk_load import load
+from siltstone.query.changes.change_feed import kept_from
+from siltstone.query.changes.change_task import ChangeTask
 from tests.cli.shell import Shell
 from tests.maintenance.stores import Clock, open_store
 from tests.query.test_changes_of_names import apply, copies
@@ -92,8 +92,8 @@ def bulk_loads(db: st.Store, settle: Callable[[], object]) -> None:
 
 
 def load_into(db: st.Store, name: str, rows: list[dict[str, int]]) -> None:
-    definition, shape = db[name]._shape()
-    load(db._core, definition, shape, rows, may_repeat=True, bytes_min=1)
+    definition, table_schema = db[name]._table_schema()
+    load(db._core, definition, table_schema, rows, may_repeat=True, bytes_min=1)
 
 
 LIVES = [rename_and_add_columns, truncate_again_and_again, tables_that_come_and_go, bulk_loads]

@@ -17,9 +17,9 @@ from hypothesis import strategies as some
 
 import siltstone as st
 from siltstone.errors import RequestError, SnapshotExpiredError, TableNotFoundError
-from siltstone.maintenance.load import load
-from siltstone.maintenance.merge import COMPACT_BELOW_ROWS
-from siltstone.query import scan_plan
+from siltstone.maintenance.flush.bulk_load import load
+from siltstone.maintenance.merge.merge import COMPACT_BELOW_ROWS
+from siltstone.query.scan import scan_plan
 from tests.maintenance.stores import Clock, open_store
 from tests.query import task_reader
 
@@ -33,8 +33,8 @@ def ids(low: int, high: int, amount: int) -> pa.Table:
 
 
 def attach(db: st.Store, name: str, given: pa.Table) -> None:
-    definition, shape = db[name]._shape()
-    load(db._core, definition, shape, given, may_repeat=True, bytes_min=1)
+    definition, table_schema = db[name]._table_schema()
+    load(db._core, definition, table_schema, given, may_repeat=True, bytes_min=1)
 
 
 def grown(db: st.Store) -> None:

@@ -81,7 +81,7 @@ class NthLine:
 
 
 def signalled(
-    nth: int, *signals: int, where: str | tuple[str, ...] = "engine/commit.py"
+    nth: int, *signals: int, where: str | tuple[str, ...] = "engine/commit/committer.py"
 ) -> NthLine:
     """Raise signals, by default Ctrl-C, before the nth line that the main thread runs there."""
 

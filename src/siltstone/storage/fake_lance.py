@@ -28,18 +28,19 @@ import pyarrow as pa
 from siltstone.errors import RequestError, SchemaMismatchError, UnavailableError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
-from siltstone.storage import foreign, promotion, staging, strangers
-from siltstone.storage.inventories import Inventories, check, describe
-from siltstone.storage.lance_errors import translated
-from siltstone.storage.strangers import Stranger
-from siltstone.storage.tables import (
+from siltstone.storage.lance.errors import translated
+from siltstone.storage.lance.external import external_versions, version_import
+from siltstone.storage.tables import promotion, staging
+from siltstone.storage.tables.inventories import Inventories, check, describe
+from siltstone.storage.tables.tables import (
     INDEX_DIRECTORY,
     POSITION,
     PRIVATE_DIRECTORY,
     BuiltSegment,
     Compacted,
     Ephemeral,
-    ForeignVersion,
+    ExternalVersion,
+    ImportedVersion,
     IndexSpec,
     InputsMovedError,
     Listed,
@@ -47,14 +48,14 @@ from siltstone.storage.tables import (
     Segment,
     Span,
     Staged,
-    TakenOver,
+    StagedVersion,
 )
 from siltstone.units import require
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-    from siltstone.storage.files import Files
+    from siltstone.storage.files.files import Files
 
 _BATCHES = 3  # into which a scan is cut: who forgets that there may be several is found out
 
@@ -444,11 +445,11 @@ class FakeLance:
         staging.refuse_alter(self.open(folder, pin).schema, {}, drop, ())
         return []
 
-    def take_over(self, folder: str, pin: Pin | None, given: ForeignVersion) -> TakenOver:
-        """See `tables.Tables.take_over`; the client is `stage_foreign`."""
-        staged = foreign.staged_manifest(self._root, folder, given)
+    def import_version(self, folder: str, pin: Pin | None, given: StagedVersion) -> ImportedVersion:
+        """See `tables.Tables.import_version`; the client is `stage_external`."""
+        staged = version_import.staged_manifest(self._root, folder, given)
         with translated(self._root / folder, is_reading=False):
-            foreign.take(self._files, staged, given.size)
+            version_import.take(self._files, staged, given.size)
             manifest = _Manifest.decode(self._files.read(staged.target))
             below = "" if pin is None else pin.inventory
             chain = self._inventories.chain(below).values()
@@ -465,7 +466,7 @@ class FakeLance:
         rows = sum(manifest.rows)
         made = Pin(given.version, file.path, file.size, file.xxh3, rows, inventory)
         paths = (file.path, *(each.path for each in added))
-        return TakenOver(made, manifest.schema, "Append", given.version - 1, paths, back)
+        return ImportedVersion(made, manifest.schema, "Append", given.version - 1, paths, back)
 
     def write_directory(self, listed: Sequence[Listed]) -> None:
         """See `tables.Tables.write_directory`; no reader of a fake knows it."""
@@ -488,9 +489,9 @@ class FakeLance:
         own = () if made is pin else (file,)
         return Ephemeral(version, made.path, made.size, made.xxh3, made.rows, own)
 
-    def stage_foreign(
+    def stage_external(
         self, folder: str, pin: Pin | None, batch: pa.RecordBatch, name: str
-    ) -> ForeignVersion:
+    ) -> StagedVersion:
         """Stage an append as another client would: nothing is synced."""
         ids = tuple(range(len(batch.schema)))
         none = _Manifest(batch.schema, ids, len(ids), (), ())
@@ -509,7 +510,7 @@ class FakeLance:
                 self._files.mkdir(where / directory)
             self._write_unsynced(self._root / path, sink.getvalue().to_pybytes())
             self._write_unsynced(manifest, data)
-        return ForeignVersion(version, str(manifest), len(data))
+        return StagedVersion(version, str(manifest), len(data))
 
     def _write_unsynced(self, path: Path, data: bytes) -> None:
         file = self._files.open(path, new=True)
@@ -563,23 +564,25 @@ class FakeLance:
         manifest = InventoryFile(pin.path, pin.size, pin.xxh3)
         return [*live.values(), manifest, *self._inventories.own_files(pin.inventory)]
 
-    def strangers(self, folder: str) -> list[Stranger]:
+    def external_versions(self, folder: str) -> list[ExternalVersion]:
         """Take each for one that appended the last of its data files."""
-        found: list[Stranger] = []
-        for version, path in strangers.manifests(self._files, self._root, folder):
+        found: list[ExternalVersion] = []
+        for version, path in external_versions.manifests(self._files, self._root, folder):
             try:
                 manifest = _Manifest.decode(self._bytes(path))
             except ValueError as error:
-                found.append(Stranger(path, version, 0, f"it cannot be read: {error}"))
+                found.append(ExternalVersion(path, version, 0, f"it cannot be read: {error}"))
                 continue
             last = manifest.paths[-1:]
             rows = sum(manifest.rows)
             added = sum(manifest.rows[-1:])
-            found.append(Stranger(path, version, rows, "Append", added, last, manifest.paths))
+            found.append(
+                ExternalVersion(path, version, rows, "Append", added, last, manifest.paths)
+            )
         return found
 
-    def added(self, folder: str, stranger: Stranger) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
-        for path in stranger.files:
+    def added(self, folder: str, external: ExternalVersion) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        for path in external.files:
             yield from pa.ipc.open_stream(self._bytes(path)).read_all().to_batches()
 
     def check(self, folder: str, pin: Pin) -> None:

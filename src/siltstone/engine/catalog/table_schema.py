@@ -1,0 +1,116 @@
+"""Shape: one schema of one table with everything derived from it, made once and shared.
+
+Rows and batches written under one shape are read under another by column id: a column that the
+older shape lacks is null, one that the newer shape lacks is not shown, a renamed one is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import pyarrow as pa
+
+from siltstone.formats.keys import Key, KeyCodec
+from siltstone.formats.manifest import Column, Schema, Table
+from siltstone.formats.rows import Row, RowCodec
+from siltstone.formats.schema import history_name
+
+
+class TableSchema:
+    """A schema, its codecs and its Arrow form. Immutable; get it from `table_schema_of`."""
+
+    __slots__ = ("_ids", "_key_places", "_width", "arrow", "id", "keys", "names", "rows", "schema")
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self.id = schema.id
+        self.rows = RowCodec(schema)
+        self.keys = KeyCodec(schema) if schema.key else None
+        self.arrow = self.rows.arrow
+        self.names: dict[int, str] = {column.id: column.name for column in schema.columns}
+        self._ids = tuple(column.id for column in schema.columns)
+        self._key_places = tuple(self._ids.index(column_id) for column_id in schema.key)
+        self._width = len(schema.columns)
+
+    @property
+    def codec(self) -> KeyCodec:
+        """The key codec of a keyed table."""
+        if self.keys is None:
+            raise ValueError("a plain table has no keys")
+        return self.keys
+
+    def delete_row(self, key: Key) -> Row:
+        """Return the row that stands for a delete: the key, and nulls."""
+        row: list[object] = [None] * self._width
+        parts: Sequence[object] = key if len(self._key_places) > 1 else (key,)  # type: ignore[assignment]
+        for place, part in zip(self._key_places, parts, strict=True):
+            row[place] = part
+        return tuple(row)
+
+    def align(
+        self, batch: pa.RecordBatch, written: TableSchema, columns: Sequence[str]
+    ) -> list[pa.Array]:
+        """Return `columns` of this shape out of a batch written under the shape `written`."""
+        arrays = []
+        for name in columns:
+            field = self.arrow.field(name)
+            source = written.names.get(self._ids[self.arrow.get_field_index(name)])
+            index = -1 if source is None else batch.schema.get_field_index(source)
+            if index < 0:
+                arrays.append(pa.nulls(batch.num_rows, field.type))
+            else:
+                arrays.append(batch.column(index))
+        return arrays
+
+    def align_row(self, row: Mapping[str, object], written: TableSchema) -> dict[str, object]:
+        """Return a row that was written under `written` as this shape shows it."""
+        if written.id == self.id:
+            return dict(row)
+        return {
+            column.name: row.get(written.names.get(column.id, "")) for column in self.schema.columns
+        }
+
+    def fields(self, columns: Sequence[str] | None) -> pa.Schema:
+        """Return the Arrow schema of some columns, in the order asked for."""
+        if columns is None:
+            return self.arrow
+        return pa.schema([self.arrow.field(name) for name in columns])
+
+
+def whole_table_schema(table: Table) -> TableSchema:
+    """Return the shape with every column that a kept schema has, as history calls them.
+
+    Its id is no schema's: whatever is read under it is aligned by column id.
+    """
+    columns = {column.id: column for step in table.schemas for column in step.schema.columns}
+    newest = table.schemas[-1].schema
+    stored = tuple(
+        Column(column_id, history_name(column_id), column.type)
+        for column_id, column in sorted(columns.items())
+    )
+    return table_schema_of(Schema(-newest.id, stored, newest.key))
+
+
+_SEEN_MAX = 4096
+_seen: dict[int, tuple[Schema, TableSchema]] = {}
+
+
+def table_schema_of(schema: Schema) -> TableSchema:
+    """Return the shape of a schema; equal schemas share one.
+
+    Asked by identity first: hashing a schema costs microseconds, and every commit asks.
+    """
+    found = _seen.get(id(schema))
+    if found is not None and found[0] is schema:
+        return found[1]
+    table_schema = _table_schema_of(schema)
+    if len(_seen) >= _SEEN_MAX:
+        _seen.clear()
+    _seen[id(schema)] = (schema, table_schema)
+    return table_schema
+
+
+@lru_cache(maxsize=4096)
+def _table_schema_of(schema: Schema) -> TableSchema:
+    return TableSchema(schema)

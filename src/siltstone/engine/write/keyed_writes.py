@@ -1,0 +1,149 @@
+"""Keyed writes: what one transaction writes to one keyed table, before it commits.
+
+A private memtable is laid over the snapshot, so the transaction reads its own writes like any other
+level. At commit its newest versions become the parts of a write set, under the newest schema.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from siltstone.engine.catalog.row_input import RowInput
+from siltstone.engine.catalog.table_schema import TableSchema
+from siltstone.engine.commit.write_set import AdvancePart, AttachPart, BatchPart, Part, RowPart
+from siltstone.engine.levels.chunk import Chunk, rows_at
+from siltstone.engine.levels.memtable import Memtable
+from siltstone.engine.recover.replay import key_fields
+from siltstone.errors import ConflictError
+from siltstone.formats.group import DELETE, UPSERT
+from siltstone.formats.keys import Codes, Key
+
+_PRIVATE_SEQ = 1
+_ROWS_AS_TUPLES_MAX = 4096
+
+
+class KeyedWrites:
+    """Uncommitted rows of one incarnation. One transaction, one thread at a time."""
+
+    __slots__ = ("incarnation", "memtable", "table", "table_schema")
+
+    def __init__(self, table: int, incarnation: int, table_schema: TableSchema) -> None:
+        self.table, self.incarnation, self.table_schema = table, incarnation, table_schema
+        self.memtable = Memtable(table_schema)
+
+    def upsert(self, given: RowInput) -> None:
+        """Add or replace whole rows."""
+        if given.batch is None:
+            self.memtable.append_rows(self.table_schema, given.rows, given.keys, (), _PRIVATE_SEQ)
+        elif given.codes is not None:
+            self.memtable.append_batch(
+                self.table_schema, given.batch, given.codes, UPSERT, _PRIVATE_SEQ
+            )
+
+    def delete(self, keys: list[Key]) -> None:
+        """Delete keys, whether they live or not."""
+        if len(keys) <= _ROWS_AS_TUPLES_MAX and self.table_schema.rows.is_packable:
+            self.memtable.append_rows(self.table_schema, (), (), keys, _PRIVATE_SEQ)
+            return
+        batch = self.table_schema.codec.batch(keys)
+        codes = self.table_schema.codec.codes_of(keys)
+        self.memtable.append_batch(self.table_schema, batch, codes, DELETE, _PRIVATE_SEQ)
+
+    def parts(self, table_schema: TableSchema) -> list[Part]:
+        """Return what to commit, each key once, under `table_schema`."""
+        tail = self.memtable.contents.tail
+        if not self.memtable.contents.chunks and tail.table_schema.id == table_schema.id:
+            return (
+                self._few(table_schema)
+                if table_schema.rows.is_packable
+                else self._many(table_schema)
+            )
+        return self._many(table_schema)
+
+    def _few(self, table_schema: TableSchema) -> list[Part]:
+        tail = self.memtable.contents.tail
+        upserts, keys, deletes = [], [], []
+        for key, place in tail.index.items():
+            if tail.ops[place] == DELETE:
+                deletes.append(key)
+            else:
+                upserts.append(tail.rows[place])
+                keys.append(key)
+        if not upserts and not deletes:
+            return []
+        return [RowPart(self.table, self.incarnation, table_schema, upserts, keys, deletes)]
+
+    def _many(self, table_schema: TableSchema) -> list[Part]:
+        newest = self.memtable.newest()
+        parts: list[Part] = []
+        for op, chosen in ((UPSERT, newest.is_live), (DELETE, ~newest.is_live)):
+            ordinals = np.sort(newest.ordinals[chosen])
+            if not len(ordinals):
+                continue
+            columns = table_schema.arrow.names if op == UPSERT else list(table_schema.codec.names)
+            batches = rows_at(newest.chunks, ordinals, table_schema, columns)
+            fields = table_schema.arrow if op == UPSERT else key_fields(table_schema)
+            batch = pa.concat_batches([b.cast(fields) if op == DELETE else b for b in batches])  # pyright: ignore[reportAttributeAccessIssue]
+            parts.append(batch_part(self.table, self.incarnation, table_schema, batch, op))
+        return parts
+
+    def rename_shape(self, table_schema: TableSchema) -> None:
+        """Take a newer shape of the same table; rows written so far are aligned at commit."""
+        self.table_schema = table_schema
+
+
+def batch_part(
+    table: int, incarnation: int, table_schema: TableSchema, batch: pa.RecordBatch, op: int
+) -> BatchPart:
+    """Return the part of a batch that has each key once; a delete's has the key columns only."""
+    fields = table_schema.arrow if op == UPSERT else key_fields(table_schema)
+    batch = pa.RecordBatch.from_arrays([batch.column(name) for name in fields.names], schema=fields)
+    codes = table_schema.codec.codes(batch)
+    return BatchPart(table, incarnation, table_schema, batch, codes, op, batch.serialize())
+
+
+def widened(part: Part, newest: TableSchema) -> Part:
+    """Return `part`, made under an older schema, under `newest`.
+
+    Raises:
+        ConflictError: A column was dropped or renamed since: the change is not additive.
+    """
+    assert not isinstance(part, AdvancePart)
+    old = part.table_schema
+    if any(newest.names.get(column_id) != name for column_id, name in old.names.items()):
+        raise ConflictError(f"#{part.table}", "*", 0, 0)
+    if isinstance(part, AttachPart):
+        # Its entry keeps the schema of the files.
+        return msgspec.structs.replace(part, table_schema=newest)
+    if isinstance(part, RowPart):
+        missing = [c.id not in old.names for c in newest.schema.columns]
+        if len(missing) != len(old.names) + sum(missing):
+            raise ConflictError(f"#{part.table}", "*", 0, 0)
+        rows = [
+            tuple(dict(zip(old.names, row, strict=True)).get(c.id) for c in newest.schema.columns)
+            for row in part.upserts
+        ]
+        return RowPart(part.table, part.incarnation, newest, rows, part.row_keys, part.deletes)
+    assert isinstance(part, BatchPart)
+    if part.op == DELETE:
+        return batch_part(part.table, part.incarnation, newest, part.batch, DELETE)
+    arrays = newest.align(part.batch, old, newest.arrow.names)
+    batch = pa.RecordBatch.from_arrays(arrays, schema=newest.arrow)
+    return batch_part(part.table, part.incarnation, newest, batch, UPSERT)
+
+
+def chunk_of(given: RowInput, table_schema: TableSchema) -> Chunk:
+    """Return given rows as a chunk, to ask which of their keys live."""
+    batch = table_schema.rows.to_batch(given.rows) if given.batch is None else given.batch
+    return chunk_of_batch(batch, table_schema, given.codes)
+
+
+def chunk_of_batch(
+    batch: pa.RecordBatch, table_schema: TableSchema, codes: Codes | None = None
+) -> Chunk:
+    """Return a conformed batch as a chunk."""
+    ones = np.full(batch.num_rows, _PRIVATE_SEQ, np.int64)
+    known = table_schema.codec.codes(batch) if codes is None else codes
+    return Chunk(0, batch, table_schema, known, ones, np.zeros(batch.num_rows, np.int8))

@@ -1,0 +1,72 @@
+"""Automatic merge: the merge that a large write leaves to do, begun by whoever committed it.
+
+commit ─▶ large, and above base? ─▶ checkpoint ─▶ worth a merge? ─▶ merge
+          else an owner's maintenance decides       as its owner would think
+
+The commit is done before, and stands whatever becomes of the merge: what fails here is logged, and
+the next one to look at the table wants it again.
+
+Where it runs: `transaction` has the driver's session, and merges on Spark. The commit of the data
+source runs in a Python process of Spark's that has no session and ends with it; it starts a merge
+in a process of its own on the driver's machine, and does not wait.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from siltstone.engine.write.stage_task import ATTACHED
+from siltstone.errors import SiltstoneError
+from siltstone.maintenance.merge.merge_child import detach
+from siltstone.maintenance.schedule.scheduler import MERGE_ROWS_MIN, MERGE_SHARE
+from siltstone.spark.maintenance import merge
+from siltstone.spark.options import ALWAYS, OFF
+from siltstone.spark.staging import Job
+from siltstone.spark.stores import AnyStore
+
+_log = logging.getLogger(__name__)
+
+
+def due(db: AnyStore, jobs: Sequence[Job], choice: str) -> list[str]:
+    """Return the tables that want a merge after the commit of `jobs`; what it needs is flushed."""
+    rows: Counter[str] = Counter()
+    for job in jobs:
+        if job.stage.target == ATTACHED:
+            rows[job.stage.table] += sum(piece.rows for piece in job.staged)
+    least = 1 if choice == ALWAYS else MERGE_ROWS_MIN
+    large = {table for table, count in rows.items() if count >= least}
+    if choice == OFF or not large:
+        return []
+    try:
+        db.checkpoint()
+        found = [table for table in db.status().tables if table.name in large]
+    except SiltstoneError as error:
+        _log.warning("the rows are committed; whether to merge them is not known: %s", error)
+        return []
+    share = 0.0 if choice == ALWAYS else MERGE_SHARE
+    return [t.name for t in found if t.unmerged_rows >= max(least, share * t.base_rows)]
+
+
+def merge_on(spark: SparkSession, root: Path, tables: Sequence[str]) -> None:
+    """Merge on Spark, one table after the other."""
+    for table in tables:
+        try:
+            merge(spark, root, table)
+        except (SiltstoneError, PySparkException, OSError) as error:
+            _log.warning("the rows are committed; merging %r failed: %s", table, error)
+
+
+def merge_detached(root: Path, tables: Sequence[str]) -> None:
+    """Start a process that merges, and leave it alone."""
+    if not tables:
+        return
+    try:
+        detach(root, tables)
+    except SiltstoneError as error:
+        _log.warning("the rows are committed; merging %s failed: %s", ", ".join(tables), error)
