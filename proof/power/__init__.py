@@ -11,6 +11,6 @@
     page.py        what came of it, for the documentation
 
 The store is a black box: nothing in it knows, and what Lance does by itself is in the account, too.
-What a disk may forget is what `siltstone.storage.simulated_disk` says: every unsynced write and
+What a disk may forget is what `tests.support.simulated_disk` says: every unsynced write and
 name by itself. `python -m proof.power --help` runs it.
 """

@@ -15,7 +15,7 @@ import xxhash
 
 from proof.power.events import Event
 from proof.power.machine import Machine, Moment
-from siltstone.storage.simulated_disk import Disk, Step, Survivors
+from tests.support.simulated_disk import Disk, Step, Survivors
 
 _NOTHING, _EVERYTHING, _OTHERS = 0, 1, 2  # the order in which a disk yields its survivors
 _NOTHING_SHARE, _EVERYTHING_SHARE = 0.3, 0.1

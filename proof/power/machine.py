@@ -9,7 +9,7 @@ from pathlib import Path
 
 from proof.power.calls import TraceError
 from proof.power.events import Event, Linked, Made, Removed, Renamed, Synced, Told, Written
-from siltstone.storage.simulated_disk import Disk, Node, Write
+from tests.support.simulated_disk import Disk, Node, Write
 
 Answers = dict[str, object]
 

@@ -23,11 +23,11 @@ from siltstone.errors import (
 )
 from siltstone.handles import Snapshot
 from siltstone.options import Options
-from siltstone.storage.fake_lance import FakeLance
 from siltstone.storage.files.files import Files
-from siltstone.storage.simulated_files import Fault, SimFiles
 from siltstone.store import Store
 from siltstone.wiring import Env
+from tests.support.fake_lance import FakeLance
+from tests.support.simulated_files import Fault, SimFiles
 
 ROOT = Path("/data/shop")
 OPTIONS = Options(background=False, segment_bytes=16_384, sync_interval_ms=3_600_000)

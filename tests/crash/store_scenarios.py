@@ -12,9 +12,9 @@ from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.engine.write.transaction import Transaction
 from siltstone.maintenance.flush.bulk_load import load
-from siltstone.storage.fake_lance import FakeLance
 from siltstone.store import Store
 from tests.crash.store_life import Life, Scenario, Step, smaller
+from tests.support.fake_lance import FakeLance
 
 OPEN = Step("open", Life.open, is_commit=False)
 CLOSE = Step("close", Life.close, is_commit=False)

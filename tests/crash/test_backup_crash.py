@@ -15,9 +15,7 @@ from siltstone.errors import RequestError
 from siltstone.maintenance.backup.backup import Backuper, backups, read_backup
 from siltstone.maintenance.backup.restore import Restorer
 from siltstone.options import Options
-from siltstone.storage.fake_lance import FakeLance
 from siltstone.storage.manifest.manifest_store import ManifestStore
-from siltstone.storage.simulated_files import SimFiles
 from siltstone.store import Store
 from siltstone.wiring import Env
 from tests.crash.store_life import (
@@ -46,6 +44,8 @@ from tests.crash.store_scenarios import (
     step,
     upsert,
 )
+from tests.support.fake_lance import FakeLance
+from tests.support.simulated_files import SimFiles
 
 TARGET = Path("/data/backups")
 AGAIN = Path("/data/again")

@@ -13,8 +13,8 @@ import pytest
 
 from siltstone.errors import UnavailableError
 from siltstone.formats.manifest import Pin
-from siltstone.storage.fake_lance import FakeLance
-from siltstone.storage.simulated_files import Fault, Kind, SimFiles, SimulatedCrash
+from tests.support.fake_lance import FakeLance
+from tests.support.simulated_files import Fault, Kind, SimFiles, SimulatedCrash
 
 ROOT, FOLDER = Path("/store"), "tables/t-1/base"
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])

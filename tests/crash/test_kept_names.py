@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from siltstone.storage.simulated_files import Fault, Image, SimFiles, SimulatedCrash
 from siltstone.storage.tables import kept_names
 from tests.crash.store_life import IS_LONG
+from tests.support.simulated_files import Fault, Image, SimFiles, SimulatedCrash
 
 ROOT = Path("/data/shop")
 FOLDER = "tables/t-1"

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from siltstone.storage.simulated_files import Fault, SimFiles, SimulatedCrash, When
 from tests.crash.manifest_scenario import Progress, check, make_store, run
+from tests.support.simulated_files import Fault, SimFiles, SimulatedCrash, When
 
 
 def crashed(at: int, when: When, files: SimFiles | None = None) -> tuple[SimFiles, Progress] | None:

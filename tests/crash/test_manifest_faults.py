@@ -6,8 +6,8 @@ import random
 import pytest
 
 from siltstone.errors import RequestError, UnavailableError
-from siltstone.storage.simulated_files import Fault, Kind, SimFiles, When
 from tests.crash.manifest_scenario import ROOT, Progress, check, run, steps
+from tests.support.simulated_files import Fault, Kind, SimFiles, When
 
 FAULTS = [
     (Kind.EIO, When.BEFORE),

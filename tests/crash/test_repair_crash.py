@@ -9,9 +9,7 @@ import pytest
 
 from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.reader import Readers
-from siltstone.storage.fake_lance import FakeLance
 from siltstone.storage.manifest.manifest_store import ManifestStore
-from siltstone.storage.simulated_files import SimFiles
 from siltstone.wiring import Carers, carers
 from tests.crash.store_life import (
     OPTIONS,
@@ -36,6 +34,8 @@ from tests.crash.store_scenarios import (
     delete,
     upsert,
 )
+from tests.support.fake_lance import FakeLance
+from tests.support.simulated_files import SimFiles
 
 STEPS = [
     *[OPEN, create(), create_plain(), upsert(1, 2, 3), append(1), CHECKPOINT, MERGE],

@@ -11,7 +11,6 @@ import random
 
 import pytest
 
-from siltstone.storage.simulated_files import Fault, SimFiles, SimulatedCrash, When
 from tests.crash.store_life import (
     Camera,
     Life,
@@ -24,6 +23,7 @@ from tests.crash.store_life import (
     sampled,
 )
 from tests.crash.store_scenarios import SCENARIOS
+from tests.support.simulated_files import Fault, SimFiles, SimulatedCrash, When
 
 scenarios = pytest.mark.parametrize("name", SCENARIOS)
 

@@ -12,7 +12,6 @@ import random
 
 import pytest
 
-from siltstone.storage.simulated_files import Fault, Kind, SimFiles, When
 from tests.crash.store_life import (
     IS_LONG,
     Life,
@@ -25,6 +24,7 @@ from tests.crash.store_life import (
     with_fault,
 )
 from tests.crash.store_scenarios import SCENARIOS
+from tests.support.simulated_files import Fault, Kind, SimFiles, When
 
 STEPS = 8
 FAULTS = [

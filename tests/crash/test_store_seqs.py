@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from siltstone.errors import CorruptionError
-from siltstone.storage.simulated_files import SimFiles
 from tests.crash.store_life import ROOT, answer, open_store
+from tests.support.simulated_files import SimFiles
 
 KEYED = {"id": "int64", "v": "string"}
 

@@ -22,7 +22,6 @@ from siltstone.errors import BusyError, ClosedError
 from siltstone.handles import Snapshot
 from siltstone.maintenance.gc.vacuum import Vacuumed
 from siltstone.storage.files.files import Files
-from siltstone.storage.simulated_files import SimFiles
 from siltstone.store import Store
 from tests.crash.store_life import (
     IS_LONG,
@@ -46,6 +45,7 @@ from tests.crash.store_scenarios import (
     step,
     upsert,
 )
+from tests.support.simulated_files import SimFiles
 
 pytestmark = pytest.mark.timeout(1_800 if IS_LONG else 120)
 OPTIONS = smaller(retention_s=0)

@@ -11,7 +11,6 @@ import random
 
 import pytest
 
-from siltstone.storage.simulated_files import SimFiles
 from tests.crash.store_life import (
     Answer,
     Camera,
@@ -38,6 +37,7 @@ from tests.crash.store_scenarios import (
     step,
     upsert,
 )
+from tests.support.simulated_files import SimFiles
 
 OPTIONS = smaller(retention_s=0)
 STEPS = [

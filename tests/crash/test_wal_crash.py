@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from siltstone.storage.simulated_files import Fault, SimFiles, SimulatedCrash, When
 from tests.crash.wal_scenario import Life, reopen, run
+from tests.support.simulated_files import Fault, SimFiles, SimulatedCrash, When
 
 
 def lives() -> Iterator[tuple[str, Life]]:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from siltstone.errors import ClosedError, PoisonedError, UnavailableError
-from siltstone.storage.simulated_files import Fault, Kind, SimFiles, When
 from tests.crash.wal_scenario import Life, reopen, run, run_stubborn
+from tests.support.simulated_files import Fault, Kind, SimFiles, When
 
 
 def steps_of_a_whole_life() -> list[str]:

@@ -12,10 +12,10 @@ import siltstone as st
 from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.reader import Readers
 from siltstone.maintenance.merge.merge import Merger
-from siltstone.storage.fake_lance import FakeLance
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from tests.engine.seams import Threads, fake_env, jobs_of, open_store
+from tests.support.fake_lance import FakeLance
 
 STEPS = 60
 

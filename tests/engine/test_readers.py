@@ -11,10 +11,10 @@ from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.reader import Readers
 from siltstone.formats.manifest import Column, Pin, Schema
-from siltstone.storage.fake_lance import FakeLance
 from siltstone.storage.manifest.manifest_store import ManifestStore
-from siltstone.storage.simulated_files import SimFiles
 from tests.engine.seams import Threads
+from tests.support.fake_lance import FakeLance
+from tests.support.simulated_files import SimFiles
 
 ROOT = Path("/data/shop")
 THREADS, TURNS, ALIVE = 4, 1_000, 30

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from siltstone.options import Options
-from siltstone.storage.fake_lance import FakeLance
-from siltstone.storage.simulated_files import SimFiles
 from siltstone.store import Store
 from siltstone.wiring import Env
+from tests.support.fake_lance import FakeLance
+from tests.support.simulated_files import SimFiles
 
 OPTIONS = Options(background=False, segment_bytes=65_536)
 

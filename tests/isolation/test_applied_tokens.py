@@ -9,8 +9,8 @@ import pytest
 
 import siltstone as st
 from siltstone.engine.write.transaction import Transaction
-from siltstone.storage.simulated_files import SimFiles
 from tests.isolation.stores import opened, with_two_rows
+from tests.support.simulated_files import SimFiles
 
 KEYED = {"id": "int64", "v": "int64"}
 Work = Callable[[Transaction], object]

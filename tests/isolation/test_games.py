@@ -12,9 +12,9 @@ import pytest
 import siltstone as st
 from proof.isolation import clients
 from proof.isolation.journal import LEVELS, Journal, Verdict, entries, judge
-from siltstone.storage.simulated_files import SimFiles
 from tests.engine.seams import Threads
 from tests.isolation.stores import opened
+from tests.support.simulated_files import SimFiles
 
 PLAYERS, TURNS = 6, 200
 

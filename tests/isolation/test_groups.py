@@ -11,10 +11,10 @@ from siltstone.errors import (
     TableExistsError,
     UnavailableError,
 )
-from siltstone.storage.simulated_files import Fault, Kind, SimFiles
 from siltstone.store import Store
 from tests.isolation.groups import in_one_group
 from tests.isolation.stores import opened, with_two_rows
+from tests.support.simulated_files import Fault, Kind, SimFiles
 
 
 def writing(db: Store, value: int, **options):

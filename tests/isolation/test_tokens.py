@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import siltstone as st
-from siltstone.storage.simulated_files import SimFiles
 from tests.isolation.stores import opened, with_two_rows
+from tests.support.simulated_files import SimFiles
 
 
 def apply(db: st.Store, batch: int, key: int) -> st.Receipt:

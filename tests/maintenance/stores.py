@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from siltstone.options import Options
-from siltstone.storage.fake_lance import FakeLance
 from siltstone.storage.files.files import File, RealFile, RealFiles
 from siltstone.store import Store
 from siltstone.wiring import Env
+from tests.support.fake_lance import FakeLance
 
 DAY_US = 86_400_000_000
 

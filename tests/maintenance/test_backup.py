@@ -23,10 +23,10 @@ from siltstone.errors import (
 )
 from siltstone.maintenance.backup.backup import Backuper, backups, read_backup
 from siltstone.maintenance.backup.restore import Restorer
-from siltstone.storage.fake_lance import FakeLance
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from tests.maintenance.stores import Clock, open_store, paths, rows
+from tests.support.fake_lance import FakeLance
 
 KEYED = {"id": "int64", "v": "string"}
 

@@ -18,9 +18,9 @@ from siltstone.errors import BusyError
 from siltstone.formats.keys import Codes
 from siltstone.formats.manifest import Pin
 from siltstone.maintenance.flush import bulk_load as loading
-from siltstone.storage.fake_lance import FakeLance
 from siltstone.store import Store
 from tests.maintenance.stores import Clock, env_of, open_store, rows
+from tests.support.fake_lance import FakeLance
 
 ROWS = pa.table({"id": [2, 3]})
 

@@ -95,8 +95,8 @@ def test_a_flipped_byte_in_any_data_file_is_found_by_the_deep_check(db):
 
 def fresh_verify(db, *, deep: bool):
     """Verify with nothing in memory of what was read before."""
-    from siltstone.storage.fake_lance import FakeLance
     from siltstone.wiring import carers
+    from tests.support.fake_lance import FakeLance
 
     parts = db._parts
     made = carers(

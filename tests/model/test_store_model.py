@@ -33,8 +33,6 @@ from hypothesis.stateful import (
 
 import siltstone as st
 from siltstone.options import Options
-from siltstone.storage.fake_lance import FakeLance
-from siltstone.storage.simulated_files import SimFiles
 from siltstone.store import Store
 from siltstone.wiring import Env
 from tests.model import calls
@@ -49,6 +47,8 @@ from tests.model.reference import (
     World,
     in_order,
 )
+from tests.support.fake_lance import FakeLance
+from tests.support.simulated_files import SimFiles
 
 START_US, STEP_US = 1_700_000_000_000_000, 1_000
 OPTIONS = Options(background=False, segment_bytes=65_536, sync_interval_ms=3_600_000)

@@ -37,7 +37,7 @@ from proof.power.machine import Machine, Moment, require_same
 from proof.power.recording import STRACE, Recording, record
 from proof.power.scenarios import AGAIN, BRIEF, SCENARIOS
 from proof.power.trials import Bench, Finding, scratch
-from siltstone.storage.simulated_disk import Disk
+from tests.support.simulated_disk import Disk
 
 PAGE = ROOT / "docs" / "power-loss.md"
 DEFECTS_OF_DURABILITY = {

@@ -16,8 +16,8 @@ from proof.soak.acknowledged import Acknowledged
 from proof.soak.crew import Member, MemberError
 from proof.soak.post import Post
 from proof.soak.soak import QUIET, Soak, SoakError
-from siltstone.storage.simulated_files import SimFiles
 from tests.isolation.stores import opened
+from tests.support.simulated_files import SimFiles
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from siltstone.storage.files.files import Files, RealFiles
-from siltstone.storage.simulated_files import SimFiles
+from tests.support.simulated_files import SimFiles
 
 
 @pytest.fixture(params=["real", "simulated"])

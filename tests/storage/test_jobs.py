@@ -13,8 +13,8 @@ import pytest
 from siltstone.errors import UnavailableError
 from siltstone.formats.manifest import Record
 from siltstone.storage.files.files import RealFiles
-from siltstone.storage.simulated_files import Fault, Kind, SimFiles, SimulatedCrash
 from siltstone.storage.tables.jobs import GcHorizonError, Jobs, refuse_below_gc_horizon
+from tests.support.simulated_files import Fault, Kind, SimFiles, SimulatedCrash
 
 ROOT = Path("/store")
 

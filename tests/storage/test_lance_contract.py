@@ -19,11 +19,11 @@ from siltstone.errors import (
     SiltstoneError,
 )
 from siltstone.formats.manifest import Pin
-from siltstone.storage.fake_lance import FakeLance
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.lance_tables import LanceTables
 from siltstone.storage.tables.kept_names import place
 from siltstone.storage.tables.tables import POSITION, InputsMovedError, Tables, join
+from tests.support.fake_lance import FakeLance
 
 FOLDER = "tables/orders-7/base"
 SCHEMA = pa.schema(

@@ -17,8 +17,8 @@ from siltstone.errors import (
 from siltstone.formats.manifest import Record
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.manifest_store import ManifestStore, initialise
-from siltstone.storage.simulated_files import Fault, Kind, SimFiles, When
 from tests.crash.manifest_scenario import ROOT, add, make_store, store_on
+from tests.support.simulated_files import Fault, Kind, SimFiles, When
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from siltstone.errors import ClosedError, OwnedError, UnavailableError
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.ownership import Holder, own, read_holder
-from siltstone.storage.simulated_files import Fault, Kind, SimFiles
+from tests.support.simulated_files import Fault, Kind, SimFiles
 
 OWN = """
 import pathlib, sys

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from siltstone.storage.simulated_disk import Disk, Node, Write
-from siltstone.storage.simulated_files import Fault, Kind, SimFiles, SimulatedCrash, When
+from tests.support.simulated_disk import Disk, Node, Write
+from tests.support.simulated_files import Fault, Kind, SimFiles, SimulatedCrash, When
 
 F, G = Path("/f"), Path("/g")
 

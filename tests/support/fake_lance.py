@@ -5,27 +5,23 @@
     <folder>/_indices/<token>/segment.arrow        a segment of an index: the column, as it is
     <folder>/_versions/                            promoted links
 
-The durable steps come in the order of `lance_io`, through `Files`, so that crash tests enumerate
-them on a simulated machine, where Rust cannot follow. Everything is held in memory: for tests only.
-As long as the protocol `tables.Tables` that it fulfils.
+The durable steps come in the order of `lance_tables`, through `Files`, so that crash tests
+enumerate them on a simulated machine, where Rust cannot follow. Everything is held in memory.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import accumulate
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from siltstone.errors import RequestError, SchemaMismatchError, UnavailableError
+from siltstone.errors import UnavailableError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage.lance.errors import translated
@@ -45,158 +41,15 @@ from siltstone.storage.tables.tables import (
     InputsMovedError,
     Listed,
     RootTable,
-    Segment,
     Span,
     Staged,
     StagedVersion,
 )
 from siltstone.units import require
+from tests.support.fake_pinned import FakeManifest, FakePinned
 
 if TYPE_CHECKING:
-    import pyarrow.compute as pc
-
     from siltstone.storage.files.files import Files
-
-_BATCHES = 3  # into which a scan is cut: who forgets that there may be several is found out
-
-
-@dataclass(frozen=True)
-class _Manifest:
-    """One version. `ids` are the column ids in order; `paths` the data files, in row order.
-
-    `segments` are JSON texts: id, index, kind, column (its id), file, covered (data files).
-    """
-
-    schema: pa.Schema
-    ids: tuple[int, ...]
-    next_id: int
-    paths: tuple[str, ...]
-    rows: tuple[int, ...]
-    segments: tuple[str, ...] = ()
-
-    @property
-    def live(self) -> list[str]:
-        return [*self.paths, *(json.loads(text)["file"] for text in self.segments)]
-
-    @property
-    def columns(self) -> tuple[staging.Column, ...]:
-        pairs = zip(self.schema, self.ids, strict=True)
-        return tuple((field.name, number, str(field.type)) for field, number in pairs)
-
-    def encode(self) -> bytes:
-        schema = base64.b64encode(self.schema.serialize().to_pybytes()).decode()
-        return json.dumps({**vars(self), "schema": schema}).encode()
-
-    @classmethod
-    def decode(cls, data: bytes) -> _Manifest:
-        value = json.loads(data)
-        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value.pop("schema"))))
-        lists = {name: tuple(value[name]) for name in _LISTS}
-        return cls(schema=schema, next_id=value["next_id"], **lists)
-
-
-_LISTS = ("ids", "paths", "rows", "segments")
-
-
-class FakePinned:
-    """See `tables.PinnedTable`. A string prefilter is not applied: a superset is allowed."""
-
-    def __init__(
-        self,
-        pin: Pin,
-        manifest: _Manifest,
-        read: Callable[[str], pa.Table],
-        known: dict[str, InventoryFile],
-    ) -> None:
-        order = staging.in_seq_order([[known[path]] for path in manifest.paths])
-        paths = tuple(manifest.paths[index] for index in order)
-        rows = tuple(manifest.rows[index] for index in order)
-        self.pin, self.manifest = pin, replace(manifest, paths=paths, rows=rows)
-        self.schema, self.rows = manifest.schema, sum(rows)
-        self._read, self._known = read, known
-
-    def count(self) -> int:
-        return self.rows
-
-    @property
-    def spans(self) -> list[tuple[int, int]]:
-        ends = list(accumulate(self.manifest.rows))
-        return list(zip([0, *ends[:-1]], ends, strict=True)) if ends else []
-
-    @property
-    def worn(self) -> list[tuple[int, int]]:
-        """See `tables.PinnedTable.worn`: nothing is ever deleted in place."""
-        return []
-
-    def scan(
-        self,
-        columns: Sequence[str] | None = None,
-        *,
-        prefilter: str | pc.Expression | None = None,
-        seqs: tuple[int, int] | None = None,
-        positions: bool = False,
-        limit: int | None = None,
-        within: tuple[int, int] | None = None,
-        indexed: bool = False,  # noqa: ARG002  # the seam: no index is ever asked
-    ) -> Iterator[pa.RecordBatch]:
-        table = self._with_positions
-        if within is not None:
-            table = table.slice(within[0], within[1] - within[0])
-        if seqs is not None:
-            table = pa.concat_tables([table.slice(0, 0), *self._within(*seqs)])
-        if prefilter is not None and not isinstance(prefilter, str):
-            table = table.filter(prefilter)
-        names = [*(self.schema.names if columns is None else columns), *[POSITION] * positions]
-        found = _select(table.slice(0, limit), names)
-        return iter(found.to_batches(max_chunksize=max(1, found.num_rows // _BATCHES)))
-
-    @property
-    def segments(self) -> list[Segment]:
-        spans = dict(zip(self.manifest.paths, self.spans, strict=True))
-        names = {number: name for name, number, _ in self.manifest.columns}
-        return [
-            Segment(
-                id=found["id"],
-                index=found["index"],
-                kind=found["kind"],
-                columns=(names[found["column"]],),
-                covered=tuple(sorted(spans[path] for path in found["covered"] if path in spans)),
-                nbytes=self._known[found["file"]].size,
-            )
-            for found in map(json.loads, self.manifest.segments)
-        ]
-
-    def sample(self, columns: Sequence[str]) -> pa.Table:
-        return self.take(staging.spread(self.rows), columns)
-
-    def take(self, positions: np.ndarray, columns: Sequence[str] | None = None) -> pa.Table:
-        wanted = np.asarray(positions, dtype=np.int64)
-        if len(wanted) and not 0 <= wanted.min() <= wanted.max() < self.rows:
-            raise RequestError(f"positions {wanted.min()}..{wanted.max()} of {self.rows} rows")
-        names = self.schema.names if columns is None else list(columns)
-        taken = self._with_positions.take(pa.array(wanted, pa.int64()))
-        return _select(taken, names)
-
-    def part(self, index: int) -> pa.Table:
-        """Return the rows of one data file, with their positions."""
-        start = sum(self.manifest.rows[:index])
-        return self._with_positions.slice(start, self.manifest.rows[index])
-
-    @cached_property
-    def _with_positions(self) -> pa.Table:
-        batches = [
-            staging.arranged(batch, self.schema)  # a column added after the rows were staged
-            for path in self.manifest.paths
-            for batch in self._read(path).to_batches()
-        ]
-        table = pa.Table.from_batches(batches, self.schema).combine_chunks()
-        field = pa.field(POSITION, pa.int64(), nullable=False)
-        return table.append_column(field, pa.array(np.arange(self.rows)))
-
-    def _within(self, low: int, high: int) -> Iterator[pa.Table]:
-        for index, path in enumerate(self.manifest.paths):
-            if self._known[path].may_hold(low, high):
-                yield self.part(index)
 
 
 class FakeLance:
@@ -213,7 +66,7 @@ class FakeLance:
             for name in ("data", "_versions"):
                 self._files.mkdir(self._root / folder / name)
         ids = tuple(range(len(schema)))
-        return self._commit(folder, None, _Manifest(schema, ids, len(ids), (), ()), ())
+        return self._commit(folder, None, FakeManifest(schema, ids, len(ids), (), ()), ())
 
     def stage(
         self,
@@ -253,7 +106,7 @@ class FakeLance:
     ) -> Pin:
         staged = self._write(folder, schema, batches, None)
         ids = tuple(range(len(schema)))
-        new = _extended(_Manifest(schema, ids, len(ids), (), ()), staged)
+        new = _extended(FakeManifest(schema, ids, len(ids), (), ()), staged)
         return self._commit(folder, pin, new, staged.files)
 
     def rewrite(
@@ -265,7 +118,7 @@ class FakeLance:
         batches: Iterable[pa.RecordBatch],
         compact_below: int = 0,
         seqs: tuple[int, int] | None = None,
-        is_numbered: bool = False,  # noqa: ARG002  # the seam: always so
+        is_numbered: bool = False,  # the seam: always so
     ) -> Pin:
         table, dropped = self.open(folder, pin), np.asarray(drop, dtype=np.int64)
         require(
@@ -352,7 +205,7 @@ class FakeLance:
             for first, end in within
         ]
 
-    def ready(self, folder: str, pin: Pin, compacted: Sequence[Compacted]) -> Pin:  # noqa: ARG002  # the seam
+    def ready(self, folder: str, pin: Pin, compacted: Sequence[Compacted]) -> Pin:  # the seam
         return pin
 
     def swap(self, folder: str, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
@@ -430,7 +283,7 @@ class FakeLance:
         schema = pa.schema([*(field for field, _, _ in kept), *add])
         first = table.manifest.next_id
         ids = (*(number for _, number, _ in kept), *range(first, first + len(add)))
-        new = _Manifest(schema, ids, first + len(add), (), ())
+        new = FakeManifest(schema, ids, first + len(add), (), ())
         old_names = [name for _, _, name in kept]
         files: list[InventoryFile] = []
         for index, path in enumerate(table.manifest.paths):
@@ -450,7 +303,7 @@ class FakeLance:
         staged = version_import.staged_manifest(self._root, folder, given)
         with translated(self._root / folder, is_reading=False):
             version_import.take(self._files, staged, given.size)
-            manifest = _Manifest.decode(self._files.read(staged.target))
+            manifest = FakeManifest.decode(self._files.read(staged.target))
             below = "" if pin is None else pin.inventory
             chain = self._inventories.chain(below).values()
             known = {file.path for each in chain for file in each.files}
@@ -494,7 +347,7 @@ class FakeLance:
     ) -> StagedVersion:
         """Stage an append as another client would: nothing is synced."""
         ids = tuple(range(len(batch.schema)))
-        none = _Manifest(batch.schema, ids, len(ids), (), ())
+        none = FakeManifest(batch.schema, ids, len(ids), (), ())
         old = none if pin is None else self._manifest(pin)
         version = 1 if pin is None else pin.version + 1
         where = self._root / folder
@@ -519,13 +372,13 @@ class FakeLance:
         finally:
             file.close()
 
-    def show(self, folder: str, pins: Sequence[Pin], *, is_whole: bool = False) -> None:  # noqa: ARG002
+    def show(self, folder: str, pins: Sequence[Pin], *, is_whole: bool = False) -> None:
         where = self._root / folder
         wanted = {pin.version: self._root / pin.path for pin in pins}
         with translated(where, is_reading=False):
             promotion.link(self._files, where, wanted, max(wanted))
 
-    def open(self, folder: str, pin: Pin) -> FakePinned:  # noqa: ARG002  # the seam
+    def open(self, folder: str, pin: Pin) -> FakePinned:  # the seam
         manifest = self._manifest(pin)
         known = self._inventories.live(pin.inventory, manifest.live)
 
@@ -541,7 +394,7 @@ class FakeLance:
     def unite_all(self) -> None:
         """See `tables.Tables.unite_all`."""
 
-    def lacking(self, paths: Iterable[str]) -> tuple[list[str], list[str]]:  # noqa: ARG002
+    def lacking(self, paths: Iterable[str]) -> tuple[list[str], list[str]]:
         """See `tables.Tables.lacking`."""
         return [], []
 
@@ -559,7 +412,7 @@ class FakeLance:
             found = promotion.clear(self._files, where, above)
         return [(version, str(path.relative_to(self._root))) for version, path in found]
 
-    def files(self, folder: str, pin: Pin) -> list[InventoryFile]:  # noqa: ARG002  # the seam
+    def files(self, folder: str, pin: Pin) -> list[InventoryFile]:  # the seam
         live = self._inventories.live(pin.inventory, self._manifest(pin).live)
         manifest = InventoryFile(pin.path, pin.size, pin.xxh3)
         return [*live.values(), manifest, *self._inventories.own_files(pin.inventory)]
@@ -569,7 +422,7 @@ class FakeLance:
         found: list[ExternalVersion] = []
         for version, path in external_versions.manifests(self._files, self._root, folder):
             try:
-                manifest = _Manifest.decode(self._bytes(path))
+                manifest = FakeManifest.decode(self._bytes(path))
             except ValueError as error:
                 found.append(ExternalVersion(path, version, 0, f"it cannot be read: {error}"))
                 continue
@@ -581,7 +434,7 @@ class FakeLance:
             )
         return found
 
-    def added(self, folder: str, external: ExternalVersion) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+    def added(self, folder: str, external: ExternalVersion) -> Iterator[pa.RecordBatch]:
         for path in external.files:
             yield from pa.ipc.open_stream(self._bytes(path)).read_all().to_batches()
 
@@ -589,9 +442,9 @@ class FakeLance:
         for file in self.files(folder, pin):
             check(self._files, self._root, file)
 
-    def _manifest(self, pin: Pin) -> _Manifest:
+    def _manifest(self, pin: Pin) -> FakeManifest:
         check(self._files, self._root, InventoryFile(pin.path, pin.size, pin.xxh3))
-        return _Manifest.decode(self._bytes(pin.path))
+        return FakeManifest.decode(self._bytes(pin.path))
 
     def _bytes(self, path: str) -> bytes:
         try:
@@ -618,7 +471,7 @@ class FakeLance:
         return Staged(count, (json.dumps([path, count]),), tuple(files), ())
 
     def _commit(
-        self, folder: str, pin: Pin | None, manifest: _Manifest, added: Iterable[InventoryFile]
+        self, folder: str, pin: Pin | None, manifest: FakeManifest, added: Iterable[InventoryFile]
     ) -> Pin:
         version = 1 if pin is None else pin.version + 1
         path = f"{folder}/{PRIVATE_DIRECTORY}/{self._token()}/{promotion.public_name(version)}"
@@ -645,17 +498,10 @@ def _stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def _extended(manifest: _Manifest, staged: Staged) -> _Manifest:
+def _extended(manifest: FakeManifest, staged: Staged) -> FakeManifest:
     parts = [json.loads(text) for text in staged.fragments]
     return replace(
         manifest,
         paths=(*manifest.paths, *(path for path, _ in parts)),
         rows=(*manifest.rows, *(rows for _, rows in parts)),
     )
-
-
-def _select(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    unknown = sorted(set(names) - set(table.schema.names))
-    if unknown:
-        raise SchemaMismatchError(f"no column {unknown} in {table.schema.names}")
-    return table.select(names)

@@ -37,7 +37,7 @@ from siltstone.storage.files.files import (
     replace_by_rename,
     write_new,
 )
-from siltstone.storage.simulated_disk import Disk, Node, Tree, Write
+from tests.support.simulated_disk import Disk, Node, Tree, Write
 
 _machines = itertools.count(1)
 _T = TypeVar("_T")
@@ -288,7 +288,7 @@ class SimFiles:
     def link(self, old: Path, new: Path) -> None:
         self._do("link", new, lambda: self._disk.link(old, new))
 
-    def clone(self, old: Path, new: Path) -> bool:  # noqa: ARG002 (it cannot)
+    def clone(self, old: Path, new: Path) -> bool:
         return False
 
     def make_level(self, path: Path) -> None:
@@ -334,7 +334,7 @@ class SimFiles:
             self._temporaries += 1
             return path.with_name(f".{path.name}.{self._temporaries}{TEMPORARY_SUFFIX}")
 
-    def filesystem(self, path: Path) -> str:  # noqa: ARG002 (one machine, one file system)
+    def filesystem(self, path: Path) -> str:
         return self.filesystem_type
 
     def _do(self, what: str, path: Path, do: Callable[[], _T]) -> _T:
