@@ -1,14 +1,14 @@
-r"""Failpoints: the places where tests kill, break or hold a process, and what is durable there.
+r"""Failpoints: places where tests kill, break or hold a process, and the durable state there.
 
     cross(Failpoint.X)      nothing, unless X is armed: one test of an empty dict, 40 ns
     arm("optimize.before_publish=kill, vacuum.after_floor=pause@2", socket="/tmp/rendezvous")
 
 Actions: `kill` (SIGKILL to oneself), `raise` (FailpointError, as if the file system refused) and
-`pause`: connect to the Unix socket, send "<label> <pid>\n", and wait for a byte: go on. Each is
-done once, at the nth crossing (`@n`, by default the first), so that a retry gets through. `note`
-does nothing: like every order, it counts (`crossings`).
+`pause`: connect to the Unix socket, send "<label> <pid>\n", and wait for a byte. Each action runs
+once, at the nth crossing (`@n`, by default the first), so that a retry succeeds. `note` does
+nothing but count, as every order does (`crossings`).
 
-A testing facility, off in every other process. Child processes are armed by their environment:
+Failpoints are for tests and off in every other process. The environment arms child processes:
 `SILTSTONE_FAILPOINTS` is the text above, `SILTSTONE_FAILPOINTS_SOCKET` the socket.
 
 Lock: one, over the count of crossings; never held while an action runs.
@@ -34,7 +34,7 @@ Action = Literal["kill", "raise", "pause", "note"]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A place in the code: its name in an order, and what is durable of the work there."""
+    """A place in the code: its name in an order, and the durable part of the work there."""
 
     label: str
     durable: str
@@ -164,7 +164,7 @@ CATALOG = tuple(value for value in vars(Failpoint).values() if isinstance(value,
 
 
 class FailpointError(OSError):
-    """What `raise` raises, and a `pause` that nobody ended."""
+    """The error of the action `raise`, and of a `pause` that no test ended."""
 
     def __init__(self, point: Point, reason: str) -> None:
         self.point = point
@@ -191,10 +191,10 @@ def cross(point: Point) -> None:
 
 
 def arm(orders: str, *, socket: str = "") -> None:
-    """Arm what `orders` names, beside what is armed; see the module.
+    """Arm the failpoints that `orders` names, in addition to the armed ones; see the module.
 
     Raises:
-        RequestError: No such failpoint or action.
+        RequestError: There is no such failpoint or action.
     """
     global _socket  # noqa: PLW0603 - one rendezvous per process
     parsed = [_parse(order.strip()) for order in orders.split(",") if order.strip()]
@@ -210,7 +210,7 @@ def crossings() -> dict[str, int]:
 
 
 def disarm() -> None:
-    """Take every order back."""
+    """Disarm all failpoints."""
     with _lock:
         _armed.clear()
 
@@ -220,7 +220,7 @@ def _parse(order: str) -> tuple[Point, _Order]:
     point = _BY_LABEL.get(match[1]) if match else None
     action = next((a for a in get_args(Action) if match and a == match[2]), None)
     if match is None or point is None or action is None:
-        raise RequestError(f"an order is like 'merge.after_plan=kill@2', not {order!r}")
+        raise RequestError(f"an order must be like 'merge.after_plan=kill@2'; got {order!r}")
     return point, _Order(action, int(match[3] or 1))
 
 
@@ -249,7 +249,7 @@ def _pause(point: Point) -> None:
             held.sendall(f"{point.label} {os.getpid()}\n".encode())
             held.recv(1)
     except OSError as error:
-        raise FailpointError(point, f"nobody said go ({error})") from error
+        raise FailpointError(point, f"no byte came from the socket ({error})") from error
 
 
 arm(
