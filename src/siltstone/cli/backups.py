@@ -35,7 +35,7 @@ def backup(
     quiet: Quiet = False,
 ) -> None:
     """Copy one consistent snapshot into DIR and check every byte. Writers may continue."""
-    from siltstone.beside import backup_beside
+    from siltstone.admin import backup_beside
 
     form = form_of(json=json, ndjson=ndjson)
     require_store(db)
@@ -63,18 +63,18 @@ def restore(
     quiet: Quiet = False,
 ) -> None:
     """Create a store at TARGET from a backup in DIR. Without TARGET, list the backups in DIR."""
-    from siltstone import beside
+    from siltstone import admin
 
     form = form_of(json=json, ndjson=ndjson)
     if target is None:
         rows = [
             (found.seq, _moment(found.time_us), _moment(found.made_us), found.nbytes)
-            for found in beside.backups(directory)
+            for found in admin.backups(directory)
         ]
         emit(["seq", "time", "made", "bytes"], rows, form)
         return
     with progress_bar("restore", quiet=quiet) as told:
-        made = beside.restore(directory, target, seq=seq, at=at, on_progress=told)
+        made = admin.restore(directory, target, seq=seq, at=at, on_progress=told)
     if not quiet:
         emit_record(made.to_dict(), form)
 

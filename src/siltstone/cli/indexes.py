@@ -34,7 +34,7 @@ def create(
     ] = True,
 ) -> None:
     """Create an index on a column. Works with or without an owner."""
-    from siltstone.beside import create_index_beside
+    from siltstone.admin import create_index_beside
 
     require_store(db)
     details = dict(_option(text) for text in option or ())
@@ -77,7 +77,7 @@ def drop(
     dry_run: DryRun = False,
 ) -> None:
     """Drop an index. The rows stay."""
-    from siltstone.beside import drop_index_beside
+    from siltstone.admin import drop_index_beside
 
     with reading(db) as store:
         found = [index for index in store[table].indexes() if index.name == name]

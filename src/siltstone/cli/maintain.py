@@ -25,7 +25,7 @@ from siltstone.cli.progress import progress_bar
 from siltstone.cli.sessions import confirm, note, reading, require_store, writing
 
 if TYPE_CHECKING:
-    from siltstone.maintenance.merge import Deferred
+    from siltstone.maintenance.merge.merge import Deferred
     from siltstone.store import Status
 
 
@@ -48,7 +48,7 @@ def merge(
     quiet: Quiet = False,
 ) -> None:
     """Fold flushed rows into the bases of the tables. Works with or without an owner."""
-    from siltstone.beside import Deferred, merge_beside
+    from siltstone.admin import Deferred, merge_beside
 
     form = form_of(json=json, ndjson=ndjson)
     require_store(db)
@@ -79,7 +79,7 @@ def optimize(
     quiet: Quiet = False,
 ) -> None:
     """Rewrite small files as large ones. Works with or without an owner."""
-    from siltstone.beside import Deferred, optimize_beside
+    from siltstone.admin import Deferred, optimize_beside
 
     form = form_of(json=json, ndjson=ndjson)
     require_store(db)
@@ -137,7 +137,7 @@ def vacuum(
 
     Works with or without an owner.
     """
-    from siltstone.beside import Deferred, vacuum_beside
+    from siltstone.admin import Deferred, vacuum_beside
     from siltstone.errors import BusyError
 
     form = form_of(json=json, ndjson=ndjson)
@@ -167,7 +167,7 @@ def verify(
     quiet: Quiet = False,
 ) -> None:
     """Check the store's files; exit code 5 if one is damaged. Works with or without an owner."""
-    from siltstone.beside import verify_beside
+    from siltstone.admin import verify_beside
 
     form = form_of(json=json, ndjson=ndjson)
     require_store(db)
