@@ -43,9 +43,9 @@ def test_a_view_may_carry_what_its_writes_need() -> None:
         ({**STORE, "seq": "1", "tag": "a"}, "give only one of the options 'seq' and 'tag'"),
         (
             {**STORE, "at": "2026-11-20T10:00"},
-            r"no time zone: for UTC write it with a Z .*astimezone",
+            r"has no zone: for UTC write it with a Z .*astimezone",
         ),
-        ({**STORE, "at": "yesterday"}, "a moment is like 2026-11-20T10:00Z, not 'yesterday'"),
+        ({**STORE, "at": "yesterday"}, "a time must be like 2026-11-20T10:00Z; got 'yesterday'"),
         ({**STORE, "columns": "a,,b"}, "option 'columns' must be like 'id,total'"),
         ({**STORE, "columns": "a,a"}, "has 'a' twice"),
         ({**STORE, "columns": "[1]"}, "option 'columns' must be like"),

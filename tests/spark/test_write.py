@@ -192,7 +192,7 @@ def test_spark_writes_through_the_owner_in_this_process(spark: SparkSession, pat
         (["id"], {"table": "x"}, "no table 'x'"),
         (["id"], {"op": "merge"}, "option 'op' must be one of"),
         (["id"], {"opp": "upsert"}, "a write has no option 'opp'"),
-        (["id"], {"op": "append"}, "'t' is a keyed table: op is one of"),
+        (["id"], {"op": "append"}, "'t' is a keyed table: op must be one of"),
         (["id"], {"order_by": "v"}, "have no column 'v' to order by"),
         (["id", "id as more"], {}, "table 't' has no column 'more'"),
         (["id as ID"], {}, "table 't' has no column 'ID'; its columns are id, name, v"),

@@ -1,4 +1,4 @@
-"""Keyed writes: what one transaction writes to one keyed table, before it commits.
+"""Keyed writes: the writes of one transaction to one keyed table, before it commits.
 
 A private memtable is laid over the snapshot, so the transaction reads its own writes like any other
 level. At commit its newest versions become the parts of a write set, under the newest schema.
@@ -34,14 +34,14 @@ class KeyedWrites:
         self.memtable = Memtable(shape)
 
     def upsert(self, given: Given) -> None:
-        """Add or replace whole rows."""
+        """Insert or replace whole rows."""
         if given.batch is None:
             self.memtable.append_rows(self.shape, given.rows, given.keys, (), _PRIVATE_SEQ)
         elif given.codes is not None:
             self.memtable.append_batch(self.shape, given.batch, given.codes, UPSERT, _PRIVATE_SEQ)
 
     def delete(self, keys: list[Key]) -> None:
-        """Delete keys, whether they live or not."""
+        """Delete keys, whether they exist or not."""
         if len(keys) <= _ROWS_AS_TUPLES_MAX and self.shape.rows.is_packable:
             self.memtable.append_rows(self.shape, (), (), keys, _PRIVATE_SEQ)
             return
@@ -50,7 +50,7 @@ class KeyedWrites:
         self.memtable.append_batch(self.shape, batch, codes, DELETE, _PRIVATE_SEQ)
 
     def parts(self, shape: Shape) -> list[Part]:
-        """Return what to commit, each key once, under `shape`."""
+        """Return the parts to commit, each key once, with the schema `shape`."""
         tail = self.memtable.contents.tail
         if not self.memtable.contents.chunks and tail.shape.id == shape.id:
             return self._few(shape) if shape.rows.is_packable else self._many(shape)
@@ -84,14 +84,14 @@ class KeyedWrites:
         return parts
 
     def rename_shape(self, shape: Shape) -> None:
-        """Take a newer shape of the same table; rows written so far are aligned at commit."""
+        """Use a newer schema of the same table; the commit aligns the rows written so far."""
         self.shape = shape
 
 
 def batch_part(
     table: int, incarnation: int, shape: Shape, batch: pa.RecordBatch, op: int
 ) -> BatchPart:
-    """Return the part of a batch that has each key once; a delete's has the key columns only."""
+    """Return the part of a batch with each key once; for a delete, only the key columns."""
     fields = shape.arrow if op == UPSERT else key_fields(shape)
     batch = pa.RecordBatch.from_arrays([batch.column(name) for name in fields.names], schema=fields)
     codes = shape.codec.codes(batch)
@@ -99,7 +99,7 @@ def batch_part(
 
 
 def widened(part: Part, newest: Shape) -> Part:
-    """Return `part`, made under an older schema, under `newest`.
+    """Return `part` of an older schema with the schema `newest`.
 
     Raises:
         ConflictError: A column was dropped or renamed since: the change is not additive.
@@ -129,7 +129,7 @@ def widened(part: Part, newest: Shape) -> Part:
 
 
 def chunk_of(given: Given, shape: Shape) -> Chunk:
-    """Return given rows as a chunk, to ask which of their keys live."""
+    """Return given rows as a chunk, to check which of their keys exist."""
     batch = shape.rows.to_batch(given.rows) if given.batch is None else given.batch
     return chunk_of_batch(batch, shape, given.codes)
 
