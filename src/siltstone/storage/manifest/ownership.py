@@ -76,8 +76,8 @@ class Ownership:
         self.require_held()
         if not self.is_in_place():
             raise UnavailableError(
-                f"{self.root} was deleted or replaced while this process had the store open; what"
-                " is there now was left alone: close this store, and open that one"
+                f"{self.root} was deleted or replaced while this process had the store open;"
+                " the new directory was not changed: close this store, and open the new one"
             )
 
     def announce(self, *, epoch: int, endpoint: str | None = None) -> None:
