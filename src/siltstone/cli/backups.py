@@ -35,13 +35,13 @@ def backup(
     quiet: Quiet = False,
 ) -> None:
     """Copy one consistent snapshot into DIR and check every byte. Writers may continue."""
-    from siltstone.admin import backup_beside
+    from siltstone.admin import backup_store
 
     form = form_of(json=json, ndjson=ndjson)
     require_store(db)
     _settle(db)
     with progress_bar("backup", quiet=quiet) as told:
-        made = backup_beside(db, directory, incremental=incremental, link=link, on_progress=told)
+        made = backup_store(db, directory, incremental=incremental, link=link, on_progress=told)
     for name in made.lost_tags:
         note(f"the backup has the tag {name!r}, but the store can no longer read its seq")
     if not quiet:

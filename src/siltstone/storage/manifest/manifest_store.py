@@ -209,7 +209,7 @@ class ManifestStore:
             return CorruptionError(self.folder, None, f"no record at or above FLOOR {floor}")
         return RequestError(f"{self._root} is not a siltstone store: it has no manifest record")
 
-    def news(self, after: Record) -> Record | None:
+    def newer_record(self, after: Record) -> Record | None:
         """Return the newest record if it is newer than `after`: reads FLOOR, then n+1.
 
         If n+1 was vacuumed, n+1 alone would never show newer records.
