@@ -150,7 +150,7 @@ def test_a_backup_is_chosen_by_a_moment(db, tmp_path):
     assert time_us == db.log(1)[0].time.timestamp() * 1e6
     with restored(tmp_path / "b", tmp_path / "r", at_us=time_us) as again:
         assert again.seq == made.seq
-    with pytest.raises(RequestError, match=f"there are seqs \\[{made.seq}\\]"):
+    with pytest.raises(RequestError, match=f"its seqs are \\[{made.seq}\\]"):
         restored(tmp_path / "b", tmp_path / "r2", at_us=time_us - 1)
     with pytest.raises(RequestError, match="give one"):
         restored(tmp_path / "b", tmp_path / "r2", at_us=time_us, seq=1)
