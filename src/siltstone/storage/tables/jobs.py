@@ -46,8 +46,8 @@ class GcHorizonError(Exception):
     def __init__(self, record: int, gc_horizon_us: int, started_us: int) -> None:
         self.gc_horizon_us = gc_horizon_us
         super().__init__(
-            f"record {record} condemns what was begun before {gc_horizon_us} and is not published;"
-            f" this was begun at {started_us}"
+            f"the gc horizon of record {record} is {gc_horizon_us}; this work was begun before, at"
+            f" {started_us}"
         )
 
 
@@ -59,7 +59,7 @@ def refuse_below_gc_horizon(record: Record, started_us: int) -> None:
     horizon is older still has all its files, even if a vacuum follows immediately.
 
     Raises:
-        CondemnedError: Vacuum may have deleted the files.
+        GcHorizonError: Vacuum may have deleted the files.
     """
     if record.gc_horizon_us > started_us:
         raise GcHorizonError(record.number, record.gc_horizon_us, started_us)
