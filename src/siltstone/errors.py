@@ -1,4 +1,4 @@
-"""Every error siltstone raises on purpose, grouped by what the caller should do.
+"""All errors that siltstone raises on purpose, grouped by the caller's next step.
 
 SiltstoneError
 ├── RequestError              the call is wrong: change it

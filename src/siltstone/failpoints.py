@@ -47,10 +47,8 @@ class Failpoint:
     FLUSH_AFTER_PLAN = Point(
         "flush.after_plan", "the log has the rows, in segments that are sealed"
     )
-    FLUSH_AFTER_FRAGMENTS = Point("flush.after_fragments", "synced files that nobody names")
-    FLUSH_BEFORE_PUBLISH = Point(
-        "flush.before_publish", "files, and pins over them, that nobody names"
-    )
+    FLUSH_AFTER_FRAGMENTS = Point("flush.after_fragments", "synced, unused files")
+    FLUSH_BEFORE_PUBLISH = Point("flush.before_publish", "files, and pins over them, unused")
     FLUSH_AFTER_PUBLISH = Point(
         "flush.after_publish", "the record; the log still has its rows, too"
     )
@@ -64,7 +62,7 @@ class Failpoint:
 
     MERGE_BEFORE_PLAN = Point("merge.before_plan", "nothing of the merge")
     MERGE_AFTER_PLAN = Point("merge.after_plan", "nothing of a table of which the overlay is known")
-    MERGE_AFTER_FRAGMENTS = Point("merge.after_fragments", "synced bases that nobody names")
+    MERGE_AFTER_FRAGMENTS = Point("merge.after_fragments", "synced, unused bases")
     MERGE_BEFORE_PUBLISH = Point("merge.before_publish", "the same; the winner's record is read")
     MERGE_AFTER_PUBLISH = Point(
         "merge.after_publish", "the record; readers by path see the old bases"
@@ -86,7 +84,7 @@ class Failpoint:
     INDEX_BEFORE_PLAN = Point("index.before_plan", "declarations; nothing of the build")
     INDEX_AFTER_PLAN = Point("index.after_plan", "nothing of the build; its tasks are known")
     INDEX_BEFORE_BUILD = Point("index.before_build", "the record of its job; no file of an index")
-    INDEX_AFTER_BUILD = Point("index.after_build", "synced files of all segments that nobody names")
+    INDEX_AFTER_BUILD = Point("index.after_build", "synced, unused files of all segments")
     INDEX_BEFORE_PUBLISH = Point("index.before_publish", "the same, on the winner's pins, unnamed")
     INDEX_AFTER_PUBLISH = Point(
         "index.after_publish", "the record; readers by path see bases without the indexes"
@@ -99,12 +97,12 @@ class Failpoint:
         "vacuum.after_publish", "older seqs are refused; FLOOR is the old one"
     )
     VACUUM_AFTER_FLOOR = Point("vacuum.after_floor", "FLOOR; all that it gives up is still there")
-    VACUUM_AFTER_TRIM = Point("vacuum.after_trim", "the record without the past that nobody needs")
+    VACUUM_AFTER_TRIM = Point("vacuum.after_trim", "the record without the unneeded past")
     VACUUM_AFTER_UNLINK = Point(
         "vacuum.after_unlink", "records below FLOOR are gone, their files not"
     )
     VACUUM_AFTER_CONDEMN = Point(
-        "vacuum.after_gc_horizon", "the record that says what is condemned; all of it is there"
+        "vacuum.after_gc_horizon", "the record with the gc horizon; all garbage is still there"
     )
     VACUUM_BEFORE_DELETE = Point("vacuum.before_delete", "the same; the garbage is listed")
     VACUUM_AFTER_DELETE = Point("vacuum.after_delete", "the garbage is gone")
@@ -124,7 +122,7 @@ class Failpoint:
     REPAIR_AFTER_PLAN = Point("repair.after_plan", "nothing; the store is owned")
     REPAIR_AFTER_FLOOR = Point("repair.after_floor", "FLOOR, where it was lost")
     REPAIR_BEFORE_PUBLISH = Point(
-        "repair.before_publish", "what is damaged lies aside, with what serves in its place"
+        "repair.before_publish", "damaged files are in quarantine, replaced by copies"
     )
     REPAIR_AFTER_PUBLISH = Point("repair.after_publish", "the record that serves from now on")
 
@@ -133,16 +131,14 @@ class Failpoint:
         "ddl.after_plan", "the change is in its transaction; staged files at most"
     )
     ATTACH_BEFORE_PLAN = Point("attach.before_plan", "pieces of a job, synced, marked as open")
-    ATTACH_AFTER_PLAN = Point("attach.after_plan", "one pin over the pieces, that nobody names")
+    ATTACH_AFTER_PLAN = Point("attach.after_plan", "one unused pin over the pieces")
     TAKE_BEFORE_PLAN = Point("take.before_plan", "a version that another Lance client staged")
-    TAKE_AFTER_MOVE = Point("take.after_move", "its manifest, under a name that nobody asks for")
-    TAKE_AFTER_PLAN = Point(
-        "take.after_plan", "its files, synced, and a pin over them, that nobody names"
-    )
+    TAKE_AFTER_MOVE = Point("take.after_move", "its manifest, under its private name")
+    TAKE_AFTER_PLAN = Point("take.after_plan", "its files, synced, and an unused pin over them")
     COMMIT_BEFORE_FRAME = Point(
         "commit.before_frame", "nothing of the transaction but staged files"
     )
-    COMMIT_AFTER_FRAME = Point("commit.after_frame", "the frame; nobody has been told")
+    COMMIT_AFTER_FRAME = Point("commit.after_frame", "the frame; no caller has an answer")
     SHOW_BEFORE_LINK = Point("show.before_link", "the frame; a version has no public name yet")
     SHOW_AFTER_LINK = Point("show.after_link", "the frame, and the public name of one table")
 

@@ -76,7 +76,7 @@ def at_moment(db: str, *, at: str | None, seq: int | None, tag: str | None) -> G
 
 
 def past(store: Store, *, at: str | None, seq: int | None, tag: str | None) -> Snapshot:
-    """Return the snapshot that --at, --seq and --tag ask for.
+    """Return the snapshot for --at, --seq and --tag.
 
     Raises:
         NotFoundError: There is no such tag.

@@ -212,7 +212,7 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def gc_horizon_us(self) -> int:
-        """What was begun before this time, and is not published, may be deleted: begin again."""
+        """Vacuum may delete unpublished work that began before this time."""
         return self.condemned_before_us or 0
 
 

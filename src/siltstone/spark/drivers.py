@@ -7,7 +7,7 @@
 
 A driver is a Spark application with a checkpoint; Spark itself runs a checkpoint once in it. The
 processes of Spark that plan and commit remember nothing, but two things tell them apart: the number
-is in the messages of the tasks, and the process that commits is made from what was pickled at the
+is in the messages of the tasks, and the process that commits is made from the state pickled at the
 first commit of the run. A driver whose start another driver claimed after that moment may continue
 while it still has the app, but may not claim it.
 """

@@ -3,7 +3,7 @@
     overwrite    no other changed the table since this application read it, or since `expectSeq`
     upsert       the frame has every column of a table with rows; or `missing` is "null"
 
-Each is checked in the transaction that commits, before rows are attached. What others commit after
+Each is checked in the transaction that commits, before rows are attached. Commits of others after
 the snapshot of that transaction conflicts with an overwrite in admission. A column that is added
 then has no values yet that an upsert could remove, except in rows whose update conflicts with it.
 """

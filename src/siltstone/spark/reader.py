@@ -1,6 +1,6 @@
 """Batch reader: one table at one seq, planned once, read by executors task by task.
 
-schema()        what the table is to Spark                  a Python process beside the driver
+schema()        the Spark schema of the table               a Python process of the driver
 BatchReader     opens one snapshot, takes filters, plans    another one, for each query
 TaskReader      all that travels to executors: the schema   executors
 """

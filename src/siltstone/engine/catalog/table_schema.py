@@ -72,7 +72,7 @@ class TableSchema:
         }
 
     def fields(self, columns: Sequence[str] | None) -> pa.Schema:
-        """Return the Arrow schema of some columns, in the order asked for."""
+        """Return the Arrow schema of some columns, in the given order."""
         if columns is None:
             return self.arrow
         return pa.schema([self.arrow.field(name) for name in columns])

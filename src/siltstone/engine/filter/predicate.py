@@ -126,7 +126,7 @@ def mask(
         expression: Over the columns `names`; if it counts columns, it counts these.
         names: Top-level columns of `rows`.
         rows: The rows, with more columns or not.
-        text: What the filter is called in errors.
+        text: The name of the filter in errors.
 
     Raises:
         RequestError: It cannot be evaluated, or not of some row's value.

@@ -64,7 +64,7 @@ class StageTask:
     """A bulk commit in the making (see the module); get it from `Store.stage`. Pickles.
 
     Pieces are staged on `pin` in `folder`; `home` is the table's own folder.
-    `above_us` is the condemned time of the record that it began upon, `began_us` is never before.
+    `above_us` is the gc horizon of the record on which it began, `began_us` is never before it.
     """
 
     root: str

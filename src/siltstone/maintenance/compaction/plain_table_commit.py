@@ -59,7 +59,7 @@ class PlainTables(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OwnPlainTables:
-    """Those of a store that this process owns."""
+    """The plain tables of a store that this process owns."""
 
     core: Core
     is_ours: bool = True
@@ -86,10 +86,10 @@ class OwnPlainTables:
 
 @dataclass(frozen=True, slots=True)
 class PlainTablesOfAnOwner:
-    """Those of a store that another process owns, or nobody.
+    """The plain tables of a store that this process does not own.
 
-    `follow` gives a reader of its log; `own_and_take` owns the store for a moment and takes over
-    what is left, False if another process owns it. That one is waited for, `wait_s` at most.
+    `follow` returns a reader of its log. `own_and_take` owns the store for a moment and commits the
+    finished work; False if another process owns it. Then the call waits, `wait_s` at most.
     """
 
     follow: Callable[[], Follower]

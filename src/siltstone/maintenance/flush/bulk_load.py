@@ -1,6 +1,6 @@
 """Load: many rows in files of their own that one frame names.
 
-    virgin table   stage the rows as the first base ─▶ one `advance` frame: base from its seq on
+    empty table    stage the rows as the first base ─▶ one `advance` frame: base from its seq on
     any other      stage the rows as a run of history ─▶ one `attach` frame: rows of its seq
 
 The frame is the commit; before it nothing names the files. If a table gets a row while its first

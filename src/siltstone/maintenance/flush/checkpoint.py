@@ -196,7 +196,7 @@ class Checkpointer:
         return msgspec.structs.replace(record)
 
     def adopt_news(self) -> Record:
-        """Take over what others published since; a stale view stays right meanwhile."""
+        """Refresh to the newest record of other processes; a stale view stays correct meanwhile."""
         with self._turn():
             self._require_in_place()
             record = self._take_news()
@@ -219,7 +219,7 @@ class Checkpointer:
         return record
 
     def renew(self) -> Record:
-        """Take over what is newest and let go of every older record: they may be vacuumed."""
+        """Refresh to the newest record and release all older ones, which vacuum may delete."""
         record = self.adopt_news()
         with self._turn():
             flushed = renewals(self._committer.state.view, self._readers)  # reads Lance: no lock

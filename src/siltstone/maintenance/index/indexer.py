@@ -1,4 +1,4 @@
-"""Index: declared by a record, built beside every version, published as a new pin of base.
+"""Index: declared by a record, built in no version, published as a new pin of base.
 
     declare, drop   one record each; nothing is built
     catch up        read record n ─▶ plan: the parts of a base that an index lacks

@@ -2,7 +2,7 @@
 
     one thread:  next log segment · ladder of runs · checkpoint when the memtables are full ·
                  refresh to records of others · merge, optimize (child processes at nice 19) ·
-                 rest, when nobody committed for a minute
+                 idle work, after a minute without a commit
     another:     vacuum, once an hour: it reads much, and no checkpoint may wait for it
     another:     commits of compacted plain tables; commits wait for room
 
@@ -46,7 +46,7 @@ IDLE_S = 60.0
 PAUSE_S_MAX = 5.0
 FAILING_WAIT_S = 10.0
 FAILURES_MAX = 3
-"""A writer is turned away when what it waits for failed so often, and for so long, meanwhile."""
+"""A writer gets an error when the work it waits for failed this often, and for this long."""
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -55,10 +55,10 @@ T = TypeVar("T")
 class Work:
     """The tasks; each may raise a SiltstoneError and is then retried.
 
-    `rest`: nobody committed for `IDLE_S`; False if it did nothing and is to be asked again.
+    `rest`: work after `IDLE_S` without a commit; False if it must be called again.
     `is_overdue`: the indexes of un-merged history are beyond their share of the memory; then
-    writers wait for a merge, or, without a background, run `merge_here`. `hurry` is told whether
-    any do, before each `merge`; `backlog` says for people how much there is, and how much may be.
+    writers wait for a merge, or, without a background, run `merge_here`. `hurry` is called before
+    each `merge` with whether writers wait; `backlog` describes the rows and their limit for users.
     """
 
     checkpoint: Callable[[], object]

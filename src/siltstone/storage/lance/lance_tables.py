@@ -2,7 +2,7 @@
 
     <folder>/data/*.lance                          data files; no name is ever reused
     <folder>/_transactions/<n>-<uuid>.txn          Lance's record of a commit
-    <folder>/_siltstone/<transaction>/<n>.manifest what a pin names
+    <folder>/_siltstone/<transaction>/<n>.manifest the manifest of a pin
     <folder>/_siltstone/_kept/                     our own names of the files above it (`kept`)
     <folder>/_versions/                            links to the promoted ones, nothing else
 

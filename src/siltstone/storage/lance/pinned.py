@@ -9,7 +9,7 @@ in the order of their stable row ids. Otherwise in the order of their own ids, a
 
 So positions and addresses are one addition apart where a fragment has no deletion file: we never
 write one (scans over them are slow). Other Lance clients do, to plain tables: there a position
-counts the rows that live. One that the inventory does not know is refused.
+counts the live rows. One that the inventory does not know is refused.
 No lock: nothing changes after construction but memos, and those only from absent to present.
 """
 

@@ -57,7 +57,7 @@ class StagedCatalog:
         return {"version": self._version(number)}
 
     def create_table_version(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Take over a manifest that Lance wrote: the moment at which a version is staged."""
+        """Accept a manifest that Lance wrote: the moment at which a version is staged."""
         number = request["version"]
         if number in self.versions:
             raise _errors().ConcurrentModificationError(f"{self.location} version {number} exists")

@@ -69,7 +69,7 @@ def refuse_below_gc_horizon(record: Record, started_us: int) -> None:
 class Begun:
     """The start of work: by the clock that dates its files, and by a monotonic clock.
 
-    `above_us` is the condemned time of the record that it began upon.
+    `above_us` is the gc horizon of the record on which it began.
     """
 
     clock_us: int
@@ -100,8 +100,8 @@ class Begun:
 class Job(msgspec.Struct, frozen=True):
     """The plan of a job: `inputs` are the parts that it reads, for users.
 
-    `started_us` is never before the condemned time of the record that it began upon: a vacuum with
-    a clock that was ahead must not condemn what comes after it.
+    `started_us` is never before the gc horizon of the record on which it began: a vacuum with a
+    fast clock must not delete files of later work.
     """
 
     id: str

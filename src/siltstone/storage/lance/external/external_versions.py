@@ -1,4 +1,4 @@
-"""Strangers: versions of a dataset that other programs wrote by path, without siltstone.
+"""External versions: versions of a dataset that other programs wrote by path, without siltstone.
 
     _versions/<n>.manifest              not a link to a manifest of ours
     _siltstone/strangers/.<n>.manifest.*  a version that was set aside
@@ -30,7 +30,7 @@ ASIDE = f"{PRIVATE_DIRECTORY}/{promotion.EXTERNAL_DIRECTORY}"
 
 
 def manifests(files: Files, root: Path, folder: str) -> list[tuple[int, str]]:
-    """Return (version, path) of the strangers' manifests in a dataset, lowest version first.
+    """Return (version, path) of the external manifests in a dataset, lowest version first.
 
     Each version appears once: a crash while it is set aside leaves it with two names.
     """

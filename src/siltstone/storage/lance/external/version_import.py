@@ -1,4 +1,4 @@
-"""Foreign versions: manifests that another Lance client staged, checked before they are taken over.
+"""Version import: manifests that another Lance client staged, checked before the import.
 
     the client   writes data files and  <folder>/_versions/<n>.manifest-<uuid>
     we move it   to                     <folder>/_siltstone/<uuid>/<n>.manifest
