@@ -68,8 +68,8 @@ def refuse_other_line(
     if lost or other:
         raise OtherLineError(
             f"the version was not built on the newest one of {folder}: it lacks its fragments"
-            f" {lost[:10]} and has others of the numbers {other[:10]}. Another program wrote them by"
-            " path; nothing was committed; open the table again"
+            f" {lost[:10]} and has others of the numbers {other[:10]}. Another program wrote them"
+            " by path; nothing was committed; open the table again"
         )
 
 
