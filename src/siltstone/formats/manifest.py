@@ -96,7 +96,7 @@ class Shaped(msgspec.Struct, frozen=True):
     schema: Schema
 
 
-class Table(msgspec.Struct, frozen=True):
+class TableDefinition(msgspec.Struct, frozen=True):
     """A table with its whole retained past, so that every kept seq has its own schema."""
 
     id: int
@@ -117,7 +117,7 @@ class Tag(msgspec.Struct, frozen=True, omit_defaults=True):
     lasts_s: int = 0
 
 
-class App(msgspec.Struct, frozen=True, omit_defaults=True):
+class TokenApp(msgspec.Struct, frozen=True, omit_defaults=True):
     """The highest batch that the token app `name` applied, and the last claim of the app.
 
     `holder` claimed it by name ("": none); `superseded` are the earlier holders, oldest first.
@@ -135,9 +135,9 @@ class App(msgspec.Struct, frozen=True, omit_defaults=True):
 class Catalog(msgspec.Struct, frozen=True):
     """All definitions from frames, as of one seq, and the next free ids."""
 
-    tables: tuple[Table, ...] = ()
+    tables: tuple[TableDefinition, ...] = ()
     tags: tuple[Tag, ...] = ()
-    apps: tuple[App, ...] = ()
+    apps: tuple[TokenApp, ...] = ()
     next_id: int = 1
 
 

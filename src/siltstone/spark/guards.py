@@ -103,7 +103,7 @@ def _outdated(name: str, since: int, changed: int, now: int) -> ConflictError:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeRows:
     """Allows an upsert only if its rows have every column of a table with rows; pickles."""
 
     table: int

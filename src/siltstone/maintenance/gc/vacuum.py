@@ -15,7 +15,7 @@ Work that was begun before the gc horizon starts again when it publishes (`stora
 so a process that slept notices that its files are deleted; work that was published before the
 horizon is found by the gathering.
 
-Any process may run it. `Live` supplies the knowledge of an owner (frames that are in no record
+Any process may run it. `LiveStore` supplies the knowledge of an owner (frames that are in no record
 yet); next to a live owner it comes from the owner's log. A commit of a frame with staged files
 holds a job record as old as the files, then compares them with the gc horizon, and releases the
 record when the frame is durable. Vacuum publishes the gc horizon, then looks for held records, and
@@ -75,7 +75,7 @@ CONDEMNED = "the record of a job that died before the grace period"
 _COMMITS = "commits"
 
 
-class Live(Protocol):
+class LiveStore(Protocol):
     """The contents of the frames above the newest record; an owner has them in memory."""
 
     def catalog(self) -> Catalog:
@@ -96,7 +96,7 @@ class Live(Protocol):
 
 
 class OwnerLive:
-    """`Live` in the owner's process, for as long as it owns the store.
+    """`LiveStore` in the owner's process, for as long as it owns the store.
 
     Another thread may close the store during a vacuum. From then on memory has neither the files in
     the log (`Owner.close` releases them) nor the commits of the next owner.
@@ -227,7 +227,7 @@ class Vacuum:
         root: Path,
         manifests: ManifestStore,
         tables: Tables,
-        live: Live,
+        live: LiveStore,
         jobs: Jobs,
         now_us: Callable[[], int],
         retention_s: float,
