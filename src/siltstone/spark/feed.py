@@ -2,7 +2,7 @@
 
     {"seq": 40, "reader": "<uuid>", "begins": true, "is_new": true}   where a new query starts
     {"seq": 40, "reader": "<uuid>", "begins": true}    after the first batch: from "earliest" it is
-                                                       the rows that live at seq 40, else empty
+                                                       the rows at seq 40, else empty
     {"seq": 90, "reader": "<uuid>"}                    after the changes up to seq 90
 
 Spark logs the end of a batch, but not the start of the first one. So the end of the first batch

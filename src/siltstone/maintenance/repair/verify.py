@@ -371,7 +371,7 @@ class Verifier:
             table_schema.codec, codes, lambda at: table_schema.codec.keys(opened.take(at, names))
         )
         if len(distinct_keys) != len(order):
-            tally.error(folder, f"{len(order) - len(distinct_keys)} keys come twice")
+            tally.error(folder, f"{len(order) - len(distinct_keys)} keys appear twice")
         for wrong in wrong_indexes(opened):
             tally.error(folder, wrong)
         steps = {

@@ -316,7 +316,7 @@ class Scheduler:
         if work.wants_optimize():
             work.optimize()
         if work.wants_take_over():
-            self._do_aside("take over", work.take_finished)
+            self._do_aside("commit of optimized files", work.take_finished)
 
     def _vacuum_if_due(self, now: float) -> None:
         if now - self._vacuumed_at < self._vacuum_interval_s:

@@ -39,9 +39,9 @@ class ExternalVersion:
 
     `path` is the path of its manifest, relative to the store's root.
 
-    `by` says what is known of who wrote it. `added` counts the rows that it appended; None where it
-    did something else, or cannot be read. `files` hold those rows (names below `data/`). `named`
-    are all files that its manifest names, relative to the root; None: it cannot be read.
+    `by` describes its writer. `added` counts the rows that it appended; None if it did not only
+    append, or cannot be read. `files` hold those rows (names below `data/`). `named` are all files
+    that its manifest names, relative to the root; None: it cannot be read.
     """
 
     path: str
@@ -95,12 +95,12 @@ class OtherLineError(RequestError):
 
 @dataclass(frozen=True, slots=True)
 class ImportedVersion:
-    """A foreign version that is ours now: durable, described, named by nobody yet.
+    """An imported version of another Lance client: durable, but not yet named.
 
     `operation` is Lance's name of the change ("Append", "Delete", ...); it was planned on
     `read_version`, and perhaps rebased from there. `added` are the paths of the files that the
-    client wrote, the manifest among them; `back` those that the version below has not, though an
-    older one had: that of number `restored`, if the client says so.
+    client wrote, the manifest among them; `back` those that an older version has, but not the
+    version below: the version `restored`, if the client names it.
     """
 
     pin: Pin
@@ -265,7 +265,7 @@ class PinnedTable(Protocol):
         ...
 
     def take(self, positions: np.ndarray, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the rows at `positions`, in that order; a position may come twice."""
+        """Return the rows at `positions`, in that order; a position may repeat."""
         ...
 
     def count(self) -> int: ...

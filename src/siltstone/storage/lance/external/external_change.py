@@ -106,9 +106,9 @@ def refuse_unsure(folder: str, operation: Any) -> None:
     """
     if getattr(operation, "updated_fragments", ()):
         raise OtherLineError(
-            f"a version that somebody wrote by path into {folder} was set aside while this one was"
-            " made, and it may be built on that; nothing was committed; write again, or open the"
-            " table again"
+            f"a version that another program wrote by path into {folder} was set aside while this"
+            " one was made, and it may be built on that; nothing was committed; write again, or"
+            " open the table again"
         )
 
 

@@ -72,7 +72,7 @@ def describe(dataset: Any, path: str, folder: Path, inside: str) -> ExternalVers
         transaction = dataset.read_transaction(version)
         named = _named(dataset, transaction, inside)
         if transaction is None:
-            return ExternalVersion(path, version, rows, "nobody knows", named=named)
+            return ExternalVersion(path, version, rows, "unknown", named=named)
         what = type(transaction.operation).__name__
         by = f"{what}, transaction {transaction.uuid}"
         # To append where no dataset is makes one, which Lance calls an overwrite.
