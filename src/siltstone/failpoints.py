@@ -101,7 +101,7 @@ class Failpoint:
     VACUUM_AFTER_UNLINK = Point(
         "vacuum.after_unlink", "records below FLOOR are gone, their files not"
     )
-    VACUUM_AFTER_CONDEMN = Point(
+    VACUUM_AFTER_GC_HORIZON = Point(
         "vacuum.after_gc_horizon", "the record with the gc horizon; all garbage is still there"
     )
     VACUUM_BEFORE_DELETE = Point("vacuum.before_delete", "the same; the garbage is listed")

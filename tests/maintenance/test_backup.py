@@ -152,7 +152,7 @@ def test_a_backup_is_chosen_by_a_moment(db, tmp_path):
         assert again.seq == made.seq
     with pytest.raises(RequestError, match=f"its seqs are \\[{made.seq}\\]"):
         restored(tmp_path / "b", tmp_path / "r2", at_us=time_us - 1)
-    with pytest.raises(RequestError, match="give one"):
+    with pytest.raises(RequestError, match="give either a seq or a time"):
         restored(tmp_path / "b", tmp_path / "r2", at_us=time_us, seq=1)
 
 
@@ -258,7 +258,7 @@ def test_a_link_across_file_systems_is_refused_with_a_reason(db, tmp_path):
     backuper = Backuper(
         files=Far(), root=db.path, manifests=parts.manifests, tables=parts.tables, now_us=Clock()
     )
-    with pytest.raises(UnavailableError, match="copy it"):
+    with pytest.raises(UnavailableError, match="use copies"):
         backuper.run(tmp_path / "b", link=True)
 
 
