@@ -1,28 +1,27 @@
-"""Vacuum: moves the retention's floor up and deletes what nothing names any more.
+"""Vacuum: raises the retention's floor and deletes unused files.
 
-    record n+1 with the new oldest_seq ─▶ FLOOR, synced ─▶ who leases what below it? ─▶ record n+2
-    without the past that nobody needs ─▶ unlink records below FLOOR, exclusively locked ─▶ sync
-    ─▶ list the files ─▶ say in a record what is condemned: begun before so long, by no running job
-    ─▶ gather what all records and the live catalog need ─▶ delete the rest
+    record n+1 with the new oldest_seq ─▶ FLOOR, synced ─▶ look for leases below it ─▶ record n+2
+    without the unneeded past ─▶ unlink records below FLOOR, exclusively locked ─▶ sync
+    ─▶ list the files ─▶ publish a gc horizon: before the grace period, and before all running jobs
+    ─▶ gather the files that all records and the live catalog need ─▶ delete the rest
 
-On a full disk it releases the store's reserve and begins again (`storage/wal/reserve.py`).
+On a full disk it releases the store's reserve and starts again (`storage/wal/reserve.py`).
 
-A crash between any two steps leaves too much, never too little. A record below FLOOR stays, whole,
-while it is leased or serves a tag. Records from FLOOR on keep their files too, so trimmed history
-gives its space back when the last record from before the trim falls below FLOOR.
+A crash between any two steps leaves too many files, never too few. A record below FLOOR stays,
+complete, while it is leased or serves a tag. Records from FLOOR on keep their files, too, so
+trimmed history frees its space when the last record from before the trim falls below FLOOR.
 
-Who publishes work that was begun before the condemned time begins again
-(`storage/tables/jobs.py`), so a sleeper whose files went finds
-out, and one that published before is seen by the gathering.
+Work that was begun before the gc horizon starts again when it publishes (`storage/tables/jobs.py`),
+so a process that slept notices that its files are deleted; work that was published before the
+horizon is found by the gathering.
 
-Any process may run it: what only an owner knows (frames that are in no record yet) comes in
-through `LiveStore`; beside an owner that is alive, through its log. Who commits a frame that names
-staged files holds a record of a job that is as old as they are, looks then whether they are
-condemned, and lets go when the frame is durable; vacuum says what it condemns, looks then who holds
-what, and reads the log after that. So either it sees the hold, or the frame, or the commit is
-refused.
+Any process may run it. `LiveStore` supplies the knowledge of an owner (frames that are in no record
+yet); next to a live owner it comes from the owner's log. A commit of a frame with staged files
+holds a job record as old as the files, then compares them with the gc horizon, and releases the
+record when the frame is durable. Vacuum publishes the gc horizon, then looks for held records, and
+reads the log after that. So it sees the hold, or the frame, or the commit is refused.
 
-Lock: none of its own; two vacuums meet at FLOOR.lock and at each record's flock.
+Lock: none of its own; two vacuums exclude each other by FLOOR.lock and each record's flock.
 """
 
 from __future__ import annotations
@@ -77,18 +76,18 @@ _COMMITS = "commits"
 
 
 class LiveStore(Protocol):
-    """What the frames above the newest record say; an owner has it in memory."""
+    """The contents of the frames above the newest record; an owner has them in memory."""
 
     def catalog(self) -> Catalog:
         """Return the catalog as of the visible seq."""
         ...
 
     def renew(self) -> object:
-        """Take over the newest record, and let go of older ones."""
+        """Refresh to the newest record, and release older ones."""
         ...
 
     def forget(self, tag: Tag) -> object:
-        """Forget a tag by a commit, unless it was set again meanwhile."""
+        """Remove a tag with a commit, unless it was set again meanwhile."""
         ...
 
     def attached(self) -> Iterator[Pin]:
@@ -99,8 +98,8 @@ class LiveStore(Protocol):
 class OwnerLive:
     """`LiveStore` in the owner's process, for as long as it owns the store.
 
-    A vacuum may outlast that: another thread closes the store. From then on memory knows neither
-    what the log names (`Owner.close` lets go of it) nor what a next owner commits.
+    Another thread may close the store during a vacuum. From then on memory has neither the files in
+    the log (`Owner.close` releases them) nor the commits of the next owner.
     """
 
     def __init__(
@@ -133,14 +132,14 @@ class OwnerLive:
 
 
 class LiveWithoutOwner:
-    """`LiveStore` beside an owner that is alive: what is durable in its log.
+    """`Live` next to a live owner: the durable part of its log.
 
-    Of an owner that died, or has not recovered the log yet, MARK may not know all that is durable:
-    so it must be the same one before and after each look.
+    If an owner died, or has not recovered the log yet, MARK may lack durable frames. So the owner
+    must be the same before and after each read.
 
     Args:
         follower: Reads the log up to MARK.
-        epoch: That of the owner which is alive and has recovered the log; None for nobody.
+        epoch: The epoch of the live owner that has recovered the log; None if there is none.
     """
 
     def __init__(self, follower: Follower, epoch: Callable[[], int | None]) -> None:
@@ -160,7 +159,7 @@ class LiveWithoutOwner:
         return self._follower.close()  # the next look begins at the newest record
 
     def forget(self, tag: Tag) -> object:
-        """Leave it to the owner's vacuum: a tag goes by a commit."""
+        """Leave the tag to the owner's vacuum: only a commit removes a tag."""
 
     def attached(self) -> Iterator[Pin]:
         return _attached(self._view())
@@ -175,7 +174,7 @@ def _attached(view: View) -> Iterator[Pin]:
 
 @dataclass(frozen=True, slots=True)
 class Vacuumed:
-    """What a vacuum deleted, or would: files with bytes and reason; what it spared, and why."""
+    """The deleted files of a vacuum, or of a preview, with sizes and reasons; and spared ones."""
 
     is_dry_run: bool
     floor: int
@@ -185,11 +184,11 @@ class Vacuumed:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all the files."""
+        """The bytes of all files."""
         return sum(file.nbytes for file in self.files)
 
     def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
+        """Return the result as plain values."""
         return {**asdict(self), "nbytes": self.nbytes}
 
     def __str__(self) -> str:
@@ -240,15 +239,15 @@ class Vacuum:
         self._now_us, self._retention_s, self._jobs = now_us, retention_s, jobs
 
     def run(self, *, dry_run: bool = False, grace_s: float = GRACE_S) -> Vacuumed:
-        """Vacuum; with `dry_run` only say what would go (not what trimmed history frees later).
+        """Vacuum; with `dry_run` only list the files (without those that a trim frees later).
 
-        `grace_s`: a file that nobody published is left alone for so long; it must be longer than
-        any transaction, load or merge takes.
+        `grace_s`: vacuum spares unpublished files for this time, which must be longer than any
+        transaction, load or merge.
 
         Raises:
-            UnavailableError, BusyError: What was deleted was garbage; call again.
-            ClosedError: The store was closed meanwhile; what was deleted was garbage.
-            CorruptionError: A record or a pin that is needed is damaged: its files were spared.
+            UnavailableError, BusyError: Only garbage was deleted; call again.
+            ClosedError: The store was closed meanwhile; only garbage was deleted.
+            CorruptionError: A needed record or pin is damaged; its files were spared.
         """
         with _refusals(self._root):
             if dry_run:
@@ -258,7 +257,7 @@ class Vacuum:
     def set_aside(
         self, take: Callable[[Sequence[Removed]], object], *, grace_s: float = GRACE_S
     ) -> tuple[Removed, ...]:
-        """Have the files that nobody published taken elsewhere, and delete nothing; return them.
+        """Return the unpublished files, for a repair that moves them aside; delete nothing.
 
         Raises:
             UnavailableError, BusyError, CorruptionError: As `run`.

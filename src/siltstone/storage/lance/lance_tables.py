@@ -1,8 +1,8 @@
 """Lance I/O: datasets on pylance, every version private until it is promoted.
 
-    <folder>/data/*.lance                          data files; no name is ever used twice
-    <folder>/_transactions/<n>-<uuid>.txn          Lance's account of a commit
-    <folder>/_siltstone/<transaction>/<n>.manifest what a pin names
+    <folder>/data/*.lance                          data files; no name is ever reused
+    <folder>/_transactions/<n>-<uuid>.txn          Lance's record of a commit
+    <folder>/_siltstone/<transaction>/<n>.manifest the manifest of a pin
     <folder>/_siltstone/_kept/                     our own names of the files above it (`kept`)
     <folder>/_versions/                            links to the promoted ones, nothing else
 
@@ -10,10 +10,10 @@
     directories ─▶ inventory (synced) ─▶ pin
 
 Lance syncs nothing itself (0 calls under strace), so the order above is ours. A crash anywhere
-leaves files that no pin names. Lance's "latest version" is never asked for: an all-zero newest
-manifest opens as an empty table. Lance is imported at the first use, by this module alone.
-LANCE_IO_THREADS must not be set (1 hangs). `_lock` guards the table of open handles; it is never
-held over I/O. The file is long because Lance stops in it.
+leaves files that no pin names. We never open Lance's "latest version": an all-zero newest manifest
+opens as an empty table. Lance is imported at the first use, only by this module. LANCE_IO_THREADS
+must not be set (1 hangs). `_lock` guards the table of open handles; it is never held over I/O. The
+file is long because only it uses Lance.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class LanceTables:
     Args:
         verify: "first_use": a data file is checked before this process first reads it;
             "scrub": only by `check`.
-        token: Gives names that were never used before.
-        open_parts_max: How many parts the versions that are kept open may have together.
+        token: Returns names that were never used before.
+        open_parts_max: The maximum number of parts of all open versions together.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class LanceTables:
         open_parts_max: int = OPEN_PARTS_MAX,
     ) -> None:
         if verify not in ("first_use", "scrub"):
-            raise RequestError(f'verify is {verify!r}; choose "first_use" or "scrub"')
+            raise RequestError(f'verify must be "first_use" or "scrub"; got {verify!r}')
         self._root, self._files, self._token = root.absolute(), files, token
         self._verifies = verify == "first_use"
         self._parts_max = open_parts_max
@@ -190,7 +190,7 @@ class LanceTables:
     def overwrite(
         self, folder: str, pin: Pin, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
     ) -> Pin:
-        """See `tables.Tables.overwrite`. Field ids start anew: nothing staged before fits then."""
+        """See `tables.Tables.overwrite`. Field ids restart: older staged files do not fit."""
         dataset = self._handle(folder, pin)
         found = staging.peeked(batches)
         staged = StagedFiles(0, (), (), ())
@@ -223,7 +223,7 @@ class LanceTables:
         dropped = _ascending(np.asarray(drop, dtype=np.int64))
         require(
             not len(dropped) or 0 <= dropped[0] <= dropped[-1] < pin.rows,
-            f"positions to drop lie outside the {pin.rows} rows of {pin.path}",
+            f"positions to drop are outside the {pin.rows} rows of {pin.path}",
         )
         found = staging.peeked(batches)
         touched = table.touched(dropped, compact_below, has_more=found is not None)
@@ -293,7 +293,7 @@ class LanceTables:
             files = self._inventories.seal(names, staging.span(inputs, None, has_more=False))
             self._sync_names(folder, _DATA)
         rows = sum(fragment["physical_rows"] for fragment in new)
-        require(rows == within[1] - within[0], f"{rows} rows came of {within} of {pin.path}")
+        require(rows == within[1] - within[0], f"{within} of {pin.path} gave {rows} rows")
         return Compacted(
             rows,
             tuple(compaction.canonical(fragment) for fragment in old),
@@ -523,7 +523,7 @@ class LanceTables:
             with translated(manifest, is_reading=True):
                 return _open_newest_of(catalog)
         except CorruptionError as error:
-            raise RequestError(f"the manifest is none that can be read: {error.reason}") from error
+            raise RequestError(f"the manifest cannot be read: {error.reason}") from error
 
     def _known(self, inventory: str) -> set[str]:
         chain = self._inventories.chain(inventory).values()
@@ -545,7 +545,7 @@ class LanceTables:
     def show(self, folder: str, pins: Sequence[Pin], *, is_whole: bool = False) -> None:
         """See `tables.Tables.show`.
 
-        Not synced: who opens the store after a loss of power shows all of them again.
+        Not synced: the first open after a power cut shows all of them again.
         """
         where = self._root / folder
         fresh = self._not_shown(folder, pins)
@@ -587,8 +587,8 @@ class LanceTables:
     def write_directory(self, listed: Sequence[Listed]) -> None:
         """See `tables.Tables.write_directory`.
 
-        A dataset anew, durable before the link that makes it the newest version. What older lists
-        were made of goes after an hour: somebody may just be reading them.
+        It writes a new dataset, durable before the link that makes it the newest version. It
+        deletes the files of older lists after an hour, because a reader may still use them.
         """
         folder, where = lance_directory.FOLDER, self._root / lance_directory.FOLDER
         pin = self.create(folder, lance_directory.SCHEMA)
@@ -658,7 +658,7 @@ class LanceTables:
         batches: Iterable[pa.RecordBatch],
         version: int,
     ) -> Ephemeral:
-        """See `tables.Tables.overlaid`. What crashes half-way is left to vacuum."""
+        """See `tables.Tables.overlaid`. After a crash, vacuum deletes the files."""
         table, where = self.open(folder, pin), self._root / folder
         found = staging.peeked(batches)
         catalog = self._staging(folder, {pin.version: self._root / pin.path})
@@ -714,8 +714,8 @@ class LanceTables:
     def open(self, folder: str, pin: Pin) -> LancePinned:
         """See `tables.Tables.open`.
 
-        The newest `_OPEN_MAX` handles are kept, while they have at most `open_parts_max` parts
-        together; the last one opened always is.
+        The newest `_OPEN_MAX` handles stay open while they have at most `open_parts_max` parts
+        together; the last opened handle always does.
         """
         with self._lock:
             if pin.path in self._open:
@@ -861,7 +861,7 @@ class LanceTables:
             self._named.add(path)
 
     def unite(self, folder: str) -> None:
-        """See `tables.Tables.unite`; what did not change since the last time is left alone."""
+        """See `tables.Tables.unite`; unchanged datasets are skipped."""
         where = self._root / folder
         with translated(where, is_reading=False):
             found = kept.changed(self._files, self._root, folder)
@@ -1009,7 +1009,7 @@ class LanceTables:
             fragments = dataset.get_fragments()
             names = [f"{_DATA}/{file.path}" for f in fragments for file in f.metadata.files]
             names += [str(f.deletion_file()) for f in fragments if f.metadata.deletion_file]
-            require(dataset.count_rows() == rows, f"{path} holds other than {rows} rows")
+            require(dataset.count_rows() == rows, f"{path} does not have {rows} rows")
             txn = f"{folder}/{_TRANSACTIONS}/{note.read_version}-{note.uuid}.txn"
             written = catalog.location / _TRANSACTIONS / Path(txn).name
             self._files.rename(written, self._root / txn)  # readers look for it there
