@@ -723,7 +723,8 @@ class Simulated(StoreMachine):
     """On a simulated machine, with the fake of Lance."""
 
     def __init__(self) -> None:
-        self.files = SimFiles()
+        # Files of another time would look older than any work, and vacuum would delete them.
+        self.files = SimFiles(now=lambda: self.clock_us / 1e6)
         super().__init__()
 
     def opened(self, *, read_only: bool = False) -> Store:
