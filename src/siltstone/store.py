@@ -683,7 +683,7 @@ class Store:
         """Flush everything committed so far into Lance; blocks nobody."""
         owner = self._owner()
         if owner.optimizer.has_left():
-            owner.optimizer.take_over()
+            owner.optimizer.take_finished()
         return owner.checkpointer.checkpoint()
 
     def merge(

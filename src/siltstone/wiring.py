@@ -389,7 +389,7 @@ def _wired(
             checkpoint=checkpointer.checkpoint,
             adopt_news=checkpointer.adopt_news,
             prepare=lambda: _prepare(ownership, wal),
-            climb=lambda: _climb(committer),
+            merge_runs=lambda: _merge_runs(committer),
             wants_merge=lambda: (
                 not child.is_running
                 and (
@@ -416,7 +416,7 @@ def _wired(
             ),
             optimize=tidier.start,
             wants_take_over=lambda: work.optimizer.has_left(),  # noqa: PLW0108 - it is made later
-            take_over=lambda: work.optimizer.take_over(),  # noqa: PLW0108 - as above
+            take_finished=lambda: work.optimizer.take_finished(),  # noqa: PLW0108 - as above
             rest=rest.when_idle,
         ),
         memtable_bytes_max=_memtable_bytes_max(options),
@@ -433,7 +433,7 @@ def _wired(
         files=env.files,
         new_token=env.new_token,
         now_us=env.now_us,
-        condemned_us=lambda: _condemned_us(manifests, committer.state.view.record),
+        gc_horizon_us=lambda: _gc_horizon_us(manifests, committer.state.view.record),
         hold=jobs.hold,
         root=root,
         verify=options.verify,
@@ -487,9 +487,9 @@ def _forget(core: Core, tag: Tag) -> None:
         core.submit(WriteSet(next(core.numbers), BLIND, (), changes, lapsed=(tag,)))
 
 
-def _condemned_us(manifests: ManifestStore, known: Record) -> int:
+def _gc_horizon_us(manifests: ManifestStore, known: Record) -> int:
     """Return before when vacuum takes what nobody published for garbage, as of now."""
-    return (manifests.news(known) or known).condemned_us
+    return (manifests.newer_record(known) or known).gc_horizon_us
 
 
 def _prepare(ownership: Ownership, wal: Wal) -> None:
@@ -499,9 +499,9 @@ def _prepare(ownership: Ownership, wal: Wal) -> None:
         wal.prepare()
 
 
-def _climb(committer: Committer) -> bool:
-    climbed = [levels.active.climb() for levels in committer.state.view.levels.values()]
-    return any(climbed)
+def _merge_runs(committer: Committer) -> bool:
+    merged = [levels.active.merge_runs() for levels in committer.state.view.levels.values()]
+    return any(merged)
 
 
 def follow_store(root: Path, options: Options, env: Env) -> Parts:
@@ -522,7 +522,7 @@ def follow_store(root: Path, options: Options, env: Env) -> Parts:
         files=env.files,
         new_token=env.new_token,
         now_us=env.now_us,
-        condemned_us=lambda: _condemned_us(manifests, follower.state().view.record),
+        gc_horizon_us=lambda: _gc_horizon_us(manifests, follower.state().view.record),
         hold=jobs.hold,
         root=root,
         verify=options.verify,

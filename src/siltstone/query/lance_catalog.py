@@ -26,7 +26,7 @@ from siltstone.query.lance_errors import (
     UnsupportedOperationError,
     VersionNotFoundError,
 )
-from siltstone.storage.tables.tables import ForeignVersion, OtherLineError
+from siltstone.storage.tables.tables import OtherLineError, StagedVersion
 
 OPERATIONS_MAX = 1_000
 PAGE_MAX = 10_000
@@ -65,7 +65,7 @@ class Statements(Reads, Protocol):
 
     def begin_versions(self, name: str) -> None: ...
 
-    def take_over(self, name: str, given: ForeignVersion) -> TableVersion: ...
+    def import_version(self, name: str, given: StagedVersion) -> TableVersion: ...
 
     def hide_versions(self, name: str, first: int, end: int) -> int: ...
 
@@ -383,12 +383,12 @@ def _written(manifest: Path) -> Answer:
 
 def _take_over(tx: Statements, request: Request) -> TableVersion:
     _refuse_branch(request)
-    given = ForeignVersion(
+    given = StagedVersion(
         _number(request.get("version")),
         request.get("manifest_path") or "",
         request.get("manifest_size"),
     )
-    return tx.take_over(_table(request), given)
+    return tx.import_version(_table(request), given)
 
 
 def _hide(tx: Statements, request: Request) -> int:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as fn
 
 from siltstone.engine.write.stage_task import Staged
 from siltstone.errors import ClosedError, RequestError, SchemaMismatchError
-from siltstone.spark import stores, upkeep
+from siltstone.spark import automatic_merge, stores
 from siltstone.spark.application import of_session
 from siltstone.spark.guards import Unchanged
 from siltstone.spark.options import AUTO, MERGES, MISSINGS, REFUSED
@@ -192,11 +192,11 @@ class SparkTransaction:
 
     def _commit(self, db: AnyStore) -> list[str]:
         self.receipt = commit(db, self._jobs, self._token)
-        return upkeep.due(db, self._jobs, self._merge)
+        return automatic_merge.due(db, self._jobs, self._merge)
 
     def _merge_on_spark(self, root: Path, tables: list[str]) -> None:
         if self._spark is not None:
-            upkeep.merge_on(self._spark, root, tables)
+            automatic_merge.merge_on(self._spark, root, tables)
 
     def _discard(self) -> None:
         for job in self._jobs:

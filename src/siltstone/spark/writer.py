@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from siltstone.engine.write.stage_task import Staged
 from siltstone.errors import RequestError
-from siltstone.spark import stores, upkeep
+from siltstone.spark import automatic_merge, stores
 from siltstone.spark.application import of_process
 from siltstone.spark.guards import Unchanged
 from siltstone.spark.options import WriteOptions
@@ -86,8 +86,8 @@ class BatchWriter(DataSourceArrowWriter):
         jobs = [self._job(messages)]
         with stores.owner(self._options.uri) as db:
             commit(db, jobs, self._options.token)
-            tables, root = upkeep.due(db, jobs, self._options.merge), db.path
-        upkeep.merge_beside(root, tables)
+            tables, root = automatic_merge.due(db, jobs, self._options.merge), db.path
+        automatic_merge.merge_detached(root, tables)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete what is known of; tasks that failed sent nothing, vacuum takes theirs."""

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
-from siltstone.engine.catalog.table_schema import shape_of
+from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import Part, Reads, Receipt, WriteSet
 from siltstone.engine.filter.filters import Filter, TextFilter
@@ -52,7 +52,12 @@ from siltstone.formats.keys import Key
 from siltstone.formats.manifest import Catalog, Table
 from siltstone.storage.lance.external.version_import import staged_manifest
 from siltstone.storage.tables.jobs import Begun
-from siltstone.storage.tables.tables import Compacted, ForeignVersion, InputsMovedError, TakenOver
+from siltstone.storage.tables.tables import (
+    Compacted,
+    ImportedVersion,
+    InputsMovedError,
+    StagedVersion,
+)
 
 ISOLATIONS = ("snapshot", "serializable")
 DURABILITIES = ("sync", "async")
@@ -266,7 +271,7 @@ class Transaction:
         """Give a plain table that has columns its first version, empty, if it has none."""
         self.plain(self.table(self[name].id)).begin()
 
-    def take_over(self, name: str, given: ForeignVersion) -> TableVersion:
+    def import_version(self, name: str, given: StagedVersion) -> TableVersion:
         """Take over a version that another Lance client staged on the newest one seen here.
 
         The same manifest a second time is the same version.
@@ -290,12 +295,14 @@ class Transaction:
         cross(Failpoint.TAKE_BEFORE_PLAN)
         table = self._named(name)
         writes = self.plain(table)
-        taken = writes.taken_over(given)
+        taken = writes.imported(given)
         table_versions.check_taken(seen, taken)
         table_versions.check_kept(seen, taken, self._core.tables)
         self._names_staged(self._oldest_us(taken))
         entry = definitions.reshaped(table, taken.schema)
-        writes.go_on(taken.pin, writes.shape if entry is None else shape_of(entry.schema))
+        writes.go_on(
+            taken.pin, writes.table_schema if entry is None else table_schema_of(entry.schema)
+        )
         if entry is not None:
             self._change(entry)
         cross(Failpoint.TAKE_AFTER_PLAN)
@@ -309,7 +316,7 @@ class Transaction:
         if self._begun is None:
             begun = self._core.begun()
             self._staging.enter_context(self._core.hold(begun.first_us))
-            self._begun = replace(begun, above_us=max(begun.above_us, self._core.condemned_us()))
+            self._begun = replace(begun, above_us=max(begun.above_us, self._core.gc_horizon_us()))
 
     def _names_staged(self, since_us: int) -> None:
         """Note that it names files that were staged elsewhere, the first of them at `since_us`."""
@@ -321,7 +328,7 @@ class Transaction:
         started_us = self._begun.started_us(self._core.now_us)
         return started_us if self._staged_us is None else min(started_us, self._staged_us)
 
-    def _oldest_us(self, taken: TakenOver) -> int:
+    def _oldest_us(self, taken: ImportedVersion) -> int:
         """Return when the oldest file was written that `taken` adds: a client staged it, not we."""
         files, root = self._core.files, self._core.root
         try:
@@ -390,13 +397,13 @@ class Transaction:
         self._refuse_bulk(table)
         writes = self._keyed.get(table.id)
         if writes is None:
-            shape = shape_of(catalogs.schema_of(table))
-            if shape.keys is None:
+            table_schema = table_schema_of(catalogs.schema_of(table))
+            if table_schema.keys is None:
                 raise RequestError(
                     f"{catalogs.name_of(table)!r} is a plain table: append, overwrite, delete_where"
                 )
             incarnation = catalogs.incarnation_of(table)
-            writes = self._keyed[table.id] = KeyedWrites(table.id, incarnation.id, shape)
+            writes = self._keyed[table.id] = KeyedWrites(table.id, incarnation.id, table_schema)
             reader = self._readers.get(table.id)
             if isinstance(reader, KeyedReader):
                 self._readers[table.id] = reader.remembering(writes.memtable)
@@ -423,7 +430,7 @@ class Transaction:
                 plain_folder(version.pin)
                 if version is not None
                 else storage_folder(catalogs.name_of(table, incarnation.seq), incarnation.id),
-                shape_of(schema),
+                table_schema_of(schema),
                 None if version is None else version.pin,
                 self._core.tables,
             )
@@ -487,13 +494,13 @@ class Transaction:
     ) -> None:
         """Change the columns of a table."""
         self._refuse_bulk(table)
-        shape = shape_of(entry.schema)
-        if shape.keys is None:
-            self.plain(table).alter(shape, rename=rename, drop=drop, add=add)
+        table_schema = table_schema_of(entry.schema)
+        if table_schema.keys is None:
+            self.plain(table).alter(table_schema, rename=rename, drop=drop, add=add)
         self._change(entry)
         own = self._keyed.get(table.id)
         if own is not None:
-            own.rename_shape(shape)
+            own.rename_shape(table_schema)
 
     def truncate(self, table: Table) -> None:
         """Start the table anew, without rows."""
@@ -670,7 +677,7 @@ class Transaction:
         for writes in self._keyed.values():
             table = catalogs.by_id(self._catalog, writes.table)
             if table is not None:
-                parts += writes.parts(shape_of(catalogs.schema_of(table)))
+                parts += writes.parts(table_schema_of(catalogs.schema_of(table)))
         for plain in self._plain.values():
             parts += plain.parts()
         names_files = bool(self._bulk) or any(plain.is_dirty for plain in self._plain.values())

@@ -1,4 +1,4 @@
-"""Upkeep: the merge that a large write leaves to do, begun by whoever committed it.
+"""Automatic merge: the merge that a large write leaves to do, begun by whoever committed it.
 
 commit ─▶ large, and above base? ─▶ checkpoint ─▶ worth a merge? ─▶ merge
           else an owner's maintenance decides       as its owner would think
@@ -62,7 +62,7 @@ def merge_on(spark: SparkSession, root: Path, tables: Sequence[str]) -> None:
             _log.warning("the rows are committed; merging %r failed: %s", table, error)
 
 
-def merge_beside(root: Path, tables: Sequence[str]) -> None:
+def merge_detached(root: Path, tables: Sequence[str]) -> None:
     """Start a process that merges, and leave it alone."""
     if not tables:
         return
