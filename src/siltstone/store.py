@@ -884,7 +884,7 @@ class Store:
         Ctrl-C, or another signal whose handler raises, is heard when the store is given up.
         """
         try:
-            with interrupts.Deferred():
+            with interrupts.DeferredSignals():
                 self._close()
         finally:
             self._close()  # a signal came before it could wait
