@@ -25,7 +25,7 @@ WORDS = (
 )  # fmt: skip
 INNER = {  # of these classes, and not for users
     "open", "reader", "reader_of", "alter", "begin_versions", "compact", "declare_table", "give_up",
-    "hide_versions", "is_strict", "keyed", "note", "plain", "take_over",
+    "hide_versions", "import_version", "is_strict", "keyed", "note", "plain",
 }  # fmt: skip
 
 
