@@ -106,6 +106,16 @@ def test_the_glossary_has_each_word_once_and_names_what_exists() -> None:
     assert [pair for pair in named if not hasattr(homes[pair[0]], pair[1])] == []
 
 
+def test_what_the_page_on_mvcc_leads_to_exists() -> None:
+    *_, table = (ROOT / "docs" / "mvcc.md").read_text().partition("## Where to read on")
+    told = set(re.findall(r"`([^`]+)`", table))
+    paths = {name for name in told if name.startswith("tests/")}
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    sources = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    names = told - paths
+    assert [n for n in names if not re.search(rf"^(class|def) {n}\b", sources, re.MULTILINE)] == []
+
+
 def test_the_tests_of_make_quick_exist() -> None:
     lines = (ROOT / "tests" / "quick.txt").read_text().splitlines()
     paths = [line.partition("#")[0].strip().partition("::")[0] for line in lines]
