@@ -15,7 +15,7 @@ from siltstone.formats.manifest import (
     Record,
     Schema,
     Shaped,
-    Table,
+    TableDefinition,
     Tag,
     TokenApp,
     Version,
@@ -26,7 +26,7 @@ GOLDEN_HOLDERS = Path(__file__).with_name("manifest_format_1_holders.json")
 
 PIN = Pin(7, "_siltstone/t/7.manifest", 1234, "0123456789abcdef", 10, "inventory/a.arrow")
 SCHEMA = Schema(2, (Column(1, "id", "int64", nullable=False), Column(2, "Größe", "string")), (1,))
-TABLE = Table(
+TABLE = TableDefinition(
     id=3,
     created=1,
     names=(Named(1, "orders"), Named(5, "bestellungen")),

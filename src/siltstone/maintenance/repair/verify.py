@@ -310,7 +310,7 @@ class Verifier:
             for _, external in strangers_of(self._tables, record, logged):
                 tally.findings.append(Finding(external.path, DRIFT, told(external)))
         except UNREADABLE as error:
-            tally.warn("tables", f"strangers' versions cannot be listed: {error}")
+            tally.warn("tables", f"versions that other programs wrote cannot be listed: {error}")
 
     def _names(self, tally: _Tally) -> None:
         """Tell of files that a clean-up by another program may delete, or whose name one did."""
