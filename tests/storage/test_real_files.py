@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from siltstone.storage.files.files import Buffer, RealFiles, mount_type
+from siltstone.storage.files.files import Buffer, RealFiles, RealLock, mount_type
+from tests.support.traced import NthLine
 
 FULL_DISK = """
 import errno, resource, signal, sys
@@ -132,3 +133,16 @@ MOUNTS = """\
 )
 def test_a_path_is_on_the_nearest_and_latest_mount(path, kind):
     assert mount_type(Path(path), MOUNTS) == kind
+
+
+@pytest.mark.parametrize("nth", range(1, 8))
+def test_a_lock_that_another_thread_releases_names_a_file_or_does_not(
+    tmp_path: Path, nth: int
+) -> None:
+    """A store may close between any two lines of a thread that asks whether it is in place."""
+    path = tmp_path / "f"
+    lock = RealFiles().lock(path, create=True)
+    assert lock is not None
+    with NthLine(nth, lock.release, RealLock.names):
+        assert lock.names(path) in {True, False}
+    lock.release()
