@@ -344,13 +344,17 @@ class RealLock:
         return self._fd
 
     def names(self, path: Path) -> bool:
-        if self._fd < 0:
+        fd = self._fd
+        if fd < 0:
             return False
-        ours = os.fstat(self._fd)
         try:
-            theirs = path.stat()
+            ours, theirs = os.fstat(fd), path.stat()
         except FileNotFoundError:
             return False
+        except OSError:
+            if self._fd == fd:
+                raise
+            return False  # another thread released it meanwhile
         return (ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino)
 
     def release(self) -> None:
