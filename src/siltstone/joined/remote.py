@@ -15,7 +15,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar, cast
 
-from siltstone.engine.input import stream_of
+from siltstone.engine.catalog.row_input import stream_of
 from siltstone.operations import Codec, Face, Operation, of_face
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ def _row(_: Any, rows: Any) -> dict[str, Any] | None:
 
 
 def _result(_: Any, rows: Any) -> object:
-    from siltstone.query import sql  # noqa: PLC0415 - it brings all of pandas
+    from siltstone.query.sql import sql  # noqa: PLC0415 - it brings all of pandas
 
     return sql.Result(rows.read_all())
 

@@ -19,8 +19,8 @@ import pyarrow as pa
 from siltstone.api.results import Adopted, BackedUp, Progress, Repaired, Verified
 from siltstone.api.store import Store
 from siltstone.api.transaction import Transaction
-from siltstone.engine.moment import as_utc
-from siltstone.engine.transaction import run
+from siltstone.engine.read.moment import as_utc
+from siltstone.engine.write.transaction import run
 from siltstone.errors import RequestError
 from siltstone.joined.connection_pool import ConnectionPool
 from siltstone.joined.remote import ask, remote
@@ -28,12 +28,12 @@ from siltstone.joined.snapshot import JoinedSnapshot
 from siltstone.joined.tables import JoinedTable
 from siltstone.joined.targets import Target
 from siltstone.joined.transaction import JoinedTransaction
-from siltstone.maintenance.backup import Backuper
-from siltstone.maintenance.drift import Adopter
-from siltstone.maintenance.quarantine import Quarantine
+from siltstone.maintenance.backup.backup import Backuper
+from siltstone.maintenance.repair.external_appends import Adopter
+from siltstone.maintenance.repair.quarantine import Quarantine
 from siltstone.operations import Effect, Face, Operation, operation
 from siltstone.query.lance_catalog import WRITES, Answer, Request
-from siltstone.storage.manifest_store import random_token, system_time_us
+from siltstone.storage.manifest.manifest_store import random_token, system_time_us
 from siltstone.storage.site import site_of
 
 T = TypeVar("T")

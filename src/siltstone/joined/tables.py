@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from siltstone.joined.snapshot import JoinedSnapshot
     from siltstone.joined.store import JoinedStore
     from siltstone.joined.transaction import JoinedTransaction
-    from siltstone.query.dataset import SnapshotDataset
+    from siltstone.query.sql.dataset import SnapshotDataset
 
 
 @remote(Face.TABLE)
@@ -86,6 +86,6 @@ class JoinedSnapshotTable(SnapshotTable):
         return self._name
 
     def dataset(self) -> SnapshotDataset:
-        from siltstone.query.dataset import SnapshotDataset  # noqa: PLC0415 - brings pandas
+        from siltstone.query.sql.dataset import SnapshotDataset  # noqa: PLC0415 - brings pandas
 
         return SnapshotDataset(self)
