@@ -44,9 +44,9 @@ from siltstone.api.transaction import Transaction
 from siltstone.engine.write.stage_task import StageTask
 from siltstone.errors import ReadOnlyError
 from siltstone.maintenance.compaction.compaction import TARGET_ROWS
-from siltstone.maintenance.merge.merge import ATTEMPTS
 from siltstone.maintenance.compaction.optimize import WORKERS
 from siltstone.maintenance.gc.vacuum import GRACE_S
+from siltstone.maintenance.merge.merge import ATTEMPTS
 from siltstone.query.changes.change_task import ChangeTask
 from siltstone.query.scan.scan_plan import ROWS_MAX
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX

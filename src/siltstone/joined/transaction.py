@@ -10,8 +10,8 @@ import weakref
 from typing import Any
 
 from siltstone.api.transaction import Transaction
-from siltstone.engine.write.transaction import Phase
 from siltstone.engine.commit.write_set import Receipt
+from siltstone.engine.write.transaction import Phase
 from siltstone.errors import ClosedError, RequestError, SiltstoneError
 from siltstone.joined import protocol
 from siltstone.joined.connection import Message
