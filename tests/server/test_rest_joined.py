@@ -12,17 +12,16 @@ import pytest
 
 import siltstone as st
 from siltstone.joined.store import JoinedStore
-from siltstone.server.app import Desk
 from siltstone.server.calls import SNAPSHOT_VERBS, STORE_READS, TRANSACTION_VERBS
 from siltstone.server.rest.access import Role, new_token, tokens_of
-from siltstone.server.rest.joined import role_of
-from siltstone.server.rest.service import Service
+from siltstone.server.rest.server import RestServer
+from siltstone.server.rpc.routes import role_of
 from tests.server.rest import rest_of
 from tests.server.stores import eventually, joined_to
 
 SECRETS = {role: new_token() for role in (Role.READ, Role.WRITE, Role.ADMIN)}
 TOKENS = tokens_of(";".join(f"{r.name} {r.name} {s}" for r, s in SECRETS.items()), "test")
-Both = tuple[st.Store, Service, st.Store]
+Both = tuple[st.Store, RestServer, st.Store]
 
 
 @pytest.fixture
@@ -106,7 +105,6 @@ def test_every_verb_has_a_role_and_an_unknown_one_the_highest() -> None:
     assert role_of("attach") is role_of("stage") is role_of("explode") is Role.ADMIN
     for verb in (TRANSACTION_VERBS | SNAPSHOT_VERBS) - STORE_READS - {"scan_tasks"}:
         assert role_of(verb) > Role.READ, verb
-    assert Desk  # the routes are the ones of the socket
 
 
 def test_what_needs_the_files_says_so_where_they_are_not(both: Both, tmp_path: Path) -> None:
@@ -210,7 +208,7 @@ def test_both_ends_of_a_connection_notice_a_machine_that_is_gone(both: Both) -> 
     (near,) = [connection.sock for connection in remote.link._idle]
     (far,) = [
         connection.transport.get_extra_info("socket")
-        for connection in service._server.server_state.connections
+        for connection in service.http.thread.server_state.connections
     ]
     for sock in (near, far):
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -19,10 +18,9 @@ from siltstone.engine.transaction import Transaction
 from siltstone.engine.transaction_table import TransactionTable
 from siltstone.errors import RequestError
 from siltstone.handles import Snapshot, Table
-from siltstone.query.sql import Result
-from siltstone.server.answers import Turn
 from siltstone.server.lance_calls import VERB as LANCE
 from siltstone.server.lance_calls import Asked, LanceCalls
+from siltstone.server.rpc.call import Outcome, RpcCall
 from siltstone.server.served import Number, Served
 from siltstone.server.sessions import Session, Sessions
 
@@ -67,27 +65,6 @@ READS = (STORE_READS | TABLE_READS | SNAPSHOT_VERBS | {"changes", "changes_of"})
 """What changes nothing, and may be given up in its middle."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One request: who asks, for what, with which arguments."""
-
-    session: Session
-    verb: str
-    arguments: list[Any]
-    named: dict[str, Any]
-    transaction: str | None = None
-    snapshot: str | None = None
-    statement: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a call returned; rows that are read later are read in a `turn` of their own each."""
-
-    value: object
-    turn: Turn | None = None
-
-
 class Calls:
     """The calls of one endpoint. Any thread."""
 
@@ -101,7 +78,7 @@ class Calls:
 
     # the store
 
-    def of_store(self, call: Call) -> Outcome:
+    def of_store(self, call: RpcCall) -> Outcome:
         """Answer a call to the store."""
         own: dict[str, Callable[..., object]] = {
             "outcome": partial(self._outcome, call.session),
@@ -126,7 +103,7 @@ class Calls:
         self._served.settle()
         return Outcome(found)
 
-    def _of_lance(self, call: Call) -> object:
+    def _of_lance(self, call: RpcCall) -> object:
         asked = Asked.of(call.arguments)
         if asked.commits:
             with self._sessions.statement(call.session, call.statement) as transaction_id:
@@ -152,7 +129,7 @@ class Calls:
 
     # tables
 
-    def of_table(self, table: str, call: Call) -> Outcome:
+    def of_table(self, table: str, call: RpcCall) -> Outcome:
         """Answer a call to a table: of a transaction, of a snapshot, or as it is now."""
         if call.snapshot is None:
             _require(call.verb, TABLE_READS | TABLE_WRITES | TABLE_WORKS, "table")
@@ -172,7 +149,7 @@ class Calls:
             handle = self._served.table(_number(table), Number(transaction_id))
             return Outcome(_asked(handle, call))
 
-    def _in_transaction(self, key: str, table: int, call: Call) -> Outcome:
+    def _in_transaction(self, key: str, table: int, call: RpcCall) -> Outcome:
         with self._sessions.using(key) as held:
             handle = TransactionTable(held.transaction, table)
             if call.verb in TABLE_WRITES:
@@ -181,7 +158,7 @@ class Calls:
 
     # transactions
 
-    def begin(self, call: Call) -> Outcome:
+    def begin(self, call: RpcCall) -> Outcome:
         """Begin a transaction that lives with its connection.
 
         Raises:
@@ -201,7 +178,7 @@ class Calls:
             raise
         return Outcome({"id": key, "seq": tx.read_seq})
 
-    def of_transaction(self, key: str, call: Call) -> Outcome:
+    def of_transaction(self, key: str, call: RpcCall) -> Outcome:
         """Answer a call to a transaction."""
         if call.verb == "rollback":
             with self._sessions.ending(key) as held:
@@ -224,7 +201,7 @@ class Calls:
 
     # snapshots
 
-    def open(self, call: Call) -> Outcome:
+    def open(self, call: RpcCall) -> Outcome:
         """Open a snapshot that lives with its connection."""
         snapshot: Snapshot = _asked(self._served.db, call)
         try:
@@ -235,7 +212,7 @@ class Calls:
             raise
         return Outcome({"id": key, "seq": snapshot.seq})
 
-    def of_snapshot(self, key: str, call: Call) -> Outcome:
+    def of_snapshot(self, key: str, call: RpcCall) -> Outcome:
         """Answer a call to a snapshot."""
         if call.verb == "close":
             with self._sessions.ending(key) as held:
@@ -254,7 +231,7 @@ def _require(verb: str, known: frozenset[str], of: str) -> None:
         raise RequestError(f"a {of} has no {verb!r}; it has {sorted(known)}")
 
 
-def _name(call: Call) -> str:
+def _name(call: RpcCall) -> str:
     def id_of(name: str) -> str:
         return name
 
@@ -267,14 +244,14 @@ def _number(table: str) -> int:
     return int(table)
 
 
-def _bound(method: Callable[..., object], call: Call) -> inspect.BoundArguments:
+def _bound(method: Callable[..., object], call: RpcCall) -> inspect.BoundArguments:
     try:
         return inspect.signature(method).bind(*call.arguments, **call.named)
     except TypeError as error:
         raise RequestError(f"{call.verb}: {error}") from None
 
 
-def _asked(face: object, call: Call) -> Any:
+def _asked(face: object, call: RpcCall) -> Any:
     """Ask a face for what the call names: a method with arguments, or a property."""
     if isinstance(getattr(type(face), call.verb, None), property):
         return getattr(face, call.verb)
@@ -283,7 +260,7 @@ def _asked(face: object, call: Call) -> Any:
     return method(*bound.args, **bound.kwargs)
 
 
-def _read(face: object, call: Call) -> object:
+def _read(face: object, call: RpcCall) -> object:
     if call.verb != "get":
         return _asked(face, call)
     # As rows of one batch: its values arrive with the column's types, whatever they are.
@@ -294,10 +271,3 @@ def _read(face: object, call: Call) -> object:
 def _plain(value: object) -> object:
     """Return handles as their ids."""
     return value.id if isinstance(value, Table | TransactionTable) else value
-
-
-def rows_of(value: object) -> pa.RecordBatchReader | pa.Table | None:
-    """Return what a call returned as rows, None if it is something else."""
-    if isinstance(value, Result):
-        return value.arrow()
-    return value if isinstance(value, pa.RecordBatchReader | pa.Table) else None
