@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from siltstone.engine.transaction import Phase
+from siltstone.engine.write.transaction import Phase
 from siltstone.errors import BusyError, ClosedError, RequestError
 from siltstone.server.calls import Calls
 from siltstone.server.http.pipeline import Pipeline

@@ -14,8 +14,8 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from siltstone.engine.transaction import Transaction
-from siltstone.engine.transaction_table import TransactionTable
+from siltstone.engine.write.transaction import Transaction
+from siltstone.engine.write.transaction_table import TransactionTable
 from siltstone.errors import RequestError
 from siltstone.handles import Snapshot, Table
 from siltstone.server.lance_calls import VERB as LANCE

@@ -12,7 +12,7 @@ from typing import Any
 
 from siltstone import deadline
 from siltstone.handles import Table
-from siltstone.maintenance.index_plan import IndexStatus
+from siltstone.maintenance.index.index_plan import IndexStatus
 from siltstone.server.http.replies import Reply
 from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.names import table_of

@@ -23,7 +23,7 @@ from siltstone.deadline import Deadline, within
 from siltstone.errors import RequestError, SiltstoneError, in_words
 from siltstone.joined import protocol
 from siltstone.joined.values import decode, encode, error_fields, stream_of_bytes, too_large
-from siltstone.query.sql import Result
+from siltstone.query.sql.sql import Result
 from siltstone.server.http.bodies import BodyTooLargeError
 from siltstone.server.http.replies import JSON_TYPE, ByteSink, Pieces, Reply
 from siltstone.server.http.request import HttpRequest
