@@ -8,7 +8,8 @@
 The directory is listed first and the names are gathered after, so a file that is published in
 between is safe either way. `_versions` and `_refs` of a dataset that lives are the promotion's,
 but for manifests that clients staged, or half wrote, there: those wait for the grace period like
-all else. A file with two names (`storage.tables.kept_names`) counts by its public one, and loses both.
+all else. A file with two names (`storage.tables.kept_names`) counts by its public one, and loses
+both.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from siltstone.engine.read.reader import plain_folder
 from siltstone.engine.read.view import storage_folder
 from siltstone.errors import CorruptionError
 from siltstone.formats.manifest import Catalog, Pin, Record, Table
-from siltstone.storage.lance.external import version_import
 from siltstone.storage.files.files import TEMPORARY_SUFFIX, Files
+from siltstone.storage.lance.external import version_import
 from siltstone.storage.tables.inventories import DIRECTORY, Inventories
 from siltstone.storage.tables.jobs import DIRECTORY as JOBS
 from siltstone.storage.tables.kept_names import is_shared, kept_of, public_of

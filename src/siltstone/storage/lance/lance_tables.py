@@ -39,22 +39,26 @@ from siltstone.errors import CorruptionError, RequestError, SiltstoneError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
-from siltstone.storage.lance.external import version_import, external_change, external_versions
-from siltstone.storage.tables import kept_names as kept, promotion, staging
-from siltstone.storage.lance import compaction, directory as lance_directory, indexes as lance_indexes, manifest as lance_manifest, overlay, root_tables
-from siltstone.storage.tables.inventories import Inventories, describe
-from siltstone.storage.tables.inventories import check as check_file
+from siltstone.storage.files.syncs import Syncing, Syncs
+from siltstone.storage.lance import compaction, overlay, root_tables
+from siltstone.storage.lance import directory as lance_directory
+from siltstone.storage.lance import indexes as lance_indexes
+from siltstone.storage.lance import manifest as lance_manifest
 from siltstone.storage.lance.errors import translated
+from siltstone.storage.lance.external import external_change, external_versions, version_import
 from siltstone.storage.lance.pinned import LancePinned, Part
 from siltstone.storage.lance.staged_catalog import TABLE_ID, StagedCatalog
-from siltstone.storage.lance.external.external_versions import Stranger
-from siltstone.storage.files.syncs import Syncing, Syncs
+from siltstone.storage.tables import kept_names as kept
+from siltstone.storage.tables import promotion, staging
+from siltstone.storage.tables.inventories import Inventories, describe
+from siltstone.storage.tables.inventories import check as check_file
 from siltstone.storage.tables.tables import (
     INDEX_DIRECTORY,
     PRIVATE_DIRECTORY,
     BuiltSegment,
     Compacted,
     Ephemeral,
+    ExternalVersion,
     ForeignVersion,
     IndexSpec,
     InputsMovedError,
@@ -483,7 +487,9 @@ class LanceTables:
         txn = f"{folder}/{_TRANSACTIONS}/{transaction}"
         live = [
             *([txn] if self._files.exists(self._root / txn) else []),
-            *version_import.files_of(self._files, self._root, folder, dataset.get_fragments(), living),
+            *version_import.files_of(
+                self._files, self._root, folder, dataset.get_fragments(), living
+            ),
             *self._index_files(folder, dataset, inventory),
         ]
         strange = [path for path in live if path not in living]
@@ -760,19 +766,19 @@ class LanceTables:
         )
         return [*table.inventory().values(), *indexes.values(), *notes, manifest, *inventories]
 
-    def strangers(self, folder: str) -> list[Stranger]:
+    def strangers(self, folder: str) -> list[ExternalVersion]:
         """See `tables.Tables.strangers`."""
         found = external_versions.manifests(self._files, self._root, folder)
         return [self._stranger(folder, version, path) for version, path in found]
 
-    def _stranger(self, folder: str, version: int, path: str) -> Stranger:
+    def _stranger(self, folder: str, version: int, path: str) -> ExternalVersion:
         try:
             dataset = self._strange(folder, version, path)
             return external_versions.describe(dataset, path, self._root / folder, folder)
         except SiltstoneError as error:
-            return Stranger(path, version, 0, f"it cannot be read: {error}")
+            return ExternalVersion(path, version, 0, f"it cannot be read: {error}")
 
-    def added(self, folder: str, stranger: Stranger) -> Iterator[pa.RecordBatch]:
+    def added(self, folder: str, stranger: ExternalVersion) -> Iterator[pa.RecordBatch]:
         """See `tables.Tables.added`."""
         dataset = self._strange(folder, stranger.version, stranger.path)
         return external_versions.read(dataset, stranger, self._root / folder)
