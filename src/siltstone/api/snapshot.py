@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Self
 import pyarrow.compute as pc
 
 from siltstone.api.tables import SnapshotTable
-from siltstone.query.scan_plan import ROWS_MAX
-from siltstone.query.scan_task import ScanTask
+from siltstone.query.scan.scan_plan import ROWS_MAX
+from siltstone.query.scan.scan_task import ScanTask
 
 if TYPE_CHECKING:
-    from siltstone.query import sql as queries
+    from siltstone.query.sql import sql as queries
 
 
 class Snapshot(ABC):
@@ -63,7 +63,7 @@ class Snapshot(ABC):
         *,
         rows_max: int = ROWS_MAX,
     ) -> list[ScanTask]:
-        """Cut a scan into tasks that other processes can read; see `query.scan_task`.
+        """Cut a scan into tasks that other processes can read; see `query.scan.scan_task`.
 
         A task needs neither this snapshot nor this process, only the store's path: the retention
         keeps what it reads. A task that is read too late raises `SnapshotExpiredError`.

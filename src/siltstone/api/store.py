@@ -41,18 +41,18 @@ from siltstone.api.serving import Service
 from siltstone.api.snapshot import Snapshot
 from siltstone.api.tables import Table
 from siltstone.api.transaction import Transaction
-from siltstone.engine.stage_task import StageTask
+from siltstone.engine.write.stage_task import StageTask
 from siltstone.errors import ReadOnlyError
-from siltstone.maintenance.compaction import TARGET_ROWS
-from siltstone.maintenance.merge import ATTEMPTS
-from siltstone.maintenance.optimize import WORKERS
-from siltstone.maintenance.vacuum import GRACE_S
-from siltstone.query.change_task import ChangeTask
-from siltstone.query.scan_plan import ROWS_MAX
-from siltstone.storage.manifest_store import ATTEMPTS_MAX
+from siltstone.maintenance.compaction.compaction import TARGET_ROWS
+from siltstone.maintenance.compaction.optimize import WORKERS
+from siltstone.maintenance.gc.vacuum import GRACE_S
+from siltstone.maintenance.merge.merge import ATTEMPTS
+from siltstone.query.changes.change_task import ChangeTask
+from siltstone.query.scan.scan_plan import ROWS_MAX
+from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
 
 if TYPE_CHECKING:
-    from siltstone.query import sql as queries
+    from siltstone.query.sql import sql as queries
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from siltstone.errors import UnavailableError
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
-    from siltstone.query.dataset import SnapshotDataset
+    from siltstone.query.sql.dataset import SnapshotDataset
 
 
 class ReadableTable(ABC):

@@ -15,8 +15,8 @@ from typing import Self
 
 from siltstone.api.results import Receipt
 from siltstone.api.tables import TransactionTable
-from siltstone.engine.stage_task import Staged, StageTask
-from siltstone.engine.transaction import Phase
+from siltstone.engine.write.stage_task import Staged, StageTask
+from siltstone.engine.write.transaction import Phase
 
 
 class Transaction(ABC):

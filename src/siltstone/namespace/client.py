@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import lance_namespace as spec
 import lance_namespace.errors as spec_errors
 
-from siltstone.engine.transaction import Transaction
+from siltstone.engine.write.transaction import Transaction
 from siltstone.errors import RequestError, SiltstoneError
 from siltstone.handles import Snapshot
 from siltstone.namespace.schemas import json_schema

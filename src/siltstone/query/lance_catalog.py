@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
-from siltstone.engine.versions import TableVersion, TableVersions
+from siltstone.engine.read.table_versions import TableVersion, TableVersions
 from siltstone.errors import ConflictError, RequestError, TableNotFoundError
 from siltstone.query.lance_errors import (
     InvalidTableStateError,
@@ -26,7 +26,7 @@ from siltstone.query.lance_errors import (
     UnsupportedOperationError,
     VersionNotFoundError,
 )
-from siltstone.storage.tables import ForeignVersion, OtherLineError
+from siltstone.storage.tables.tables import ForeignVersion, OtherLineError
 
 OPERATIONS_MAX = 1_000
 PAGE_MAX = 10_000

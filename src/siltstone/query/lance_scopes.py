@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from siltstone.engine.transaction import Transaction
+from siltstone.engine.write.transaction import Transaction
 from siltstone.errors import BusyError, ReadOnlyError
 from siltstone.query.fresh import At, FreshVersions, Seen
 from siltstone.query.lance_catalog import Reads, Statements

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from siltstone.engine.versions import ROW_OPERATIONS
+from siltstone.engine.read.table_versions import ROW_OPERATIONS
 from siltstone.query.lance_catalog import LanceCatalog
 from siltstone.query.lance_scopes import Turns
 from siltstone.server.rest.exchange import Call, Handler
