@@ -140,7 +140,7 @@ def test_the_token_is_in_no_representation_and_no_error(both: Both) -> None:
     _, service, remote = both
     secret = SECRETS[Role.ADMIN]
     assert secret not in repr(remote)
-    assert secret not in repr(remote.link.place)
+    assert secret not in repr(remote.pool.target)
     service.close()
     with pytest.raises(st.UnavailableError) as caught:
         remote.tables()
@@ -207,7 +207,7 @@ def test_what_nobody_foresaw_in_a_scan_is_not_told_either(
 def test_both_ends_of_a_connection_notice_a_machine_that_is_gone(both: Both) -> None:
     """Else a snapshot is pinned, or a commit waited for, until somebody ends the process."""
     _, service, remote = both
-    (near,) = [connection.sock for connection in remote.link._idle]
+    (near,) = [connection.sock for connection in remote.pool._idle]
     (far,) = [
         connection.transport.get_extra_info("socket")
         for connection in service._server.server_state.connections

@@ -12,7 +12,7 @@ from siltstone.engine.write.transaction import Transaction
 from siltstone.engine.write.transaction_table import TransactionTable
 from siltstone.errors import RequestError
 from siltstone.handles import Table
-from siltstone.joined.places import is_url
+from siltstone.joined.targets import is_url
 from siltstone.joined.store import JoinedStore
 from siltstone.joined.tables import JoinedTransactionTable
 from siltstone.joined.transaction import JoinedTransaction
@@ -35,9 +35,9 @@ def path_of(place: Uri | AnyStore) -> str:
     if isinstance(place, Store):
         return str(place.path)
     if isinstance(place, JoinedStore):
-        if not place.link.is_near(place.path):
+        if not place.pool.is_near(place.path):
             raise RequestError(
-                f"the store of {place.link.root} is at {place.path}, which this machine does not"
+                f"the store of {place.pool.root} is at {place.path}, which this machine does not"
                 " see; Spark reads and writes its files"
             )
         return str(place.path)

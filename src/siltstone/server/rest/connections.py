@@ -14,7 +14,7 @@ from typing import Any, cast
 import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from siltstone.joined.places import keep_alive
+from siltstone.joined.targets import keep_alive
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.refusals import JSON_TYPE, Code
 from siltstone.server.sessions import Session, Sessions
