@@ -37,6 +37,7 @@ from siltstone.formats.manifest import Record
 from siltstone.handles import Snapshot, Table
 from siltstone.joined.address import address_of
 from siltstone.joined.places import is_url
+from siltstone.lance_namespace.fresh import FreshVersions
 from siltstone.maintenance.backup import BackedUp, Backuper, Progress
 from siltstone.maintenance.compaction import TARGET_ROWS
 from siltstone.maintenance.compaction_job import Optimized, called
@@ -54,7 +55,6 @@ from siltstone.paths import MEMORY, root_of
 from siltstone.query.change_plan import begins_at, cut, plan_changes
 from siltstone.query.change_task import ChangeTask
 from siltstone.query.changes import changes, kept_from, readable
-from siltstone.query.fresh import FreshVersions
 from siltstone.query.scan_plan import ROWS_MAX
 from siltstone.storage.jobs import Jobs
 from siltstone.storage.manifest_store import ATTEMPTS_MAX, random_token

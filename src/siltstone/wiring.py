@@ -39,8 +39,9 @@ from siltstone.errors import (
 )
 from siltstone.formats import group
 from siltstone.formats.manifest import Record, Tag
+from siltstone.lance_namespace.directory import Directory
+from siltstone.lance_namespace.fresh import FreshVersions
 from siltstone.maintenance.checkpoint import Checkpointer
-from siltstone.maintenance.directory import Directory
 from siltstone.maintenance.hand_over import OwnPlainTables, PlainTables
 from siltstone.maintenance.index import Indexer
 from siltstone.maintenance.merge import Merger
@@ -63,7 +64,6 @@ from siltstone.maintenance.table_indexes import TableIndexes
 from siltstone.maintenance.vacuum import OwnerLive, Vacuum
 from siltstone.maintenance.verify import Verifier
 from siltstone.options import Options
-from siltstone.query.fresh import FreshVersions
 from siltstone.storage import lance_io
 from siltstone.storage.files import Files, RealFiles
 from siltstone.storage.format_check import refuse_newer

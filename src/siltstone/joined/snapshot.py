@@ -13,7 +13,7 @@ from siltstone.errors import ClosedError
 from siltstone.joined import protocol
 from siltstone.joined.link import Link
 from siltstone.joined.tables import JoinedSnapshotTable
-from siltstone.query.lance_catalog import Answer, Request
+from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.query.scan_plan import ROWS_MAX
 from siltstone.query.scan_task import ScanTask
 

@@ -28,6 +28,8 @@ from siltstone.joined.places import Place
 from siltstone.joined.snapshot import JoinedSnapshot
 from siltstone.joined.tables import JoinedTable
 from siltstone.joined.transaction import JoinedTransaction
+from siltstone.lance_namespace.catalog import WRITES
+from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.maintenance.backup import BackedUp, Backuper, Progress
 from siltstone.maintenance.compaction import TARGET_ROWS
 from siltstone.maintenance.compaction_job import Optimized
@@ -40,7 +42,6 @@ from siltstone.maintenance.status import JobStatus, Status
 from siltstone.maintenance.vacuum import GRACE_S, Vacuumed
 from siltstone.maintenance.verify import Verified
 from siltstone.query.change_task import ChangeTask
-from siltstone.query.lance_catalog import WRITES, Answer, Request
 from siltstone.query.scan_plan import ROWS_MAX
 from siltstone.storage.manifest_store import ATTEMPTS_MAX, random_token, system_time_us
 from siltstone.storage.site import site_of

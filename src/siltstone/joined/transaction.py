@@ -18,8 +18,8 @@ from siltstone.errors import ClosedError, RequestError, SiltstoneError
 from siltstone.joined import protocol
 from siltstone.joined.link import Link
 from siltstone.joined.tables import JoinedTransactionTable
-from siltstone.query.fresh import KEYED
-from siltstone.query.lance_catalog import Answer, Request
+from siltstone.lance_namespace.fresh import KEYED
+from siltstone.lance_namespace.requests import Answer, Request
 
 
 class JoinedTransaction:

@@ -35,13 +35,13 @@ from siltstone.formats.arrow_weight import weights
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin, Record, Schema
 from siltstone.joined.protocol import BODY_BYTES_MAX
+from siltstone.lance_namespace import errors as lance_errors
 from siltstone.maintenance.compaction_job import Optimized
 from siltstone.maintenance.index_plan import IndexStatus
 from siltstone.maintenance.merge import Deferred, Merged
 from siltstone.maintenance.status import JobStatus, Memory, Status, TableStatus
 from siltstone.maintenance.vacuum import Removed, Vacuumed
 from siltstone.maintenance.verify import Finding, Verified
-from siltstone.query import lance_errors
 from siltstone.query.change_task import ChangeTask, Mark, Range
 from siltstone.query.scan_task import PinnedRows, Positions, ScanTask
 from siltstone.storage.tables import Staged as StagedFiles
