@@ -33,12 +33,13 @@ from bench import data, history, limits
 from bench.report import number
 from siltstone import handles
 from siltstone.cli.bench.machine import facts
-from siltstone.engine import commit, submission
-from siltstone.engine.commit import Committer
-from siltstone.engine.core import Core
-from siltstone.storage import wal
-from siltstone.storage.files import RealFile
-from siltstone.storage.wal import Wal
+from siltstone.engine.commit import committer
+from siltstone.engine.write import submission
+from siltstone.engine.commit.committer import Committer
+from siltstone.engine.commit.core import Core
+from siltstone.storage.wal import wal
+from siltstone.storage.files.files import RealFile
+from siltstone.storage.wal.wal import Wal
 
 _ROWS = 100_000
 _CALLS = 100_000
@@ -56,7 +57,7 @@ _STAGES: tuple[tuple[Any, str, str], ...] = (
     (Committer, "commit", "queue, lead, hand over"),
     (Committer, "_admit", "admit"),
     (Committer, "_write", "queue, lead, hand over"),
-    (commit, "_payload", "encode"),
+    (committer, "_payload", "encode"),
     (Wal, "append", "frame and its place in the log"),
     (wal, "encode_frame", "frame and its place in the log"),
     (RealFile, "pwritev", "write"),

@@ -16,7 +16,7 @@ import xxhash
 
 import siltstone as st
 from siltstone.options import Options
-from siltstone.storage.files import RealFiles
+from siltstone.storage.files.files import RealFiles
 from siltstone.store import Store
 from siltstone.wiring import Env
 from tests.unchanged import connect, contents
@@ -179,7 +179,7 @@ KILLED = """
 import os, signal
 from pathlib import Path
 from siltstone.options import Options
-from siltstone.storage.files import RealFiles
+from siltstone.storage.files.files import RealFiles
 from siltstone.store import Store
 from siltstone.wiring import Env
 

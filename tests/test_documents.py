@@ -12,8 +12,8 @@ import pytest
 import siltstone as st
 from siltstone import errors
 from siltstone.cli.exits import Exit
-from siltstone.maintenance.index_plan import IndexStatus
-from siltstone.maintenance.status import JobStatus, Memory, Status, TableStatus
+from siltstone.maintenance.index.index_plan import IndexStatus
+from siltstone.maintenance.schedule.status import JobStatus, Memory, Status, TableStatus
 
 ROOT = Path(__file__).parent.parent
 

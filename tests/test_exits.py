@@ -110,7 +110,7 @@ def test_an_exit_makes_asynchronous_commits_durable(tmp_path: Path) -> None:
     with db.transaction(durability="async") as tx:
         tx["t"].upsert({"id": 1})
     assert db.durable_seq < db.seq
-    import siltstone.storage.wal as wal
+    import siltstone.storage.wal.wal as wal
     wal.Wal.close = lambda self, close=wal.Wal.close: (close(self), print("synced and closed"))
     """
     done = ended(script, tmp_path / "s")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
-from siltstone.beside import (
+from siltstone.admin import (
     backup_beside,
     merge_beside,
     optimize_beside,

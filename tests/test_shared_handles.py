@@ -22,10 +22,10 @@ import pytest
 import siltstone as st
 from siltstone import opened
 from siltstone.closing import closer
-from siltstone.engine.commit import Committer
-from siltstone.engine.recent_writes import OpenTransactions
-from siltstone.engine.write_set import WriteSet
-from siltstone.storage.files import RealFile
+from siltstone.engine.commit.committer import Committer
+from siltstone.engine.commit.recent_writes import OpenTransactions
+from siltstone.engine.commit.write_set import WriteSet
+from siltstone.storage.files.files import RealFile
 from siltstone.wiring import Parts
 from tests.engine.seams import Threads
 from tests.unchanged import SMALL, connect

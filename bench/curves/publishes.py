@@ -13,8 +13,8 @@ from bench import data
 from bench.measure import median, run_for, timed
 from bench.workload import Metrics
 from bench.workloads.publishing import BLANK, publish
-from siltstone.storage.files import RealFiles
-from siltstone.storage.manifest_store import ManifestStore
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.manifest.manifest_store import ManifestStore
 
 _OPENS = 3
 

@@ -21,18 +21,18 @@ import siltstone as st
 from bench import data
 from bench.measure import Clients, Operation, Sample, run_for
 from bench.workload import Metrics, Place
-from siltstone.engine.following import Follower
-from siltstone.engine.past import PastRecords
-from siltstone.engine.reader import Readers
+from siltstone.engine.recover.following import Follower
+from siltstone.engine.read.past import PastRecords
+from siltstone.engine.read.reader import Readers
 from siltstone.formats.manifest import Pin
-from siltstone.maintenance.hand_over import PlainTablesBeside
-from siltstone.maintenance.merge import COMPACT_BELOW_ROWS
-from siltstone.maintenance.optimize import Optimizer
-from siltstone.storage.files import RealFiles
-from siltstone.storage.jobs import Jobs
-from siltstone.storage.lance_io import LanceTables
-from siltstone.storage.manifest_store import ManifestStore, random_token, system_time_us
-from siltstone.storage.tables import Compacted
+from siltstone.maintenance.compaction.plain_table_commit import PlainTablesBeside
+from siltstone.maintenance.merge.merge import COMPACT_BELOW_ROWS
+from siltstone.maintenance.compaction.optimize import Optimizer
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.tables.jobs import Jobs
+from siltstone.storage.lance.lance_tables import LanceTables
+from siltstone.storage.manifest.manifest_store import ManifestStore, random_token, system_time_us
+from siltstone.storage.tables.tables import Compacted
 from siltstone.wiring import maintainers
 
 _PARTS = 100

@@ -18,9 +18,9 @@ import siltstone as st
 from bench import data
 from bench.measure import run_for, timed
 from bench.workload import Metrics, Place
-from siltstone.maintenance.rest import COMMITS_WORTH
-from siltstone.storage.files import RealFiles
-from siltstone.storage.manifest_store import ManifestStore
+from siltstone.maintenance.flush.idle import COMMITS_WORTH
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.manifest.manifest_store import ManifestStore
 
 _PUBLISHES = 10_000
 BLANK = 19

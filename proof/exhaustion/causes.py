@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from proof.exhaustion.faulty_files import Faults, FaultyFiles
-from siltstone.storage.manifest_store import system_time_us
+from siltstone.storage.manifest.manifest_store import system_time_us
 from siltstone.wiring import Env
 
 DISK_BYTES = 16 << 20

@@ -25,7 +25,7 @@ from pathlib import Path
 from proof.exhaustion.causes import CAUSES
 from proof.exhaustion.footprint import Footprint, footprint
 from proof.exhaustion.ledger import Ledger
-from siltstone.storage.lance_io import warm_up
+from siltstone.storage.lance.lance_tables import warm_up
 
 COUNTS = 10
 CYCLE_S_MAX = 120

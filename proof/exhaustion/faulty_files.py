@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from siltstone.storage.files import Buffer, File, Lock, RealFile, RealFiles
+from siltstone.storage.files.files import Buffer, File, Lock, RealFile, RealFiles
 
 
 class Faults:

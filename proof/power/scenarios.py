@@ -180,7 +180,7 @@ def beside(life: Life) -> None:
 
 
 def _elsewhere(call: str, db: Store, more: str = "") -> None:
-    """Call a function of `siltstone.beside` in a process of its own."""
+    """Call a function of `siltstone.admin` in a process of its own."""
     code = f"import sys; from siltstone import beside; beside.{call}_beside(sys.argv[1], {more})"
     subprocess.run([sys.executable, "-c", code, str(db.path)], check=True)
 

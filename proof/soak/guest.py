@@ -21,7 +21,7 @@ from lance.namespace import RestNamespace
 import siltstone as st
 from proof.soak.post import Post
 from proof.soak.stock import REFUSED, require_foreseen
-from siltstone.maintenance.drift import strangers_of
+from siltstone.maintenance.repair.external_appends import strangers_of
 
 APPENDED, COMPACTED = "stock", "journal"
 """Written by path: a version that did anything but append keeps others from being imported."""

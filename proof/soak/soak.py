@@ -23,8 +23,8 @@ from proof.soak.acknowledged import Acknowledged
 from proof.soak.crew import FULL, Crew
 from proof.soak.post import Post, root_of, tally_of
 from proof.soak.tally import counted
-from siltstone.maintenance.sweep import distinct, needed, pins_of
-from siltstone.storage.kept import public_of
+from siltstone.maintenance.gc.sweep import distinct, needed, pins_of
+from siltstone.storage.tables.kept_names import public_of
 
 ROUND_S = 120.0
 CHECK_S = 15.0
@@ -240,7 +240,7 @@ def _listed(counts: Counter[str] | dict[str, int]) -> str:
 def _private(root: Path) -> set[str]:
     """Return the files of Lance and the inventories that no reader of the plain path looks for.
 
-    One that has two names (`storage.kept`) by its public one: both go together.
+    One that has two names (`storage.tables.kept_names`) by its public one: both go together.
     """
     found = {
         public_of(str(path.relative_to(root)))

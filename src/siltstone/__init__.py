@@ -27,54 +27,54 @@ from siltstone.errors import (
 )
 
 if TYPE_CHECKING:
-    from siltstone.beside import backups, repair, restore
-    from siltstone.engine.stage_task import Staged, StageTask
-    from siltstone.engine.transaction import Transaction
-    from siltstone.engine.write_set import Receipt
+    from siltstone.admin import backups, repair, restore
+    from siltstone.engine.write.stage_task import Staged, StageTask
+    from siltstone.engine.write.transaction import Transaction
+    from siltstone.engine.commit.write_set import Receipt
     from siltstone.formats.backup import Backup
     from siltstone.handles import Snapshot, SnapshotTable, Table
     from siltstone.joined.store import JoinedStore
-    from siltstone.maintenance.backup import BackedUp
-    from siltstone.maintenance.compaction_job import Optimized
-    from siltstone.maintenance.index_plan import IndexStatus
-    from siltstone.maintenance.merge import Deferred, Merged
-    from siltstone.maintenance.repair import Repaired
-    from siltstone.maintenance.restore import Restored
-    from siltstone.maintenance.status import Status
-    from siltstone.maintenance.vacuum import Vacuumed
-    from siltstone.maintenance.verify import Verified
-    from siltstone.query.scan_task import ScanTask
+    from siltstone.maintenance.backup.backup import BackedUp
+    from siltstone.maintenance.compaction.compaction_job import Optimized
+    from siltstone.maintenance.index.index_plan import IndexStatus
+    from siltstone.maintenance.merge.merge import Deferred, Merged
+    from siltstone.maintenance.repair.repair import Repaired
+    from siltstone.maintenance.backup.restore import Restored
+    from siltstone.maintenance.schedule.status import Status
+    from siltstone.maintenance.gc.vacuum import Vacuumed
+    from siltstone.maintenance.repair.verify import Verified
+    from siltstone.query.scan.scan_task import ScanTask
     from siltstone.store import Store, connect
 
 _closing.register()  # now: exit hooks that a program registers from here on still find its stores
 
 # Lance and Arrow take 0.7 s to import; the command line answers --help without them.
 _LATE = {
-    "BackedUp": "siltstone.maintenance.backup",
+    "BackedUp": "siltstone.maintenance.backup.backup",
     "Backup": "siltstone.formats.backup",
-    "Deferred": "siltstone.maintenance.merge",
-    "IndexStatus": "siltstone.maintenance.index_plan",
+    "Deferred": "siltstone.maintenance.merge.merge",
+    "IndexStatus": "siltstone.maintenance.index.index_plan",
     "JoinedStore": "siltstone.joined.store",
-    "Merged": "siltstone.maintenance.merge",
-    "Optimized": "siltstone.maintenance.compaction_job",
-    "Receipt": "siltstone.engine.write_set",
-    "Repaired": "siltstone.maintenance.repair",
-    "Restored": "siltstone.maintenance.restore",
-    "ScanTask": "siltstone.query.scan_task",
-    "StageTask": "siltstone.engine.stage_task",
-    "Staged": "siltstone.engine.stage_task",
+    "Merged": "siltstone.maintenance.merge.merge",
+    "Optimized": "siltstone.maintenance.compaction.compaction_job",
+    "Receipt": "siltstone.engine.commit.write_set",
+    "Repaired": "siltstone.maintenance.repair.repair",
+    "Restored": "siltstone.maintenance.backup.restore",
+    "ScanTask": "siltstone.query.scan.scan_task",
+    "StageTask": "siltstone.engine.write.stage_task",
+    "Staged": "siltstone.engine.write.stage_task",
     "Snapshot": "siltstone.handles",
     "SnapshotTable": "siltstone.handles",
-    "Status": "siltstone.maintenance.status",
+    "Status": "siltstone.maintenance.schedule.status",
     "Store": "siltstone.store",
     "Table": "siltstone.handles",
-    "Transaction": "siltstone.engine.transaction",
-    "Vacuumed": "siltstone.maintenance.vacuum",
-    "Verified": "siltstone.maintenance.verify",
-    "backups": "siltstone.beside",
+    "Transaction": "siltstone.engine.write.transaction",
+    "Vacuumed": "siltstone.maintenance.gc.vacuum",
+    "Verified": "siltstone.maintenance.repair.verify",
+    "backups": "siltstone.admin",
     "connect": "siltstone.store",
-    "repair": "siltstone.beside",
-    "restore": "siltstone.beside",
+    "repair": "siltstone.admin",
+    "restore": "siltstone.admin",
 }
 
 

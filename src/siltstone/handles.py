@@ -13,34 +13,34 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.engine import catalog as catalogs
-from siltstone.engine.core import Core
-from siltstone.engine.input import ROWS_MAX as FEW_MAX
-from siltstone.engine.input import Given, given_keys, given_rows, stream_of
-from siltstone.engine.keyed_writes import batch_part
-from siltstone.engine.readable import Readable
-from siltstone.engine.reader import Reader
-from siltstone.engine.shape import Shape, shape_of
-from siltstone.engine.submission import submit
-from siltstone.engine.transaction import Transaction, run
-from siltstone.engine.transaction_table import TransactionTable
-from siltstone.engine.versions import TableVersions, of_keyed, of_plain
-from siltstone.engine.view import State
-from siltstone.engine.write_set import BLIND, BatchPart, Receipt, RowPart, WriteSet
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.commit.core import Core
+from siltstone.engine.catalog.row_input import ROWS_MAX as FEW_MAX
+from siltstone.engine.catalog.row_input import Given, given_keys, given_rows, stream_of
+from siltstone.engine.write.keyed_writes import batch_part
+from siltstone.engine.read.readable import Readable
+from siltstone.engine.read.reader import Reader
+from siltstone.engine.catalog.table_schema import Shape, shape_of
+from siltstone.engine.write.submission import submit
+from siltstone.engine.write.transaction import Transaction, run
+from siltstone.engine.write.transaction_table import TransactionTable
+from siltstone.engine.read.table_versions import TableVersions, of_keyed, of_plain
+from siltstone.engine.read.view import State
+from siltstone.engine.commit.write_set import BLIND, BatchPart, Receipt, RowPart, WriteSet
 from siltstone.errors import ClosedError, ConflictError, RequestError, TableNotFoundError
 from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.keys import Key
 from siltstone.formats.manifest import Table as Definition
-from siltstone.maintenance.index_plan import IndexStatus, statuses
-from siltstone.maintenance.load import load
-from siltstone.maintenance.table_indexes import TableIndexes
-from siltstone.query.scan_plan import ROWS_MAX, Site, plan
-from siltstone.query.scan_task import ScanTask
-from siltstone.storage.manifest_store import Lease
+from siltstone.maintenance.index.index_plan import IndexStatus, statuses
+from siltstone.maintenance.flush.bulk_load import load
+from siltstone.maintenance.index.table_indexes import TableIndexes
+from siltstone.query.scan.scan_plan import ROWS_MAX, Site, plan
+from siltstone.query.scan.scan_task import ScanTask
+from siltstone.storage.manifest.manifest_store import Lease
 
 if TYPE_CHECKING:
-    from siltstone.query import sql as queries
-    from siltstone.query.dataset import SnapshotDataset
+    from siltstone.query.sql import sql as queries
+    from siltstone.query.sql.dataset import SnapshotDataset
 
 ATTEMPTS = 100
 
@@ -72,7 +72,7 @@ class SnapshotTable(Readable):
     def dataset(self) -> SnapshotDataset:
         """Return the table as a pyarrow dataset: DuckDB, Polars and pandas push down into it."""
         # Late: pyarrow.dataset brings all of pandas with it, more than a second.
-        from siltstone.query.dataset import SnapshotDataset  # noqa: PLC0415
+        from siltstone.query.sql.dataset import SnapshotDataset  # noqa: PLC0415
 
         return SnapshotDataset(self)
 
@@ -159,7 +159,7 @@ class Snapshot:
         *,
         rows_max: int = ROWS_MAX,
     ) -> list[ScanTask]:
-        """Cut a scan into tasks that other processes may read; see `query.scan_task`.
+        """Cut a scan into tasks that other processes may read; see `query.scan.scan_task`.
 
         A task needs neither this snapshot nor this process, only the store's path: the retention
         keeps what it reads. Read late, it gives all its rows or raises `SnapshotExpiredError`.
@@ -189,8 +189,8 @@ class Snapshot:
         )
 
     def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
-        """Run a query over this snapshot; see `query.sql.run`. It ends when the snapshot does."""
-        from siltstone.query import sql as queries  # noqa: PLC0415 - as in `dataset`
+        """Run a query over this snapshot; see `query.sql.sql.run`. It ends when the snapshot does."""
+        from siltstone.query.sql import sql as queries  # noqa: PLC0415 - as in `dataset`
 
         def table(name: str) -> SnapshotTable | None:
             try:

@@ -36,7 +36,7 @@ from functools import partial
 from pathlib import Path
 
 from siltstone.closing import at_exit, closer
-from siltstone.engine.core import Core
+from siltstone.engine.commit.core import Core
 from siltstone.errors import OwnedError, SiltstoneError, UnavailableError
 from siltstone.options import Options
 from siltstone.wiring import Env, Parts, own_store

@@ -1,7 +1,7 @@
 """Retry: work that is done again because another writer won; the one loop for it.
 
 The number of tries is bounded. Nothing waits between two: the winner is done when the loser hears
-of it. `engine.submission` has a loop of its own: it sends its write set again, in part anew.
+of it. `engine.write.submission` has a loop of its own: it sends its write set again, in part anew.
 """
 
 from __future__ import annotations

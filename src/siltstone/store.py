@@ -23,41 +23,42 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar, cast, overload
 
 import pyarrow as pa
 
-from siltstone.engine import catalog as catalogs
-from siltstone.engine import definitions, interrupts
-from siltstone.engine.core import Core
-from siltstone.engine.moment import refuse_future, time_us_of
-from siltstone.engine.past import LogEntry, log_entry
-from siltstone.engine.stage_task import StageTask, begin
-from siltstone.engine.transaction import Transaction, run
-from siltstone.engine.view import State
-from siltstone.engine.write_set import Receipt
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog import definitions
+from siltstone.engine.commit import interrupts
+from siltstone.engine.commit.core import Core
+from siltstone.engine.read.moment import refuse_future, time_us_of
+from siltstone.engine.read.past import LogEntry, log_entry
+from siltstone.engine.write.stage_task import StageTask, begin
+from siltstone.engine.write.transaction import Transaction, run
+from siltstone.engine.read.view import State
+from siltstone.engine.commit.write_set import Receipt
 from siltstone.errors import OwnedError, RequestError, SnapshotExpiredError, UnavailableError
 from siltstone.formats.manifest import Record
 from siltstone.handles import Snapshot, Table
 from siltstone.joined.address import address_of
 from siltstone.joined.places import is_url
 from siltstone.lance_namespace.fresh import FreshVersions
-from siltstone.maintenance.backup import BackedUp, Backuper, Progress
-from siltstone.maintenance.compaction import TARGET_ROWS
-from siltstone.maintenance.compaction_job import Optimized, called
-from siltstone.maintenance.drift import Adopted, Adopter
-from siltstone.maintenance.merge import ATTEMPTS, Deferred, Merged
-from siltstone.maintenance.optimize import WORKERS
-from siltstone.maintenance.quarantine import Quarantine
-from siltstone.maintenance.repair import Repaired
-from siltstone.maintenance.status import JobStatus, Status, jobs_of, status_of
-from siltstone.maintenance.vacuum import GRACE_S, Vacuumed
-from siltstone.maintenance.verify import Verified
+from siltstone.maintenance.backup.backup import BackedUp, Backuper, Progress
+from siltstone.maintenance.compaction.compaction import TARGET_ROWS
+from siltstone.maintenance.compaction.compaction_job import Optimized, called
+from siltstone.maintenance.repair.external_appends import Adopted, Adopter
+from siltstone.maintenance.merge.merge import ATTEMPTS, Deferred, Merged
+from siltstone.maintenance.compaction.optimize import WORKERS
+from siltstone.maintenance.repair.quarantine import Quarantine
+from siltstone.maintenance.repair.repair import Repaired
+from siltstone.maintenance.schedule.status import JobStatus, Status, jobs_of, status_of
+from siltstone.maintenance.gc.vacuum import GRACE_S, Vacuumed
+from siltstone.maintenance.repair.verify import Verified
 from siltstone.opened import Opened, read_alone, share
 from siltstone.options import Options, resolve, seconds_of
 from siltstone.paths import MEMORY, root_of
-from siltstone.query.change_plan import begins_at, cut, plan_changes
-from siltstone.query.change_task import ChangeTask
-from siltstone.query.changes import changes, kept_from, readable
-from siltstone.query.scan_plan import ROWS_MAX
-from siltstone.storage.jobs import Jobs
-from siltstone.storage.manifest_store import ATTEMPTS_MAX, random_token
+from siltstone.query.changes.change_plan import begins_at, cut, plan_changes
+from siltstone.query.changes.change_task import ChangeTask
+from siltstone.query.changes.change_feed import changes, kept_from, readable
+from siltstone.query.scan.scan_plan import ROWS_MAX
+from siltstone.storage.tables.jobs import Jobs
+from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, random_token
 from siltstone.wiring import (
     Carers,
     Endpoint,
@@ -72,7 +73,7 @@ from siltstone.wiring import (
 
 if TYPE_CHECKING:
     from siltstone.joined.store import JoinedStore
-    from siltstone.query import sql as queries
+    from siltstone.query.sql import sql as queries
 
 T = TypeVar("T")
 Server = TypeVar("Server", bound=Endpoint | Service)
@@ -310,7 +311,7 @@ class Store:
         token: tuple[str, int] | None = None,
         claim: int | None = None,
     ) -> Transaction:
-        """Begin a transaction over all tables; see `engine.transaction.Transaction`."""
+        """Begin a transaction over all tables; see `engine.write.transaction.Transaction`."""
         tx = Transaction(
             self._core, isolation=isolation, durability=durability, token=token, claim=claim
         )
@@ -447,7 +448,7 @@ class Store:
         """Return the row versions (since, until] per keyed table; ends at the durable seq.
 
         A feed is of a name: a copy of what was called so at `since` becomes a copy of what is
-        called so at `until`, also over truncates, drops and renames (see `query.changes`).
+        called so at `until`, also over truncates, drops and renames (see `query.changes.change_feed`).
 
         From seq 0, for who has nothing, a table whose first versions are gone begins with its rows
         of one seq, with `_op` "snapshot".

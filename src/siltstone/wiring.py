@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import Protocol
 
 from siltstone import threads
-from siltstone.engine.admission import TagMovedError
-from siltstone.engine.commit import Committer
-from siltstone.engine.commit_log import transaction_id
-from siltstone.engine.core import Core, Ids
-from siltstone.engine.following import Follower
-from siltstone.engine.past import CommitHistory, PastRecords
-from siltstone.engine.reader import Readers
-from siltstone.engine.recent_writes import RECENT_BYTES_MAX, OpenTransactions, RecentWrites
-from siltstone.engine.replay import Replayer, view_of
-from siltstone.engine.reservations import Reservations
-from siltstone.engine.view import GivenUp, State
-from siltstone.engine.write_set import BLIND, WriteSet
+from siltstone.engine.commit.admission import TagMovedError
+from siltstone.engine.commit.committer import Committer
+from siltstone.engine.levels.commit_log import transaction_id
+from siltstone.engine.commit.core import Core, Ids
+from siltstone.engine.recover.following import Follower
+from siltstone.engine.read.past import CommitHistory, PastRecords
+from siltstone.engine.read.reader import Readers
+from siltstone.engine.commit.recent_writes import RECENT_BYTES_MAX, OpenTransactions, RecentWrites
+from siltstone.engine.recover.replay import Replayer, view_of
+from siltstone.engine.commit.reservations import Reservations
+from siltstone.engine.read.view import GivenUp, State
+from siltstone.engine.commit.write_set import BLIND, WriteSet
 from siltstone.errors import (
     CorruptionError,
     FencedError,
@@ -41,16 +41,16 @@ from siltstone.formats import group
 from siltstone.formats.manifest import Record, Tag
 from siltstone.lance_namespace.directory import Directory
 from siltstone.lance_namespace.fresh import FreshVersions
-from siltstone.maintenance.checkpoint import Checkpointer
-from siltstone.maintenance.hand_over import OwnPlainTables, PlainTables
-from siltstone.maintenance.index import Indexer
-from siltstone.maintenance.merge import Merger
-from siltstone.maintenance.merge_child import MergeChild
-from siltstone.maintenance.optimize import Optimizer
-from siltstone.maintenance.quarantine import Quarantine
-from siltstone.maintenance.repair import Repairer
-from siltstone.maintenance.rest import Rest
-from siltstone.maintenance.scheduler import (
+from siltstone.maintenance.flush.checkpoint import Checkpointer
+from siltstone.maintenance.compaction.plain_table_commit import OwnPlainTables, PlainTables
+from siltstone.maintenance.index.indexer import Indexer
+from siltstone.maintenance.merge.merge import Merger
+from siltstone.maintenance.merge.merge_child import MergeChild
+from siltstone.maintenance.compaction.optimize import Optimizer
+from siltstone.maintenance.repair.quarantine import Quarantine
+from siltstone.maintenance.repair.repair import Repairer
+from siltstone.maintenance.flush.idle import Rest
+from siltstone.maintenance.schedule.scheduler import (
     KeyWatch,
     Scheduler,
     Work,
@@ -58,27 +58,32 @@ from siltstone.maintenance.scheduler import (
     wants_merge,
     wants_optimize,
 )
-from siltstone.maintenance.status import Counts
-from siltstone.maintenance.syncer import Syncer
-from siltstone.maintenance.table_indexes import TableIndexes
-from siltstone.maintenance.vacuum import OwnerLive, Vacuum
-from siltstone.maintenance.verify import Verifier
+from siltstone.maintenance.schedule.status import Counts
+from siltstone.maintenance.schedule.syncer import Syncer
+from siltstone.maintenance.index.table_indexes import TableIndexes
+from siltstone.maintenance.gc.vacuum import OwnerLive, Vacuum
+from siltstone.maintenance.repair.verify import Verifier
 from siltstone.options import Options
-from siltstone.storage import lance_io
-from siltstone.storage.files import Files, RealFiles
-from siltstone.storage.format_check import refuse_newer
-from siltstone.storage.jobs import Jobs
-from siltstone.storage.manifest_store import ManifestStore, initialise, random_token, system_time_us
-from siltstone.storage.ownership import Ownership, own
-from siltstone.storage.replay import Recovery, recover
-from siltstone.storage.reserve import Reserve
-from siltstone.storage.tables import Tables
-from siltstone.storage.wal import Wal
+from siltstone.storage.lance import lance_tables
+from siltstone.storage.files.files import Files, RealFiles
+from siltstone.storage.manifest.format_check import refuse_newer
+from siltstone.storage.tables.jobs import Jobs
+from siltstone.storage.manifest.manifest_store import (
+    ManifestStore,
+    initialise,
+    random_token,
+    system_time_us,
+)
+from siltstone.storage.manifest.ownership import Ownership, own
+from siltstone.storage.wal.recovery import Recovery, recover
+from siltstone.storage.wal.reserve import Reserve
+from siltstone.storage.tables.tables import Tables
+from siltstone.storage.wal.wal import Wal
 from siltstone.units import Epoch, SegmentNumber, Seq
 
 
 def _lance(root: Path, files: Files, verify: str) -> Tables:
-    return lance_io.LanceTables(root, files, verify=verify)
+    return lance_tables.LanceTables(root, files, verify=verify)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +94,7 @@ class Env:
     tables: Callable[[Path, Files, str], Tables] = _lance
     now_us: Callable[[], int] = system_time_us
     new_token: Callable[[], str] = random_token
-    warm_up: Callable[[], None] = lance_io.warm_up
+    warm_up: Callable[[], None] = lance_tables.warm_up
 
 
 @dataclass(slots=True)

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from bench import profile
-from siltstone.engine.commit import Committer
-from siltstone.storage.files import RealFile
+from siltstone.engine.commit.committer import Committer
+from siltstone.storage.files.files import RealFile
 
 
 def test_a_profile_names_each_stage_and_puts_back_what_it_wrapped(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import siltstone as st
 from siltstone.cli import main
-from siltstone.storage.files import RealFiles
+from siltstone.storage.files.files import RealFiles
 from tests.cli.shell import Shell
 
 PAGE = "\x1b[H\x1b[J"

@@ -11,7 +11,7 @@ import pytest
 import xxhash
 
 import siltstone as st
-from siltstone import beside
+from siltstone import admin
 from siltstone.errors import UnsupportedFormatError
 from siltstone.formats import frame, group, inventory, manifest
 from tests.compat.golden import FORMATS, tree, unpacked
@@ -58,13 +58,13 @@ DOORS: dict[str, Callable[[Path], object]] = {
     "own": lambda root: st.connect(root, **OPTIONS),
     "read": lambda root: st.connect(root, read_only=True),
     "join": lambda root: st.connect(root, join=True),
-    "merge": beside.merge_beside,
-    "optimize": beside.optimize_beside,
-    "index": lambda root: beside.create_index_beside(root, "small", "v", name="more"),
-    "vacuum": lambda root: beside.vacuum_beside(root, dry_run=False, grace_s=-1e9),
-    "verify": beside.verify_beside,
-    "repair": lambda root: beside.repair(root, dry_run=False, deep=True),
-    "backup": lambda root: beside.backup_beside(root, root.with_name("backup")),
+    "merge": admin.merge_beside,
+    "optimize": admin.optimize_beside,
+    "index": lambda root: admin.create_index_beside(root, "small", "v", name="more"),
+    "vacuum": lambda root: admin.vacuum_beside(root, dry_run=False, grace_s=-1e9),
+    "verify": admin.verify_beside,
+    "repair": lambda root: admin.repair(root, dry_run=False, deep=True),
+    "backup": lambda root: admin.backup_beside(root, root.with_name("backup")),
 }
 
 
@@ -85,7 +85,7 @@ def test_a_newer_store_whose_job_died_is_no_case_for_repair(tmp_path):
     newer_record(root)
     before = tree(root)
     with pytest.raises(UnsupportedFormatError):
-        beside.repair(root, dry_run=False)
+        admin.repair(root, dry_run=False)
     assert tree(root) == before
 
 

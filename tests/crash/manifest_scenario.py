@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 
 from siltstone.formats.manifest import Record
-from siltstone.storage.files import Files
-from siltstone.storage.manifest_store import ManifestStore, initialise
+from siltstone.storage.files.files import Files
+from siltstone.storage.manifest.manifest_store import ManifestStore, initialise
 
 ROOT = Path("/data/shop")
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from siltstone.storage.files import File, RealFile, RealFiles
+from siltstone.storage.files.files import File, RealFile, RealFiles
 
 
 @dataclass(frozen=True)

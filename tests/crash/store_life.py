@@ -24,7 +24,7 @@ from siltstone.errors import (
 from siltstone.handles import Snapshot
 from siltstone.options import Options
 from siltstone.storage.fake_lance import FakeLance
-from siltstone.storage.files import Files
+from siltstone.storage.files.files import Files
 from siltstone.storage.simulated_files import Fault, SimFiles
 from siltstone.store import Store
 from siltstone.wiring import Env

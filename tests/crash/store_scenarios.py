@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from siltstone.engine import catalog as catalogs
-from siltstone.engine.shape import shape_of
-from siltstone.engine.stage_task import Staged, StageTask
-from siltstone.engine.transaction import Transaction
-from siltstone.maintenance.load import load
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.table_schema import shape_of
+from siltstone.engine.write.stage_task import Staged, StageTask
+from siltstone.engine.write.transaction import Transaction
+from siltstone.maintenance.flush.bulk_load import load
 from siltstone.storage.fake_lance import FakeLance
 from siltstone.store import Store
 from tests.crash.store_life import Life, Scenario, Step, smaller

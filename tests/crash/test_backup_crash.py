@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from siltstone.errors import RequestError
-from siltstone.maintenance.backup import Backuper, backups, read_backup
-from siltstone.maintenance.restore import Restorer
+from siltstone.maintenance.backup.backup import Backuper, backups, read_backup
+from siltstone.maintenance.backup.restore import Restorer
 from siltstone.options import Options
 from siltstone.storage.fake_lance import FakeLance
-from siltstone.storage.manifest_store import ManifestStore
+from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.simulated_files import SimFiles
 from siltstone.store import Store
 from siltstone.wiring import Env

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from siltstone.formats.frame import HEADER_BYTES
-from siltstone.storage.kept import public_of
+from siltstone.storage.tables.kept_names import public_of
 from tests.unchanged import connect
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ import pytest
 
 import siltstone as st
 from siltstone.namespace import SiltstoneNamespace
-from siltstone.storage import kept
+from siltstone.storage.tables import kept_names
 from siltstone.store import Store
 from tests.namespace.clients import append, make, opened, rows
 
@@ -64,8 +64,8 @@ def contents(db: Store) -> dict[str, list[tuple[object, ...]]]:
 
 def clean_up(root: Path) -> None:
     """Take away all that Lance would list: with `delete_unverified`, and no version in its way."""
-    for home in root.glob(f"tables/**/_siltstone/{kept.KEPT}"):
-        for directory in kept.DIRECTORIES:
+    for home in root.glob(f"tables/**/_siltstone/{kept_names.KEPT}"):
+        for directory in kept_names.DIRECTORIES:
             for path in (home.parents[1] / directory).rglob("*"):
                 if path.is_file():
                     path.unlink()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from siltstone.storage import kept
+from siltstone.storage.tables import kept_names
 from siltstone.storage.simulated_files import Fault, Image, SimFiles, SimulatedCrash
 from tests.crash.store_life import IS_LONG
 
@@ -52,9 +52,9 @@ class World:
         files.mkdir(ROOT)
         self.write(OLD)  # by a siltstone that knew of one name
         self.named.add(OLD)
-        kept.unite(files, ROOT, FOLDER)
-        kept.make(files, ROOT, FOLDER)
-        own = kept.kept_of(OWN)
+        kept_names.unite(files, ROOT, FOLDER)
+        kept_names.make(files, ROOT, FOLDER)
+        own = kept_names.kept_of(OWN)
         assert own is not None
         files.write(ROOT / own, OWN.encode())  # Lance writes where our handle is open
         self.name(OWN)
@@ -63,25 +63,25 @@ class World:
         for path in (OLD, OWN, TAKEN):
             files.unlink(ROOT / path)
         files.sync_dir(ROOT / FOLDER / "data")  # a clean-up
-        kept.unite(files, ROOT, FOLDER)
+        kept_names.unite(files, ROOT, FOLDER)
 
     def name(self, path: str) -> None:
-        kept.both(self.files, ROOT, path)
+        kept_names.both(self.files, ROOT, path)
         self.files.sync_dir((ROOT / path).parent)
-        kept.sync(self.files, ROOT, FOLDER, "data")
+        kept_names.sync(self.files, ROOT, FOLDER, "data")
         self.named.add(path)
 
 
 def require_named(world: World, image: Image) -> None:
     files = image.files
     for path in world.named:
-        where = kept.place(files, ROOT, path)
+        where = kept_names.place(files, ROOT, path)
         assert files.read(where) == path.encode(), (image.label, path)
-    kept.unite(files, ROOT, FOLDER)
-    assert kept.lacking(files, ROOT, world.named) == ([], []), image.label
+    kept_names.unite(files, ROOT, FOLDER)
+    assert kept_names.lacking(files, ROOT, world.named) == ([], []), image.label
     for path in world.named:
         files.unlink(ROOT / path)
-        assert files.exists(kept.place(files, ROOT, path)), image.label
+        assert files.exists(kept_names.place(files, ROOT, path)), image.label
 
 
 @pytest.mark.parametrize("kind", [SimFiles, OfOthers])
@@ -105,13 +105,13 @@ def test_a_file_in_a_directory_that_vacuum_empties_meanwhile_gets_both_names() -
     world = World()
     world.files.mkdir(ROOT)
     world.write(OLD)
-    kept.unite(world.files, ROOT, FOLDER)
-    own = kept.kept_of(OLD)
+    kept_names.unite(world.files, ROOT, FOLDER)
+    own = kept_names.kept_of(OLD)
     assert own is not None
     world.files.unlink(ROOT / own)
     world.files.rmdir((ROOT / own).parent)
-    kept.both(world.files, ROOT, OLD)
-    assert kept.lacking(world.files, ROOT, [OLD]) == ([], [])
+    kept_names.both(world.files, ROOT, OLD)
+    assert kept_names.lacking(world.files, ROOT, [OLD]) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -130,6 +130,6 @@ def test_a_file_in_a_directory_that_vacuum_empties_meanwhile_gets_both_names() -
     ],
 )
 def test_what_other_programs_can_open_has_two_names(path: str, own: str | None) -> None:
-    assert kept.kept_of(path) == own
+    assert kept_names.kept_of(path) == own
     if own is not None:
-        assert kept.public_of(own) == path
+        assert kept_names.public_of(own) == path

@@ -7,7 +7,7 @@ import xxhash
 from siltstone.errors import CorruptionError, UnsupportedFormatError
 from siltstone.formats import manifest
 from siltstone.formats.manifest import App, Catalog, Tag
-from siltstone.storage.manifest_store import ManifestStore
+from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.simulated_files import SimFiles
 from tests.crash.manifest_scenario import make_store, store_on
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from siltstone.engine.past import PastRecords
-from siltstone.engine.reader import Readers
+from siltstone.engine.read.past import PastRecords
+from siltstone.engine.read.reader import Readers
 from siltstone.storage.fake_lance import FakeLance
-from siltstone.storage.manifest_store import ManifestStore
+from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.simulated_files import SimFiles
 from siltstone.wiring import Carers, carers
 from tests.crash.store_life import (

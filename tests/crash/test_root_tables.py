@@ -14,9 +14,10 @@ import pyarrow as pa
 import pytest
 
 from siltstone.formats.manifest import Pin
-from siltstone.storage import lance_manifest, promotion, root_tables
+from siltstone.storage.lance import manifest, root_tables
+from siltstone.storage.tables import promotion
 from siltstone.storage.simulated_files import Fault, Image, SimFiles, SimulatedCrash
-from siltstone.storage.tables import RootTable
+from siltstone.storage.tables.tables import RootTable
 from tests.crash.store_life import IS_LONG
 
 ROOT = Path("/data/shop")
@@ -32,7 +33,7 @@ def manifests(tmp_path_factory: pytest.TempPathFactory) -> dict[int, bytes]:
     for version in VERSIONS:
         lance.write_dataset(pa.table({"id": [version]}), where, mode="append")
     found = [path.read_bytes() for path in (where / "_versions").glob("*.manifest")]
-    return {lance_manifest.decode(data).version: data for data in found}
+    return {manifest.decode(data).version: data for data in found}
 
 
 def table(version: int) -> RootTable:
@@ -77,7 +78,7 @@ def newest(files: SimFiles) -> int:
     if not numbers:
         return 0
     number = max(numbers)
-    found = lance_manifest.decode(files.read(folder / promotion.public_name(number)))
+    found = manifest.decode(files.read(folder / promotion.public_name(number)))
     assert found.version == number
     assert found.writer_flags & root_tables.FENCE
     mark = files.read(SHOWN / "_listed" / str(number)).decode()

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from siltstone.storage import promotion, strangers
-from siltstone.storage.promotion import public_name
+from siltstone.storage.tables import promotion
+from siltstone.storage.lance.external import external_versions
+from siltstone.storage.tables.promotion import public_name
 from siltstone.storage.simulated_files import Fault, Image, SimFiles, SimulatedCrash
 from tests.crash.store_life import IS_LONG
 
@@ -46,7 +47,7 @@ def promote(files: SimFiles) -> None:
 
 
 def kept(files: SimFiles) -> list[str]:
-    found = strangers.manifests(files, ROOT, "tables/t-1")
+    found = external_versions.manifests(files, ROOT, "tables/t-1")
     return [files.read(ROOT / path).decode() for _, path in found]
 
 

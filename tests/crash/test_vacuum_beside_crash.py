@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from siltstone.beside import follow_vacuum
+from siltstone.admin import follow_vacuum
 from siltstone.errors import BusyError, ClosedError
 from siltstone.handles import Snapshot
-from siltstone.maintenance.vacuum import Vacuumed
-from siltstone.storage.files import Files
+from siltstone.maintenance.gc.vacuum import Vacuumed
+from siltstone.storage.files.files import Files
 from siltstone.storage.simulated_files import SimFiles
 from siltstone.store import Store
 from tests.crash.store_life import (

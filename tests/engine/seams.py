@@ -11,10 +11,10 @@ from typing import Self
 
 from siltstone.options import Options
 from siltstone.storage.fake_lance import FakeLance
-from siltstone.storage.files import File, RealFiles
-from siltstone.storage.jobs import Jobs
-from siltstone.storage.manifest_store import system_time_us
-from siltstone.storage.tables import Tables
+from siltstone.storage.files.files import File, RealFiles
+from siltstone.storage.tables.jobs import Jobs
+from siltstone.storage.manifest.manifest_store import system_time_us
+from siltstone.storage.tables.tables import Tables
 from siltstone.store import Store
 from siltstone.wiring import Env
 
@@ -158,7 +158,7 @@ class Interrupter:
     """Raises signals at the nth line that the main thread runs in the files `where`."""
 
     def __init__(
-        self, nth: int, *signals: int, where: str | tuple[str, ...] = "engine/commit.py"
+        self, nth: int, *signals: int, where: str | tuple[str, ...] = "engine/commit/committer.py"
     ) -> None:
         self._left = nth
         self._signals, self._where = signals or (signal.SIGINT,), where

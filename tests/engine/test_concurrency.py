@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.engine import catalog as catalogs
-from siltstone.engine.shape import shape_of
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.table_schema import shape_of
 from siltstone.errors import ConflictError
-from siltstone.maintenance.load import load
+from siltstone.maintenance.flush.bulk_load import load
 from tests.engine.seams import GatedFiles, HookedTables, Threads, fake_env, open_store, until
 
 SCHEMA = {"id": "int64", "v": "int64"}

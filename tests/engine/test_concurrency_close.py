@@ -16,7 +16,7 @@ from tests.engine.seams import HookedTables, Interrupter, Threads, fake_env, ope
 
 SCHEMA = {"id": "int64", "v": "int64"}
 ROUNDS = 20
-WHERE = ("siltstone/wiring.py", "ownership.py", "scheduler.py", "syncer.py", "storage/wal.py")
+WHERE = ("siltstone/wiring.py", "ownership.py", "scheduler.py", "syncer.py", "storage/wal/wal.py")
 
 
 def filled(root: Path, *, background: bool = False) -> st.Store:
@@ -97,7 +97,7 @@ def test_a_handler_that_raises_while_close_waits_for_the_log_is_heard_at_its_end
     old = signal.signal(signal.SIGUSR1, handler)
     try:
         with (
-            Interrupter(3, signal.SIGUSR1, where="storage/wal.py") as interrupter,
+            Interrupter(3, signal.SIGUSR1, where="storage/wal/wal.py") as interrupter,
             pytest.raises(StopError),
         ):
             db.close()

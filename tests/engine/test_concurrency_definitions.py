@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
-from siltstone.engine.past import PastRecords
-from siltstone.engine.reader import Readers
-from siltstone.maintenance.merge import Merger
+from siltstone.engine.read.past import PastRecords
+from siltstone.engine.read.reader import Readers
+from siltstone.maintenance.merge.merge import Merger
 from siltstone.storage.fake_lance import FakeLance
-from siltstone.storage.files import RealFiles
-from siltstone.storage.manifest_store import ManifestStore
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.manifest.manifest_store import ManifestStore
 from tests.engine.seams import Threads, fake_env, jobs_of, open_store
 
 STEPS = 60

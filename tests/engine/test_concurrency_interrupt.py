@@ -148,7 +148,7 @@ def test_a_handler_of_ones_own_is_called_once_and_stays(tmp_path: Path) -> None:
     assert heard == [signal.SIGINT]
 
 
-@pytest.mark.parametrize("where", ["engine/commit.py", "engine/interrupts.py"])
+@pytest.mark.parametrize("where", ["engine/commit/committer.py", "engine/commit/interrupts.py"])
 @pytest.mark.parametrize(
     "signals",
     [

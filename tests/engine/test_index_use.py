@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 import pytest
 
 import siltstone as st
-from siltstone.engine.filtering import filter_of
-from siltstone.engine.index_use import prefilter_of
-from siltstone.storage.tables import PinnedTable
+from siltstone.engine.filter.filters import filter_of
+from siltstone.engine.read.index_use import prefilter_of
+from siltstone.storage.tables.tables import PinnedTable
 
 ROWS = 40_000
 SCHEMA = pa.schema(

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.engine.bits import all_of
-from siltstone.engine.history_run import HistoryRun
-from siltstone.engine.liveness import Kept
+from siltstone.engine.levels.bits import all_of
+from siltstone.engine.levels.history_run import HistoryRun
+from siltstone.engine.levels.visibility import Kept
 from siltstone.store import Store
 from tests.engine.seams import fake_env, open_store
 

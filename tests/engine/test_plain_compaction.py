@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.engine import catalog as catalogs
-from siltstone.engine.merging import Merge, Merged, merge
-from siltstone.engine.reader import plain_folder
-from siltstone.storage.tables import InputsMovedError
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.write.merge_insert import Merge, Merged, merge
+from siltstone.engine.read.reader import plain_folder
+from siltstone.storage.tables.tables import InputsMovedError
 from tests.engine.seams import fake_env, open_store
 
 SCHEMA = {"id": "int64", "v": "int64"}

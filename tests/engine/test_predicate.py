@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from siltstone.engine.filtering import filter_of
-from siltstone.engine.predicate import Predicate
+from siltstone.engine.filter.filters import filter_of
+from siltstone.engine.filter.predicate import Predicate
 from siltstone.errors import RequestError
 
 D = Decimal

@@ -19,7 +19,7 @@ import pyarrow as pa
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from siltstone.engine.predicate import Predicate
+from siltstone.engine.filter.predicate import Predicate
 
 Row = dict[str, object]
 Truth = bool | None

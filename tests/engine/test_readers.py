@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from siltstone.engine.past import PastRecords
-from siltstone.engine.reader import Readers
-from siltstone.engine.shape import shape_of
+from siltstone.engine.read.past import PastRecords
+from siltstone.engine.read.reader import Readers
+from siltstone.engine.catalog.table_schema import shape_of
 from siltstone.formats.manifest import Column, Pin, Schema
 from siltstone.storage.fake_lance import FakeLance
-from siltstone.storage.manifest_store import ManifestStore
+from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.simulated_files import SimFiles
 from tests.engine.seams import Threads
 

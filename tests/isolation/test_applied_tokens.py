@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.engine.transaction import Transaction
+from siltstone.engine.write.transaction import Transaction
 from siltstone.storage.simulated_files import SimFiles
 from tests.isolation.stores import opened, with_two_rows
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.engine.recent_writes import Keys, RecentWrites
+from siltstone.engine.commit.recent_writes import Keys, RecentWrites
 from tests.isolation.stores import with_two_rows
 
 FEW, MANY = [3], list(range(3, 700))

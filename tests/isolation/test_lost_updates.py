@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.maintenance.load import load
+from siltstone.maintenance.flush.bulk_load import load
 from siltstone.store import Store
 from tests.isolation.stores import with_two_rows
 
@@ -27,9 +27,9 @@ LINES_MIN = 40
 class Meddler:
     """Calls `meddle` before the nth line at which another thread could commit."""
 
-    WHERE = ("engine/transaction.py", "engine/recent_writes.py", "engine/submission.py",
-             "maintenance/load.py")  # fmt: skip
-    COMMIT = "engine/commit.py"
+    WHERE = ("engine/write/transaction.py", "engine/commit/recent_writes.py", "engine/write/submission.py",
+             "maintenance/flush/bulk_load.py")  # fmt: skip
+    COMMIT = "engine/commit/committer.py"
 
     def __init__(self, db: Store, nth: int, meddle: Callable[[], object]) -> None:
         self._left, self._meddle = nth, meddle

@@ -218,7 +218,7 @@ def test_of_holders_that_claim_at_numbers_the_highest_has_the_app_whoever_comes_
 def test_a_store_keeps_so_many_apps_and_refuses_one_more_by_token_or_claim(monkeypatch) -> None:
     """Every record has them all, for ever; those that it has go on."""
     db = with_two_rows()
-    monkeypatch.setattr("siltstone.engine.admission.APPS_MAX", 2)
+    monkeypatch.setattr("siltstone.engine.commit.admission.APPS_MAX", 2)
     apply(db, 1, 100)
     assert db.claim("b") == 1
     before = db.seq

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from siltstone.engine.following import Follower
-from siltstone.engine.past import PastRecords
-from siltstone.engine.reader import Readers
-from siltstone.maintenance.hand_over import PlainTablesBeside
-from siltstone.maintenance.index import Indexer
-from siltstone.maintenance.merge import Merger
-from siltstone.maintenance.optimize import Optimizer
-from siltstone.storage.manifest_store import ManifestStore
-from siltstone.storage.tables import Tables
+from siltstone.engine.recover.following import Follower
+from siltstone.engine.read.past import PastRecords
+from siltstone.engine.read.reader import Readers
+from siltstone.maintenance.compaction.plain_table_commit import PlainTablesBeside
+from siltstone.maintenance.index.indexer import Indexer
+from siltstone.maintenance.merge.merge import Merger
+from siltstone.maintenance.compaction.optimize import Optimizer
+from siltstone.storage.manifest.manifest_store import ManifestStore
+from siltstone.storage.tables.tables import Tables
 from tests.engine.seams import fake_env, jobs_of
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from siltstone.options import Options
 from siltstone.storage.fake_lance import FakeLance
-from siltstone.storage.files import File, RealFile, RealFiles
+from siltstone.storage.files.files import File, RealFile, RealFiles
 from siltstone.store import Store
 from siltstone.wiring import Env
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.maintenance import load as loads
-from siltstone.maintenance.load import load
+from siltstone.maintenance.flush import bulk_load as loads
+from siltstone.maintenance.flush.bulk_load import load
 from tests.maintenance.stores import open_store
 
 SCHEMA = {"id": "int64", "name": "string", "amount": "int64"}

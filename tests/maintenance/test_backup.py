@@ -21,11 +21,11 @@ from siltstone.errors import (
     SnapshotExpiredError,
     UnavailableError,
 )
-from siltstone.maintenance.backup import Backuper, backups, read_backup
-from siltstone.maintenance.restore import Restorer
+from siltstone.maintenance.backup.backup import Backuper, backups, read_backup
+from siltstone.maintenance.backup.restore import Restorer
 from siltstone.storage.fake_lance import FakeLance
-from siltstone.storage.files import RealFiles
-from siltstone.storage.manifest_store import ManifestStore
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.manifest.manifest_store import ManifestStore
 from tests.maintenance.stores import Clock, open_store, paths, rows
 
 KEYED = {"id": "int64", "v": "string"}

@@ -10,8 +10,8 @@ import pytest
 
 import siltstone as st
 from siltstone.errors import BusyError, UnavailableError
-from siltstone.storage.files import RealFiles
-from siltstone.storage.manifest_store import ManifestStore
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.manifest.manifest_store import ManifestStore
 from tests.engine.seams import (
     WAIT_S,
     GatedFiles,

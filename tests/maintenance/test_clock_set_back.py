@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from siltstone.beside import follow_vacuum
-from siltstone.engine import bulk, submission
-from siltstone.engine.bulk import Rows
-from siltstone.engine.write_set import Receipt
+from siltstone.admin import follow_vacuum
+from siltstone.engine.write import bulk, submission
+from siltstone.engine.write.bulk import Rows
+from siltstone.engine.commit.write_set import Receipt
 from siltstone.errors import BusyError
 from siltstone.formats.keys import Codes
 from siltstone.formats.manifest import Pin
-from siltstone.maintenance import load as loading
+from siltstone.maintenance.flush import bulk_load as loading
 from siltstone.storage.fake_lance import FakeLance
 from siltstone.store import Store
 from tests.maintenance.stores import Clock, env_of, open_store, rows

@@ -16,12 +16,12 @@ import pytest
 
 import siltstone as st
 from siltstone import failpoints
-from siltstone.beside import verify_beside
-from siltstone.engine.reader import plain_folder
+from siltstone.admin import verify_beside
+from siltstone.engine.read.reader import plain_folder
 from siltstone.errors import RequestError, SchemaMismatchError, TableNotFoundError, UnavailableError
-from siltstone.maintenance.drift import Adopter
-from siltstone.maintenance.quarantine import Quarantine
-from siltstone.maintenance.verify import DRIFT
+from siltstone.maintenance.repair.external_appends import Adopter
+from siltstone.maintenance.repair.quarantine import Quarantine
+from siltstone.maintenance.repair.verify import DRIFT
 from siltstone.namespace import SiltstoneNamespace
 from tests.maintenance.stores import open_store, rows
 from tests.races.processes import Meeting

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.maintenance.index_check import wrong_indexes
-from siltstone.maintenance.index_plan import IndexStatus
-from siltstone.storage.tables import IndexSpec
+from siltstone.maintenance.index.index_check import wrong_indexes
+from siltstone.maintenance.index.index_plan import IndexStatus
+from siltstone.storage.tables.tables import IndexSpec
 
 SCHEMA = pa.schema(
     [

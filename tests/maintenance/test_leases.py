@@ -19,11 +19,11 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.beside import follow_vacuum
-from siltstone.engine.following import Follower
-from siltstone.maintenance.load import load
-from siltstone.maintenance.vacuum import Vacuum
-from siltstone.storage.manifest_store import ManifestStore
+from siltstone.admin import follow_vacuum
+from siltstone.engine.recover.following import Follower
+from siltstone.maintenance.flush.bulk_load import load
+from siltstone.maintenance.gc.vacuum import Vacuum
+from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.store import Store
 from tests.maintenance.stores import Clock, env_of, open_store, rows
 

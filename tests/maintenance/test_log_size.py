@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from siltstone.errors import UnavailableError
-from siltstone.maintenance import rest
-from siltstone.maintenance.rest import Rest
-from siltstone.maintenance.scheduler import IDLE_S, Scheduler, Work
-from siltstone.storage.segments import parse_name
+from siltstone.maintenance.flush import idle as rest
+from siltstone.maintenance.flush.idle import Rest
+from siltstone.maintenance.schedule.scheduler import IDLE_S, Scheduler, Work
+from siltstone.storage.wal.segments import parse_name
 from siltstone.store import Store
 from tests.maintenance.stores import open_store
 

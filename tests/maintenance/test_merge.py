@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.engine.past import PastRecords
-from siltstone.engine.reader import Readers
-from siltstone.maintenance.merge import Deferred, Merger
-from siltstone.storage.manifest_store import ManifestStore
-from siltstone.storage.tables import Tables
+from siltstone.engine.read.past import PastRecords
+from siltstone.engine.read.reader import Readers
+from siltstone.maintenance.merge.merge import Deferred, Merger
+from siltstone.storage.manifest.manifest_store import ManifestStore
+from siltstone.storage.tables.tables import Tables
 from tests.engine.seams import HookedTables, Threads, fake_env, jobs_of, open_store
 
 SCHEMA = {"id": "int64", "v": "int64"}

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from siltstone.errors import BusyError
-from siltstone.maintenance import merge_child
-from siltstone.maintenance.merge_child import NICENESS, MergeChild
-from siltstone.maintenance.scheduler import Scheduler, Work
+from siltstone.maintenance.merge import merge_child
+from siltstone.maintenance.merge.merge_child import NICENESS, MergeChild
+from siltstone.maintenance.schedule.scheduler import Scheduler, Work
 from tests.maintenance.stores import open_store
 
 
@@ -100,7 +100,7 @@ def test_somebody_without_privileges_gets_it_too(tmp_path: Path) -> None:
     script = (
         "import os, sys\n"
         "from pathlib import Path\n"
-        "from siltstone.maintenance.merge_child import MergeChild\n"
+        "from siltstone.maintenance.merge.merge_child import MergeChild\n"
         "from tests.maintenance.test_merge_priority import niceness\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "child = MergeChild(Path('/'), python='/tmp/' + sys.argv[1])\n"

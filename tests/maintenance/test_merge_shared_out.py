@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import siltstone as st
-from siltstone.maintenance.merge import Deferred, Merged
+from siltstone.maintenance.merge.merge import Deferred, Merged
 from tests.maintenance.stores import open_store, rows
 
 SCHEMA = {"id": "int64", "v": "int64", "s": "string"}

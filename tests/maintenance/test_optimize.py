@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import siltstone as st
-from siltstone.maintenance.compaction import CompactTask, Sizes
-from siltstone.maintenance.compaction_job import Optimized
-from siltstone.maintenance.merge import Deferred
-from siltstone.storage.manifest_store import ManifestStore
+from siltstone.maintenance.compaction.compaction import CompactTask, Sizes
+from siltstone.maintenance.compaction.compaction_job import Optimized
+from siltstone.maintenance.merge.merge import Deferred
+from siltstone.storage.manifest.manifest_store import ManifestStore
 from tests.engine.seams import HookedTables, fake_env, jobs_of, open_store
 from tests.maintenance.optimizers import optimizer_of
 

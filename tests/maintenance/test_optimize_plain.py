@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 import siltstone as st
-from siltstone.beside import optimize_beside
-from siltstone.engine import catalog as catalogs
-from siltstone.engine.reader import plain_folder
-from siltstone.maintenance.compaction_job import Optimized
-from siltstone.maintenance.merge import Deferred
-from siltstone.storage.manifest_store import ManifestStore
+from siltstone.admin import optimize_beside
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.read.reader import plain_folder
+from siltstone.maintenance.compaction.compaction_job import Optimized
+from siltstone.maintenance.merge.merge import Deferred
+from siltstone.storage.manifest.manifest_store import ManifestStore
 from tests.engine.seams import HookedTables, fake_env, jobs_of, open_store, until
 from tests.maintenance.optimizers import optimizer_of
 

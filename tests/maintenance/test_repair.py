@@ -15,17 +15,17 @@ import pytest
 from msgspec.structs import replace
 
 import siltstone
-from siltstone.beside import with_orphans
-from siltstone.engine.past import PastRecords
-from siltstone.engine.reader import Readers
+from siltstone.admin import with_orphans
+from siltstone.engine.read.past import PastRecords
+from siltstone.engine.read.reader import Readers
 from siltstone.errors import CorruptionError, OwnedError, SiltstoneError, SnapshotExpiredError
 from siltstone.formats import manifest
-from siltstone.maintenance.verify import WARNING
+from siltstone.maintenance.repair.verify import WARNING
 from siltstone.options import Options
 from siltstone.storage.fake_lance import FakeLance
-from siltstone.storage.jobs import Jobs
-from siltstone.storage.manifest_store import ManifestStore
-from siltstone.storage.segments import find_segments
+from siltstone.storage.tables.jobs import Jobs
+from siltstone.storage.manifest.manifest_store import ManifestStore
+from siltstone.storage.wal.segments import find_segments
 from siltstone.wiring import carers
 from tests.maintenance.stores import Clock, UnsyncedFiles, env_of, open_store, paths, rows
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from siltstone.errors import FencedError, UnavailableError
-from siltstone.storage.ownership import read_holder
+from siltstone.storage.manifest.ownership import read_holder
 from siltstone.store import Store
 from tests.maintenance.stores import DAY_US, Clock, open_store
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 
 import siltstone as st
-from siltstone.maintenance.merge_child import _command
-from siltstone.maintenance.scheduler import KeyWatch, wants_optimize
+from siltstone.maintenance.merge.merge_child import _command
+from siltstone.maintenance.schedule.scheduler import KeyWatch, wants_optimize
 from tests.engine.seams import fake_env, open_store
 from tests.maintenance.optimizers import optimizer_of
 

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from siltstone.errors import BusyError, FencedError, PoisonedError, UnavailableError
-from siltstone.maintenance import scheduler as schedulers
-from siltstone.maintenance.scheduler import Scheduler, Work
+from siltstone.maintenance.schedule import scheduler as schedulers
+from siltstone.maintenance.schedule.scheduler import Scheduler, Work
 from tests.engine import seams
 from tests.maintenance.stores import open_store
 

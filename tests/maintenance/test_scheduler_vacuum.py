@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from siltstone.errors import UnavailableError
-from siltstone.maintenance.scheduler import Scheduler, Work
+from siltstone.maintenance.schedule.scheduler import Scheduler, Work
 from tests.maintenance.stores import open_store
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import siltstone as st
-from siltstone.storage.jobs import FINISHED_MAX
+from siltstone.storage.tables.jobs import FINISHED_MAX
 from tests.maintenance.stores import open_store
 
 MIB = 1 << 20

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
-from siltstone.maintenance.sweep import distinct, needed, pins_of
-from siltstone.storage.kept import kept_of
+from siltstone.maintenance.gc.sweep import distinct, needed, pins_of
+from siltstone.storage.tables.kept_names import kept_of
 from tests.maintenance.stores import Clock, data_paths, open_store, paths, rows
 
 KEYED = {"id": "int64", "v": "int64"}

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.beside import follow_vacuum
-from siltstone.maintenance.load import load
-from siltstone.maintenance.sweep import distinct, needed
-from siltstone.maintenance.vacuum import TICK_S, Vacuum
+from siltstone.admin import follow_vacuum
+from siltstone.maintenance.flush.bulk_load import load
+from siltstone.maintenance.gc.sweep import distinct, needed
+from siltstone.maintenance.gc.vacuum import TICK_S, Vacuum
 from siltstone.store import Store
 from tests.engine import seams
 from tests.engine.seams import GatedFiles, fake_env

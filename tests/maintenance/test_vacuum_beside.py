@@ -14,16 +14,16 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.beside import follow_vacuum, vacuum_beside
-from siltstone.engine import catalog as catalogs
-from siltstone.engine.shape import shape_of
-from siltstone.maintenance.compaction_job import Optimized
-from siltstone.maintenance.load import load
-from siltstone.maintenance.vacuum import Vacuum
+from siltstone.admin import follow_vacuum, vacuum_beside
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.table_schema import shape_of
+from siltstone.maintenance.compaction.compaction_job import Optimized
+from siltstone.maintenance.flush.bulk_load import load
+from siltstone.maintenance.gc.vacuum import Vacuum
 from siltstone.options import Options
-from siltstone.storage.files import RealFiles
-from siltstone.storage.jobs import Jobs
-from siltstone.storage.manifest_store import ManifestStore
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.tables.jobs import Jobs
+from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.store import Store
 from tests.engine.seams import HookedTables, fake_env
 from tests.maintenance.stores import Clock, data_paths, env_of, open_store, paths, rows

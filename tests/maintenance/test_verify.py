@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from siltstone.errors import CorruptionError
-from siltstone.maintenance.load import load
-from siltstone.maintenance.sweep import distinct, needed, pins_of
-from siltstone.storage.jobs import Jobs
+from siltstone.maintenance.flush.bulk_load import load
+from siltstone.maintenance.gc.sweep import distinct, needed, pins_of
+from siltstone.storage.tables.jobs import Jobs
 from tests.maintenance.stores import open_store, paths
 
 KEYED = {"id": "int64", "v": "float64"}

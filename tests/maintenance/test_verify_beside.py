@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from siltstone.engine.past import PastRecords
-from siltstone.engine.reader import Readers
-from siltstone.maintenance.backup import Backuper
-from siltstone.maintenance.restore import Restorer
-from siltstone.storage import segments
+from siltstone.engine.read.past import PastRecords
+from siltstone.engine.read.reader import Readers
+from siltstone.maintenance.backup.backup import Backuper
+from siltstone.maintenance.backup.restore import Restorer
+from siltstone.storage.wal import segments
 from siltstone.storage.fake_lance import FakeLance
-from siltstone.storage.files import RealFiles
-from siltstone.storage.manifest_store import ManifestStore, random_token, system_time_us
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.manifest.manifest_store import ManifestStore, random_token, system_time_us
 from siltstone.wiring import carers
 from tests.engine.seams import Threads, until
 from tests.maintenance.stores import UnsyncedFiles, open_store

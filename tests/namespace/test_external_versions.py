@@ -22,7 +22,7 @@ from lance_namespace import errors
 from lancedb.namespace import LanceNamespaceDBConnection
 
 import siltstone as st
-from siltstone.maintenance.verify import DRIFT
+from siltstone.maintenance.repair.verify import DRIFT
 from siltstone.namespace import SiltstoneNamespace
 from siltstone.store import Store
 from tests.namespace.clients import append, ids, make, opened, rows

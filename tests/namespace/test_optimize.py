@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from siltstone.maintenance.compaction_job import Optimized
+from siltstone.maintenance.compaction.compaction_job import Optimized
 from siltstone.namespace import SiltstoneNamespace
 from siltstone.store import Store
 from tests.namespace.clients import ids, make, opened, rows

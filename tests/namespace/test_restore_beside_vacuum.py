@@ -12,7 +12,7 @@ import pytest
 
 import siltstone as st
 from siltstone.namespace import SiltstoneNamespace
-from siltstone.storage.tables import ForeignVersion
+from siltstone.storage.tables.tables import ForeignVersion
 from siltstone.store import Store
 from tests.namespace.clients import make, rows
 from tests.namespace.staging import Staging

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from siltstone.engine.predicate import Predicate
+from siltstone.engine.filter.predicate import Predicate
 
 
 class Recording:

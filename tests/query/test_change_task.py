@@ -16,7 +16,7 @@ from hypothesis import strategies as some
 
 import siltstone as st
 from siltstone.errors import RequestError, SnapshotExpiredError
-from siltstone.query import scan_plan
+from siltstone.query.scan import scan_plan
 from tests.maintenance.stores import Clock, open_store
 from tests.query import task_reader
 from tests.query.test_scan_task import grown

@@ -9,7 +9,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from siltstone.errors import RequestError
-from siltstone.query.dataset import SnapshotDataset
+from siltstone.query.sql.dataset import SnapshotDataset
 from tests.query.scannable import Recording
 
 TABLE = pa.table(

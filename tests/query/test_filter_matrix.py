@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 import pytest
 
 import siltstone as st
-from siltstone.engine.filtering import filter_of
-from siltstone.engine.predicate import Predicate
+from siltstone.engine.filter.filters import filter_of
+from siltstone.engine.filter.predicate import Predicate
 from tests.query import filter_tables
 from tests.query.filter_cases import OTHERS, VALUES, Filter, expressions, scalars, texts
 

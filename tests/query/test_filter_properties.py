@@ -7,7 +7,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as some
 
 import siltstone as st
-from siltstone.engine.filtering import filter_of
+from siltstone.engine.filter.filters import filter_of
 from tests.query.filter_cases import OPERATORS, VALUES, scalars, texts
 from tests.query.test_filter_matrix import ROWS, kept
 

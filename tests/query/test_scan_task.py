@@ -17,9 +17,9 @@ from hypothesis import strategies as some
 
 import siltstone as st
 from siltstone.errors import RequestError, SnapshotExpiredError, TableNotFoundError
-from siltstone.maintenance.load import load
-from siltstone.maintenance.merge import COMPACT_BELOW_ROWS
-from siltstone.query import scan_plan
+from siltstone.maintenance.flush.bulk_load import load
+from siltstone.maintenance.merge.merge import COMPACT_BELOW_ROWS
+from siltstone.query.scan import scan_plan
 from tests.maintenance.stores import Clock, open_store
 from tests.query import task_reader
 

@@ -11,7 +11,7 @@ import pytest
 
 from siltstone import deadline
 from siltstone.errors import ClosedError, CorruptionError, RequestError, TableNotFoundError
-from siltstone.query import sql
+from siltstone.query.sql import sql
 from tests.query.scannable import Recording
 
 ORDERS = pa.table(

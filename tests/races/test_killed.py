@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
-from siltstone import beside
+from siltstone import admin
 from siltstone.failpoints import Failpoint, Point
 from tests.races import shop
 from tests.races.ledger import killed_at, points_of
@@ -59,8 +59,8 @@ def kill(spares: Spares, root: Path, operation: str, point: Point, *, is_owner: 
 def settle(db: st.Store) -> None:
     """Let all maintenance finish; nothing is late any more."""
     db.checkpoint()
-    assert not isinstance(beside.merge_beside(db.path), st.Deferred)
-    beside.optimize_beside(db.path, target_rows=shop.TARGET_ROWS, wait_s=0)
+    assert not isinstance(admin.merge_beside(db.path), st.Deferred)
+    admin.optimize_beside(db.path, target_rows=shop.TARGET_ROWS, wait_s=0)
     db.checkpoint()  # which takes over what that made of the plain table
     assert not isinstance(db.optimize(target_rows=shop.TARGET_ROWS), st.Deferred)
     db.vacuum(dry_run=False, grace_s=0)

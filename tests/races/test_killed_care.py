@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
-from siltstone import beside
+from siltstone import admin
 from siltstone.failpoints import Failpoint, Point
-from siltstone.storage.files import RealFiles
-from siltstone.storage.manifest_store import ManifestStore
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.manifest.manifest_store import ManifestStore
 from tests.races import shop
 from tests.races.ledger import killed_at, points_of
 from tests.races.processes import Spares
@@ -88,17 +88,17 @@ def test_a_repair_killed_at_every_failpoint_is_completed_by_the_next(
     with st.connect(root, **shop.OPTIONS) as db:
         db.vacuum(dry_run=False)
         expected = looks(db)
-    assert not isinstance(beside.merge_beside(root), st.Deferred)
+    assert not isinstance(admin.merge_beside(root), st.Deferred)
     manifests = ManifestStore(RealFiles(), root)
     newest = manifests.path(manifests.newest().number)
     newest.write_bytes(newest.read_bytes()[:-40])
     (root / "manifest" / "FLOOR").unlink()
     kill(spares, root, "repair", point, is_owner=False)
-    assert beside.repair(root, dry_run=False).is_whole
+    assert admin.repair(root, dry_run=False).is_whole
     with st.connect(root, **shop.OPTIONS) as db:
         assert looks(db) == expected
         assert db.verify(deep=True).is_sound
         db["wide"].upsert({"id": 7_000, "name": "since", "n": 1})
         db.checkpoint()
         assert db["wide"].get(7_000)["name"] == "since"
-    assert beside.repair(root, dry_run=False).steps == ()
+    assert admin.repair(root, dry_run=False).steps == ()

@@ -16,11 +16,11 @@ import pytest
 
 import siltstone as st
 from siltstone.failpoints import Failpoint, Point
-from siltstone.storage import lance_compaction
-from siltstone.storage.files import RealFiles
-from siltstone.storage.lance_io import LanceTables
-from siltstone.storage.manifest_store import ManifestStore, system_time_us
-from siltstone.storage.tables import Compacted, InputsMovedError
+from siltstone.storage.lance import compaction
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.lance.lance_tables import LanceTables
+from siltstone.storage.manifest.manifest_store import ManifestStore, system_time_us
+from siltstone.storage.tables.tables import Compacted, InputsMovedError
 from tests.races import shop
 from tests.races.ledger import held_at
 from tests.races.processes import Held, Meeting, Process
@@ -286,13 +286,13 @@ def test_a_compaction_whose_input_gained_deletions_after_the_plan_is_refused(
     """Lance itself applies a hand-made Rewrite of it, and brings the deleted rows back."""
     rows = pa.table({"id": range(8)})
     dataset = lance.write_dataset(rows, tmp_path / "t", max_rows_per_file=4)
-    inputs, fragments = lance_compaction.compact(dataset, dataset.get_fragments())
+    inputs, fragments = compaction.compact(dataset, dataset.get_fragments())
     compacted = Compacted(
-        8, tuple(map(lance_compaction.canonical, inputs)), tuple(map(json.dumps, fragments)), ()
+        8, tuple(map(compaction.canonical, inputs)), tuple(map(json.dumps, fragments)), ()
     )
-    unchecked = lance_compaction.rewrite(dataset, [compacted])
+    unchecked = compaction.rewrite(dataset, [compacted])
     dataset.delete("id = 1")
     with pytest.raises(InputsMovedError):
-        lance_compaction.rewrite(dataset, [compacted])
+        compaction.rewrite(dataset, [compacted])
     raised = lance.LanceDataset.commit(dataset, unchecked, read_version=dataset.version)
     assert raised.to_table()["id"].to_pylist() == list(range(8))

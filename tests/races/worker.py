@@ -16,8 +16,8 @@ import traceback
 from collections.abc import Callable
 
 import siltstone as st
-from siltstone import beside, failpoints
-from siltstone.storage.lance_io import warm_up
+from siltstone import admin, failpoints
+from siltstone.storage.lance.lance_tables import warm_up
 from tests.races import shop
 
 
@@ -70,28 +70,28 @@ class Worker:
         self.db.checkpoint()
 
     def merge(self, root: str, stamp: int) -> None:
-        _refuse_deferred(beside.merge_beside(root))
+        _refuse_deferred(admin.merge_beside(root))
 
     def optimize(self, root: str, stamp: int) -> None:
-        found = beside.optimize_beside(root, target_rows=shop.TARGET_ROWS, wait_s=0)
+        found = admin.optimize_beside(root, target_rows=shop.TARGET_ROWS, wait_s=0)
         if "take them over" not in getattr(found, "reason", ""):
             _refuse_deferred(found)  # these owners take over what is left when they flush
 
     def index(self, root: str, stamp: int) -> None:
-        beside.create_index_beside(root, "wide", "n", name=f"of {stamp}")
+        admin.create_index_beside(root, "wide", "n", name=f"of {stamp}")
 
     def vacuum(self, root: str, stamp: int) -> None:
         retention = shop.OPTIONS["retention"]
-        beside.vacuum_beside(root, dry_run=False, grace_s=0, retention=retention)
+        admin.vacuum_beside(root, dry_run=False, grace_s=0, retention=retention)
 
     def backup(self, root: str, stamp: int) -> None:
-        beside.backup_beside(root, shop.backups_of(root), incremental=True)
+        admin.backup_beside(root, shop.backups_of(root), incremental=True)
 
     def restore(self, root: str, stamp: int) -> None:
-        beside.restore(shop.backups_of(root), shop.restored_of(root))
+        admin.restore(shop.backups_of(root), shop.restored_of(root))
 
     def repair(self, root: str, stamp: int) -> None:
-        beside.repair(root, dry_run=False)
+        admin.repair(root, dry_run=False)
 
     def vacuum_own(self, root: str, stamp: int) -> None:
         assert self.db is not None

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
-from siltstone.engine.recent_writes import Keys, RecentWrites
-from siltstone.maintenance.merge_child import MergeChild
+from siltstone.engine.commit.recent_writes import Keys, RecentWrites
+from siltstone.maintenance.merge.merge_child import MergeChild
 from tests.engine.seams import fake_env, open_store, until
 
 LONG = "x" * 100_000

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
-from siltstone.engine.definitions import APP_CHARACTERS_MAX, HOLDER_CHARACTERS_MAX
-from siltstone.engine.filter_compile import TEXT_BYTES_MAX
-from siltstone.engine.recent_writes import Keys, RecentWrites
+from siltstone.engine.catalog.definitions import APP_CHARACTERS_MAX, HOLDER_CHARACTERS_MAX
+from siltstone.engine.filter.compiler import TEXT_BYTES_MAX
+from siltstone.engine.commit.recent_writes import Keys, RecentWrites
 from siltstone.formats.schema import COLUMNS_MAX, NAME_CHARACTERS_MAX
-from siltstone.query import sql
+from siltstone.query.sql import sql
 from siltstone.server.rest.access import (
     TOKEN_CHARACTERS_MAX,
     TOKEN_CHARACTERS_MIN,

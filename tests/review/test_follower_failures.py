@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.maintenance.load import load
+from siltstone.maintenance.flush.bulk_load import load
 from siltstone.options import Options
-from siltstone.storage.files import RealFiles
+from siltstone.storage.files.files import RealFiles
 from siltstone.store import Store
 from tests.engine.seams import HookedTables, fake_env, open_store
 

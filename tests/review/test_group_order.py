@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.maintenance.load import load
+from siltstone.maintenance.flush.bulk_load import load
 from siltstone.store import Store
 from tests.engine.seams import GatedFiles, Threads, fake_env, open_store, until
 

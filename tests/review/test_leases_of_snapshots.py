@@ -10,8 +10,8 @@ from weakref import WeakValueDictionary
 import pytest
 
 import siltstone as st
-from siltstone.storage.files import Lock
-from siltstone.storage.manifest_store import Lease
+from siltstone.storage.files.files import Lock
+from siltstone.storage.manifest.manifest_store import Lease
 from tests.maintenance.stores import open_store
 
 KEYED = {"id": "int64", "v": "int64"}

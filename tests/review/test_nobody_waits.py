@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from siltstone.maintenance.load import load
+from siltstone.maintenance.flush.bulk_load import load
 from tests.engine.seams import WAIT_S, HookedTables, fake_env, open_store
 
 SCHEMA = {"id": "int64", "v": "int64"}

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from siltstone.beside import follow_vacuum
+from siltstone.admin import follow_vacuum
 from siltstone.errors import BusyError
-from siltstone.maintenance.vacuum import Vacuum
-from siltstone.storage.files import RealFiles
-from siltstone.storage.ownership import own
+from siltstone.maintenance.gc.vacuum import Vacuum
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.manifest.ownership import own
 from tests.maintenance.stores import Clock, env_of, open_store, paths, rows
 
 KEYED = {"id": "int64", "v": "int64"}

@@ -14,9 +14,9 @@ import pytest
 
 from siltstone.formats.manifest import Pin
 from siltstone.options import Options
-from siltstone.storage.files import RealFiles
-from siltstone.storage.lance_io import LanceTables
-from siltstone.storage.tables import Staged, join
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.lance.lance_tables import LanceTables
+from siltstone.storage.tables.tables import Staged, join
 from siltstone.store import Store
 from siltstone.wiring import Env
 from tests.query.test_scan_task import attach

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from siltstone.options import Options
-from siltstone.storage.files import RealFiles
+from siltstone.storage.files.files import RealFiles
 from siltstone.store import Store
 from siltstone.wiring import Env
 from tests.maintenance.stores import Clock

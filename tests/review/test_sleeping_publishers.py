@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from siltstone.beside import follow_vacuum
+from siltstone.admin import follow_vacuum
 from siltstone.failpoints import Failpoint
-from siltstone.maintenance.merge import Merged
-from siltstone.storage.files import RealFiles
-from siltstone.storage.manifest_store import ManifestStore
+from siltstone.maintenance.merge.merge import Merged
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.manifest.manifest_store import ManifestStore
 from tests.maintenance.stores import Clock, env_of, open_store, rows
 
 KEYED = {"id": "int64", "v": "int64"}
@@ -42,7 +42,7 @@ def asleep(monkeypatch: pytest.MonkeyPatch):
             if point is Failpoint.PUBLISH_AFTER_CREATE and left:
                 left.pop()()
 
-        monkeypatch.setattr("siltstone.storage.manifest_store.cross", cross)
+        monkeypatch.setattr("siltstone.storage.manifest.manifest_store.cross", cross)
 
     return until
 

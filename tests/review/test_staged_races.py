@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.maintenance.load import load
+from siltstone.maintenance.flush.bulk_load import load
 from siltstone.store import Store
 from tests.engine.seams import HookedTables, fake_env, open_store
 

@@ -18,8 +18,8 @@ from siltstone.joined.link import Connection
 from siltstone.joined.store import JoinedStore
 from siltstone.joined.values import decode, encode
 from siltstone.server.sessions import Sessions
-from siltstone.storage.files import RealFiles
-from siltstone.storage.ownership import read_holder
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.manifest.ownership import read_holder
 from tests.server.stores import endpoint_of, opened, served
 
 Both = tuple[st.Store, JoinedStore]

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 import pytest
 
 import siltstone as st
-from siltstone.engine.transaction import Transaction
-from siltstone.engine.transaction_table import TransactionTable
+from siltstone.engine.write.transaction import Transaction
+from siltstone.engine.write.transaction_table import TransactionTable
 from siltstone.handles import Snapshot, SnapshotTable, Table
 from siltstone.joined.snapshot import JoinedSnapshot
 from siltstone.joined.store import JoinedStore

@@ -16,8 +16,8 @@ from siltstone.errors import OwnedError
 from siltstone.joined import joining
 from siltstone.joined.joining import Joining
 from siltstone.joined.store import JoinedStore
-from siltstone.storage.files import RealFiles
-from siltstone.storage.ownership import Holder, own, read_holder
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.manifest.ownership import Holder, own, read_holder
 from tests.server.stores import opened
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import siltstone as st
 from proof.exhaustion.faulty_files import Faults, FaultyFiles
-from siltstone.engine.transaction import Transaction
+from siltstone.engine.write.transaction import Transaction
 from siltstone.options import resolve
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.service import Service

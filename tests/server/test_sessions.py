@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from siltstone.engine.transaction import Phase
+from siltstone.engine.write.transaction import Phase
 from siltstone.errors import BusyError, ClosedError, RequestError
 from siltstone.server.app import Desk
 from siltstone.server.calls import Call, Calls

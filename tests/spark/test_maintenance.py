@@ -8,11 +8,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import siltstone as st
-from siltstone.engine.stage_task import Staged
-from siltstone.maintenance.scheduler import MERGE_ROWS_MIN
+from siltstone.engine.write.stage_task import Staged
+from siltstone.maintenance.schedule.scheduler import MERGE_ROWS_MIN
 from siltstone.spark import merge, optimize, transaction, upkeep
 from siltstone.spark.staging import Job
-from siltstone.storage.tables import Staged as Files
+from siltstone.storage.tables.tables import Staged as Files
 from tests.engine.seams import until
 
 SCHEMA = {"id": "int64", "v": "int64"}

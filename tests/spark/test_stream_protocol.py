@@ -20,8 +20,8 @@ from hypothesis import strategies as some
 import siltstone as st
 from siltstone.spark import feed
 from siltstone.spark.options import FeedOptions
-from siltstone.storage.files import RealFiles
-from siltstone.storage.ownership import own
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.manifest.ownership import own
 from tests.cli.shell import Shell
 from tests.maintenance.stores import Clock, open_store
 from tests.spark.micro_batches import STEPS, Checkpoint, KilledError, Run

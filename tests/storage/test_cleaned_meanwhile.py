@@ -16,10 +16,10 @@ import pytest
 
 from siltstone.errors import SiltstoneError
 from siltstone.formats.manifest import Pin
-from siltstone.storage import kept
-from siltstone.storage.files import RealFiles
-from siltstone.storage.lance_io import LanceTables
-from siltstone.storage.tables import IndexSpec
+from siltstone.storage.tables import kept_names
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.lance.lance_tables import LanceTables
+from siltstone.storage.tables.tables import IndexSpec
 
 FOLDER = "tables/t-1"
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
@@ -47,7 +47,7 @@ class Cleaned(RealFiles):
 
 
 def clean_up(root: Path) -> None:
-    for directory in kept.DIRECTORIES:
+    for directory in kept_names.DIRECTORIES:
         for path in (root / FOLDER / directory).rglob("*"):
             if path.is_file():
                 path.unlink()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from siltstone.storage.files import Files, RealFiles
+from siltstone.storage.files.files import Files, RealFiles
 from siltstone.storage.simulated_files import SimFiles
 
 

@@ -12,9 +12,9 @@ import pytest
 from siltstone.errors import SchemaMismatchError
 from siltstone.formats.manifest import Pin
 from siltstone.storage.fake_lance import FakeLance
-from siltstone.storage.files import RealFiles
-from siltstone.storage.lance_io import LanceTables
-from siltstone.storage.tables import IndexSpec, InputsMovedError, Segment, Span, Tables
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.lance.lance_tables import LanceTables
+from siltstone.storage.tables.tables import IndexSpec, InputsMovedError, Segment, Span, Tables
 
 FOLDER = "tables/orders-7/base"
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])

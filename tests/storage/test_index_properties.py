@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from siltstone.formats.manifest import Pin
-from siltstone.storage.files import RealFiles
-from siltstone.storage.lance_io import LanceTables
-from siltstone.storage.tables import POSITION, IndexSpec
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.lance.lance_tables import LanceTables
+from siltstone.storage.tables.tables import POSITION, IndexSpec
 
 FOLDER = "t"
 FILTERS = (

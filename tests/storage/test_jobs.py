@@ -12,8 +12,8 @@ import pytest
 
 from siltstone.errors import UnavailableError
 from siltstone.formats.manifest import Record
-from siltstone.storage.files import RealFiles
-from siltstone.storage.jobs import CondemnedError, Jobs, refuse_condemned
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.tables.jobs import CondemnedError, Jobs, refuse_condemned
 from siltstone.storage.simulated_files import Fault, Kind, SimFiles, SimulatedCrash
 
 ROOT = Path("/store")
@@ -150,8 +150,8 @@ def test_a_record_that_we_may_not_look_at_counts_as_running(tmp_path):
 def test_the_death_of_its_process_makes_a_job_dead(tmp_path):
     code = (
         "import sys, time; from pathlib import Path\n"
-        "from siltstone.storage.files import RealFiles\n"
-        "from siltstone.storage.jobs import Jobs\n"
+        "from siltstone.storage.files.files import RealFiles\n"
+        "from siltstone.storage.tables.jobs import Jobs\n"
         "jobs = Jobs(RealFiles(), Path(sys.argv[1]), time.time_ns, lambda: 'one')\n"
         "job = jobs.begin('optimize', ('t',)); job.append(b'7'); print('ready', flush=True)\n"
         "sys.stdin.read()\n"

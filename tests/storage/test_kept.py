@@ -11,10 +11,10 @@ import lance
 import pytest
 
 import siltstone as st
-from siltstone.maintenance.sweep import UNPUBLISHED, Removed, Sweep
+from siltstone.maintenance.gc.sweep import UNPUBLISHED, Removed, Sweep
 from siltstone.namespace import SiltstoneNamespace
-from siltstone.storage import kept
-from siltstone.storage.files import RealFiles
+from siltstone.storage.tables import kept_names
+from siltstone.storage.files.files import RealFiles
 from siltstone.store import Store
 from tests.namespace.test_clean_up import check, keyed_past, path_clean_up, plain_past
 
@@ -23,7 +23,7 @@ OPTIONS = {"segment_bytes": 65536, "background": False}
 
 def forget_kept_names(root: Path) -> None:
     """Make a store as a siltstone left it that knew of one name for each file."""
-    homes = list(root.glob(f"tables/**/{kept.KEPT}"))
+    homes = list(root.glob(f"tables/**/{kept_names.KEPT}"))
     assert homes
     for home in homes:
         shutil.rmtree(home)
@@ -50,7 +50,7 @@ def test_a_store_of_an_older_siltstone_is_safe_once_it_was_opened(tmp_path: Path
         assert found.is_sound
         (told,) = [finding for finding in found.findings if "clean-up" in finding.message]
         assert "open the store once to write" in told.message
-        assert not list(root.glob(f"tables/**/{kept.KEPT}"))
+        assert not list(root.glob(f"tables/**/{kept_names.KEPT}"))
     with st.connect(root, **OPTIONS) as db:
         assert db.verify().findings == ()
         path_clean_up(db, "t")
@@ -100,7 +100,7 @@ class LinkedMeanwhile(RealFiles):
     """Real files, where another process puts a file into a directory just before it is removed."""
 
     def rmdir(self, path: Path) -> None:
-        if path.parent.name == kept.KEPT:
+        if path.parent.name == kept_names.KEPT:
             (path / "linked.lance").write_bytes(b"by another process")
         super().rmdir(path)
 

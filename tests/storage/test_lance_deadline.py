@@ -12,10 +12,10 @@ import pytest
 from siltstone.deadline import Deadline, within
 from siltstone.errors import RequestError
 from siltstone.formats.manifest import Pin
-from siltstone.storage import lance_pinned
-from siltstone.storage.files import RealFiles
-from siltstone.storage.lance_io import LanceTables
-from siltstone.storage.lance_pinned import LancePinned
+from siltstone.storage.lance import pinned
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.lance.lance_tables import LanceTables
+from siltstone.storage.lance.pinned import LancePinned
 
 FOLDER = "tables/t-1/base"
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
@@ -25,7 +25,7 @@ FOREVER = Deadline(1, lambda: False)
 @pytest.fixture
 def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LanceTables:
     """Tables whose scans are done part by part."""
-    monkeypatch.setattr(lance_pinned, "PIECE_BYTES", 1)
+    monkeypatch.setattr(pinned, "PIECE_BYTES", 1)
     return LanceTables(tmp_path, RealFiles())
 
 

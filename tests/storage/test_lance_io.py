@@ -21,12 +21,12 @@ import pytest
 
 from siltstone.errors import CorruptionError, RequestError, SchemaMismatchError, UnavailableError
 from siltstone.formats.manifest import Pin
-from siltstone.storage.files import RealFiles
-from siltstone.storage.kept import place
-from siltstone.storage.lance_errors import classify
-from siltstone.storage.lance_io import LanceTables, warm_up
-from siltstone.storage.promotion import public_name
-from siltstone.storage.tables import ForeignVersion, IndexSpec
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.tables.kept_names import place
+from siltstone.storage.lance.errors import classify
+from siltstone.storage.lance.lance_tables import LanceTables, warm_up
+from siltstone.storage.tables.promotion import public_name
+from siltstone.storage.tables.tables import ForeignVersion, IndexSpec
 
 FOLDER = "tables/orders-7/base"
 SCHEMA = pa.schema(
@@ -308,8 +308,8 @@ from pathlib import Path
 import msgspec
 from siltstone.errors import CorruptionError
 from siltstone.formats.manifest import Pin
-from siltstone.storage.files import RealFiles
-from siltstone.storage.lance_io import LanceTables
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.lance.lance_tables import LanceTables
 
 root, folder, data, text, kind = sys.argv[1:]
 pin = msgspec.json.decode(text, type=Pin)
@@ -373,8 +373,8 @@ import sys
 from pathlib import Path
 import msgspec, pyarrow as pa
 from siltstone.formats.manifest import Pin
-from siltstone.storage.files import RealFiles
-from siltstone.storage.lance_io import LanceTables
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.lance.lance_tables import LanceTables
 
 root, folder, text, value = sys.argv[1:]
 tables, pin = LanceTables(Path(root), RealFiles()), msgspec.json.decode(text, type=Pin)
@@ -484,7 +484,7 @@ def test_no_version_but_the_pinned_one_is_left_of_a_transaction(
 
 def test_lance_is_not_imported_before_it_is_needed() -> None:
     code = (
-        "import sys, siltstone.storage.lance_io\n"
+        "import sys, siltstone.storage.lance.lance_tables\n"
         "sys.exit('lance' in sys.modules or 'lance_namespace' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

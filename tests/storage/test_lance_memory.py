@@ -17,9 +17,9 @@ _CHILD = """
 import sys
 from pathlib import Path
 import pyarrow as pa
-from siltstone.storage.files import RealFiles
-from siltstone.storage.lance_io import LanceTables
-from siltstone.storage.tables import join
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.lance.lance_tables import LanceTables
+from siltstone.storage.tables.tables import join
 
 def size(name):
     lines = Path("/proc/self/status").read_text().splitlines()

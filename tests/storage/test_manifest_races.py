@@ -5,16 +5,16 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
-from siltstone.storage.files import RealFiles
-from siltstone.storage.manifest_store import ManifestStore, initialise
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.manifest.manifest_store import ManifestStore, initialise
 
 PROCESSES, PUBLISHES = 4, 25
 
 PUBLISH = """
 import pathlib, sys
 import msgspec
-from siltstone.storage.files import RealFiles
-from siltstone.storage.manifest_store import ManifestStore, initialise
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.manifest.manifest_store import ManifestStore, initialise
 root, me, publishes = pathlib.Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 sys.stdin.read()  # all start at once
 record = initialise(RealFiles(), root)

@@ -15,8 +15,8 @@ from siltstone.errors import (
     UnavailableError,
 )
 from siltstone.formats.manifest import Record
-from siltstone.storage.files import RealFiles
-from siltstone.storage.manifest_store import ManifestStore, initialise
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.manifest.manifest_store import ManifestStore, initialise
 from siltstone.storage.simulated_files import Fault, Kind, SimFiles, When
 from tests.crash.manifest_scenario import ROOT, add, make_store, store_on
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from siltstone.errors import ClosedError, OwnedError, UnavailableError
-from siltstone.storage.files import RealFiles
-from siltstone.storage.ownership import Holder, own, read_holder
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.manifest.ownership import Holder, own, read_holder
 from siltstone.storage.simulated_files import Fault, Kind, SimFiles
 
 OWN = """
 import pathlib, sys
-from siltstone.storage.files import RealFiles
-from siltstone.storage.ownership import own
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.manifest.ownership import own
 held = own(RealFiles(), pathlib.Path(sys.argv[1]))
 held.announce(epoch=7, endpoint="unix:/run/shop")
 print("owned", flush=True)

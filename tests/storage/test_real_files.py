@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from siltstone.storage.files import Buffer, RealFiles, mount_type
+from siltstone.storage.files.files import Buffer, RealFiles, mount_type
 
 FULL_DISK = """
 import errno, resource, signal, sys
 from pathlib import Path
-from siltstone.storage.files import RealFiles
+from siltstone.storage.files.files import RealFiles
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 files, path = RealFiles(), Path(sys.argv[1])
@@ -90,7 +90,7 @@ def test_a_forked_child_does_not_keep_its_parents_lock(tmp_path: Path):
 
 def test_a_lock_ends_with_its_process(tmp_path: Path):
     code = (
-        "import sys, pathlib; from siltstone.storage.files import RealFiles\n"
+        "import sys, pathlib; from siltstone.storage.files.files import RealFiles\n"
         "lock = RealFiles().lock(pathlib.Path(sys.argv[1]), create=True)\n"
         "print(lock is not None, flush=True); sys.stdin.read()"
     )

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from siltstone.errors import BusyError, UnavailableError
-from siltstone.storage.files import RealFiles
-from siltstone.storage.replay import recover
-from siltstone.storage.reserve import RESERVE_NAME, Reserve, is_full
-from siltstone.storage.segment_pool import SMALLEST_BYTES
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.wal.recovery import recover
+from siltstone.storage.wal.reserve import RESERVE_NAME, Reserve, is_full
+from siltstone.storage.wal.segment_pool import SMALLEST_BYTES
 from siltstone.storage.simulated_files import SimFiles
 from siltstone.units import Epoch, SegmentNumber, Seq
 from tests.maintenance.stores import open_store

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from siltstone.storage.files import RealFiles
-from siltstone.storage.syncs import Syncs
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.files.syncs import Syncs
 
 
 class Noting(RealFiles):

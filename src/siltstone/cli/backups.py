@@ -32,7 +32,7 @@ def backup(
     quiet: Quiet = False,
 ) -> None:
     """Copy one consistent snapshot into DIR, while writers go on; every byte is checked."""
-    from siltstone.beside import backup_beside
+    from siltstone.admin import backup_beside
 
     form = form_of(json=json, ndjson=ndjson)
     require_store(db)
@@ -58,18 +58,18 @@ def restore(
     quiet: Quiet = False,
 ) -> None:
     """Make a store at TARGET of a backup in DIR; without TARGET list the backups there."""
-    from siltstone import beside
+    from siltstone import admin
 
     form = form_of(json=json, ndjson=ndjson)
     if target is None:
         rows = [
             (found.seq, _moment(found.time_us), _moment(found.made_us), found.nbytes)
-            for found in beside.backups(directory)
+            for found in admin.backups(directory)
         ]
         emit(["seq", "time", "made", "bytes"], rows, form)
         return
     with progress_bar("restore", quiet=quiet) as told:
-        made = beside.restore(directory, target, seq=seq, at=at, on_progress=told)
+        made = admin.restore(directory, target, seq=seq, at=at, on_progress=told)
     if not quiet:
         emit_record(made.to_dict(), form)
 

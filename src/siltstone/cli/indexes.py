@@ -29,7 +29,7 @@ def create(
     ] = True,
 ) -> None:
     """Have an index on a column; beside a live owner or without one."""
-    from siltstone.beside import create_index_beside
+    from siltstone.admin import create_index_beside
 
     require_store(db)
     details = dict(_option(text) for text in option or ())
@@ -72,7 +72,7 @@ def drop(
     dry_run: DryRun = False,
 ) -> None:
     """Give an index up; no rows go."""
-    from siltstone.beside import drop_index_beside
+    from siltstone.admin import drop_index_beside
 
     with reading(db) as store:
         found = [index for index in store[table].indexes() if index.name == name]

@@ -25,7 +25,7 @@ from siltstone.cli.progress import progress_bar
 from siltstone.cli.sessions import confirm, note, reading, require_store, writing
 
 if TYPE_CHECKING:
-    from siltstone.maintenance.merge import Deferred
+    from siltstone.maintenance.merge.merge import Deferred
     from siltstone.store import Status
 
 
@@ -48,7 +48,7 @@ def merge(
     quiet: Quiet = False,
 ) -> None:
     """Fold what is flushed into the bases of the tables; beside a live owner or without one."""
-    from siltstone.beside import Deferred, merge_beside
+    from siltstone.admin import Deferred, merge_beside
 
     form = form_of(json=json, ndjson=ndjson)
     require_store(db)
@@ -75,7 +75,7 @@ def optimize(
     quiet: Quiet = False,
 ) -> None:
     """Make few large files of many small ones; beside a live owner or without one."""
-    from siltstone.beside import Deferred, optimize_beside
+    from siltstone.admin import Deferred, optimize_beside
 
     form = form_of(json=json, ndjson=ndjson)
     require_store(db)
@@ -133,7 +133,7 @@ def vacuum(
 
     Beside a live owner or without one.
     """
-    from siltstone.beside import Deferred, vacuum_beside
+    from siltstone.admin import Deferred, vacuum_beside
     from siltstone.errors import BusyError
 
     form = form_of(json=json, ndjson=ndjson)
@@ -163,7 +163,7 @@ def verify(
     quiet: Quiet = False,
 ) -> None:
     """Check what the store is made of, beside its owner; exit code 5 if something is damaged."""
-    from siltstone.beside import verify_beside
+    from siltstone.admin import verify_beside
 
     form = form_of(json=json, ndjson=ndjson)
     require_store(db)

@@ -32,7 +32,7 @@ def repair(
     if adopt is not None:
         _adopt(db, adopt, form, yes=yes, dry_run=dry_run)
         return
-    from siltstone.beside import repair as run
+    from siltstone.admin import repair as run
 
     with progress_bar("repair", quiet=quiet) as told:
         found = run(db, deep=deep, on_progress=told)

@@ -26,7 +26,7 @@ entry is a list that begins with its kind:
     14 compact  incarnation, from version, pin        a plain table moves to the same rows, in other
                                                       files
 
-A further kind comes with a higher format of the record (`storage.format_check`).
+A further kind comes with a higher format of the record (`storage.manifest.format_check`).
 """
 
 from __future__ import annotations

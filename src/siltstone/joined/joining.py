@@ -23,8 +23,8 @@ from pathlib import Path
 
 from siltstone.errors import BusyError, OwnedError, UnavailableError
 from siltstone.joined.store import JoinedStore
-from siltstone.storage.files import RealFiles
-from siltstone.storage.ownership import Holder, read_holder
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.manifest.ownership import Holder, read_holder
 
 SERVING_WAIT_S = 2.0
 _PAUSE_S = 0.02

@@ -14,11 +14,11 @@ from siltstone.joined import protocol
 from siltstone.joined.link import Link
 from siltstone.joined.tables import JoinedSnapshotTable
 from siltstone.lance_namespace.requests import Answer, Request
-from siltstone.query.scan_plan import ROWS_MAX
-from siltstone.query.scan_task import ScanTask
+from siltstone.query.scan.scan_plan import ROWS_MAX
+from siltstone.query.scan.scan_task import ScanTask
 
 if TYPE_CHECKING:
-    from siltstone.query import sql as queries
+    from siltstone.query.sql import sql as queries
 
 
 class JoinedSnapshot:
@@ -105,6 +105,6 @@ class JoinedSnapshot:
 
     def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
         """Run a query over this snapshot, at the owner."""
-        from siltstone.query import sql as queries  # noqa: PLC0415 - it brings all of pandas
+        from siltstone.query.sql import sql as queries  # noqa: PLC0415 - it brings all of pandas
 
         return queries.Result(self._read("sql", statement, parameters).read_all())

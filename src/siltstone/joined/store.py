@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import pyarrow as pa
 
-from siltstone.engine.moment import as_utc
-from siltstone.engine.past import LogEntry
-from siltstone.engine.stage_task import StageTask
-from siltstone.engine.transaction import run
-from siltstone.engine.write_set import Receipt
+from siltstone.engine.read.moment import as_utc
+from siltstone.engine.read.past import LogEntry
+from siltstone.engine.write.stage_task import StageTask
+from siltstone.engine.write.transaction import run
+from siltstone.engine.commit.write_set import Receipt
 from siltstone.errors import RequestError
 from siltstone.formats.manifest import Record
 from siltstone.joined.link import Link
@@ -30,24 +30,24 @@ from siltstone.joined.tables import JoinedTable
 from siltstone.joined.transaction import JoinedTransaction
 from siltstone.lance_namespace.catalog import WRITES
 from siltstone.lance_namespace.requests import Answer, Request
-from siltstone.maintenance.backup import BackedUp, Backuper, Progress
-from siltstone.maintenance.compaction import TARGET_ROWS
-from siltstone.maintenance.compaction_job import Optimized
-from siltstone.maintenance.drift import Adopted, Adopter
-from siltstone.maintenance.merge import ATTEMPTS, Deferred, Merged
-from siltstone.maintenance.optimize import WORKERS
-from siltstone.maintenance.quarantine import Quarantine
-from siltstone.maintenance.repair import Repaired
-from siltstone.maintenance.status import JobStatus, Status
-from siltstone.maintenance.vacuum import GRACE_S, Vacuumed
-from siltstone.maintenance.verify import Verified
-from siltstone.query.change_task import ChangeTask
-from siltstone.query.scan_plan import ROWS_MAX
-from siltstone.storage.manifest_store import ATTEMPTS_MAX, random_token, system_time_us
+from siltstone.maintenance.backup.backup import BackedUp, Backuper, Progress
+from siltstone.maintenance.compaction.compaction import TARGET_ROWS
+from siltstone.maintenance.compaction.compaction_job import Optimized
+from siltstone.maintenance.repair.external_appends import Adopted, Adopter
+from siltstone.maintenance.merge.merge import ATTEMPTS, Deferred, Merged
+from siltstone.maintenance.compaction.optimize import WORKERS
+from siltstone.maintenance.repair.quarantine import Quarantine
+from siltstone.maintenance.repair.repair import Repaired
+from siltstone.maintenance.schedule.status import JobStatus, Status
+from siltstone.maintenance.gc.vacuum import GRACE_S, Vacuumed
+from siltstone.maintenance.repair.verify import Verified
+from siltstone.query.changes.change_task import ChangeTask
+from siltstone.query.scan.scan_plan import ROWS_MAX
+from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, random_token, system_time_us
 from siltstone.storage.site import site_of
 
 if TYPE_CHECKING:
-    from siltstone.query import sql as queries
+    from siltstone.query.sql import sql as queries
 
 T = TypeVar("T")
 
@@ -202,7 +202,7 @@ class JoinedStore:
 
     def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
         """Run a query over one fresh snapshot, at the owner."""
-        from siltstone.query import sql as queries  # noqa: PLC0415 - it brings all of pandas
+        from siltstone.query.sql import sql as queries  # noqa: PLC0415 - it brings all of pandas
 
         return queries.Result(self._read("sql", statement, parameters).read_all())
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.engine.input import stream_of
-from siltstone.engine.write_set import Receipt
+from siltstone.engine.catalog.row_input import stream_of
+from siltstone.engine.commit.write_set import Receipt
 from siltstone.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from siltstone.joined.snapshot import JoinedSnapshot
     from siltstone.joined.store import JoinedStore
     from siltstone.joined.transaction import JoinedTransaction
-    from siltstone.maintenance.index_plan import IndexStatus
-    from siltstone.query.dataset import SnapshotDataset
+    from siltstone.maintenance.index.index_plan import IndexStatus
+    from siltstone.query.sql.dataset import SnapshotDataset
 
 Filter = str | pc.Expression | None
 
@@ -279,7 +279,7 @@ class JoinedSnapshotTable(JoinedReadable):
 
     def dataset(self) -> SnapshotDataset:
         """Return the table as a pyarrow dataset: DuckDB, Polars and pandas push down into it."""
-        from siltstone.query.dataset import SnapshotDataset  # noqa: PLC0415 - brings pandas
+        from siltstone.query.sql.dataset import SnapshotDataset  # noqa: PLC0415 - brings pandas
 
         return SnapshotDataset(cast("Any", self))
 

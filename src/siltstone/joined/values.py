@@ -26,25 +26,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone import errors
-from siltstone.engine import filter_pickle
-from siltstone.engine.past import LogEntry
-from siltstone.engine.stage_task import Staged, StageTask
-from siltstone.engine.write_set import Receipt
+from siltstone.engine.filter import pickled
+from siltstone.engine.read.past import LogEntry
+from siltstone.engine.write.stage_task import Staged, StageTask
+from siltstone.engine.commit.write_set import Receipt
 from siltstone.errors import RequestError, SiltstoneError
 from siltstone.formats.arrow_weight import weights
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin, Record, Schema
 from siltstone.joined.protocol import BODY_BYTES_MAX
 from siltstone.lance_namespace import errors as lance_errors
-from siltstone.maintenance.compaction_job import Optimized
-from siltstone.maintenance.index_plan import IndexStatus
-from siltstone.maintenance.merge import Deferred, Merged
-from siltstone.maintenance.status import JobStatus, Memory, Status, TableStatus
-from siltstone.maintenance.vacuum import Removed, Vacuumed
-from siltstone.maintenance.verify import Finding, Verified
-from siltstone.query.change_task import ChangeTask, Mark, Range
-from siltstone.query.scan_task import PinnedRows, Positions, ScanTask
-from siltstone.storage.tables import Staged as StagedFiles
+from siltstone.maintenance.compaction.compaction_job import Optimized
+from siltstone.maintenance.index.index_plan import IndexStatus
+from siltstone.maintenance.merge.merge import Deferred, Merged
+from siltstone.maintenance.schedule.status import JobStatus, Memory, Status, TableStatus
+from siltstone.maintenance.gc.vacuum import Removed, Vacuumed
+from siltstone.maintenance.repair.verify import Finding, Verified
+from siltstone.query.changes.change_task import ChangeTask, Mark, Range
+from siltstone.query.scan.scan_task import PinnedRows, Positions, ScanTask
+from siltstone.storage.tables.tables import Staged as StagedFiles
 
 
 def _name(kind: type) -> str:
@@ -375,7 +375,7 @@ def _schema_of(payload: Any) -> pa.Schema:
 
 def _in_expression(payload: Any) -> pc.Expression:
     buffer = pa.py_buffer(payload)
-    filter_pickle.refuse_deep_form(buffer)
+    pickled.refuse_deep_form(buffer)
     return cast("Any", pc.Expression)._deserialize(buffer)  # noqa: SLF001
 
 

@@ -16,11 +16,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from siltstone.engine import catalog as catalogs
-from siltstone.engine.reader import plain_folder
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.read.reader import plain_folder
 from siltstone.errors import SiltstoneError
 from siltstone.formats.manifest import Pin, Record
-from siltstone.storage.tables import Listed, RootTable, Tables
+from siltstone.storage.tables.tables import Listed, RootTable, Tables
 
 _log = logging.getLogger(__name__)
 

@@ -17,17 +17,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from siltstone.engine import catalog as catalogs
-from siltstone.engine.core import Core
-from siltstone.engine.read_union import KeyedReader
-from siltstone.engine.reader import Reader, plain_folder
-from siltstone.engine.shape import Shape
-from siltstone.engine.versions import TableVersions
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.commit.core import Core
+from siltstone.engine.read.read_union import KeyedReader
+from siltstone.engine.read.reader import Reader, plain_folder
+from siltstone.engine.catalog.table_schema import Shape
+from siltstone.engine.read.table_versions import TableVersions
 from siltstone.errors import BusyError, TableNotFoundError, UnavailableError
 from siltstone.formats.manifest import Pin, Version
-from siltstone.maintenance.merge import altered, live_batches
-from siltstone.storage.kept import kept_of
-from siltstone.storage.tables import Ephemeral
+from siltstone.maintenance.merge.merge import altered, live_batches
+from siltstone.storage.tables.kept_names import kept_of
+from siltstone.storage.tables.tables import Ephemeral
 
 KEYED = ("merged", "fresh")
 INTERVAL_S = 1.0

@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from siltstone.engine.versions import TableVersion, TableVersions
+from siltstone.engine.read.table_versions import TableVersion, TableVersions
 from siltstone.lance_namespace.requests import Answer
-from siltstone.storage.tables import ForeignVersion
+from siltstone.storage.tables.tables import ForeignVersion
 
 
 class LanceReads(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from siltstone.engine.versions import TableVersions
+from siltstone.engine.read.table_versions import TableVersions
 from siltstone.lance_namespace.fresh import FreshVersions
 from siltstone.lance_namespace.scope import LanceReads
 

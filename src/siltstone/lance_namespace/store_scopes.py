@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from siltstone.engine.transaction import Transaction
+from siltstone.engine.write.transaction import Transaction
 from siltstone.errors import ReadOnlyError
 from siltstone.lance_namespace.fresh import FreshSource, FreshVersions
 from siltstone.lance_namespace.scope import LanceReads, LanceStatements

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from siltstone.engine.versions import TableVersions
+from siltstone.engine.read.table_versions import TableVersions
 from siltstone.errors import RequestError
 from siltstone.lance_namespace.errors import NamespaceNotFoundError
 from siltstone.lance_namespace.requests import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from siltstone.engine.versions import TableVersion, TableVersions
+from siltstone.engine.read.table_versions import TableVersion, TableVersions
 from siltstone.errors import ConflictError
 from siltstone.lance_namespace.errors import InvalidTableStateError, VersionNotFoundError
 from siltstone.lance_namespace.requests import (
@@ -16,7 +16,7 @@ from siltstone.lance_namespace.requests import (
     table_of,
 )
 from siltstone.lance_namespace.scope import LanceStatements, Scope, committed_by, known
-from siltstone.storage.tables import ForeignVersion, OtherLineError
+from siltstone.storage.tables.tables import ForeignVersion, OtherLineError
 
 
 class VersionOperations:

@@ -15,11 +15,11 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from siltstone.engine.transaction import Transaction
-from siltstone.engine.transaction_table import TransactionTable
+from siltstone.engine.write.transaction import Transaction
+from siltstone.engine.write.transaction_table import TransactionTable
 from siltstone.errors import RequestError
 from siltstone.handles import Snapshot, Table
-from siltstone.query.sql import Result
+from siltstone.query.sql.sql import Result
 from siltstone.server.answers import Turn
 from siltstone.server.lance_calls import VERB as LANCE
 from siltstone.server.lance_calls import Asked, LanceCalls

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from siltstone.engine.transaction import Transaction
+from siltstone.engine.write.transaction import Transaction
 from siltstone.errors import RequestError
 from siltstone.handles import Snapshot
 from siltstone.lance_namespace.catalog import WRITES, LanceCatalog

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-from siltstone.engine.core import Core
+from siltstone.engine.commit.core import Core
 from siltstone.handles import Table
 from siltstone.store import Store
 from siltstone.units import require

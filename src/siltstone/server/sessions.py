@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from siltstone.engine.transaction import Transaction
+from siltstone.engine.write.transaction import Transaction
 from siltstone.errors import BusyError, ClosedError, RequestError, SiltstoneError
 from siltstone.handles import Snapshot
 from siltstone.joined.protocol import FRESH_S

@@ -43,7 +43,7 @@ from siltstone.errors import (
     SnapshotExpiredError,
     UnavailableError,
 )
-from siltstone.query.change_task import ChangeTask
+from siltstone.query.changes.change_task import ChangeTask
 from siltstone.spark import schemas, stores
 from siltstone.spark.options import FeedOptions
 from siltstone.spark.reader import require_path

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from siltstone.engine.since import UNKNOWN
-from siltstone.engine.stage_task import StageTask
+from siltstone.engine.read.since import UNKNOWN
+from siltstone.engine.write.stage_task import StageTask
 from siltstone.errors import ConflictError, RequestError, SchemaMismatchError, UnavailableError
 from siltstone.spark import stores
 from siltstone.spark.application import Application, store_of

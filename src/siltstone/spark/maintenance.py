@@ -3,8 +3,8 @@
     plan on the newest record ─▶ one Spark task for each piece of work ─▶ one publish
 
 A task writes files that nobody names before the publish, so one that Spark runs twice, or that
-dies, leaves garbage that vacuum finds. Who loses the race plans again; see `maintenance.merge` and
-`maintenance.optimize`.
+dies, leaves garbage that vacuum finds. Who loses the race plans again; see `maintenance.merge.merge` and
+`maintenance.compaction.optimize`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 
-from siltstone.beside import (
-    TARGET_ROWS,
-    Deferred,
-    Merged,
-    Optimized,
-    merge_beside,
-    optimize_beside,
-)
+from siltstone.admin import TARGET_ROWS, Deferred, Merged, Optimized, merge_beside, optimize_beside
 from siltstone.spark import stores
 
 if TYPE_CHECKING:

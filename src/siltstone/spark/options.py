@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from siltstone.engine.moment import time_us_of
+from siltstone.engine.read.moment import time_us_of
 from siltstone.errors import RequestError
 
 _READS = ("uri", "table", "seq", "at", "tag", "columns", "filter", "pushdown")

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from siltstone.errors import UnavailableError
 from siltstone.handles import Snapshot
-from siltstone.query.scan_task import ScanTask
+from siltstone.query.scan.scan_task import ScanTask
 from siltstone.spark import application, schemas, stores
 from siltstone.spark.application import Application, Read, store_of
 from siltstone.spark.filters import pushed

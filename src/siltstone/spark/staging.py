@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from siltstone.engine.stage_task import Staged, StageTask
+from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.errors import ConflictError, RequestError, SchemaMismatchError, SiltstoneError
 from siltstone.retry import Retry
 from siltstone.spark import schemas

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 
-from siltstone.engine.transaction import Transaction
-from siltstone.engine.transaction_table import TransactionTable
+from siltstone.engine.write.transaction import Transaction
+from siltstone.engine.write.transaction_table import TransactionTable
 from siltstone.errors import RequestError
 from siltstone.handles import Table
 from siltstone.joined.places import is_url

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from siltstone.engine.stage_task import Staged
+from siltstone.engine.write.stage_task import Staged
 from siltstone.errors import ClosedError, RequestError, SchemaMismatchError
 from siltstone.spark import stores, upkeep
 from siltstone.spark.application import of_session

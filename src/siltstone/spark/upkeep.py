@@ -21,10 +21,10 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from siltstone.engine.stage_task import ATTACHED
+from siltstone.engine.write.stage_task import ATTACHED
 from siltstone.errors import SiltstoneError
-from siltstone.maintenance.merge_child import detach
-from siltstone.maintenance.scheduler import MERGE_ROWS_MIN, MERGE_SHARE
+from siltstone.maintenance.merge.merge_child import detach
+from siltstone.maintenance.schedule.scheduler import MERGE_ROWS_MIN, MERGE_SHARE
 from siltstone.spark.maintenance import merge
 from siltstone.spark.options import ALWAYS, OFF
 from siltstone.spark.staging import Job

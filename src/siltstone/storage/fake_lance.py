@@ -28,11 +28,12 @@ import pyarrow as pa
 from siltstone.errors import RequestError, SchemaMismatchError, UnavailableError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
-from siltstone.storage import foreign, promotion, staging, strangers
-from siltstone.storage.inventories import Inventories, check, describe
-from siltstone.storage.lance_errors import translated
-from siltstone.storage.strangers import Stranger
-from siltstone.storage.tables import (
+from siltstone.storage.lance.external import version_import, external_versions
+from siltstone.storage.tables import promotion, staging
+from siltstone.storage.tables.inventories import Inventories, check, describe
+from siltstone.storage.lance.errors import translated
+from siltstone.storage.lance.external.external_versions import Stranger
+from siltstone.storage.tables.tables import (
     INDEX_DIRECTORY,
     POSITION,
     PRIVATE_DIRECTORY,
@@ -54,7 +55,7 @@ from siltstone.units import require
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-    from siltstone.storage.files import Files
+    from siltstone.storage.files.files import Files
 
 _BATCHES = 3  # into which a scan is cut: who forgets that there may be several is found out
 
@@ -446,9 +447,9 @@ class FakeLance:
 
     def take_over(self, folder: str, pin: Pin | None, given: ForeignVersion) -> TakenOver:
         """See `tables.Tables.take_over`; the client is `stage_foreign`."""
-        staged = foreign.staged_manifest(self._root, folder, given)
+        staged = version_import.staged_manifest(self._root, folder, given)
         with translated(self._root / folder, is_reading=False):
-            foreign.take(self._files, staged, given.size)
+            version_import.take(self._files, staged, given.size)
             manifest = _Manifest.decode(self._files.read(staged.target))
             below = "" if pin is None else pin.inventory
             chain = self._inventories.chain(below).values()
@@ -566,7 +567,7 @@ class FakeLance:
     def strangers(self, folder: str) -> list[Stranger]:
         """Take each for one that appended the last of its data files."""
         found: list[Stranger] = []
-        for version, path in strangers.manifests(self._files, self._root, folder):
+        for version, path in external_versions.manifests(self._files, self._root, folder):
             try:
                 manifest = _Manifest.decode(self._bytes(path))
             except ValueError as error:

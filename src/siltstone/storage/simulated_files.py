@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from siltstone.storage.files import (
+from siltstone.storage.files.files import (
     TEMPORARY_SUFFIX,
     Buffer,
     File,

@@ -10,10 +10,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from siltstone.storage.files import Files, RealFiles
-from siltstone.storage.lance_io import LanceTables
-from siltstone.storage.manifest_store import ManifestStore
-from siltstone.storage.tables import Tables
+from siltstone.storage.files.files import Files, RealFiles
+from siltstone.storage.lance.lance_tables import LanceTables
+from siltstone.storage.manifest.manifest_store import ManifestStore
+from siltstone.storage.tables.tables import Tables
 
 SITES_MAX = 8
 

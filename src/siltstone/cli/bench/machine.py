@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from siltstone.storage.files import RealFiles
+from siltstone.storage.files.files import RealFiles
 
 _BLOCK = b"x" * 256
 _COPIED = 1 << 25  # of 8 bytes: far above what caches hold

@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 from siltstone.cli.bench import machine
 from siltstone.cli.exits import UsageError
 from siltstone.handles import Table
-from siltstone.storage import raw_lance
+from siltstone.storage.lance import raw
 from siltstone.store import Store, connect
 
 _ROW_BYTES = 400  # of a row in all its copies: raw, log, history, base
@@ -115,10 +115,10 @@ class Trial:
     def _raw_lance(self, rows: pa.Table) -> None:
         self._told("raw Lance")
         path = self._folder / "raw.lance"
-        self._rate("raw Lance, write", _timed(lambda: raw_lance.write(rows, path)))
+        self._rate("raw Lance, write", _timed(lambda: raw.write(rows, path)))
         for name, columns in _COLUMNS:
-            raw_lance.scan(path, columns)
-            seconds = [_timed(lambda c=columns: raw_lance.scan(path, c)) for _ in range(_REPEATS)]
+            raw.scan(path, columns)
+            seconds = [_timed(lambda c=columns: raw.scan(path, c)) for _ in range(_REPEATS)]
             self._rate(f"raw Lance, scan of {name}", min(seconds))
         shutil.rmtree(path)
 

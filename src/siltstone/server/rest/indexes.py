@@ -12,7 +12,7 @@ from typing import Any
 
 from siltstone import deadline
 from siltstone.handles import Table
-from siltstone.maintenance.index_plan import IndexStatus
+from siltstone.maintenance.index.index_plan import IndexStatus
 from siltstone.server.rest.exchange import Call
 from siltstone.server.rest.names import table_of
 from siltstone.server.rest.reach import SNAPSHOT_HEADER, TRANSACTION_HEADER

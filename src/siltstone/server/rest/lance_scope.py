@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from siltstone.engine.transaction import Transaction
+from siltstone.engine.write.transaction import Transaction
 from siltstone.errors import ReadOnlyError
 from siltstone.lance_namespace.fresh import KEYED
 from siltstone.lance_namespace.shown_tables import ShownTables

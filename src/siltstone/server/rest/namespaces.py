@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from siltstone.engine.versions import ROW_OPERATIONS
+from siltstone.engine.read.table_versions import ROW_OPERATIONS
 from siltstone.lance_namespace.catalog import LanceCatalog
 from siltstone.lance_namespace.turns import Turns
 from siltstone.server.rest.exchange import Call, Handler

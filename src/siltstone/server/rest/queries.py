@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from siltstone.engine.merging import Merge, Merged, merge
-from siltstone.engine.transaction import Transaction
+from siltstone.engine.write.merge_insert import Merge, Merged, merge
+from siltstone.engine.write.transaction import Transaction
 from siltstone.server.rest import rows as statements
 from siltstone.server.rest.arrow_input import table_of as arrow_of
 from siltstone.server.rest.exchange import Call

@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from siltstone.engine.expression import compile_value
-from siltstone.engine.transaction import Transaction
-from siltstone.engine.transaction_table import TransactionTable
+from siltstone.engine.filter.expression import compile_value
+from siltstone.engine.write.transaction import Transaction
+from siltstone.engine.write.transaction_table import TransactionTable
 from siltstone.handles import SnapshotTable
 from siltstone.server.rest.json_rows import json_key, json_rows, json_values
 from siltstone.server.rest.limits import Limits

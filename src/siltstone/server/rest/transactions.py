@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from siltstone.engine.transaction import Transaction
+from siltstone.engine.write.transaction import Transaction
 from siltstone.errors import RequestError
 from siltstone.server.rest.access import Principal, Role
 from siltstone.server.rest.exchange import Call

@@ -6,7 +6,7 @@ the seq of the store. Either leads back to a seq at which the table can be read.
 
 from __future__ import annotations
 
-from siltstone.engine import catalog as catalogs
+from siltstone.engine.catalog import catalog as catalogs
 from siltstone.formats.manifest import Catalog, Table
 from siltstone.server.rest.refusals import Code, Refused
 from siltstone.server.served import Served

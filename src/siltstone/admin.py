@@ -1,0 +1,491 @@
+"""Beside: maintenance and backup of a store from any process, by its path alone.
+
+Nobody needs to own it. An owner that is alive needs not know: it takes over what was published when
+it looks for news. Over 400 lines: public doors with their contracts, and little wiring.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.recover.following import Follower
+from siltstone.engine.read.moment import time_us_of
+from siltstone.engine.read.past import PastRecords
+from siltstone.engine.read.reader import Readers
+from siltstone.errors import BusyError, CorruptionError, OwnedError
+from siltstone.formats.backup import Backup
+from siltstone.maintenance.merge import merge_task
+from siltstone.maintenance.backup.backup import BackedUp, Backuper, Progress
+from siltstone.maintenance.compaction.compaction import TARGET_ROWS
+from siltstone.maintenance.compaction.compaction_job import Optimized, called
+from siltstone.maintenance.compaction.plain_table_commit import WAIT_S, PlainTablesBeside
+from siltstone.maintenance.merge.merge import ATTEMPTS, Deferred, Merged
+from siltstone.maintenance.compaction.optimize import WORKERS, Execute
+from siltstone.maintenance.repair.quarantine import Item, Quarantine
+from siltstone.maintenance.repair.repair import Repaired, Step
+from siltstone.maintenance.backup.restore import Restored, Restorer
+from siltstone.maintenance.gc.sweep import Removed
+from siltstone.maintenance.gc.vacuum import GRACE_S, BesideLive, Vacuum, Vacuumed
+from siltstone.maintenance.repair.verify import Verified
+from siltstone.options import Options, resolve
+from siltstone.paths import root_of
+from siltstone.storage.tables.jobs import Jobs
+from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, ManifestStore
+from siltstone.storage.manifest.ownership import recovered_epoch
+from siltstone.storage.wal.reserve import Reserve
+from siltstone.wiring import (
+    Carers,
+    Env,
+    Maintainers,
+    Owner,
+    carers,
+    maintainers,
+    own_store,
+    require_store,
+)
+
+
+def merge_beside(
+    path: str | os.PathLike[str],
+    table: str | None = None,
+    *,
+    attempts: int = ATTEMPTS,
+    publish_attempts: int = ATTEMPTS_MAX,
+    execute: merge_task.Execute | None = None,
+    **options: object,
+) -> Merged | Deferred:
+    """Merge what is flushed from any process, beside a live owner or without one; owns nothing.
+
+    Args:
+        path: As for `connect`; the store exists.
+        table: One table, by the name that it has now, as the record and the log say; what only the
+            log knows of it stays there. By default all, at one seq.
+        attempts: How often it is planned at most, when others touch what it reads.
+        publish_attempts: How many records each of them may try; past both it is `Deferred`.
+        execute: Runs the `MergeTask`s that write the rows, wherever, and gives their results in
+            the same order; by default one writer here does it all.
+        options: As for `connect`.
+
+    Raises:
+        RequestError, TableNotFoundError: No store, or no such table.
+        UnavailableError, CorruptionError: Nothing was changed.
+    """
+    parts = _beside(path, options)
+    done = parts.work.merger.merge(
+        parts.id_of(table), attempts=attempts, publish_attempts=publish_attempts, execute=execute
+    )
+    return called(done, table)
+
+
+def optimize_beside(
+    path: str | os.PathLike[str],
+    table: str | None = None,
+    *,
+    target_rows: int = TARGET_ROWS,
+    attempts: int = ATTEMPTS,
+    publish_attempts: int = ATTEMPTS_MAX,
+    workers: int = WORKERS,
+    by_tiers: bool = False,
+    wait_s: float = WAIT_S,
+    execute: Execute | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+    **options: object,
+) -> Optimized | Deferred:
+    """Make few large files of many small ones, from any process, as `merge_beside`.
+
+    Args:
+        path: As for `connect`; the store exists.
+        table: One table, as for `merge_beside`; by default all, in one publish.
+        target_rows: How many rows a file should have.
+        attempts: As for `merge_beside`.
+        publish_attempts: As for `merge_beside`.
+        workers: How many files are written at once here.
+        by_tiers: Leave a file alone that is large beside those behind it: for who comes often.
+        wait_s: How long an owner is waited for to take over what was written of plain tables;
+            then it is `Deferred`, and the owner takes it later.
+        execute: Runs the `CompactTask`s, wherever, and gives their results in the same order.
+        on_progress: Hears how many tasks are done, and of how many.
+        options: As for `connect`.
+
+    Raises:
+        RequestError, TableNotFoundError: No store, or no such table.
+        UnavailableError, CorruptionError: Nothing was changed.
+    """
+    parts = _beside(path, options, wait_s)
+    done = parts.work.optimizer.optimize(
+        parts.id_of(table),
+        target_rows=target_rows,
+        by_tiers=by_tiers,
+        attempts=attempts,
+        publish_attempts=publish_attempts,
+        workers=workers,
+        execute=execute,
+        on_progress=on_progress,
+    )
+    return called(done, table)
+
+
+def create_index_beside(
+    path: str | os.PathLike[str],
+    table: str,
+    column: str,
+    kind: str = "btree",
+    *,
+    name: str | None = None,
+    build: bool = True,
+    details: Mapping[str, object] | None = None,
+    **options: object,
+) -> None:
+    """Have an index on a column of a keyed table, as `Table.create_index`, from any process.
+
+    Without an owner the store is owned for a moment: the log may name the table. Beside one, it is
+    a table that the owner has flushed.
+
+    Args:
+        path: As for `connect`; the store exists.
+        table: Its name now, as for `merge_beside`.
+        column: The column's name.
+        kind: As for `Table.create_index`.
+        name: By default that of the column.
+        build: False leaves the building to the next optimize, or a merge.
+        details: The options of the index.
+        options: As for `connect`.
+
+    Raises:
+        RequestError, TableNotFoundError: As `Table.create_index`; nothing was changed.
+        BusyError: The owner has not flushed the table yet.
+        UnavailableError: What is not built yet, the next optimize builds.
+    """
+    more = details or {}
+    with _owned(path, options) as owner:
+        if owner is not None:
+            found = owner.indexes.find(table)
+            owner.indexes.create(found, column, kind, name=name, options=more, is_built=build)
+            return
+    parts = _beside(path, options)
+    number = parts.flushed_id_of(table)
+    parts.work.indexer.declare(number, column, kind, name=name, options=more)
+    if build:
+        parts.work.indexer.catch_up(number)
+
+
+def drop_index_beside(
+    path: str | os.PathLike[str], table: str, name: str, **options: object
+) -> None:
+    """Give an index up, as `Table.drop_index`, from any process, as `create_index_beside`.
+
+    Raises:
+        RequestError, TableNotFoundError: No such index or table, or the key's own.
+        BusyError: The owner has not flushed the table yet.
+    """
+    with _owned(path, options) as owner:
+        if owner is not None:
+            owner.indexes.drop(owner.indexes.find(table), name)
+            return
+    parts = _beside(path, options)
+    number = parts.flushed_id_of(table)
+    parts.work.indexer.drop(number, name)
+    parts.work.indexer.catch_up(number)
+
+
+@contextlib.contextmanager
+def _owned(path: str | os.PathLike[str], options: dict[str, object]) -> Generator[Owner | None]:
+    """Own a store for a moment; None beside its owner."""
+    root, env = root_of(path), Env()
+    require_store(root, env)
+    try:
+        parts = own_store(root, replace(resolve(root, options), background=False), env)
+    except OwnedError:
+        yield None
+        return
+    with contextlib.closing(parts):
+        yield parts.owner
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """What works on a store by its path, and finds its tables by their names."""
+
+    work: Maintainers
+    manifests: ManifestStore
+    plain: PlainTablesBeside
+
+    def id_of(self, table: str | None) -> int | None:
+        """Return the id of the table that has a name now: a record may know it by another."""
+        if table is None:
+            return None  # the log is not read for nothing
+        with self.plain.catalog() as catalog:
+            return catalogs.id_of(catalog, table)
+
+    def flushed_id_of(self, table: str) -> int:
+        """Return the id of a table that the newest record knows.
+
+        Raises:
+            BusyError: It is in the log alone.
+        """
+        found = self.id_of(table)
+        known = None if found is None else catalogs.by_id(self.manifests.newest().catalog, found)
+        if known is None:
+            text = "its owner has not flushed it yet: make a checkpoint there, or try again later"
+            raise BusyError(f"table {table!r} is in the log alone, {text}")
+        return known.id
+
+
+def _beside(
+    path: str | os.PathLike[str], options: dict[str, object], wait_s: float = WAIT_S
+) -> _Beside:
+    root, env = root_of(path), Env()
+    require_store(root, env)
+    found = resolve(root, options)
+    manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
+    tables = env.tables(root, env.files, found.verify)
+    readers = Readers(tables, PastRecords(manifests), index_bytes_max=found.memory_bytes_max // 4)
+    jobs = Jobs(env.files, root, env.now_us, env.new_token)
+    plain = PlainTablesBeside(
+        follow=lambda: Follower(env.files, root, manifests, readers),
+        own_and_take=lambda: _own_and_take(path, options),
+        wait_s=wait_s,
+    )
+    return _Beside(maintainers(manifests, tables, readers, jobs, plain), manifests, plain)
+
+
+def _own_and_take(path: str | os.PathLike[str], options: dict[str, object]) -> bool:
+    """Own the store for a moment, and take over what optimizers left; False: it has an owner."""
+    with _owned(path, options) as owner:
+        if owner is not None:
+            owner.optimizer.take_over()
+        return owner is not None
+
+
+def vacuum_beside(
+    path: str | os.PathLike[str],
+    *,
+    dry_run: bool = True,
+    grace_s: float = GRACE_S,
+    **options: object,
+) -> Vacuumed:
+    """Delete what nothing needs, from any process, beside a live owner or without one.
+
+    Without an owner the store is owned for a moment: what a crash left in the log names files.
+    Beside one, tags that lapsed are left to it.
+
+    Args:
+        path: As for `connect`; the store exists.
+        dry_run: Only say what would go, and why; no write call.
+        grace_s: A file that nobody published is left alone for so long.
+        options: As for `connect`.
+
+    Raises:
+        RequestError: No store.
+        UnavailableError, BusyError: What was deleted was garbage; call again.
+        CorruptionError: A record or a pin that is needed is damaged: its files were spared.
+    """
+    root, env = root_of(path), Env()
+    require_store(root, env)
+    found = resolve(root, options)
+    if not dry_run:
+        with _owned(path, options) as owner:
+            if owner is not None:
+                return owner.vacuum.run(dry_run=False, grace_s=grace_s)
+    return follow_vacuum(root, found, env, dry_run=dry_run, grace_s=grace_s)
+
+
+def follow_vacuum(
+    root: Path, options: Options, env: Env, *, dry_run: bool, grace_s: float
+) -> Vacuumed:
+    """Vacuum beside an owner, as `vacuum_beside`; to look only, also without one.
+
+    Raises:
+        BusyError: There is no owner that has recovered the log, or it ended meanwhile.
+    """
+    manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
+    tables = env.tables(root, env.files, options.verify)
+    readers = Readers(tables, PastRecords(manifests), index_bytes_max=options.memory_bytes_max // 4)
+    follower = Follower(env.files, root, manifests, readers)
+    vacuum = Vacuum(
+        files=env.files,
+        root=root,
+        manifests=manifests,
+        tables=tables,
+        live=BesideLive(follower, lambda: 0 if dry_run else recovered_epoch(env.files, root)),
+        jobs=Jobs(env.files, root, env.now_us, env.new_token),
+        now_us=env.now_us,
+        retention_s=options.retention_s,
+        reserve=Reserve(env.files, root, segment_bytes=options.segment_bytes),
+    )
+    try:
+        return vacuum.run(dry_run=dry_run, grace_s=grace_s)
+    finally:
+        follower.close()
+
+
+def verify_beside(
+    path: str | os.PathLike[str],
+    *,
+    deep: bool = False,
+    on_progress: Progress | None = None,
+    **options: object,
+) -> Verified:
+    """Read what a store is made of and name what is damaged, also one that does not open any more.
+
+    Args:
+        path: As for `connect`; the store exists.
+        deep: Every byte and every row, not only what names them.
+        on_progress: Hears what is read next, how many files are done, and of how many.
+        options: As for `connect`.
+
+    Raises:
+        RequestError: No store.
+    """
+    return _carers(path, options).verifier.run(deep=deep, on_progress=on_progress)
+
+
+def repair(
+    path: str | os.PathLike[str],
+    *,
+    dry_run: bool = True,
+    deep: bool = False,
+    on_progress: Progress | None = None,
+    **options: object,
+) -> Repaired:
+    """Set right what can be proven, move aside what is damaged, name the rest; see docs/repair.md.
+
+    Args:
+        path: As for `connect`; the store exists. It may be one that does not open any more.
+        dry_run: Change nothing, only say what would be done.
+        deep: Look for damage by every byte and every row, not only by what names them.
+        on_progress: As for `verify_beside`.
+        options: As for `connect`.
+
+    Raises:
+        RequestError: No store.
+        OwnedError: There is something to repair, and a process owns the store.
+        BusyError, UnavailableError: Run it again; the file system refuses.
+    """
+    repairer = _carers(path, options).repairer
+    found = repairer.run(dry_run=dry_run, deep=deep, on_progress=on_progress)
+    root, env = root_of(path), Env()
+    return with_orphans(found, root, resolve(root, options), env) if found.is_whole else found
+
+
+def with_orphans(found: Repaired, root: Path, options: Options, env: Env) -> Repaired:
+    """Move what nobody published within the grace period aside, too, if nobody owns the store.
+
+    An owner's vacuum takes it. A store is opened for it, so that all that its log names is known.
+    """
+    orphans: Sequence[Removed] = ()
+    folders = [found.quarantine]
+    with contextlib.suppress(CorruptionError, OwnedError):  # before a repair; an owner since
+        if recovered_epoch(env.files, root) is None:
+            seen = follow_vacuum(root, options, env, dry_run=True, grace_s=GRACE_S)
+            orphans = [file for file in seen.files if file.is_orphan]
+        if orphans and not found.is_dry_run:
+            orphans = ()
+            quarantine = Quarantine(env.files, root, now_us=env.now_us, new_token=env.new_token)
+            with contextlib.closing(own_store(root, replace(options, background=False), env)) as at:
+                assert at.owner is not None
+                orphans = at.owner.vacuum.set_aside(
+                    lambda files: folders.append(
+                        quarantine.take([Item(file.path, file.why) for file in files])
+                    )
+                )
+    steps = tuple(Step(file.path, file.why, "moved to quarantine") for file in orphans)
+    return replace(found, steps=(*found.steps, *steps), quarantine=folders[-1] or found.quarantine)
+
+
+def _carers(path: str | os.PathLike[str], options: dict[str, object]) -> Carers:
+    root, env = root_of(path), Env()
+    require_store(root, env)
+    found = resolve(root, options)
+    manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
+    tables = env.tables(root, env.files, found.verify)
+    readers = Readers(tables, PastRecords(manifests), index_bytes_max=found.memory_bytes_max // 4)
+    return carers(env.files, root, manifests, tables, readers, now_us=env.now_us)
+
+
+def backup_beside(
+    path: str | os.PathLike[str],
+    directory: str | os.PathLike[str],
+    *,
+    incremental: bool = False,
+    link: bool = False,
+    on_progress: Progress | None = None,
+    **options: object,
+) -> BackedUp:
+    """Copy all that is durable now into `directory`, from any process, beside a live owner.
+
+    It makes no write call in the store. After a power loss, with no owner since, the last commits
+    may be known to the log alone: own the store for a moment before (`connect`, `close`).
+
+    Args:
+        path: As for `connect`; the store exists.
+        directory: Absent, empty, or one of backups of this store.
+        incremental: Files of older backups in the directory serve this one, too.
+        link: Make hard links, not copies: no space, and no protection of the bytes.
+        on_progress: Hears the next file, the bytes that are done, and the bytes of all.
+        options: As for `connect`.
+
+    Raises:
+        RequestError: No store; the directory holds something else, or backups.
+        CorruptionError: A file of the store is damaged; it is named.
+        BusyError, UnavailableError: Another backup into it runs; the file system refuses.
+    """
+    root, env = root_of(path), Env()
+    require_store(root, env)
+    found = resolve(root, options)
+    backuper = Backuper(
+        files=env.files,
+        root=root,
+        manifests=ManifestStore(env.files, root),
+        tables=env.tables(root, env.files, found.verify),
+        now_us=env.now_us,
+    )
+    return backuper.run(
+        root_of(directory), incremental=incremental, link=link, on_progress=on_progress
+    )
+
+
+def restore(
+    directory: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    seq: int | None = None,
+    at: object = None,
+    on_progress: Progress | None = None,
+) -> Restored:
+    """Make a store of a backup: with the rows of its seq, and an id of its own.
+
+    Args:
+        directory: One of backups (`db.backup`).
+        target: Absent or empty, or what an interrupted restore of the same backup left.
+        seq: That of the backup; by default the highest.
+        at: A moment with its zone: the last backup whose commits are not after it.
+        on_progress: As for `backup_beside`.
+
+    Raises:
+        RequestError: No such backup, or `target` holds something else.
+        CorruptionError: A file of the backup is damaged; it is named. `target` is no store.
+        BusyError, UnavailableError: Another restore runs; the file system refuses.
+    """
+    at_us = None if at is None else time_us_of(at)
+    found = _restorer(directory)
+    return found.run(root_of(target), seq=seq, at_us=at_us, on_progress=on_progress)
+
+
+def backups(directory: str | os.PathLike[str]) -> list[Backup]:
+    """Return the backups in a directory, oldest seq first.
+
+    Raises:
+        RequestError, CorruptionError: It holds none; a manifest is damaged.
+    """
+    return [backup for _, backup in _restorer(directory).list()]
+
+
+def _restorer(directory: str | os.PathLike[str]) -> Restorer:
+    env = Env()
+    return Restorer(env.files, root_of(directory), now_us=env.now_us, new_token=env.new_token)

@@ -1,0 +1,1 @@
+"""Catalog: tables and their schemas, and rows as a schema wants them."""

@@ -1,0 +1,209 @@
+"""Definitions: catalog changes as users ask for them, checked, as the entries of a frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import pyarrow as pa
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.errors import FencedError, RequestError, SchemaMismatchError, TableExistsError
+from siltstone.formats import group
+from siltstone.formats.manifest import Catalog, Column, Schema, Table
+from siltstone.formats.schema import (
+    COLUMNS_MAX,
+    arrow_schema_of,
+    check_column_name,
+    check_table_name,
+    column_named,
+    encode_type,
+    new_schema,
+    parse_type,
+)
+
+APP_CHARACTERS_MAX = 256
+HOLDER_CHARACTERS_MAX = 64
+
+
+def create(
+    catalog: Catalog, table_id: int, name: str, schema: object, primary_key: str | Sequence[str]
+) -> group.Create:
+    """Return the entry that creates a table."""
+    _free(catalog, name)
+    key = [primary_key] if isinstance(primary_key, str) else primary_key or ()
+    if not isinstance(key, Iterable):
+        raise RequestError(f"a primary key is a column's name or a list of them, not {key!r}")
+    key = list(key)
+    return group.Create(table_id, name, new_schema(arrow_schema_of(schema), key, schema_id=1))
+
+
+def declare(catalog: Catalog, table_id: int, name: str) -> group.Create:
+    """Return the entry that creates a plain table without columns: its first version brings them.
+
+    Raises:
+        TableExistsError, RequestError: The name is taken or not allowed.
+    """
+    _free(catalog, name)
+    return group.Create(table_id, name, Schema(id=1, columns=()))
+
+
+def reshaped(table: Table, arrow: pa.Schema) -> group.Alter | None:
+    """Return the entry that gives a plain table the columns of `arrow`; None: it has them.
+
+    A column of the same name, type and nullability is the same one; any other is new.
+
+    Raises:
+        RequestError: A name or a type that a table cannot have.
+    """
+    old = catalogs.schema_of(table)
+    wanted = new_schema(arrow, (), schema_id=old.id + 1).columns
+    same = {(column.name, column.type, column.nullable): column.id for column in old.columns}
+    columns: list[Column] = []
+    following = table.next_column
+    for column in wanted:
+        known = same.get((column.name, column.type, column.nullable))
+        columns.append(msgspec.structs.replace(column, id=following if known is None else known))
+        following += known is None
+    if tuple(columns) == old.columns:
+        return None
+    return group.Alter(table.id, Schema(id=old.id + 1, columns=tuple(columns)), following)
+
+
+def rename(catalog: Catalog, name: str, new_name: str) -> group.Rename:
+    """Return the entry that renames a table."""
+    table = catalogs.find(catalog, name)
+    _free(catalog, new_name)
+    return group.Rename(table.id, new_name)
+
+
+def is_renamed(catalog: Catalog, name: str, new_name: str) -> bool:
+    """Say whether a rename looks done: the old name is gone, or the new one taken."""
+    check_table_name(new_name)
+    known = catalogs.names(catalog)
+    return name not in known or new_name in known
+
+
+def giving_up(catalog: Catalog, name: str) -> group.Drop | None:
+    """Return the entry that frees a name, None: it is free."""
+    check_table_name(name)
+    if name not in catalogs.names(catalog):
+        return None
+    return group.Drop(catalogs.find(catalog, name).id)
+
+
+def _free(catalog: Catalog, name: str) -> None:
+    check_table_name(name)
+    if name in catalogs.names(catalog):
+        raise TableExistsError(name)
+
+
+def add_column(table: Table, name: str, kind: object) -> tuple[group.Alter, pa.Field]:
+    """Return the entry that adds a nullable column, and the column as Arrow."""
+    schema = catalogs.schema_of(table)
+    check_column_name(name)
+    if any(column.name == name for column in schema.columns):
+        raise SchemaMismatchError(f"column {name!r} exists already")
+    if len(schema.columns) >= COLUMNS_MAX:
+        raise RequestError(f"a table has at most {COLUMNS_MAX} columns")
+    if not isinstance(kind, str | pa.DataType):
+        raise RequestError(f"a type is a string or a pyarrow.DataType, not {kind!r}")
+    arrow = parse_type(kind) if isinstance(kind, str) else kind
+    column = Column(table.next_column, name, encode_type(arrow), nullable=True)
+    changed = msgspec.structs.replace(schema, id=schema.id + 1, columns=(*schema.columns, column))
+    return group.Alter(table.id, changed, table.next_column + 1), pa.field(name, arrow)
+
+
+def has_column(table: Table, name: str) -> bool:
+    """Say whether a table has a column of that name now."""
+    return any(column.name == name for column in catalogs.schema_of(table).columns)
+
+
+def is_column_renamed(table: Table, name: str, new_name: str) -> bool:
+    """Say whether the rename of a column looks done: the old name is gone, or the new one taken."""
+    return not has_column(table, name) or has_column(table, new_name)
+
+
+def drop_column(table: Table, name: str) -> group.Alter:
+    """Return the entry that drops a column; its id is never used again."""
+    schema = catalogs.schema_of(table)
+    column = column_named(schema, name)
+    if column.id in schema.key:
+        raise RequestError(f"column {name!r} is part of the key and cannot be dropped")
+    if len(schema.columns) == 1:
+        raise RequestError(f"column {name!r} is the only one; drop the table instead")
+    kept = tuple(c for c in schema.columns if c.id != column.id)
+    changed = msgspec.structs.replace(schema, id=schema.id + 1, columns=kept)
+    return group.Alter(table.id, changed, table.next_column)
+
+
+def rename_column(table: Table, name: str, new_name: str) -> group.Alter:
+    """Return the entry that renames a column; its id stays."""
+    schema = catalogs.schema_of(table)
+    column = column_named(schema, name)
+    check_column_name(new_name)
+    if any(c.name == new_name for c in schema.columns):
+        raise SchemaMismatchError(f"column {new_name!r} exists already")
+    renamed = msgspec.structs.replace(column, name=new_name)
+    columns = tuple(renamed if c.id == column.id else c for c in schema.columns)
+    changed = msgspec.structs.replace(schema, id=schema.id + 1, columns=columns)
+    return group.Alter(table.id, changed, table.next_column)
+
+
+def token_of(token: object) -> group.Token:
+    """Return the token that a user means by (app, batch)."""
+    if not isinstance(token, tuple | list) or len(token) != 2:
+        raise RequestError(f"a token is (app, batch), not {token!r}")
+    app, batch = token
+    check_app(app)
+    if not isinstance(batch, int) or isinstance(batch, bool) or not 0 <= batch < 1 << 63:
+        raise RequestError(f"the batch of a token is an integer from 0, not {batch!r}")
+    return group.Token(app, batch)
+
+
+def claim(
+    catalog: Catalog, app: str, holder: object, at: object = None
+) -> group.Claim | group.Hold | None:
+    """Return the entry that claims a token app; None: `holder` holds it.
+
+    One without a holder is always new. One that says `at` which number takes the app if the number
+    is above that of the last claim, so that order alone decides. Without it, of past holders the
+    last `catalogs.SUPERSEDED_MAX` are known; one that is older counts as new.
+
+    Raises:
+        FencedError: Another one claimed the app after this holder.
+        RequestError: No name for a holder.
+    """
+    found = catalogs.app_of(catalog, app)
+    if at is not None and (
+        holder is None or not isinstance(at, int) or isinstance(at, bool) or not 0 <= at < 1 << 63
+    ):
+        raise RequestError(f"a holder claims at an integer from 0, not {at!r} by {holder!r}")
+    if holder is None:
+        return group.Claim(app, found.claim + 1)
+    if not isinstance(holder, str) or not 0 < len(holder) <= HOLDER_CHARACTERS_MAX:
+        raise RequestError(
+            f"a holder is a string of 1 to {HOLDER_CHARACTERS_MAX} characters: {holder!r}"
+        )
+    if holder == found.holder:
+        return None
+    if holder in found.superseded if at is None else at <= found.claim:
+        raise FencedError(holder, found.holder or found.claim, app=app)
+    return group.Hold(app, found.claim + 1 if at is None else at, holder)
+
+
+def check_claim(claim: object, token: group.Token | None) -> None:
+    """Refuse a claim that is none, or that belongs to no token."""
+    if claim is None:
+        return
+    if not isinstance(claim, int) or isinstance(claim, bool) or claim < 0:
+        raise RequestError(f"a claim is what `claim(app)` returned, not {claim!r}")
+    if token is None:
+        raise RequestError("a claim belongs to the app of a token; the transaction has none")
+
+
+def check_app(app: object) -> str:
+    """Return the name of a token app if it may be one."""
+    if not isinstance(app, str) or not 0 < len(app) <= APP_CHARACTERS_MAX:
+        raise RequestError(f"an app is a string of 1 to {APP_CHARACTERS_MAX} characters: {app!r}")
+    return app

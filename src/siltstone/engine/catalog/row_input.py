@@ -1,0 +1,178 @@
+"""Input: the rows that users give, in any shape, as storage rows (few) or one batch (many).
+
+Taken: a dict (one row), an iterable of dicts, pa.Table, RecordBatch, RecordBatchReader, and
+whatever has `__arrow_c_stream__` or `__arrow_c_array__` (polars, pandas, DuckDB results).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from siltstone.engine.catalog.table_schema import Shape
+from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
+from siltstone.formats.keys import Codes, Key, newest_rows
+from siltstone.formats.rows import Row, conform
+
+ROWS_MAX = 512
+"""Up to so many rows travel as tuples; more become one Arrow batch."""
+
+
+class Given(msgspec.Struct, frozen=True, eq=False):
+    """Rows of one call, each key once: either `rows` with their `keys`, or `batch` with `codes`."""
+
+    rows: list[Row]
+    keys: list[Key]
+    batch: pa.RecordBatch | None = None
+    codes: Codes | None = None
+
+    @property
+    def count(self) -> int:
+        return len(self.rows) if self.batch is None else self.batch.num_rows
+
+
+def stream_of(given: object) -> pa.RecordBatchReader | None:
+    """Return Arrow-shaped input as a stream of batches, None if it is not Arrow-shaped."""
+    if isinstance(given, pa.RecordBatchReader):
+        return given
+    if isinstance(given, pa.Table):
+        return given.to_reader()
+    if isinstance(given, pa.RecordBatch):
+        return pa.RecordBatchReader.from_batches(given.schema, [given])
+    if hasattr(given, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(cast("Any", given))
+    if hasattr(given, "__arrow_c_array__"):
+        batch = pa.record_batch(cast("Any", given))
+        return pa.RecordBatchReader.from_batches(batch.schema, [batch])
+    return None
+
+
+def conformed(stream: pa.RecordBatchReader, shape: Shape) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of `stream` with exactly the columns of `shape`, by name.
+
+    An empty one is checked and left out: Arrow cannot concatenate what it got of a slice of no rows
+    through the C interface ("buffer slice would exceed buffer length").
+    """
+    while True:
+        try:
+            batch = stream.read_next_batch()
+        except StopIteration:
+            return
+        except pa.ArrowException as error:
+            raise RequestError(f"the rows cannot be read: {error}") from error
+        found = conform(batch, shape.schema, shape.arrow)
+        if found.num_rows:
+            yield found
+
+
+def dicts_of(given: object) -> list[Mapping[str, object]]:
+    """Return rows given as a dict or as an iterable of dicts."""
+    if isinstance(given, Mapping):
+        return [given]
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise RequestError(f"rows are a dict, a list of dicts or Arrow data, not {given!r:.80}")
+    rows = list(given)
+    for row in rows:
+        if not isinstance(row, Mapping):
+            raise RequestError(f"a row is a dict, not {row!r:.80}")
+    return rows
+
+
+def batch_of_all(given: object, shape: Shape) -> pa.RecordBatch:
+    """Return all rows as one batch of `shape`, for plain tables too."""
+    stream = stream_of(given)
+    if stream is None:
+        return shape.rows.to_batch([shape.rows.from_user(row) for row in dicts_of(given)])
+    batches = list(conformed(stream, shape))
+    return one_batch(batches, shape.arrow)
+
+
+def one_batch(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """Return the batches as one."""
+    if len(batches) == 1:
+        return batches[0]
+    if not batches:
+        return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
+    try:
+        return pa.concat_batches(batches)  # pyright: ignore[reportAttributeAccessIssue]
+    except pa.ArrowException as error:
+        raise RequestError(f"the rows do not fit one batch: {error}") from error
+
+
+def given_rows(given: object, shape: Shape, table: str, *, may_repeat: bool) -> Given:
+    """Return the rows of one call; of equal keys the last, or none if they may not repeat.
+
+    Raises:
+        SchemaMismatchError: A column or value that does not fit.
+        DuplicateKeyError: Equal keys, and they may not repeat.
+    """
+    if type(given) is dict and shape.rows.is_packable:  # one row: the shortest way
+        row = shape.rows.from_user(given)
+        return Given([row], [shape.codec.key_of(row)])
+    stream = stream_of(given)
+    if stream is None:
+        rows = [shape.rows.from_user(row) for row in dicts_of(given)]
+        if len(rows) <= ROWS_MAX and shape.rows.is_packable:
+            return _few(rows, shape, table, may_repeat=may_repeat)
+        return many(shape.rows.to_batch(rows), shape, table, may_repeat=may_repeat)
+    batch = one_batch(list(conformed(stream, shape)), shape.arrow)
+    if batch.num_rows <= ROWS_MAX and shape.rows.is_packable:
+        return _few(shape.rows.rows_of(batch), shape, table, may_repeat=may_repeat)
+    return many(batch, shape, table, may_repeat=may_repeat)
+
+
+def _few(rows: list[Row], shape: Shape, table: str, *, may_repeat: bool) -> Given:
+    codec = shape.codec
+    keys = [codec.key_of(row) for row in rows]
+    if len(rows) > 1:
+        newest = dict(zip(keys, rows, strict=True))
+        if len(newest) != len(rows):
+            if not may_repeat:
+                seen: set[Key] = set()
+                twice = next(k for k in keys if k in seen or seen.add(k))  # type: ignore[func-returns-value]
+                raise DuplicateKeyError(table, codec.to_user(twice))
+            keys, rows = list(newest), list(newest.values())
+    return Given(rows, keys)
+
+
+def many(batch: pa.RecordBatch, shape: Shape, table: str, *, may_repeat: bool) -> Given:
+    """Return a conformed batch with each key once."""
+    codec = shape.codec
+    codes = codec.codes(batch)
+    if len(codes) > 1 and codec.exact and (codes[1:] > codes[:-1]).all():
+        return Given([], [], batch, codes)
+    chosen = newest_rows(codec, codes, lambda at: codec.keys(batch.take(pa.array(at, pa.int64()))))
+    if len(chosen) < len(codes):
+        if not may_repeat:
+            kept = np.zeros(len(codes), bool)
+            kept[chosen] = True
+            key = codec.keys(batch.slice(int(np.flatnonzero(~kept)[0]), 1))[0]
+            raise DuplicateKeyError(table, codec.to_user(key))
+        chosen.sort()
+        batch, codes = batch.take(pa.array(chosen, pa.int64())), codes[chosen]
+    return Given([], [], batch, codes)
+
+
+def given_keys(given: object, shape: Shape) -> list[Key]:
+    """Return the keys of a call: one key, a list of keys, or Arrow data with the key columns."""
+    codec = shape.codec
+    stream = stream_of(given)
+    if stream is not None:
+        table = stream.read_all()
+        missing = [name for name in codec.names if name not in table.schema.names]
+        if missing:
+            raise SchemaMismatchError(f"keys lack the columns {missing}")
+        fields = pa.schema([shape.arrow.field(name).with_nullable(False) for name in codec.names])
+        picked = table.select(list(codec.names))
+        return [
+            key
+            for batch in picked.to_batches()
+            for key in codec.keys(conform(batch, shape.schema, fields))
+        ]
+    if isinstance(given, list | set | frozenset | range):
+        return list(dict.fromkeys(codec.from_user(key) for key in given))
+    return [codec.from_user(given)]

@@ -1,0 +1,298 @@
+"""Admission: which write sets of a group may commit. Nothing is written for those that may not.
+
+    token      seen before: the old receipt; lower than the last: refused; claimed by others: fenced
+    catalog    tables still there, the same incarnation, a schema that still fits; names free;
+               lapsed tags as they were
+    versions   a plain table is still at the version that the new one was staged on
+    rows       first committer wins (`recent_writes`), against earlier members of the group too
+    reads      serializable only: nothing read has been written since
+
+The leader calls it, in queue order, with the catalog as the earlier members leave it.
+"""
+
+from __future__ import annotations
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.commit.recent_writes import Coded, Keys, RecentWrites
+from siltstone.engine.catalog.table_schema import Shape, shape_of
+from siltstone.engine.commit.write_set import AdvancePart, Part, Reads, WriteSet
+from siltstone.errors import (
+    ConflictError,
+    FencedError,
+    RequestError,
+    TableExistsError,
+    TableNotFoundError,
+)
+from siltstone.formats import group
+from siltstone.formats.manifest import App, Catalog, Table
+
+APPS_MAX = 10_000
+
+
+class AlreadyAppliedError(Exception):
+    """The token's batch is the last one applied: the caller gets the old receipt."""
+
+    def __init__(self, seq: int, rows: int) -> None:
+        self.seq, self.rows = seq, rows
+
+
+class OlderBatchError(Exception):
+    """The token's batch is below the last one applied: the caller looks for its old receipt."""
+
+
+class MovedError(Exception):
+    """A plain table left the version that ours was staged on: the caller may stage again."""
+
+    def __init__(self, part: AdvancePart, version: int, seq: int) -> None:
+        self.part, self.version, self.seq = part, version, seq
+
+
+class SchemaMovedError(Exception):
+    """The rows were made for an older schema: the caller widens them, or gives up."""
+
+    def __init__(self, table: int, seq: int) -> None:
+        self.table, self.seq = table, seq
+
+
+class TagMovedError(Exception):
+    """A lapsed tag was set again, or forgotten, since the caller looked: it leaves it alone."""
+
+
+class RecheckError(Exception):
+    """A scanned table was written since: the caller evaluates its predicates, then comes again."""
+
+    def __init__(self, upto: int) -> None:
+        self.upto = upto
+
+
+def admit(write_set: WriteSet, seq: int, catalog: Catalog, recent: RecentWrites) -> Catalog:
+    """Return the catalog after the write set, which gets `seq`; raise if it may not commit."""
+    before = catalog
+    if write_set.token is not None:
+        _check_token(write_set, catalog)
+    _check_lapsed(write_set, catalog)
+    _check_tables(write_set, catalog)
+    for entry in write_set.changes:
+        _check_change(entry, catalog, write_set.read_seq)
+        catalog = catalogs.apply(catalog, entry, seq, 0)
+    for part in write_set.parts:
+        if isinstance(part, AdvancePart):
+            _check_version(part, catalog)
+            catalog = catalogs.apply(catalog, part.entry, seq, 0)
+    if write_set.read_seq is not None:
+        _check_rows(write_set, write_set.read_seq, recent, catalog)
+        _check_anew(write_set, write_set.read_seq, before)
+    if write_set.reads is not None:
+        _check_reads(write_set, write_set.reads, recent, before)  # own changes are no conflict
+    if write_set.token is not None:  # a later member of the group may carry the same
+        catalog = catalogs.apply_token(catalog, write_set.token, seq, write_set.rows)
+    return catalog
+
+
+def _check_token(write_set: WriteSet, catalog: Catalog) -> None:
+    token = write_set.token
+    assert token is not None
+    app = catalogs.app_of(catalog, token.app)
+    if write_set.claim is not None and write_set.claim != app.claim:
+        raise FencedError(write_set.claim, app.claim, app=app.name)
+    _check_room(app, catalog)
+    if token.batch == app.batch:
+        raise AlreadyAppliedError(app.seq, app.rows)
+    if token.batch < app.batch:
+        raise OlderBatchError
+
+
+def _check_lapsed(write_set: WriteSet, catalog: Catalog) -> None:
+    for tag in write_set.lapsed:
+        if catalogs.tag_of(catalog, tag.name) != tag:
+            raise TagMovedError
+
+
+def _check_tables(write_set: WriteSet, catalog: Catalog) -> None:
+    if not write_set.changes:
+        for part in write_set.parts:
+            _check_table(part, catalog, write_set.read_seq, None)
+        return
+    created = {e.table for e in write_set.changes if isinstance(e, group.Create)}
+    renewed = {e.incarnation for e in write_set.changes if isinstance(e, group.Truncate)}
+    altered = {e.table: e.schema.id for e in write_set.changes if isinstance(e, group.Alter)}
+    for part in write_set.parts:
+        if part.table in created or part.incarnation in renewed:
+            continue
+        _check_table(part, catalog, write_set.read_seq, altered.get(part.table))
+
+
+def _check_table(part: Part, catalog: Catalog, read_seq: int | None, altered: int | None) -> None:
+    table = _alive(catalog, part.table)
+    current = catalogs.incarnation_of(table)
+    if current.id != part.incarnation:
+        _conflict(table, read_seq, current.seq)
+    newest = table.schemas[-1]
+    if isinstance(part, AdvancePart):
+        if part.base is not None and part.base.shape.id != newest.schema.id:
+            _conflict(table, read_seq, newest.seq)  # a base is read by the schema of its seq
+    else:
+        wanted = newest.schema.id if altered is None else altered
+        if wanted != part.shape.id:
+            raise SchemaMovedError(table.id, newest.seq)
+
+
+def _conflict(table: Table, read_seq: int | None, written_seq: int) -> None:
+    raise ConflictError(catalogs.name_of(table), "*", read_seq or 0, written_seq)
+
+
+def _alive(catalog: Catalog, table_id: int) -> Table:
+    table = catalogs.by_id(catalog, table_id)
+    if table is None or not catalogs.is_alive(table):
+        raise TableNotFoundError(f"#{table_id}" if table is None else catalogs.name_of(table))
+    return table
+
+
+def _check_change(entry: group.Entry, catalog: Catalog, read_seq: int | None) -> None:
+    if isinstance(entry, group.Create):
+        _check_free(entry.name, catalog)
+    elif isinstance(entry, group.Rename):
+        _alive(catalog, entry.table)
+        _check_free(entry.name, catalog)
+    elif isinstance(entry, group.Drop | group.Truncate):
+        _alive(catalog, entry.table)
+    elif isinstance(entry, group.Alter):
+        _check_next_schema(entry, catalog, read_seq)
+    elif isinstance(entry, group.Tagged) and entry.seq is None:
+        if catalogs.tag_of(catalog, entry.name) is None:
+            raise RequestError(f"no tag {entry.name!r}")
+    elif isinstance(entry, group.Claim | group.Hold):
+        _check_claim(entry, catalog)
+
+
+def _check_next_schema(entry: group.Alter, catalog: Catalog, read_seq: int | None) -> None:
+    table = _alive(catalog, entry.table)
+    newest = table.schemas[-1]
+    if entry.schema.id != newest.schema.id + 1:
+        _conflict(table, read_seq, newest.seq)
+
+
+def _check_claim(entry: group.Claim | group.Hold, catalog: Catalog) -> None:
+    app = catalogs.app_of(catalog, entry.app)
+    if entry.claim <= app.claim:
+        raise FencedError(entry.claim, app.claim, app=app.name)
+    _check_room(app, catalog)
+
+
+def _check_room(app: App, catalog: Catalog) -> None:
+    """Every record has all apps, for ever: a name per batch would make each publish slower."""
+    if len(catalog.apps) >= APPS_MAX and app not in catalog.apps:
+        raise RequestError(
+            f"{app.name!r} would be token app {len(catalog.apps) + 1}; a store keeps {APPS_MAX},"
+            " for ever: use one app with rising batches"
+        )
+
+
+def _check_free(name: str, catalog: Catalog) -> None:
+    if name in catalogs.names(catalog):
+        raise TableExistsError(name)
+
+
+def _check_version(part: AdvancePart, catalog: Catalog) -> None:
+    table = _alive(catalog, part.table)
+    current = catalogs.version_of(catalogs.incarnation_of(table))
+    version, seq = (current.pin.version, current.seq) if current else (0, 0)
+    if version != part.from_version:
+        raise MovedError(part, version, seq)
+
+
+def _check_rows(write_set: WriteSet, read_seq: int, recent: RecentWrites, catalog: Catalog) -> None:
+    if read_seq < recent.floor:
+        raise ConflictError("*", "*", read_seq, recent.floor)
+    for part in write_set.parts:
+        if isinstance(part, AdvancePart):
+            continue
+        found = recent.conflict(part.incarnation, read_seq, part.keys(), part.shape.codec.code)
+        if found is not None:
+            name = catalogs.name_of(_alive(catalog, part.table))
+            raise ConflictError(name, _shown(part.shape, found[0]), read_seq, found[1])
+    for entry in write_set.changes:
+        if isinstance(entry, group.Drop | group.Truncate):
+            _check_unwritten(_alive_or_dropped(catalog, entry.table), read_seq, recent)
+
+
+def _check_unwritten(table: Table, read_seq: int, recent: RecentWrites) -> None:
+    """To drop or truncate a table is to write all of it."""
+    for step in table.incarnations:
+        seq = recent.written_since(step.id, read_seq)
+        if seq:
+            _conflict(table, read_seq, seq)
+
+
+def _check_anew(write_set: WriteSet, read_seq: int, before: Catalog) -> None:
+    """A truncate conflicts with every open writer, so with one who drops or truncates, too."""
+    for entry in write_set.changes:
+        if isinstance(entry, group.Drop | group.Truncate):
+            table = catalogs.by_id(before, entry.table)
+            if table is not None:  # else this transaction makes it
+                current = catalogs.incarnation_of(table)
+                if current.seq > read_seq:
+                    _conflict(table, read_seq, current.seq)
+
+
+def _alive_or_dropped(catalog: Catalog, table_id: int) -> Table:
+    table = catalogs.by_id(catalog, table_id)
+    if table is None:
+        raise TableNotFoundError(f"#{table_id}")
+    return table
+
+
+def _check_reads(write_set: WriteSet, reads: Reads, recent: RecentWrites, catalog: Catalog) -> None:
+    read_seq = write_set.read_seq or 0
+    for incarnation, keys in reads.keys.items():
+        table = _still_there(catalog, incarnation, read_seq)
+        codec = shape_of(catalogs.schema_of(table)).codec
+        found = recent.conflict(incarnation, read_seq, Keys(list(keys)), codec.code)
+        if found is not None:
+            raise ConflictError(
+                catalogs.name_of(table),
+                _shown(shape_of(catalogs.schema_of(table)), found[0]),
+                read_seq,
+                found[1],
+            )
+    upto = 0
+    for incarnation in reads.scans:
+        _still_there(catalog, incarnation, read_seq)
+        upto = max(upto, recent.written_since(incarnation, reads.checked))
+    if upto:
+        raise RecheckError(upto)
+    for incarnation, version in reads.versions.items():
+        table = _still_there(catalog, incarnation, read_seq)
+        step = catalogs.incarnation_of(table)
+        if catalogs.has_changed(step, version):
+            _conflict(table, read_seq, step.versions[-1].seq)
+
+
+def _still_there(catalog: Catalog, incarnation: int, read_seq: int) -> Table:
+    """A serializable read of a table that was dropped or truncated since does not hold."""
+    table = catalogs.owner_of(catalog, incarnation)
+    current = catalogs.incarnation_of(table)
+    if current.id != incarnation and current.seq > read_seq:
+        _conflict(table, read_seq, current.seq)
+    if table.dropped is not None and table.dropped > read_seq:
+        _conflict(table, read_seq, table.dropped)
+    return table
+
+
+def refuse_older(token: group.Token, last: int) -> None:
+    """Say that a batch below the last one was never applied.
+
+    Raises:
+        RequestError: Always.
+    """
+    raise RequestError(
+        f"batch {token.batch} of app {token.app!r} was never applied and the app is at batch"
+        f" {last}; batches of an app strictly increase"
+    )
+
+
+def _shown(shape: Shape, key: object) -> object:
+    """Return a key as its user reads it; "*": the whole table, or a hash is all we have."""
+    if isinstance(key, Coded):
+        key = shape.codec.key_of_code(key.code) if shape.codec.exact else "*"
+    return key if key == "*" else shape.codec.to_user(key)

@@ -1,0 +1,524 @@
+"""Commit: the one path by which a write becomes durable and then visible.
+
+    admit ──▶ log ──▶ apply ──▶ reveal
+              the commit point: before it a crash forgets the write, after it a crash keeps it
+
+Group commit by leader and followers: whoever finds no leader leads, takes the whole queue, writes
+it as one frame, and wakes the next leader before its followers, so that the next sync overlaps
+their waking. There is no commit thread: a lone writer pays no hop. Steps (seal, a late sync) stand
+in the same queue and run between two groups, never between log and apply.
+
+Locks: `_queue_lock` for the queue and who leads; `_state_lock` to swap `state`, never held over
+I/O. `state` is read without a lock. Only the leader writes the log, memtables and catalog.
+
+The file is long because the whole path, callers' and leader's side, is read in one piece.
+"""
+
+from __future__ import annotations
+
+from _thread import LockType, allocate_lock
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import pyarrow as pa
+
+from siltstone.engine.commit import admission
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.levels.attached import run_bytes
+from siltstone.engine.levels.commit_log import CommitLog, transaction_id
+from siltstone.engine.commit.interrupts import Deferred
+from siltstone.engine.levels.memtable import Memtable
+from siltstone.engine.commit.recent_writes import OpenTransactions, RecentWrites
+from siltstone.engine.read.view import (
+    Generation,
+    Levels,
+    State,
+    View,
+    is_virgin,
+    with_attached,
+    with_entry,
+    with_load,
+    with_token,
+)
+from siltstone.engine.commit.write_set import (
+    AdvancePart,
+    AttachPart,
+    BatchPart,
+    Receipt,
+    RowPart,
+    WriteSet,
+)
+from siltstone.errors import (
+    ConflictError,
+    InDoubtError,
+    PoisonedError,
+    RequestError,
+    UnavailableError,
+)
+from siltstone.formats import group
+from siltstone.formats.frame import Buffer
+from siltstone.units import Seq, require
+
+GROUP_BYTES_MAX = 32 << 20
+FRAME_BYTES_MAX = 256 << 20
+_SURELY_FITS = FRAME_BYTES_MAX // 256  # a row's size is guessed, and may be 100 times too low
+
+_WAITING, _LEAD, _DONE = 0, 1, 2
+
+
+class Log(Protocol):
+    """What a commit needs of the WAL. `storage.wal.wal.Wal` is one; tests bring faulty ones."""
+
+    def append(
+        self, *, first_seq: Seq, last_seq: Seq, payload: Sequence[Buffer], sync: bool = True
+    ) -> None: ...
+
+    def sync(self) -> None: ...
+
+    def rotate(self) -> int: ...
+
+    @property
+    def durable_seq(self) -> int: ...
+
+
+class _Waiter:
+    """One caller in the queue: a write set, or a step to run alone."""
+
+    __slots__ = ("error", "result", "state", "step", "wake", "write_set")
+
+    def __init__(self, write_set: WriteSet | None, step: Callable[[], object] | None) -> None:
+        self.write_set, self.step = write_set, step
+        self.state = _WAITING
+        self.error: BaseException | None = None
+        self.result: object = None
+        self.wake: LockType = allocate_lock()
+        self.wake.acquire()
+
+
+class Committer:
+    """Serializes commits (see the module)."""
+
+    def __init__(
+        self,
+        *,
+        log: Log,
+        state: State,
+        epoch: int,
+        last_time_us: int,
+        clock: Callable[[], int],
+        recent: RecentWrites,
+        transactions: OpenTransactions,
+        on_growth: Callable[[int], None],
+    ) -> None:
+        """Go on after `state.visible`; `on_growth` hears the active memtables' bytes."""
+        self.state = state
+        self._log, self._epoch = log, epoch
+        self._last_seq, self._last_time = state.visible, last_time_us
+        self._clock = clock
+        self._recent, self._transactions = recent, transactions
+        self._on_growth = on_growth
+        self._queue_lock, self._state_lock = allocate_lock(), allocate_lock()
+        self._queue: list[_Waiter] = []
+        self._is_led = False
+        self._is_in_doubt = False
+        self.active_bytes = 0
+
+    @property
+    def durable_seq(self) -> int:
+        """The last seq that survives a power loss: what may leave this process ends here."""
+        return min(self._log.durable_seq, self.state.visible)
+
+    @property
+    def poisoned(self) -> bool:
+        """Whether a log write failed: nothing more is acknowledged."""
+        return self._is_in_doubt
+
+    def current(self) -> State:
+        """Return the present state (a function, for those who ask under their own lock)."""
+        return self.state
+
+    # the callers' side
+
+    def commit(self, write_set: WriteSet) -> Receipt:
+        """Make `write_set` durable and visible; return its receipt.
+
+        Raises:
+            ConflictError, RequestError, FencedError: Refused; nothing was written.
+            UnavailableError: No space for the log; nothing was written.
+            InDoubtError: The log write failed; recovery decides.
+            PoisonedError: An earlier one failed.
+            admission.MovedError, admission.RecheckError, admission.OlderBatchError: To be answered
+                by the caller (`engine.write.transaction`).
+        """
+        if write_set.nbytes > FRAME_BYTES_MAX:
+            raise RequestError(
+                f"a transaction of {write_set.nbytes} bytes; at most {FRAME_BYTES_MAX} fit a frame"
+            )
+        receipt = self._enter(_Waiter(write_set, None))
+        assert isinstance(receipt, Receipt)
+        return receipt
+
+    def run(self, step: Callable[[], object]) -> object:
+        """Run `step` between two groups, alone, and return what it returns."""
+        return self._enter(_Waiter(None, step))
+
+    def sync(self) -> None:
+        """Make asynchronous commits durable."""
+        if self._log.durable_seq < self.state.visible:
+            self.run(self._sync)
+
+    def swap_view(self, change: Callable[[View], View]) -> View:
+        """Replace the view by `change(view)`; maintenance only: no answer may change."""
+        with Deferred(), self._state_lock:
+            self.state = State(change(self.state.view), self.state.visible)
+            return self.state.view
+
+    def _enter(self, waiter: _Waiter) -> object:
+        with Deferred():
+            with self._queue_lock:
+                self._queue.append(waiter)
+                leads, self._is_led = not self._is_led, True
+            interrupt = None if leads else _wait(waiter.wake)
+            if leads or waiter.state == _LEAD:
+                self._lead(waiter)
+        if interrupt is not None:
+            raise interrupt
+        if waiter.error is not None:
+            try:
+                raise waiter.error
+            finally:
+                waiter.error = None  # else the two hold each other, and so a lease, until a gc
+        return waiter.result
+
+    # the leader's side
+
+    def _lead(self, own: _Waiter) -> None:
+        taken = self._take()
+        try:
+            if taken[0].step is not None:
+                self._run_step(taken[0])
+            else:
+                self._write(taken)
+        except BaseException as error:
+            self._poison(taken, error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._hand_over(taken, own)
+
+    def _take(self) -> list[_Waiter]:
+        """Take the write sets at the head of the queue, or the one step that stands there."""
+        with self._queue_lock:
+            queue = self._queue
+            if len(queue) == 1 or queue[0].step is not None:
+                return [queue.pop(0)]
+            size = count = 0
+            for waiter in queue:
+                if waiter.write_set is None:
+                    break
+                size += waiter.write_set.nbytes
+                if count and size > GROUP_BYTES_MAX:
+                    break
+                count += 1
+            taken, self._queue = queue[:count], queue[count:]
+            return taken
+
+    def _hand_over(self, taken: list[_Waiter], own: _Waiter) -> None:
+        """Wake the next leader first: its sync overlaps the waking of our followers."""
+        with self._queue_lock:
+            heir = self._queue[0] if self._queue else None
+            self._is_led = heir is not None
+        for waiter in taken:
+            waiter.state = _DONE
+        if heir is not None:
+            heir.state = _LEAD
+            heir.wake.release()
+        for waiter in taken:
+            if waiter is not own:
+                waiter.wake.release()
+
+    def _run_step(self, waiter: _Waiter) -> None:
+        assert waiter.step is not None
+        try:
+            if self._is_in_doubt:
+                raise PoisonedError("an earlier commit is in doubt; reopen the store")
+            waiter.result = waiter.step()
+        except OSError as error:
+            self._is_in_doubt = True
+            waiter.error = PoisonedError(f"the log failed ({error}); reopen the store")
+        except Exception as error:  # noqa: BLE001 - it is the caller's, and raised there
+            waiter.error = error
+
+    def _write(self, taken: list[_Waiter]) -> None:
+        if self._is_in_doubt:
+            for waiter in taken:
+                waiter.error = PoisonedError("an earlier commit is in doubt; reopen the store")
+            return
+        admitted = self._admit(taken)
+        if not admitted:
+            return
+        first, last = self._last_seq + 1, self._last_seq + len(admitted)
+        time_us = max(self._clock(), self._last_time + 1)
+        write_sets = [w.write_set for w in admitted if w.write_set is not None]
+        payload = _payload(self._epoch, time_us, write_sets)
+        is_sync, size = False, 0  # no comprehensions: most groups have one member
+        for write_set in write_sets:
+            is_sync |= write_set.is_sync
+            size += write_set.nbytes
+        try:
+            if size > _SURELY_FITS:
+                _refuse_too_large(payload)
+            self._log.append(
+                first_seq=Seq(first), last_seq=Seq(last), payload=payload, sync=is_sync
+            )
+        except (UnavailableError, RequestError) as error:  # refused: not a byte was written
+            self._recent.take_back(first)
+            self._refuse(taken, admitted, error)
+            return
+        except (OSError, PoisonedError) as error:
+            self._poison(_hanging_on(taken, admitted), error)
+            return
+        self._apply(admitted, first, time_us)
+        self._last_seq, self._last_time = last, time_us + len(admitted) - 1
+        self._on_growth(self.active_bytes)
+
+    def _admit(self, taken: list[_Waiter]) -> list[_Waiter]:
+        self._recent.forget(self._transactions.oldest(self.current))
+        catalog = self.state.view.catalog
+        admitted: list[_Waiter] = []
+        for waiter in taken:
+            write_set = waiter.write_set
+            assert write_set is not None
+            seq = self._last_seq + 1 + len(admitted)
+            try:
+                after = admission.admit(write_set, seq, catalog, self._recent)
+                self._refuse_late_load(write_set)
+            except Exception as error:  # noqa: BLE001 - refused: it is raised in its own thread
+                waiter.error = error
+                continue
+            catalog = after
+            for part in write_set.parts:
+                self._recent.remember(part.incarnation, seq, part.keys())
+            admitted.append(waiter)
+        return admitted
+
+    def _refuse(
+        self, taken: Sequence[_Waiter], admitted: Sequence[_Waiter], error: Exception
+    ) -> None:
+        """Refuse the admitted, and who was refused only because of them: they never committed."""
+        catalog = self.state.view.catalog
+        for waiter in taken:
+            write_set = waiter.write_set
+            assert write_set is not None
+            try:
+                if waiter not in admitted:
+                    admission.admit(write_set, self._last_seq + 1, catalog, self._recent)
+                    self._refuse_late_load(write_set)
+            except Exception as own:  # noqa: BLE001 - as in `_admit`
+                waiter.error = own
+            else:
+                waiter.error = error
+
+    def _refuse_late_load(self, write_set: WriteSet) -> None:
+        """A load straight to base is right only where no row version is, nor one of this group."""
+        for part in write_set.parts:
+            if isinstance(part, AdvancePart) and part.base is not None:
+                levels = self.state.view.levels.get(part.incarnation)
+                written = self._recent.written_since(part.incarnation, self._last_seq)
+                if levels is None or not is_virgin(levels) or written:
+                    name = catalogs.name_of(
+                        catalogs.owner_of(self.state.view.catalog, part.incarnation)
+                    )
+                    raise ConflictError(name, "*", 0, written or self._last_seq)
+
+    def _apply(self, admitted: list[_Waiter], first: int, time_us: int) -> None:
+        """Put the rows into the memtables, then show the whole group in one assignment."""
+        view = self.state.view
+        if not _change_view(admitted):
+            self._apply_rows(view, admitted, first, time_us)
+            with self._state_lock:
+                self.state = State(self.state.view, first + len(admitted) - 1)
+            return
+        with self._state_lock:
+            view = self.state.view
+            for index, waiter in enumerate(admitted):
+                assert waiter.write_set is not None
+                view = _changed(view, waiter.write_set, first + index, time_us + index)
+                # One by one: a bulk commit shuts the memtable that earlier members write to.
+                self._apply_rows(view, [waiter], first + index, time_us + index)
+            self.state = State(view, first + len(admitted) - 1)
+
+    def _apply_rows(self, view: View, admitted: list[_Waiter], first: int, time_us: int) -> None:
+        for index, waiter in enumerate(admitted):
+            write_set, seq = waiter.write_set, first + index
+            assert write_set is not None
+            tables: list[int] = []
+            for part in write_set.parts:
+                tables.append(part.incarnation)
+                if isinstance(part, RowPart):
+                    view.levels[part.incarnation].active.append_rows(
+                        part.shape, part.upserts, part.row_keys, part.deletes, seq
+                    )
+                elif isinstance(part, BatchPart):
+                    view.levels[part.incarnation].active.append_batch(
+                        part.shape, part.batch, part.codes, part.op, seq
+                    )
+                elif isinstance(part, AttachPart):
+                    self.active_bytes += run_bytes(part.rows)
+            view.log.append(
+                time_us + index,
+                self._epoch,
+                write_set.number,
+                write_set.token,
+                tuple(tables),
+                write_set.rows,
+            )
+            self.active_bytes += write_set.nbytes
+            name = transaction_id(self._epoch, write_set.number)
+            waiter.result = Receipt(seq, write_set.rows, name)
+
+    def _poison(self, waiters: list[_Waiter], error: BaseException) -> None:
+        """The frame may or may not be durable: say so to each member, acknowledge nothing more."""
+        self._is_in_doubt = True
+        for waiter in waiters:
+            if waiter.write_set is not None and waiter.error is None:
+                name = transaction_id(self._epoch, waiter.write_set.number)
+                waiter.error = InDoubtError(name)
+                waiter.error.__cause__ = error
+            elif waiter.error is None:
+                waiter.error = PoisonedError(f"the log failed ({error}); reopen the store")
+
+    def _sync(self) -> None:
+        self._log.sync()
+
+    # the seal: a step of the leader
+
+    def seal(self) -> Generation | None:
+        """Swap in empty memtables and a new segment; return what was sealed, None if nothing was.
+
+        Commits go on in the next group: nobody is drained, open transactions keep their buffers.
+        """
+        sealed = self.run(self._seal)
+        assert sealed is None or isinstance(sealed, Generation)
+        return sealed
+
+    def _seal(self) -> Generation | None:
+        view = self.state.view
+        if not view.log.count:
+            return None
+        segment = self._log.rotate()
+        require(self._log.durable_seq == self._last_seq, "a rotation left frames unsynced")
+        generation = Generation(
+            number=view.generation,
+            last_seq=self._last_seq,
+            last_time_us=self._last_time,
+            segment_end=segment,
+            catalog=view.catalog,
+            log=view.log,
+            sources={n: lv.unsealed for n, lv in view.levels.items() if lv.unsealed},
+        )
+        self.swap_view(lambda now: _sealed(now, generation))
+        self.active_bytes = 0
+        return generation
+
+
+def _wait(wake: LockType) -> BaseException | None:
+    """Wait until the waiter is done, or made the next leader; return a Ctrl-C that came meanwhile.
+
+    A follower that left the queue would be an heir that never leads: all later commits would hang.
+    """
+    interrupt: BaseException | None = None
+    while True:
+        try:
+            wake.acquire()
+        except BaseException as error:  # noqa: BLE001 - a signal handler may raise anything
+            interrupt = error
+        else:
+            return interrupt
+
+
+def _hanging_on(taken: Sequence[_Waiter], admitted: Sequence[_Waiter]) -> list[_Waiter]:
+    """Return who fails with the admitted: also who was sent back because of their tokens.
+
+    Such a one would take the token for applied, and its caller would get a receipt for nothing.
+    """
+    sent_back = (admission.AlreadyAppliedError, admission.OlderBatchError)
+    hanging = [waiter for waiter in taken if isinstance(waiter.error, sent_back)]
+    for waiter in hanging:
+        waiter.error = None
+    return [*admitted, *hanging]
+
+
+def _refuse_too_large(payload: Sequence[object]) -> None:
+    """Refuse a frame above its bound: it is one transaction, whose size was guessed too low."""
+    size = sum(memoryview(part).nbytes for part in payload)  # type: ignore[arg-type]
+    if size > FRAME_BYTES_MAX:
+        raise RequestError(f"a transaction of {size} bytes; at most {FRAME_BYTES_MAX} fit a frame")
+
+
+def _sealed(view: View, generation: Generation) -> View:
+    levels = {
+        number: _seal_levels(old) if number in generation.sources else old
+        for number, old in view.levels.items()
+    }
+    return view.changed(
+        levels=levels,
+        sealed=(*view.sealed, generation),
+        log=CommitLog(generation.last_seq + 1),
+        generation=generation.number + 1,
+    )
+
+
+def _seal_levels(old: Levels) -> Levels:
+    fresh = Memtable(old.active.contents.tail.shape)
+    sealed = (*old.sealed, old.active) if old.active.rows else old.sealed
+    return replace(old, sealed=sealed, active=fresh, pending=0)
+
+
+def _change_view(admitted: Sequence[_Waiter]) -> bool:
+    """Say whether one of them does more than to put rows into the memtables that there are."""
+    for waiter in admitted:
+        write_set = waiter.write_set
+        assert write_set is not None
+        if write_set.changes or write_set.token is not None:
+            return True
+        for part in write_set.parts:
+            if type(part) is not RowPart and type(part) is not BatchPart:
+                return True
+    return False
+
+
+def _changed(view: View, write_set: WriteSet, seq: int, time_us: int) -> View:
+    for entry in write_set.changes:
+        view = with_entry(view, entry, seq, time_us)
+    for part in write_set.parts:
+        if isinstance(part, AdvancePart):
+            view = with_entry(view, part.entry, seq, time_us)
+            if part.base is not None and isinstance(part.entry, group.Advance):
+                view = with_load(view, part.entry, seq, part.base)
+        elif isinstance(part, AttachPart):
+            view = with_attached(view, part.entry, seq, part.opened, part.shape)
+    if write_set.token is not None:
+        view = with_token(view, write_set.token, seq, write_set.rows)
+    return view
+
+
+def _payload(epoch: int, time_us: int, write_sets: Sequence[WriteSet]) -> list[Buffer]:
+    """Return the frame's payload: one member per write set, in seq order."""
+    blobs: list[pa.Buffer] = []
+    members: list[group.Member] = []
+    for write_set in write_sets:
+        entries: list[group.Entry] = list(write_set.changes)
+        for part in write_set.parts:
+            if isinstance(part, RowPart):
+                entries.append(
+                    group.Rows(part.incarnation, part.shape.id, part.upserts, part.deletes)
+                )
+            elif isinstance(part, BatchPart):
+                entries.append(group.Batch(part.incarnation, part.shape.id, part.op, len(blobs)))
+                blobs.append(part.blob)
+            else:
+                entries.append(part.entry)
+        members.append(group.Member(write_set.number, write_set.rows, write_set.token, entries))
+    return group.encode(epoch, time_us, members, blobs)

@@ -1,0 +1,206 @@
+"""Core: the parts of one open store that transactions and snapshots work with, wired by `store`.
+
+Immutable but for what its parts guard themselves. `refusal` says why the handle may not be used any
+more (closed, or inherited by a forked child); every public call asks it first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from siltstone.engine.commit.committer import Committer
+from siltstone.engine.levels.commit_log import Commit
+from siltstone.engine.read.reader import Readers
+from siltstone.engine.commit.recent_writes import OpenTransactions, RecentWrites
+from siltstone.engine.read.view import State
+from siltstone.engine.commit.write_set import Receipt, WriteSet
+from siltstone.errors import (
+    BusyError,
+    ClosedError,
+    InDoubtError,
+    ReadOnlyError,
+    SiltstoneError,
+    UnavailableError,
+)
+from siltstone.failpoints import Failpoint, cross
+from siltstone.formats.group import Token
+from siltstone.storage.files.files import Files
+from siltstone.storage.tables.jobs import Begun
+from siltstone.storage.tables.tables import Tables
+
+
+class Ids:
+    """Ids of tables and incarnations: never given twice; unused ones are gaps. Lock: one."""
+
+    def __init__(self, first: int) -> None:
+        self._lock = threading.Lock()
+        self._next = first
+
+    def take(self) -> int:
+        """Return the next id."""
+        with self._lock:
+            self._next += 1
+            return self._next - 1
+
+
+class StagingLocks:
+    """One lock per plain table: stagings on one table follow each other instead of racing.
+
+    Held by a caller from its last staging to its receipt; the leader never takes one.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._locks: dict[int, threading.Lock] = {}
+
+    @contextmanager
+    def held(self, tables: Iterable[int]) -> Generator[None]:
+        """Hold the locks of some tables, taken in the order of their ids."""
+        with ExitStack() as stack:
+            for table in sorted(set(tables)):
+                with self._lock:
+                    lock = self._locks.setdefault(table, threading.Lock())
+                stack.enter_context(lock)
+            yield
+
+
+class Open(Protocol):
+    """What ends with its handle: a transaction."""
+
+    def give_up(self) -> None:
+        """Roll back; from any thread, and from a signal's handler."""
+        ...
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Core:
+    """See the module.
+
+    `committer` is None in a read-only process; `state` gives what a new snapshot sees, `commits`
+    finds commits that are in the log of commits (flushed or not), `touched` gives those after a seq
+    with the incarnations that each wrote to, `room` waits while there is too much that is not
+    flushed; `root` and `verify` are what another process opens the files by;
+    `new_token` gives names that were never used before, `now_us` the time (us); `condemned_us` says
+    before when vacuum takes what nobody published for garbage, unless somebody has a `hold` on it.
+
+    A handle that shares its store has a copy, whose `refusal` is its own (`opened`), and so is
+    `under_way`: the transactions that it began and that have not ended. Who takes one out ends it.
+    """
+
+    tables: Tables
+    readers: Readers
+    state: Callable[[], State]
+    find_token: Callable[[Token], Commit | None]
+    touched: Callable[[State, int], Iterator[tuple[int, tuple[int, ...]]]]
+    files: Files
+    new_token: Callable[[], str]
+    now_us: Callable[[], int]
+    condemned_us: Callable[[], int]
+    hold: Callable[[int], AbstractContextManager[object]]
+    root: Path
+    verify: str = "first_use"
+    committer: Committer | None = None
+    recent: RecentWrites = field(default_factory=RecentWrites)
+    transactions: OpenTransactions = field(default_factory=OpenTransactions)
+    room: Callable[[], None] = lambda: None
+    after_commit: Callable[[], None] = lambda: None
+    ids: Ids = field(default_factory=lambda: Ids(1))
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    staging: StagingLocks = field(default_factory=StagingLocks)
+    doubts: ExitStack = field(default_factory=ExitStack)
+    refusal: str | None = None
+    under_way: dict[int, Callable[[], Open | None]] = field(default_factory=dict, init=False)
+
+    def end(self, why: str) -> None:
+        """Refuse every later call, and roll back what is open; a commit that is inside goes on."""
+        self.refusal = self.refusal or why
+        while self.under_way:
+            with suppress(KeyError):  # it ended just now
+                found = self.under_way.popitem()[1]()
+                if found is not None:  # else its finalizer forgets it
+                    with suppress(SiltstoneError, OSError):  # a hold that ends with the process
+                        found.give_up()
+
+    def check(self) -> None:
+        """Refuse a handle that is closed or was inherited by a fork."""
+        if self.refusal is not None:
+            raise ClosedError(self.refusal)
+
+    def writer(self) -> Committer:
+        """Return the committer; a read-only store has none."""
+        self.check()
+        if self.committer is None:
+            raise ReadOnlyError("this store was opened read-only; open it without read_only=True")
+        return self.committer
+
+    def unite(self, folder: str) -> None:
+        """Let other programs find the files of a dataset again, whatever was cleaned up there.
+
+        A read-only process writes nothing, and leaves it to the owner.
+        """
+        if self.committer is not None:
+            with suppress(UnavailableError):  # they say themselves what they do not find
+                self.tables.unite(folder)
+
+    def submit(self, write_set: WriteSet) -> Receipt:
+        """Wait for room, then commit."""
+        committer = self.writer()
+        self.room()
+        staged_us = write_set.staged_us
+        if staged_us is None:  # most commits, and a hold on nothing would take them a microsecond
+            receipt = _commit(committer, write_set)
+        else:
+            with self._held(staged_us):
+                receipt = _commit(committer, write_set)
+        self.after_commit()
+        return receipt
+
+    def begun(self) -> Begun:
+        """Return when what is begun now began: never before what is condemned already."""
+        return Begun.at(self.now_us, self.condemned_us())
+
+    @contextmanager
+    def _held(self, staged_us: int) -> Generator[None]:
+        """Keep what was staged since `staged_us` from vacuum until a durable frame names it.
+
+        Held first, then looked whether it is condemned: a vacuum says what it condemns, and only
+        then looks who holds what, and after that what the log names.
+        """
+        with self.until_known(self.hold(staged_us)):
+            condemned_us = self.condemned_us()
+            if condemned_us > staged_us:
+                raise BusyError(
+                    f"rows were staged at {staged_us}, and a vacuum took what nobody had published"
+                    f" by {condemned_us} for garbage; run the transaction again"
+                )
+            yield
+
+    @contextmanager
+    def until_known(self, kept: AbstractContextManager[object]) -> Generator[None]:
+        """Enter what keeps from vacuum what a commit names, until it is known how that ended.
+
+        Of one in doubt the frame may be durable, and no view knows it: `doubts` keeps it until the
+        store ends, and who owns it next recovers the frame before any vacuum looks.
+        """
+        with ExitStack() as held:
+            held.enter_context(kept)
+            try:
+                yield
+            except BaseException as error:
+                is_refused = isinstance(error, SiltstoneError) and type(error) is not InDoubtError
+                if not is_refused and self.committer is not None and self.committer.poisoned:
+                    self.doubts.push(held.pop_all())
+                raise
+
+
+def _commit(committer: Committer, write_set: WriteSet) -> Receipt:
+    cross(Failpoint.COMMIT_BEFORE_FRAME)
+    receipt = committer.commit(write_set)
+    cross(Failpoint.COMMIT_AFTER_FRAME)
+    return receipt

@@ -1,0 +1,161 @@
+"""Write set: all that one transaction asks to commit, converted and checked in its own thread.
+
+The leader of a group only admits, logs and applies write sets: whatever can fail because of a
+value, or needs Lance, was done before. Catalog changes come first, then rows, under one seq.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import pyarrow as pa
+
+from siltstone.engine.levels.base import Base
+from siltstone.engine.levels.chunk import run_of
+from siltstone.engine.filter.predicate import Predicate
+from siltstone.engine.commit.recent_writes import Keys
+from siltstone.engine.catalog.table_schema import Shape
+from siltstone.formats import group
+from siltstone.formats.keys import Codes, Key
+from siltstone.formats.manifest import Tag
+from siltstone.formats.rows import Row
+from siltstone.storage.tables.tables import PinnedTable
+
+BLIND = None
+_ROW_BYTES = 130
+_SIZED = frozenset((str, bytes, list, tuple, dict))
+
+
+class RowPart(msgspec.Struct, frozen=True, eq=False):
+    """A few rows and deletes of one table, as tuples."""
+
+    table: int
+    incarnation: int
+    shape: Shape
+    upserts: list[Row]
+    row_keys: list[Key]
+    deletes: list[Key]
+
+    def keys(self) -> Keys:
+        """Return the keys written."""
+        return Keys([*self.row_keys, *self.deletes])
+
+    @property
+    def rows(self) -> int:
+        return len(self.upserts) + len(self.deletes)
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes the rows take: what bounds memtables, groups and frames."""
+        size = _ROW_BYTES * self.rows
+        for row in self.upserts:
+            for value in row:
+                if type(value) in _SIZED:
+                    size += len(value)  # type: ignore[arg-type]
+        return size
+
+
+class BatchPart(msgspec.Struct, frozen=True, eq=False):
+    """Many rows (or deletes, by key columns) of one table, as Arrow; no key twice."""
+
+    table: int
+    incarnation: int
+    shape: Shape
+    batch: pa.RecordBatch
+    codes: Codes
+    op: int
+    blob: pa.Buffer
+
+    def keys(self) -> Keys:
+        """Return the keys written, as sorted codes."""
+        return Keys(codes=run_of(self.codes, 0).codes)
+
+    @property
+    def rows(self) -> int:
+        return self.batch.num_rows
+
+    @property
+    def nbytes(self) -> int:
+        return self.batch.nbytes + 33 * self.batch.num_rows
+
+
+class AdvancePart(msgspec.Struct, frozen=True, eq=False):
+    """A table moves to a staged version: a plain table, or the first load of a keyed one."""
+
+    table: int
+    incarnation: int
+    from_version: int
+    entry: group.Advance | group.Compact
+    rows: int
+    base: Base | None = None
+    nbytes: int = 0
+
+    def keys(self) -> Keys:
+        """Return the keys written: a load counts as all there are, a plain table has none."""
+        return Keys(is_all=self.base is not None)
+
+
+class AttachPart(msgspec.Struct, frozen=True, eq=False):
+    """Staged rows of one table that become a run at the commit's seq; `opened` is their dataset."""
+
+    table: int
+    incarnation: int
+    shape: Shape
+    entry: group.Attach
+    rows: int
+    codes: Codes
+    opened: PinnedTable
+    nbytes: int = 0
+
+    def keys(self) -> Keys:
+        """Return the keys written, as sorted codes."""
+        return Keys(codes=self.codes)
+
+
+Part = RowPart | BatchPart | AdvancePart | AttachPart
+
+
+@dataclass(slots=True)
+class Reads:
+    """What a serializable transaction read: keys by incarnation, and predicates of scans.
+
+    A scan without a predicate is None. `checked` is the seq up to which the scans were found
+    undisturbed; the committer raises it while it admits.
+    """
+
+    keys: dict[int, set[Key]] = field(default_factory=dict)
+    scans: dict[int, list[Predicate | None]] = field(default_factory=dict)
+    versions: dict[int, int] = field(default_factory=dict)
+    checked: int = 0
+
+
+class WriteSet(msgspec.Struct, frozen=True, eq=False):
+    """One transaction, ready to be admitted.
+
+    `read_seq` is the seq it read at; `BLIND` means that it read nothing and conflicts with nobody.
+    `lapsed` are tags that it forgets, if they are still so. `staged_us` is when the first file was
+    begun that it names, None if it names none.
+    """
+
+    number: int
+    read_seq: int | None
+    parts: Sequence[Part]
+    changes: Sequence[group.Entry] = ()
+    token: group.Token | None = None
+    claim: int | None = None
+    reads: Reads | None = None
+    is_sync: bool = True
+    rows: int = 0
+    nbytes: int = 0
+    lapsed: Sequence[Tag] = ()
+    staged_us: int | None = None
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What a commit returns: its seq, how many rows it wrote, and its transaction id."""
+
+    seq: int
+    rows: int
+    transaction_id: str = ""

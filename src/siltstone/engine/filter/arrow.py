@@ -1,0 +1,268 @@
+"""Arrow filters: what an expression of another engine is made of, and what Lance may see of it.
+
+What is read of its pickled form is built anew and compared with the original: a reading that is not
+equal to it is thrown away. Lance is then asked nothing, which costs time, and changes no answer.
+
+Lance gets SQL text and no Substrait, though it takes that too: Substrait comes with the types of
+all columns, of which Lance refuses many (unsigned, large_string, times, all in lists and structs),
+and it does not say what `x IN (..)` is for a null x: false in Arrow, null in DataFusion.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from siltstone.engine.filter import compare as filter_compare, literals, pickled, pushed
+from siltstone.engine.filter.literals import Operator
+from siltstone.engine.filter.pickled import UnreadError
+from siltstone.engine.filter.typed import Value, is_text
+
+LIST_MAX = 4_096
+_BY_NUMBER = "FieldPath"
+_MATCH = 0  # of is_in: a null finds a null in the list, and is false without
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of an expression: the columns that it reads, and what Lance may evaluate of it.
+
+    `column` is set if it is a top-level column and nothing else, `scalar` if it is a constant.
+    `conjuncts` are what the outermost ANDs of it join; none: it is no AND.
+    """
+
+    expression: pc.Expression
+    columns: frozenset[str] = frozenset()
+    push: pushed.Push | None = None
+    column: Value | None = None
+    scalar: pa.Scalar[Any] | None = None
+    conjuncts: tuple[Piece, ...] = ()
+
+
+def read(expression: pc.Expression, schema: pa.Schema) -> Piece:
+    """Return what an expression over `schema` is made of; if a part is not known, only the whole.
+
+    The caller has found that Arrow can evaluate it over the schema.
+    """
+    try:
+        entries, constants = pickled.pickled(expression)
+        found = _Reading(schema, constants).whole(entries)
+    except (pa.ArrowException, UnreadError, LookupError, ValueError, StopIteration):
+        found = None  # the last three: of a form that Arrow changed
+    if found is not None and cast("Any", found.expression).equals(expression):
+        return found
+    text = str(expression)
+    return Piece(expression, frozenset(n for n in schema.names if mentions(text, n)))
+
+
+def counts_columns(expression: pc.Expression) -> bool:
+    """Say whether an expression may mean a column by its number, as `pc.field(2)` does."""
+    return _BY_NUMBER in str(expression)
+
+
+def mentions(text: str, name: str) -> bool:
+    """Say whether `text`, an Arrow expression as it prints itself, may read the column `name`.
+
+    A name inside a string constant counts for nothing worse than a column too many; a column by
+    its number may be any.
+    """
+    if not name or _BY_NUMBER in text:
+        return True
+    before = r"(?<!\w)" if re.match(r"\w", name) else ""
+    after = r"(?!\w)" if re.search(r"\w\Z", name) else ""
+    return re.search(before + re.escape(name) + after, text) is not None
+
+
+class _Reading:
+    """One pass over the pairs, with a stack of what is open; no recursion, however deep it is."""
+
+    def __init__(self, schema: pa.Schema, constants: pa.RecordBatch) -> None:
+        self._schema, self._constants = schema, constants
+        self._open: list[tuple[str, list[Piece], list[pa.Scalar[Any]]]] = [("", [], [])]
+
+    def whole(self, entries: Sequence[tuple[str, str]]) -> Piece:
+        left = iter(entries)
+        for key, value in left:
+            arguments, options = self._open[-1][1:]
+            if key == "call":
+                self._open.append((value, [], []))
+            elif key == "end":
+                name, arguments, options = self._open.pop()
+                self._open[-1][1].append(_called(name, arguments, options))
+            elif key == "options":
+                options.append(self._constants.column(int(value))[0])
+            elif key == "literal":
+                scalar = self._constants.column(int(value))[0]
+                arguments.append(Piece(pc.scalar(cast("Any", scalar)), scalar=scalar))
+            else:
+                arguments.append(self._field(key, value, left))
+        (found,) = self._open[0][1]
+        return found
+
+    def _field(self, key: str, value: str, left: Iterator[tuple[str, str]]) -> Piece:
+        if key == "nested_field_ref":
+            path = [next(left)[1] for _ in range(int(value))]
+            return Piece(pc.field(*path), frozenset(path[:1]))
+        if key != "field_ref":
+            raise UnreadError
+        found, type_ = pc.field(value), self._schema.field(value).type
+        push = filter_compare.push_truth(type_, value)
+        return Piece(found, frozenset([value]), push, Value(type_, found, column=value))
+
+
+def _called(name: str, arguments: Sequence[Piece], options: Sequence[pa.Scalar[Any]]) -> Piece:
+    shape = (len(arguments), len(options))
+    builder = _CALLS.get((name, *shape))
+    if builder is None:
+        raise UnreadError
+    expression, push, conjuncts = builder(arguments, options)
+    columns = frozenset[str]().union(*(each.columns for each in arguments))
+    return Piece(expression, columns, push, conjuncts=conjuncts)
+
+
+_Built = tuple[pc.Expression, pushed.Push | None, tuple[Piece, ...]]
+_Arguments = Sequence[Piece]
+_Options = Sequence[pa.Scalar]
+
+
+def _both(arguments: _Arguments, options: _Options) -> _Built:
+    del options
+    left, right = arguments
+    conjuncts = tuple(part for each in arguments for part in each.conjuncts or (each,))
+    push = pushed.All(tuple(part.push for part in conjuncts))
+    return left.expression & right.expression, push, conjuncts
+
+
+def _either(arguments: _Arguments, options: _Options) -> _Built:
+    del options
+    left, right = arguments
+    pushes = [
+        part
+        for each in (left.push, right.push)
+        for part in (each.parts if isinstance(each, pushed.AnyOf) else (each,))
+    ]
+    return left.expression | right.expression, pushed.AnyOf(tuple(pushes)), ()
+
+
+def _negated(arguments: _Arguments, options: _Options) -> _Built:
+    del options
+    found: pc.Expression = cast("Any", pc.invert)(arguments[0].expression)
+    return found, pushed.Negated(arguments[0].push), ()
+
+
+def _is_valid(arguments: _Arguments, options: _Options) -> _Built:
+    del options
+    found: pc.Expression = cast("Any", arguments[0].expression).is_valid()
+    return found, pushed.Negated(_null_test(arguments[0])), ()
+
+
+def _is_null(arguments: _Arguments, options: _Options) -> _Built:
+    if options[0].as_py()["nan_is_null"]:
+        return arguments[0].expression.is_null(nan_is_null=True), None, ()
+    return arguments[0].expression.is_null(), _null_test(arguments[0]), ()
+
+
+def _null_test(piece: Piece) -> pushed.Push | None:
+    return None if piece.column is None else filter_compare.is_null(piece.column).push
+
+
+def _is_in(arguments: _Arguments, options: _Options) -> _Built:
+    found = cast("pa.StructScalar", options[0])
+    if found["null_matching_behavior"].as_py() != _MATCH:
+        raise UnreadError
+    values = cast("pa.Array[Any]", cast("Any", found["value_set"]).values)
+    push = None if arguments[0].column is None else _push_set(arguments[0].column, values)
+    return arguments[0].expression.isin(values), push, ()
+
+
+def _push_set(column: Value, values: pa.Array[Any]) -> pushed.Push | None:
+    if len(values) > LIST_MAX or not _meets(column.type, values.type, is_set=True):
+        return None
+    known = [literals.literal_of(scalar) for scalar in values if scalar.is_valid]
+    if not known:
+        return None
+    found = pushed.FalseIfNull(
+        filter_compare.membership(column, known).push, str(column.column)
+    )
+    if len(known) == len(values):
+        return found
+    return pushed.AnyOf((filter_compare.is_null(column).push, found))
+
+
+def _comparison(
+    sign: Operator, compare: Callable[[pc.Expression, pc.Expression], pc.Expression]
+) -> Callable[[_Arguments, _Options], _Built]:
+    def built(arguments: _Arguments, options: _Options) -> _Built:
+        del options
+        left, right = arguments
+        return compare(left.expression, right.expression), _push_of(sign, left, right), ()
+
+    return built
+
+
+def _push_of(sign: Operator, left: Piece, right: Piece) -> pushed.Push | None:
+    column = left.column if left.scalar is None else right.column
+    scalar = right.scalar if left.scalar is None else left.scalar
+    if column is None or scalar is None or not scalar.is_valid:
+        return None
+    if not (_meets(column.type, scalar.type) or _is_moment_of(column.type, scalar)):
+        return None
+    constant = literals.literal_of(scalar)
+    terms = (column, constant) if left.scalar is None else (constant, column)
+    return filter_compare.compare(sign, *terms).push
+
+
+def _meets(column: pa.DataType, constant: pa.DataType, *, is_set: bool = False) -> bool:
+    """Say whether Arrow compares a column with a constant by their values, whatever these are.
+
+    Where it does not, it casts the column's values, and one that does not fit fails the filter:
+    that must not depend on whether Lance leaves the row out.
+    """
+    if not pushed.is_pushable(column):
+        return False
+    if column == constant or (is_text(column) and is_text(constant)):
+        return True
+    if not (pa.types.is_integer(column) and pa.types.is_integer(constant)):
+        return False
+    if is_set:  # Arrow casts the column to the type of the list
+        return constant == pa.int64() and column != pa.uint64()
+    is_signed = pa.types.is_signed_integer
+    return pa.uint64() not in (column, constant) or is_signed(column) == is_signed(constant)
+
+
+def _is_moment_of(column: pa.DataType, constant: pa.Scalar[Any]) -> bool:
+    """Say whether a column of timestamps can hold a constant of another unit: Arrow casts that."""
+    kinds = (column, constant.type)
+    if (
+        not all(map(pa.types.is_timestamp, kinds))
+        or len({bool(cast("Any", t).tz) for t in kinds}) > 1
+    ):
+        return False
+    try:
+        constant.cast(column)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+# Name, number of arguments, number of options.
+_CALLS: dict[tuple[str, int, int], Callable[[_Arguments, _Options], _Built]] = {
+    ("and_kleene", 2, 0): _both,
+    ("or_kleene", 2, 0): _either,
+    ("invert", 1, 0): _negated,
+    ("is_valid", 1, 0): _is_valid,
+    ("is_null", 1, 1): _is_null,
+    ("is_in", 1, 1): _is_in,
+    ("equal", 2, 0): _comparison("=", operator.eq),
+    ("not_equal", 2, 0): _comparison("!=", operator.ne),
+    ("less", 2, 0): _comparison("<", operator.lt),
+    ("less_equal", 2, 0): _comparison("<=", operator.le),
+    ("greater", 2, 0): _comparison(">", operator.gt),
+    ("greater_equal", 2, 0): _comparison(">=", operator.ge),
+}

@@ -1,0 +1,355 @@
+"""Compiler of filters: SQL text -> an Arrow expression and what Lance may evaluate of it.
+
+One walk over the tree of sqlglot (Postgres dialect: double quotes around names, backslash as the
+escape of LIKE, whole numbers divide to whole numbers). Logic is Kleene's. Where Arrow and SQL
+differ, SQL holds: `x IN (...)` is null for a null x, division by zero is null.
+
+`_BUILDERS` lists what is supported: a node of any other kind, or one with an argument that its
+entry does not name, is refused, never ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.expressions.core import Expression
+
+from siltstone.engine.filter import arithmetic, compare, literals, pushed, typed
+from siltstone.engine.filter.literals import Literal, Operator
+from siltstone.engine.filter.typed import Value, boolean, null, of_scalar
+from siltstone.errors import RequestError
+
+TEXT_BYTES_MAX = 64 * 1024
+DEPTH_MAX = 64
+_DIALECT = "postgres"
+
+Term = Value | Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    expression: pc.Expression
+    push: pushed.Push | None
+    columns: frozenset[str]
+
+
+def compile_filter(text: str, schema: pa.Schema) -> Compiled:
+    """Compile a SQL boolean expression over the columns of `schema`.
+
+    Raises:
+        RequestError: It does not parse, is not supported, or does not fit the columns' types.
+    """
+    if len(text.encode("utf-8", "surrogatepass")) > TEXT_BYTES_MAX:
+        raise RequestError(f"the filter is longer than {TEXT_BYTES_MAX} bytes; use a join instead")
+    try:
+        compiler = _Compiler(schema)
+        found = compiler.truth(_tree(text))
+    except RecursionError as error:
+        raise RequestError("the filter is nested too deeply") from error
+    return Compiled(found.expression, found.push, frozenset(compiler.columns))
+
+
+def compile_parts(text: str, schema: pa.Schema) -> list[Compiled]:
+    """Compile a filter that `compile_filter` takes, in parts: what its outermost ANDs join.
+
+    The filter is true where all of them are.
+    """
+    found: list[Compiled] = []
+    for node in _conjuncts(_tree(text)):
+        compiler = _Compiler(schema)
+        value = compiler.truth(node)
+        found.append(Compiled(value.expression, value.push, frozenset(compiler.columns)))
+    return found
+
+
+def _conjuncts(node: Expression) -> Iterator[Expression]:
+    if isinstance(node, exp.Paren):
+        yield from _conjuncts(cast("Expression", node.this))
+    elif isinstance(node, exp.And):
+        yield from _conjuncts(cast("Expression", node.left))
+        yield from _conjuncts(cast("Expression", node.right))
+    else:
+        yield node
+
+
+def compile_value(text: str, schema: pa.Schema) -> Value | None:
+    """Compile a SQL expression of any type over the columns of `schema`; None is a bare NULL.
+
+    Raises:
+        RequestError: It does not parse, is not supported, or its types do not fit.
+    """
+    if len(text.encode("utf-8", "surrogatepass")) > TEXT_BYTES_MAX:
+        raise RequestError(f"the expression is longer than {TEXT_BYTES_MAX} bytes")
+    try:
+        found = _Compiler(schema).term(_tree(text))
+    except RecursionError as error:
+        raise RequestError("the expression is nested too deeply") from error
+    if not isinstance(found, Literal):
+        return found
+    return None if found.value is None else of_scalar(literals.own_scalar(found))
+
+
+def _tree(text: str) -> Expression:
+    try:
+        return cast("Expression", sqlglot.parse_one(text, into=exp.Condition, dialect=_DIALECT))
+    except SqlglotError as error:
+        details = getattr(error, "errors", None)
+        reason = str(details[0]["description"] if details else error).split(" for <class")[0]
+        raise RequestError(f"the filter {text[:200]!r} does not parse: {reason}") from error
+
+
+def _shown(node: Expression) -> str:
+    return node.sql(dialect=_DIALECT)[:120]
+
+
+class _Compiler:
+    """One walk; `columns` collects the top-level columns it meets."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.columns: set[str] = set()
+        self._depth = 0
+
+    def term(self, node: Expression) -> Term:
+        """Compile any supported node."""
+        builder, arguments = _BUILDERS.get(type(node), (None, frozenset[str]()))
+        given = {name for name, value in node.args.items() if value} - _HARMLESS
+        if builder is None or given - arguments:
+            raise RequestError(f"{_shown(node)} is not supported in a filter")
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            raise RequestError(f"the filter is nested deeper than {DEPTH_MAX}")
+        found = builder(self, node)
+        self._depth -= 1
+        return _negated(cast("Value", found)) if node.args.get("negate") else found
+
+    def value(self, node: Expression) -> Value:
+        """Compile a node; a literal takes its own type."""
+        found = self.term(node)
+        return of_scalar(literals.own_scalar(found)) if isinstance(found, Literal) else found
+
+    def truth(self, node: Expression) -> Value:
+        """Compile a node that must be boolean."""
+        found = self.value(node)
+        if not pa.types.is_boolean(found.type):
+            raise RequestError(f"{_shown(node)} is {found.type}, where a boolean is needed")
+        return found
+
+    def text(self, node: Expression) -> str:
+        """Compile a node that must be a string literal."""
+        found = self.term(node)
+        if not isinstance(found, Literal) or found.kind != "string":
+            raise RequestError(f"{_shown(node)} must be a string literal here")
+        return str(found.value)
+
+    # Names and literals
+
+    def column(self, node: Expression) -> Value:
+        path = [part.name for part in cast("exp.Column", node).parts]
+        if isinstance(node.this, exp.Star):
+            raise RequestError("* is not supported in a filter")
+        return self._path(path)
+
+    def dot(self, node: Expression) -> Value:
+        parts = cast("exp.Dot", node).parts
+        if not all(isinstance(part, exp.Identifier) for part in parts):
+            raise RequestError(f"{_shown(node)} is not supported in a filter")
+        return self._path([part.name for part in parts])
+
+    def _path(self, path: Sequence[str]) -> Value:
+        name = path[0]
+        index = self.schema.get_field_index(name)
+        if index < 0:
+            raise RequestError(
+                f"no column {name!r}; the columns are {', '.join(self.schema.names)}"
+            )
+        type_ = self.schema.field(index).type
+        for part in path[1:]:
+            if not pa.types.is_struct(type_) or type_.get_field_index(part) < 0:
+                raise RequestError(f"no field {part!r} in {'.'.join(path)} ({type_})")
+            type_ = type_.field(part).type
+        self.columns.add(name)
+        found = pc.field(*path) if len(path) > 1 else pc.field(name)
+        if pa.types.is_float16(type_):  # Arrow does not compare half floats
+            return Value(pa.float32(), found.cast(pa.float32()))
+        column = name if len(path) == 1 else None
+        return Value(type_, found, compare.push_truth(type_, column), column)
+
+    def literal(self, node: Expression) -> Literal:
+        if cast("exp.Literal", node).is_string:
+            return Literal("string", node.this)
+        return literals.number(node.this)
+
+    def raw_string(self, node: Expression) -> Literal:
+        return Literal("string", node.this)
+
+    def hex_string(self, node: Expression) -> Literal:
+        try:
+            return Literal("bytes", bytes.fromhex(node.this))
+        except ValueError as error:
+            raise RequestError(f"X'{node.this[:40]}' is not made of pairs of hex digits") from error
+
+    def boolean_literal(self, node: Expression) -> Literal:
+        return Literal("bool", bool(node.this))
+
+    def null_literal(self, node: Expression) -> Literal:
+        del node
+        return Literal("null", None)
+
+    # Logic
+
+    def connective(self, node: Expression) -> Value:
+        kind = type(node)
+        parts: list[Expression] = []
+        while type(node) is kind:  # a chain leans to the left, as deep as it is long
+            parts.append(node.expression)
+            node = node.this
+        parts.append(node)
+        values = [self.truth(part) for part in reversed(parts)]
+        pushes = tuple(value.push for value in values)
+        if kind is exp.And:
+            found = compare.balanced(pc.and_kleene, [v.expression for v in values])
+            return boolean(found, pushed.All(pushes))
+        found = compare.balanced(pc.or_kleene, [v.expression for v in values])
+        return boolean(found, pushed.AnyOf(pushes))
+
+    def negation(self, node: Expression) -> Value:
+        return _negated(self.truth(node.this))
+
+    def parentheses(self, node: Expression) -> Term:
+        return self.term(node.this)
+
+    def is_(self, node: Expression) -> Value:
+        if isinstance(node.expression, exp.Null):
+            return compare.is_null(self.value(node.this))
+        if not isinstance(node.expression, exp.Boolean):
+            raise RequestError(f"{_shown(node)} is not supported in a filter")
+        found = self.truth(node.this)
+        if not node.expression.this:
+            found = _negated(found)
+        answer = typed.first_valid([found.expression, pc.scalar(False)])
+        return boolean(answer, pushed.Implied(found.push))
+
+    # Comparisons
+
+    def comparison(self, node: Expression) -> Value:
+        operator = _OPERATORS[type(node)]
+        return compare.compare(operator, self.term(node.this), self.term(node.expression))
+
+    def between(self, node: Expression) -> Value:
+        term = self.term(node.this)
+        low = compare.compare(">=", term, self.term(node.args["low"]))
+        high = compare.compare("<=", term, self.term(node.args["high"]))
+        found = pc.and_kleene(low.expression, high.expression)
+        return boolean(found, pushed.All((low.push, high.push)))
+
+    def membership(self, node: Expression) -> Value:
+        choices = [self.term(choice) for choice in node.expressions]
+        if not choices:
+            raise RequestError(f"{_shown(node)} has nothing to choose from")
+        return compare.membership(self.term(node.this), choices)
+
+    def like(self, node: Expression, escape: str = "\\") -> Value:
+        pattern = self.term(node.expression)
+        subject = self.value(node.this)
+        if isinstance(pattern, Literal) and pattern.kind == "null":
+            return boolean(null())
+        is_blind = isinstance(node, exp.ILike)
+        return compare.like(subject, self.text(node.expression), escape, is_blind=is_blind)
+
+    def escape(self, node: Expression) -> Value:
+        escape = self.text(node.expression)
+        inside = node.this
+        if not isinstance(inside, exp.Like | exp.ILike) or len(escape) > 1:
+            raise RequestError(f"ESCAPE needs a LIKE and one character, not {escape!r}")
+        found = self.like(inside, escape)
+        return _negated(found) if inside.args.get("negate") else found
+
+    # Arithmetic, casts, functions
+
+    def arithmetic(self, node: Expression) -> Value:
+        operator = _ARITHMETIC[type(node)]
+        return arithmetic.binary(
+            operator, self.value(node.this), self.value(node.expression)
+        )
+
+    def minus(self, node: Expression) -> Term:
+        found = self.term(node.this)
+        if isinstance(found, Literal):
+            return arithmetic.negative_literal(found)
+        return arithmetic.negative(found)
+
+    def cast(self, node: Expression) -> Term:
+        return arithmetic.cast(self.term(node.this), cast("exp.DataType", node.args["to"]))
+
+    def function(self, node: Expression) -> Value:
+        return arithmetic.function(type(node).__name__, self.value(node.this))
+
+    def coalesce(self, node: Expression) -> Value:
+        return compare.coalesce([self.term(part) for part in [node.this, *node.expressions]])
+
+    def starts_with(self, node: Expression) -> Value:
+        return compare.starts_with(self.value(node.this), self.text(node.expression))
+
+
+def _negated(value: Value) -> Value:
+    return boolean(pc.invert(value.expression), pushed.Negated(value.push))
+
+
+_OPERATORS: dict[type[Expression], Operator] = {
+    exp.EQ: "=",
+    exp.NEQ: "!=",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+}
+_ARITHMETIC: dict[type[Expression], str] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+}
+# `typed` and `safe` say how the dialect divides; `filter_arithmetic` does it the same way.
+_HARMLESS = frozenset({"negate", "_type", "typed", "safe"})
+_Builder = Callable[[_Compiler, Expression], Term]
+_ONE = frozenset({"this"})
+_TWO = frozenset({"this", "expression"})
+
+_BUILDERS: dict[type[Expression], tuple[_Builder, frozenset[str]]] = {
+    exp.Column: (_Compiler.column, frozenset({"this", "table", "db", "catalog"})),
+    exp.Dot: (_Compiler.dot, _TWO),
+    exp.Literal: (_Compiler.literal, frozenset({"this", "is_string"})),
+    exp.RawString: (_Compiler.raw_string, _ONE),
+    exp.HexString: (_Compiler.hex_string, _ONE),
+    exp.Boolean: (_Compiler.boolean_literal, _ONE),
+    exp.Null: (_Compiler.null_literal, frozenset()),
+    exp.And: (_Compiler.connective, _TWO),
+    exp.Or: (_Compiler.connective, _TWO),
+    exp.Not: (_Compiler.negation, _ONE),
+    exp.Paren: (_Compiler.parentheses, _ONE),
+    exp.Is: (_Compiler.is_, _TWO),
+    exp.Between: (_Compiler.between, frozenset({"this", "low", "high"})),
+    exp.In: (_Compiler.membership, frozenset({"this", "expressions"})),
+    exp.Like: (_Compiler.like, _TWO),
+    exp.ILike: (_Compiler.like, _TWO),
+    exp.Escape: (_Compiler.escape, _TWO),
+    exp.Neg: (_Compiler.minus, _ONE),
+    exp.Cast: (_Compiler.cast, frozenset({"this", "to"})),
+    exp.Lower: (_Compiler.function, _ONE),
+    exp.Upper: (_Compiler.function, _ONE),
+    exp.Length: (_Compiler.function, _ONE),
+    exp.Abs: (_Compiler.function, _ONE),
+    exp.Coalesce: (_Compiler.coalesce, frozenset({"this", "expressions"})),
+    exp.StartsWith: (_Compiler.starts_with, _TWO),
+    **dict.fromkeys(_OPERATORS, (_Compiler.comparison, _TWO)),
+    **dict.fromkeys(_ARITHMETIC, (_Compiler.arithmetic, _TWO)),
+}

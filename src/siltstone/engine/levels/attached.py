@@ -1,0 +1,124 @@
+"""Attached rows: a dataset of staged rows, seen as a history in which every row has one seq.
+
+A bulk commit writes its rows before it has a seq, so they have none on disk. Whoever reads them
+adds the seq of the frame that named them as a constant; the checkpoint writes them into history
+with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from siltstone.formats.manifest import Pin
+from siltstone.formats.schema import OP_COLUMN, SEQ_COLUMN
+from siltstone.storage.tables.tables import POSITION, PinnedTable, Segment
+
+_ROW_BYTES = 64
+_RUN_BYTES_MIN = 1 << 20
+
+
+def run_bytes(rows: int) -> int:
+    """Return what a run of so many rows counts for the next checkpoint: the index of a read of it.
+
+    A short one counts too: each is one more level to every read.
+    """
+    return max(_RUN_BYTES_MIN, _ROW_BYTES * rows)
+
+
+class Attached:
+    """A `PinnedTable` with constant `_seq` and `_op`. Immutable."""
+
+    def __init__(self, table: PinnedTable, seq: int, op: int) -> None:
+        self._table, self.seq, self.op = table, seq, op
+        self._constants = {
+            SEQ_COLUMN: pa.scalar(seq, pa.int64()),
+            OP_COLUMN: pa.scalar(op, pa.int8()),
+        }
+
+    @property
+    def pin(self) -> Pin:
+        """The version that holds the rows."""
+        return self._table.pin
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The stored columns and the two constant ones."""
+        constants = [pa.field(name, value.type) for name, value in self._constants.items()]
+        return pa.schema([*self._table.schema, *constants])
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return self._table.rows
+
+    @property
+    def spans(self) -> Sequence[tuple[int, int]]:
+        """See `tables.PinnedTable.spans`."""
+        return self._table.spans
+
+    @property
+    def worn(self) -> Sequence[tuple[int, int]]:
+        """See `tables.PinnedTable.worn`."""
+        return self._table.worn
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """See `tables.PinnedTable.segments`; staged rows have no index."""
+        return ()
+
+    def count(self) -> int:
+        """Return how many rows there are."""
+        return self._table.rows
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        prefilter: str | pc.Expression | None = None,
+        seqs: tuple[int, int] | None = None,
+        positions: bool = False,
+        limit: int | None = None,
+        within: tuple[int, int] | None = None,
+        indexed: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """See `tables.PinnedTable.scan`; `seqs` skips nothing: all rows have the one seq."""
+        del seqs
+        names = list(self.schema.names if columns is None else columns)
+        stored = [name for name in names if name not in self._constants]
+        batches = self._table.scan(
+            stored,
+            prefilter=prefilter,
+            positions=positions,
+            limit=limit,
+            within=within,
+            indexed=indexed,
+        )
+        for batch in batches:
+            yield self._with_constants(batch, [*names, POSITION] if positions else names)
+
+    def _with_constants(self, batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+        arrays = [
+            pa.repeat(self._constants[name], batch.num_rows)
+            if name in self._constants
+            else batch.column(name)
+            for name in names
+        ]
+        return pa.RecordBatch.from_arrays(arrays, names=list(names))
+
+    def sample(self, columns: Sequence[str]) -> pa.Table:
+        """See `tables.PinnedTable.sample`."""
+        return self._table.sample(columns)
+
+    def take(self, positions: np.ndarray, columns: Sequence[str] | None = None) -> pa.Table:
+        """See `tables.PinnedTable.take`."""
+        names = list(self.schema.names if columns is None else columns)
+        stored = [name for name in names if name not in self._constants]
+        taken = self._table.take(positions, stored)
+        for name in names:
+            if name in self._constants:
+                taken = taken.append_column(name, pa.repeat(self._constants[name], len(positions)))
+        return taken.select(names)

@@ -1,0 +1,284 @@
+"""Base: the merged rows of one keyed table, one pinned version, with what finds rows in it.
+
+    key index    codes in ascending order and their positions: made at the first point read, if it
+                 fits `index_bytes_max`; else a point read is a scan with a filter, by the index of
+                 the key that an optimize builds
+    row cache    rows read by key, as dicts, at most `CACHED_ROWS_MAX`
+    resident     all columns as Arrow, after `_MISSES_MIN` misses of the cache, if they fit the same
+                 bound: a row then costs 3 us, taken from Lance 500
+
+Nothing here ever changes an answer: a pin is immutable, the rest are memos of it.
+
+Lock: one, held while the key index or positions are made, so that they are made once; reads of
+what is there take none.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from siltstone.engine.levels.bits import Bits
+from siltstone.engine.levels.chunk import NOTHING, Run
+from siltstone.engine.filter.filters import filter_of
+from siltstone.engine.catalog.table_schema import Shape
+from siltstone.formats.keys import Codes, Key, KeyCodec
+from siltstone.formats.rows import from_storage_values, value_getter
+from siltstone.storage.tables.tables import POSITION, PinnedTable
+
+CACHED_ROWS_MAX = 100_000
+_CACHE_BYTES_MAX = 64 << 20
+_ROW_BYTES_FLOOR = 400
+INDEX_ROW_BYTES = 16
+_FILTER_BITS = 22
+_SCANS_MAX = 4
+_MISSES_MIN = 64
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Base:
+    """One pinned base (see the module). `shape` is the schema that the base was written with."""
+
+    def __init__(
+        self,
+        opened: Callable[[], PinnedTable],
+        shape: Shape,
+        *,
+        rows: int,
+        index_bytes_max: int,
+        taken: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """Open lazily: `opened` is asked once, at the first read; `rows` is the pin's count.
+
+        `taken` says how many of the `index_bytes_max` all bases hold already. The row cache gets a
+        quarter of them.
+        """
+        self._opened: Callable[[], PinnedTable] = functools.cache(opened)
+        self.shape, self.rows = shape, rows
+        self._index_bytes_max, self._taken = index_bytes_max, taken
+        self._lock = threading.Lock()
+        self._index: Run | None = None
+        self._scans = 0
+        self._cache: dict[Key, dict[str, object] | None] = {}
+        self._row_bytes = max(_ROW_BYTES_FLOOR, 120 * len(shape.names))
+        cache_bytes_max = min(_CACHE_BYTES_MAX, index_bytes_max // 4)
+        self._cached_max = min(CACHED_ROWS_MAX * self._row_bytes, cache_bytes_max)
+        self._cached_bytes = 0
+        self._misses = 0
+        self._resident: _Resident | None = None
+
+    @property
+    def table(self) -> PinnedTable:
+        """The pinned dataset."""
+        return self._opened()
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes the key index, the resident and the cached rows hold."""
+        index = 0 if self._index is None else self._index.nbytes
+        return index + self._cached_bytes + (0 if self._resident is None else self._resident.nbytes)
+
+    # point reads
+
+    def find(self, key: Key) -> dict[str, object] | None:
+        """Return the row of `key` as Python values by the names of `shape`, None if it has none."""
+        cached = self._cache.get(key, self)
+        if cached is not self:
+            return cached  # type: ignore[return-value]
+        row = self._find(key)
+        if not self.shape.rows.is_packable:
+            return row  # a nested value may be changed by whoever gets it
+        size = self._row_bytes + _variable_bytes(row)
+        if self._cached_bytes + size > self._cached_max:
+            self._cache, self._cached_bytes = {}, 0  # drop all at once: no lock, bounded
+        if size <= self._cached_max:
+            self._cached_bytes += size
+            self._cache[key] = row
+        return row
+
+    def _find(self, key: Key) -> dict[str, object] | None:
+        if not self.rows:
+            return None
+        codec = self.shape.codec
+        index = self._key_index()
+        if index is None:
+            return self._find_by_scan(key)
+        codes, positions = index.codes, index.ordinals
+        code = codec.code(key)
+        low = int(codes.searchsorted(code))
+        resident = self._rows_in_memory()
+        while low < len(codes) and codes[low] == code:
+            if resident is not None:
+                found = resident.row(int(positions[low]))
+                if codec.exact or resident.key(codec, int(positions[low])) == key:
+                    return found
+                low += 1
+                continue
+            rows = self.table.take(positions[low : low + 1], self.shape.arrow.names)
+            if codec.exact or codec.keys(rows)[0] == key:
+                return rows.to_pylist()[0]
+            low += 1
+        return None
+
+    def _find_by_scan(self, key: Key) -> dict[str, object] | None:
+        codec = self.shape.codec
+        parts: Sequence[object] = (key,) if len(codec.names) == 1 else key  # type: ignore[assignment]
+        tests = [
+            pc.field(name) == from_storage_values([part], kind)[0]
+            for name, part, kind in zip(codec.names, parts, codec.user_types, strict=True)
+        ]
+        wanted = filter_of(functools.reduce(operator.and_, tests), self.shape.arrow)
+        sent = None if wanted is None else wanted.prefilter({name: name for name in codec.names})
+        for batch in self.table.scan(self.shape.arrow.names, prefilter=sent, indexed=True):
+            for offset, found in enumerate(codec.keys(batch)):
+                if found == key:
+                    return batch.slice(offset, 1).to_pylist()[0]
+        return None
+
+    def _rows_in_memory(self) -> _Resident | None:
+        """Return all rows as Arrow if they are there, or are worth it now and fit."""
+        if self._resident is None and self._misses <= _MISSES_MIN:
+            self._misses += 1
+            if self._misses > _MISSES_MIN and self.shape.rows.is_packable:
+                with self._lock:
+                    self._resident = self._resident or self._load()
+        return self._resident
+
+    def _load(self) -> _Resident | None:
+        left = self._index_bytes_max - self._taken()
+        batches: list[pa.RecordBatch] = []
+        for batch in self.table.scan(self.shape.arrow.names):
+            left -= batch.nbytes
+            if left < 0:
+                return None
+            batches.append(batch)
+        return _Resident(pa.Table.from_batches(batches).combine_chunks()) if batches else None
+
+    def _key_index(self) -> Run | None:
+        if self._index is None and self._fits_index():
+            with self._lock:
+                if self._index is None:
+                    self._index = self._make_index()
+        return self._index
+
+    def _fits_index(self) -> bool:
+        wanted = self.rows * INDEX_ROW_BYTES
+        return wanted <= self._index_bytes_max and wanted + self._taken() <= self._index_bytes_max
+
+    def _make_index(self) -> Run:
+        parts = [codes for _, codes in self._scan_codes()]
+        codes = np.concatenate(parts) if parts else NOTHING
+        if len(codes) > 1 and (codes[1:] >= codes[:-1]).all():
+            return Run(codes, np.arange(len(codes), dtype=np.int64))
+        order = np.argsort(codes)
+        return Run(codes[order], order)
+
+    def _scan_codes(self) -> Iterator[tuple[pa.RecordBatch, Codes]]:
+        codec = self.shape.codec
+        for batch in self.table.scan(list(codec.names)):
+            yield batch, codec.codes(batch)
+
+    # shadows
+
+    def positions(self, codes: Codes, keys: Callable[[np.ndarray], list[Key]]) -> np.ndarray:
+        """Return the positions, in no order, of the rows that have one of some keys.
+
+        Args:
+            codes: Of the keys, ascending.
+            keys: The keys at some indices of `codes`; asked only where hashed codes are equal.
+        """
+        if not self.rows or not len(codes):
+            return NOTHING
+        self._scans += 1
+        index = self._key_index() if self._scans > _SCANS_MAX else self._index
+        needles, found = (index or self._by_scan(codes)).find(codes)
+        if self.shape.codec.exact or not len(found):
+            return found
+        every, back = np.unique(found, return_inverse=True)
+        codec = self.shape.codec
+        stored = codec.keys(self.table.take(every, list(codec.names)))
+        pairs = zip(back.tolist(), keys(needles), strict=True)
+        return found[np.array([stored[place] == key for place, key in pairs], bool)]
+
+    def _by_scan(self, wanted: Codes) -> Run:
+        """Return the index of those rows of base whose codes are wanted; scans its keys once.
+
+        A table of hashed bits keeps nearly all rows out of the exact search: that costs 110 ns a
+        row for unsorted keys, the bits 5 ns.
+        """
+        bits = np.zeros(1 << _FILTER_BITS, bool)
+        bits[_slots(wanted)] = True
+        codes_found, positions_found, start = [NOTHING], [NOTHING], 0
+        for batch, codes in self._scan_codes():
+            candidates = np.flatnonzero(bits[_slots(codes)])
+            if len(candidates):
+                some = codes[candidates]
+                place = np.minimum(wanted.searchsorted(some), len(wanted) - 1)
+                hit = wanted[place] == some
+                codes_found.append(some[hit])
+                positions_found.append(candidates[hit] + start)
+            start += batch.num_rows
+        codes, positions = np.concatenate(codes_found), np.concatenate(positions_found)
+        order = np.argsort(codes)
+        return Run(codes[order], positions[order])
+
+
+def _variable_bytes(row: dict[str, object] | None) -> int:
+    return sum(len(v) for v in (row or {}).values() if isinstance(v, str | bytes))
+
+
+class _Resident:
+    """All rows of a base as Arrow, by position. Immutable."""
+
+    __slots__ = ("_getters", "_table", "nbytes")
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table, self.nbytes = table, table.nbytes
+        self._getters = {
+            name: value_getter(cast("pa.Array", table.column(name).chunk(0)))
+            for name in table.schema.names
+        }
+
+    def row(self, position: int) -> dict[str, object]:
+        """Return one row as Python values."""
+        return {name: get(position) for name, get in self._getters.items()}
+
+    def key(self, codec: KeyCodec, position: int) -> Key:
+        """Return one row's key, as a storage value."""
+        return codec.keys(self._table.slice(position, 1))[0]
+
+
+def _slots(codes: Codes) -> np.ndarray:
+    return (codes.view(np.uint64) * _MIX) >> np.uint64(64 - _FILTER_BITS)
+
+
+def batches_kept(
+    batches: Iterable[pa.RecordBatch], kept: pa.BooleanArray
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that `kept` has, a bit for each, of batches in row order and whole."""
+    start = 0
+    for batch in batches:
+        if start + batch.num_rows > len(kept):  # rows beyond those asked for
+            batch = batch.slice(0, len(kept) - start)  # noqa: PLW2901
+        mask = kept.slice(start, batch.num_rows)
+        start += batch.num_rows
+        count = mask.true_count
+        if count:
+            yield batch if count == batch.num_rows else batch.filter(mask)
+
+
+def batches_kept_by_position(
+    batches: Iterable[pa.RecordBatch], kept: Bits
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that `kept` has of batches that carry their rows' positions."""
+    for batch in batches:
+        has = kept.has(batch.column(POSITION).to_numpy())
+        rest = batch.drop_columns([POSITION])
+        yield rest if has.all() else rest.filter(pa.array(has))

@@ -1,0 +1,371 @@
+"""Chunk and run: row versions as Arrow, and the sorted codes that find them.
+
+    chunk    consecutive row versions in seq order: a batch, and per row its code, seq and op
+    part     the first rows of one origin (a memtable, a load of history), as chunks
+    run      codes in ascending order, each with its row's ordinal; equal codes in ordinal order
+    newest   of some chunks the newest version of each key, in code order
+
+All are immutable. Ordinals number the rows of one source (a memtable, the un-merged history) from
+0 in seq order; a later row of the same seq and key wins.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+
+from siltstone.engine.catalog.table_schema import Shape
+from siltstone.formats.group import UPSERT
+from siltstone.formats.keys import Codes, Key, KeyCodec, newest_rows
+from siltstone.formats.rows import value_getter
+
+LADDER_WIDTH = 4
+_JOINED_MIN = 8
+_JOINED_ROWS_MAX = 65_536
+_JOINED_BYTES_MAX = 8 << 20
+_BATCH_ROWS_MIN = 32_768
+_BATCH_BYTES_MIN = 4 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunk:
+    """Consecutive rows as Arrow. Deletes have nulls in (or lack) all columns but the key's."""
+
+    start: int
+    batch: pa.RecordBatch
+    shape: Shape
+    codes: Codes
+    seqs: np.ndarray
+    ops: np.ndarray
+    getters: dict[str, Callable[[int], object]] = field(default_factory=dict)
+
+    @property
+    def end(self) -> int:
+        """One above the ordinal of the last row."""
+        return self.start + len(self.codes)
+
+    def of_keys(self) -> Chunk:
+        """Return the same rows with the key columns only."""
+        return replace(self, batch=self.batch.select(list(self.shape.codec.names)), getters={})
+
+    def moved(self, start: int) -> Chunk:
+        """Return the same rows with ordinals from `start` on."""
+        return self if start == self.start else replace(self, start=start)
+
+    def cut(self, low: int, high: int) -> Chunk:
+        """Return the rows at the offsets [low, high)."""
+        if low == 0 and high == len(self.codes):
+            return self
+        return Chunk(
+            self.start + low,
+            self.batch.slice(low, high - low),
+            self.shape,
+            self.codes[low:high],
+            self.seqs[low:high],
+            self.ops[low:high],
+        )
+
+    def key_at(self, offset: int) -> Key:
+        """Return the key of one row."""
+        return self.keys(np.array([offset]))[0]
+
+    def keys(self, offsets: np.ndarray) -> list[Key]:
+        """Return the keys of some rows."""
+        return self.shape.codec.keys(
+            self.batch.select(list(self.shape.codec.names)).take(pa.array(offsets, pa.int64()))
+        )
+
+    def row_at(self, offset: int) -> dict[str, object]:
+        """Return one row as Python values, by the names of the chunk's shape."""
+        if not self.getters:
+            names, columns = self.batch.schema.names, self.batch.columns
+            self.getters.update(
+                {name: value_getter(column) for name, column in zip(names, columns, strict=True)}
+            )
+        return {name: get(offset) for name, get in self.getters.items()}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """Sorted codes and their ordinals."""
+
+    codes: Codes
+    ordinals: np.ndarray
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return self.codes.nbytes + self.ordinals.nbytes
+
+    def find(self, codes: Codes) -> tuple[np.ndarray, np.ndarray]:
+        """Return each pair of an index into `codes`, which ascend, and an ordinal of that code."""
+        last = len(self.codes) - 1
+        if last < 0:
+            return NOTHING, NOTHING
+        at = self.codes.searchsorted(codes)
+        needles = np.flatnonzero(self.codes[np.minimum(at, last)] == codes)
+        at = at[needles]
+        found = [(needles, self.ordinals[at])]
+        while len(needles):  # hashed codes: another key may have the same one
+            more = np.flatnonzero(self.codes[np.minimum(at + 1, last)] == codes[needles])
+            more = more[at[more] < last]
+            needles, at = needles[more], at[more] + 1
+            if len(needles):
+                found.append((needles, self.ordinals[at]))
+        return found[0] if len(found) == 1 else _joined(found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """The first `rows` rows of one origin, in `chunks` from ordinal 0 on.
+
+    Equal origins have equal rows at equal ordinals, wherever they lie by now: `origin` is what
+    stays the same when a memtable becomes history. Of history the chunks have the key columns only.
+    """
+
+    origin: object
+    chunks: tuple[Chunk, ...]
+    rows: int
+
+    def upto(self, seq: int) -> Part:
+        """Return the rows with a seq <= `seq`."""
+        if not self.chunks or int(self.chunks[-1].seqs[-1]) <= seq:
+            return self
+        last = bisect_right(self.chunks, seq, key=lambda chunk: int(chunk.seqs[0])) - 1
+        if last < 0:
+            return Part(self.origin, (), 0)
+        chunk = self.chunks[last]
+        chunk = chunk.cut(0, int(chunk.seqs.searchsorted(seq, "right")))
+        return Part(self.origin, (*self.chunks[:last], chunk), chunk.end)
+
+    def behind(self, ordinal: int) -> Sequence[Chunk]:
+        """Return the rows from `ordinal` on."""
+        if ordinal >= self.rows:
+            return ()
+        first = bisect_right(self.chunks, ordinal, key=lambda chunk: chunk.start) - 1
+        chunk = self.chunks[first]
+        return (chunk.cut(ordinal - chunk.start, len(chunk.codes)), *self.chunks[first + 1 :])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Indexed:
+    """A part with the key columns only, and the runs that find its rows."""
+
+    part: Part
+    runs: tuple[Run, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        chunks = sum(
+            chunk.batch.nbytes + chunk.codes.nbytes + chunk.seqs.nbytes + chunk.ops.nbytes
+            for chunk in self.part.chunks
+        )
+        return chunks + sum(run.nbytes for run in self.runs)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Newest:
+    """The newest version of each key of one source, in code order, and what ordinals point into."""
+
+    codes: Codes
+    ordinals: np.ndarray
+    is_live: np.ndarray
+    chunks: tuple[Chunk, ...]
+
+
+NOTHING = np.zeros(0, np.int64)
+EMPTY_RUN = Run(NOTHING, NOTHING)
+
+
+def _joined(found: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    return np.concatenate([pair[0] for pair in found]), np.concatenate([pair[1] for pair in found])
+
+
+def run_of(codes: Codes, start: int) -> Run:
+    """Return the run of consecutive rows whose first ordinal is `start`."""
+    if len(codes) < 2 or (codes[1:] > codes[:-1]).all():
+        return Run(codes, np.arange(start, start + len(codes)))
+    order = np.argsort(codes)
+    ordered = codes[order]
+    if (ordered[1:] == ordered[:-1]).any():  # the fast sort is unstable, so only without equals
+        order = np.argsort(codes, kind="stable")
+        ordered = codes[order]
+    return Run(ordered, order + start)
+
+
+def merge_runs(runs: Sequence[Run]) -> Run:
+    """Merge adjacent runs, oldest first; stable, so that equal codes stay in ordinal order."""
+    if not runs:
+        return EMPTY_RUN
+    if len(runs) == 1:
+        return runs[0]
+    codes = np.concatenate([run.codes for run in runs])
+    order = np.argsort(codes, kind="stable")
+    return Run(codes[order], np.concatenate([run.ordinals for run in runs])[order])
+
+
+def rung(runs: Sequence[Run | Chunk], width: int = LADDER_WIDTH) -> tuple[int, int] | None:
+    """Return the slice of the newest `width` runs of like size; None when there is none."""
+    for last in range(len(runs), width - 1, -1):
+        sizes = [len(run.codes) for run in runs[last - width : last]]
+        if max(sizes) <= width * max(1, min(sizes)):
+            return last - width, last
+    return None
+
+
+def small_rung(chunks: Sequence[Chunk]) -> tuple[int, int] | None:
+    """Return the slice of the newest chunks that are worth being one; None when there is none."""
+    last = len(chunks)
+    while last >= _JOINED_MIN:
+        first, rows, size = last, 0, 0
+        while first and _joins(chunks[first - 1], chunks[last - 1]):
+            chunk = chunks[first - 1]
+            rows, size = rows + len(chunk.codes), size + chunk.batch.nbytes
+            if rows > _JOINED_ROWS_MAX or size > _JOINED_BYTES_MAX:
+                break
+            first -= 1
+        if last - first >= _JOINED_MIN:
+            return first, last
+        last = min(first, last - 1)
+    return None
+
+
+def _joins(chunk: Chunk, other: Chunk) -> bool:
+    """Say whether two chunks have the same columns; a delete's may have the key's only."""
+    return chunk.shape.id == other.shape.id and chunk.batch.schema.equals(other.batch.schema)
+
+
+def join_chunks(chunks: Sequence[Chunk]) -> Chunk:
+    """Return adjacent chunks as one, whose memory is its own."""
+    return Chunk(
+        chunks[0].start,
+        pa.concat_batches([chunk.batch for chunk in chunks]),  # pyright: ignore[reportAttributeAccessIssue]
+        chunks[0].shape,
+        codes_of(chunks),
+        np.concatenate([chunk.seqs for chunk in chunks]),
+        np.concatenate([chunk.ops for chunk in chunks]),
+    )
+
+
+def codes_of(chunks: Sequence[Chunk]) -> Codes:
+    """Return the codes of the rows of some chunks."""
+    return np.concatenate([chunk.codes for chunk in chunks]) if chunks else NOTHING
+
+
+def locate(chunks: Sequence[Chunk], ordinal: int) -> tuple[Chunk, int]:
+    """Return the chunk that holds `ordinal`, and the offset in it."""
+    chunk = chunks[bisect_right(chunks, ordinal, key=lambda c: c.start) - 1]
+    return chunk, ordinal - chunk.start
+
+
+def keys_at(chunks: Sequence[Chunk], ordinals: np.ndarray) -> list[Key]:
+    """Return the keys of the rows at `ordinals`, in that order."""
+    order = np.argsort(ordinals, kind="stable")
+    ascending = ordinals[order]
+    keys = np.empty(len(ordinals), object)
+    for chunk in chunks:
+        low, high = np.searchsorted(ascending, (chunk.start, chunk.end))
+        if low < high:
+            found = chunk.keys(ascending[low:high] - chunk.start)
+            for place, key in zip(order[low:high].tolist(), found, strict=True):
+                keys[place] = key
+    return keys.tolist()
+
+
+def newest_of(codec: KeyCodec, chunks: Sequence[Chunk], run: Run) -> Newest:
+    """Return the newest version of each key in `run`."""
+    codes, ordinals = run.codes, run.ordinals
+    if not len(codes):
+        return Newest(codes, ordinals, np.zeros(0, bool), ())
+    chosen = newest_rows(codec, codes, lambda at: keys_at(chunks, ordinals[at]))
+    codes, ordinals = codes[chosen], ordinals[chosen]
+    ops = np.concatenate([chunk.ops for chunk in chunks])
+    return Newest(codes, ordinals, ops[ordinals] == UPSERT, tuple(chunks))
+
+
+def find_version(
+    chunks: Sequence[Chunk], runs: Sequence[Run], code: int, key: Key, seq: int
+) -> tuple[Chunk, int] | None:
+    """Return chunk and offset of the newest version of `key` with a seq <= `seq`, if there is one.
+
+    The newest run is asked first: runs are in seq order.
+    """
+    for run in reversed(runs):
+        index = int(run.codes.searchsorted(code, "right")) - 1
+        while index >= 0 and run.codes[index] == code:
+            chunk, offset = locate(chunks, int(run.ordinals[index]))
+            if chunk.seqs[offset] <= seq and (
+                chunk.shape.codec.exact or chunk.key_at(offset) == key
+            ):
+                return chunk, offset
+            index -= 1
+    return None
+
+
+def rows_at(
+    chunks: Sequence[Chunk], ordinals: np.ndarray, shape: Shape, columns: Sequence[str]
+) -> list[pa.RecordBatch]:
+    """Return the rows at `ordinals` (ascending) as batches with `columns` of `shape`."""
+    if not len(ordinals):
+        return []
+    kept = np.zeros(chunks[-1].end, bool)
+    kept[ordinals] = True
+    return list(rows_kept(chunks, pa.array(kept), shape, columns))
+
+
+def rows_kept(
+    chunks: Sequence[Chunk], kept: pa.BooleanArray, shape: Shape, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield with `columns` of `shape` the rows that `kept` has, a bit for each of the chunks' rows.
+
+    Small chunks come together in one batch: each costs its reader 10 us.
+    """
+    fields = shape.fields(columns)
+    pieces: list[list[pa.Array]] = []
+    masks: list[pa.Array] = []
+    rows = size = 0
+    for chunk in chunks:
+        mask = kept.slice(chunk.start, len(chunk.codes))
+        count = mask.true_count
+        if not count:
+            continue
+        pieces.append(shape.align(chunk.batch, chunk.shape, columns))
+        masks.append(mask)
+        rows += count
+        size += sum(array.nbytes for array in pieces[-1])
+        if rows >= _BATCH_ROWS_MIN or size >= _BATCH_BYTES_MIN:
+            yield _filtered(pieces, masks, fields, rows)
+            pieces, masks, rows, size = [], [], 0, 0
+    if rows:
+        yield _filtered(pieces, masks, fields, rows)
+
+
+def _filtered(
+    pieces: list[list[pa.Array]], masks: list[pa.Array], fields: pa.Schema, rows: int
+) -> pa.RecordBatch:
+    if len(pieces) == 1:
+        arrays = pieces[0]
+        if rows < len(masks[0]):
+            arrays = [array.filter(masks[0]) for array in arrays]
+        return batch_of(arrays, fields, rows)
+    mask = pa.chunked_array(masks)
+    is_whole = rows == len(mask)
+    arrays = []
+    for index, column in enumerate(fields):
+        whole = pa.chunked_array([piece[index] for piece in pieces], column.type)
+        arrays.append((whole if is_whole else whole.filter(mask)).combine_chunks())
+    return batch_of(arrays, fields, rows)
+
+
+def batch_of(arrays: list[pa.Array], fields: pa.Schema, rows: int) -> pa.RecordBatch:
+    """Return a batch; without a column it still has its number of rows."""
+    if arrays:
+        return pa.RecordBatch.from_arrays(arrays, schema=fields)
+    empty = pa.array([{}] * rows, pa.struct([]))
+    return pa.RecordBatch.from_struct_array(cast("pa.StructArray", empty))

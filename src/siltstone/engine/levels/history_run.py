@@ -1,0 +1,299 @@
+"""History run: the un-merged part of a table's history, read from Lance.
+
+It covers the seqs (low, high] of one pinned history. Its keys, seqs and ops are an index in memory:
+that of the memtables which were flushed, or read once, in row order. The rows themselves stay in
+Lance and are taken by position (few) or scanned (many). Row order in history is seq order, and the
+positions of a pin never change.
+
+Lock: one, held while the index is loaded, so that it is loaded once.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from siltstone.engine.levels.base import batches_kept
+from siltstone.engine.levels.chunk import (
+    NOTHING,
+    Chunk,
+    Indexed,
+    Part,
+    batch_of,
+    find_version,
+    run_of,
+)
+from siltstone.engine.levels.memtable import Found, Memtable
+from siltstone.engine.catalog.table_schema import Shape, shape_of
+from siltstone.formats.group import DELETE
+from siltstone.formats.keys import Key
+from siltstone.formats.manifest import Schema
+from siltstone.formats.schema import OP_COLUMN, SEQ_COLUMN, history_name
+from siltstone.storage.tables.tables import POSITION, PinnedTable
+
+_INDEX_ROW_BYTES = 64
+_TAKE_ROWS_MAX = 2_000
+_TAKE_SHARE_MAX = 0.02
+
+
+class HistoryRun:
+    """Row versions with low < _seq <= high (see the module)."""
+
+    def __init__(
+        self,
+        opened: Callable[[], PinnedTable],
+        schema: Schema,
+        low: int,
+        high: int,
+        *,
+        lease: object = None,
+        known: Sequence[Indexed] = (),
+    ) -> None:
+        """Open lazily: `opened` is asked once, at the first read; runs are made under locks.
+
+        `lease` is whatever keeps the pin's files alive, kept as long as this. `known` is the index
+        of these rows, if it is in memory already (see `known_of`).
+        """
+        self.low, self.high = low, high
+        self._opened: Callable[[], PinnedTable] = functools.cache(opened)
+        self._shape = shape_of(schema)
+        self.lease = lease
+        self._lock = threading.Lock()
+        self._known = tuple(known)
+        self._index: tuple[tuple[Indexed, ...], np.ndarray] | None = None
+        self._rows: int | None = sum(item.part.rows for item in known) if known else None
+
+    @property
+    def table(self) -> PinnedTable:
+        """The pinned dataset."""
+        return self._opened()
+
+    @property
+    def rows(self) -> int:
+        """How many row versions it holds: counted once, from the seqs alone."""
+        if self._rows is None:
+            self._rows = sum(batch.num_rows for batch in self._scan([]))
+        return self._rows
+
+    @property
+    def index_bytes(self) -> int:
+        """About how many bytes the index takes once it is loaded."""
+        return self.nbytes or _INDEX_ROW_BYTES * self.rows
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the index holds in memory (0 until it is there)."""
+        known, positions = self._index or (self._known, NOTHING)
+        return sum(item.nbytes for item in known) + positions.nbytes
+
+    @property
+    def indexed(self) -> tuple[Indexed, ...]:
+        """The index, as far as it is in memory."""
+        return self._known if self._index is None else self._index[0]
+
+    @property
+    def first_seq(self) -> int:
+        """The lowest seq that a row may have."""
+        return self.low + 1
+
+    @property
+    def last_seq(self) -> int:
+        """The highest seq that a row may have."""
+        return self.high
+
+    def _loaded(self) -> tuple[tuple[Indexed, ...], np.ndarray]:
+        """Return the index, and the position of each row in the pin."""
+        if self._index is None:
+            with self._lock:
+                if self._index is None:
+                    self._index = self._placed() or self._load()
+                    self._known = ()
+        return self._index
+
+    def _placed(self) -> tuple[tuple[Indexed, ...], np.ndarray] | None:
+        """Return the known index, if the pin ends with its rows: its neighbours' seqs tell."""
+        if not self._known:
+            return None
+        rows, table = self.rows, self.table
+        start = table.rows - rows
+        if start < 0:
+            return None
+        at = np.array([n for n in (start - 1, start, table.rows - 1) if n >= 0])
+        seqs = table.take(at, [SEQ_COLUMN]).column(0).to_pylist()
+        first, last = self._known[0].part.chunks[0], self._known[-1].part.chunks[-1]
+        if seqs[-2:] != [int(first.seqs[0]), int(last.seqs[-1])] or seqs[:-2] > [self.low]:
+            return None
+        return self._known, np.arange(start, table.rows)
+
+    def _load(self) -> tuple[tuple[Indexed, ...], np.ndarray]:
+        codec = self._shape.codec
+        columns = [history_name(column_id) for column_id in self._shape.schema.key]
+        parts = list(self._scan([*columns, OP_COLUMN], with_positions=True))
+        whole = pa.Table.from_batches(parts).combine_chunks().to_batches() if parts else []
+        if not whole:
+            return (), NOTHING
+        rows = whole[0]
+        keys = pa.RecordBatch.from_arrays(
+            [rows.column(name) for name in columns], names=list(codec.names)
+        )
+        codes = codec.codes(keys)
+        chunk = Chunk(
+            0,
+            keys,
+            self._shape,
+            codes,
+            rows.column(SEQ_COLUMN).to_numpy(),
+            rows.column(OP_COLUMN).to_numpy(),
+        )
+        part = Part(object(), (chunk,), len(codes))
+        return (Indexed(part, (run_of(codes, 0),)),), rows.column(POSITION).to_numpy()
+
+    def _scan(
+        self, columns: Sequence[str], *, with_positions: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the run, in order, with `_seq` behind the columns."""
+        wanted = [*columns, SEQ_COLUMN]
+        for batch in self.table.scan(wanted, seqs=(self.low, self.high), positions=with_positions):
+            seqs = batch.column(SEQ_COLUMN).to_numpy()
+            inside = (seqs > self.low) & (seqs <= self.high)
+            if inside.all():
+                yield batch
+            elif inside.any():
+                yield batch.filter(pa.array(inside))
+
+    def seqs(self) -> Iterator[np.ndarray]:
+        """Yield the seqs of its rows, ascending, reading nothing else."""
+        for batch in self._scan([]):
+            yield batch.column(SEQ_COLUMN).to_numpy()
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The positions [first, end) in the pin that hold its rows; (0, 0) if there are none."""
+        first = end = 0
+        for batch in self._scan([], with_positions=True):
+            positions = batch.column(POSITION)
+            first = first if end else positions[0].as_py()
+            end = positions[-1].as_py() + 1
+        return first, end
+
+    def find(self, key: Key, seq: int) -> Found | None:
+        """Return the newest version of `key` with a seq <= `seq`, None if there is none here."""
+        known, positions = self._loaded()
+        code = self._shape.codec.code(key)
+        start = len(positions)
+        for item in reversed(known):
+            start -= item.part.rows
+            version = find_version(item.part.chunks, item.runs, code, key, seq)
+            if version is not None:
+                chunk, offset = version
+                return self._found(chunk, offset, int(positions[start + chunk.start + offset]))
+        return None
+
+    def _found(self, chunk: Chunk, offset: int, position: int) -> Found:
+        written = int(chunk.seqs[offset])
+        if chunk.ops[offset] == DELETE:
+            return Found(None, self._shape, written)
+        names = [history_name(c.id) for c in self._columns(self._shape)]
+        row = self.table.take(np.array([position]), names).to_pylist()[0]
+        columns = self._shape.schema.columns
+        return Found({c.name: row.get(history_name(c.id)) for c in columns}, self._shape, written)
+
+    def parts(self, seq: int) -> tuple[Part, ...]:
+        """Return the rows with a seq <= `seq`: keys, seqs and ops."""
+        known, _ = self._loaded()
+        if seq >= self.high:
+            return tuple(item.part for item in known)
+        return tuple(item.part.upto(seq) for item in known)
+
+    def positions_of(self, ordinals: np.ndarray) -> np.ndarray:
+        """Return the positions, in the pin, of the rows at `ordinals`."""
+        return self._loaded()[1][ordinals]
+
+    def rows_at(
+        self, parts: Sequence[Part], ordinals: np.ndarray, shape: Shape, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows at `ordinals` (ascending) with `columns` of `shape`."""
+        kept = np.zeros(sum(part.rows for part in parts), bool)
+        kept[ordinals] = True
+        yield from self.rows_kept(parts, pa.array(kept), shape, columns)
+
+    def rows_kept(
+        self, parts: Sequence[Part], kept: pa.BooleanArray, shape: Shape, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield those rows of what `parts` gave that `kept` has, a bit for each, in seq order."""
+        del parts  # the bits alone say which rows: all of them are in one pin
+        count = kept.true_count
+        ids = {c.name: c.id for c in shape.schema.columns}
+        has = set(self.table.schema.names)
+        names = [history_name(ids[name]) for name in columns]
+        stored = [name for name in names if name in has]
+        if count and not stored:
+            yield self._project(count, None, names, shape, columns)
+        elif count <= max(_TAKE_ROWS_MAX, _TAKE_SHARE_MAX * len(kept)):
+            ordinals = np.flatnonzero(kept.to_numpy(zero_copy_only=False))
+            if len(ordinals):
+                taken = self.table.take(self.positions_of(ordinals), stored)
+                for batch in taken.combine_chunks().to_batches():
+                    yield self._project(batch.num_rows, batch, names, shape, columns)
+        else:
+            for batch in batches_kept(self._scan(stored), kept):
+                yield self._project(batch.num_rows, batch, names, shape, columns)
+
+    def _project(
+        self,
+        rows: int,
+        batch: pa.RecordBatch | None,
+        names: Sequence[str],
+        shape: Shape,
+        columns: Sequence[str],
+    ) -> pa.RecordBatch:
+        fields = shape.fields(columns)
+        arrays = []
+        for name, field in zip(names, fields, strict=True):
+            index = -1 if batch is None else batch.schema.get_field_index(name)
+            if batch is None or index < 0:
+                arrays.append(pa.nulls(rows, field.type))
+            else:
+                arrays.append(batch.column(index))
+        return batch_of(arrays, fields, rows)
+
+    def _columns(self, shape: Shape) -> list:
+        has = set(self.table.schema.names)
+        return [c for c in shape.schema.columns if history_name(c.id) in has]
+
+    def chunks_upto(self, seq: int) -> Iterator[Chunk]:
+        """Yield every row version as chunks in seq order; the caller masks by `seqs`."""
+        shape = self._shape
+        codec = shape.codec
+        columns = self._columns(shape)
+        start = 0
+        for batch in self._scan([*(history_name(c.id) for c in columns), OP_COLUMN]):
+            seqs = batch.column(SEQ_COLUMN).to_numpy()
+            if seqs[0] > seq:
+                break
+            rows = pa.RecordBatch.from_arrays(
+                [batch.column(history_name(c.id)) for c in columns],
+                names=[c.name for c in columns],
+            )
+            ops = batch.column(OP_COLUMN).to_numpy()
+            yield Chunk(start, rows, shape, codec.codes(rows), seqs, ops)
+            start += batch.num_rows
+
+
+def known_of(sources: Iterable[object], low: int) -> tuple[Indexed, ...]:
+    """Return the index of the rows of adjacent levels, which all become one run above `low`.
+
+    Nothing if one of them has none in memory, or has rows at or below `low`, which the run has not.
+    """
+    found: list[Indexed] = []
+    for source in sources:
+        assert isinstance(source, Memtable | HistoryRun)
+        indexed = source.indexed
+        if not indexed or source.first_seq <= low:
+            return ()
+        found += indexed
+    return tuple(found)

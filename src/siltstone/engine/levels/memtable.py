@@ -1,0 +1,339 @@
+"""Memtable: the committed rows of one table that Lance does not hold yet.
+
+    ACTIVE ──seal──▶ SEALED ──retire──▶ (a flushed run that may stay resident as a cache)
+    takes commits    being flushed
+
+    contents   one immutable triple, replaced in one assignment:
+      tail     the newest rows as tuples (at most `TAIL_ROWS_MAX`), a dict key -> newest position,
+               and for each row the position of the older version of its key
+      chunks   frozen tails and Arrow batches, as Arrow, in ordinal order
+      runs     the sorted codes of the chunks' keys with their ordinals
+
+Rows are numbered by *ordinal*, in seq order, and are never changed or removed: what a snapshot at S
+must not see has a seq above S. So a snapshot is one number. Readers take `contents` once and hold
+no lock; a freeze between two reads of its parts would lose rows. One leader at a time appends; the
+lock is held only to swap `contents`, which another thread does that merges runs or joins chunks.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from siltstone.engine.levels.chunk import (
+    Chunk,
+    Indexed,
+    Newest,
+    Part,
+    Run,
+    find_version,
+    join_chunks,
+    merge_runs,
+    newest_of,
+    rows_at,
+    rows_kept,
+    run_of,
+    rung,
+    small_rung,
+)
+from siltstone.engine.catalog.table_schema import Shape
+from siltstone.formats.group import DELETE, UPSERT
+from siltstone.formats.keys import Codes, Key
+from siltstone.formats.rows import Row
+
+TAIL_ROWS_MAX = 4096
+_TAIL_ROW_BYTES = 130
+_RUN_ROW_BYTES = 33
+
+
+class Found(NamedTuple):
+    """The newest version of a key in one source: `row` is None for a delete."""
+
+    row: dict[str, object] | None
+    shape: Shape
+    seq: int
+
+
+class Tail:
+    """The newest rows, as tuples. The leader appends; readers trust a key only after its row."""
+
+    __slots__ = ("index", "older", "ops", "rows", "seqs", "shape", "start")
+
+    def __init__(self, start: int, shape: Shape) -> None:
+        self.start, self.shape = start, shape
+        self.rows: list[Row] = []
+        self.seqs: list[int] = []
+        self.ops: list[int] = []
+        self.older: list[int] = []
+        self.index: dict[Key, int] = {}
+
+    def append(self, key: Key, row: Row, op: int, seq: int) -> None:
+        """Add one version. The index goes last: a reader that finds a position finds its row."""
+        position = len(self.rows)
+        self.older.append(self.index.get(key, -1))
+        self.seqs.append(seq)
+        self.ops.append(op)
+        self.rows.append(row)
+        self.index[key] = position
+
+    def find(self, key: Key, seq: int) -> int:
+        """Return the position of the newest version with a seq <= `seq`, -1 if there is none."""
+        position = self.index.get(key, -1)
+        while position >= 0 and self.seqs[position] > seq:
+            position = self.older[position]
+        return position
+
+    def chunk(self, count: int) -> Chunk:
+        """Return the first `count` rows as a chunk."""
+        rows = self.rows[:count]
+        key_of = self.shape.codec.key_of
+        return Chunk(
+            start=self.start,
+            batch=self.shape.rows.to_batch(rows),
+            shape=self.shape,
+            codes=self.shape.codec.codes_of([key_of(row) for row in rows]),
+            seqs=np.fromiter(self.seqs[:count], np.int64, count),
+            ops=np.fromiter(self.ops[:count], np.int8, count),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contents:
+    """What a reader takes in one reference."""
+
+    tail: Tail
+    chunks: tuple[Chunk, ...]
+    runs: tuple[Run, ...]
+
+
+class Memtable:
+    """Rows of one incarnation in seq order (see the module)."""
+
+    __slots__ = ("_lock", "_tail_chunk", "contents", "nbytes", "origin")
+
+    def __init__(self, shape: Shape) -> None:
+        self.contents = Contents(Tail(0, shape), (), ())
+        self.nbytes = 0
+        self._lock = threading.Lock()
+        self._tail_chunk: tuple[Tail, Chunk] | None = None
+        self.origin = object()  # names these rows, also when they are history: see `chunk.Part`
+
+    # writes: one leader at a time
+
+    def append_rows(
+        self,
+        shape: Shape,
+        upserts: Sequence[Row],
+        keys: Sequence[Key],
+        deletes: Sequence[Key],
+        seq: int,
+    ) -> None:
+        """Add the rows (with their keys), then the deletes, of the commit `seq`."""
+        added = len(upserts) + len(deletes)
+        tail = self.contents.tail
+        if tail.shape.id != shape.id or len(tail.rows) + added > TAIL_ROWS_MAX:
+            self.freeze()
+            self._push_tail(shape)
+            tail = self.contents.tail
+        for key, row in zip(keys, upserts, strict=True):
+            tail.append(key, row, UPSERT, seq)
+        for key in deletes:
+            tail.append(key, shape.delete_row(key), DELETE, seq)
+        self.nbytes += _TAIL_ROW_BYTES * added
+
+    def append_batch(
+        self, shape: Shape, batch: pa.RecordBatch, codes: Codes, op: int, seq: int
+    ) -> None:
+        """Add a batch of the commit `seq`: it becomes a chunk and a sorted run at once.
+
+        A delete's batch may have the key columns only.
+        """
+        count = batch.num_rows
+        seqs, ops = np.full(count, seq, np.int64), np.full(count, op, np.int8)
+        self.append_versions(shape, batch, codes, seqs, ops)
+
+    def append_versions(
+        self, shape: Shape, batch: pa.RecordBatch, codes: Codes, seqs: np.ndarray, ops: np.ndarray
+    ) -> None:
+        """Add rows of several commits at once (recovery); `seqs` ascends."""
+        if not batch.num_rows:
+            return
+        self.freeze()
+        chunk = Chunk(self.contents.tail.start, batch, shape, codes, seqs, ops)
+        self._push(chunk, shape)
+        self.nbytes += batch.nbytes + _RUN_ROW_BYTES * batch.num_rows
+
+    def freeze(self) -> None:
+        """Turn the tail into a chunk. The leader's, or whoever seals or owns it alone."""
+        tail = self.contents.tail
+        if tail.rows:
+            chunk = tail.chunk(len(tail.rows))
+            self._push(chunk, tail.shape)
+            row_bytes = _RUN_ROW_BYTES - _TAIL_ROW_BYTES
+            self.nbytes += chunk.batch.nbytes + row_bytes * len(chunk.codes)
+
+    def _push(self, chunk: Chunk, shape: Shape) -> None:
+        run = run_of(chunk.codes, chunk.start)
+        with self._lock:
+            now = self.contents
+            self.contents = Contents(Tail(chunk.end, shape), (*now.chunks, chunk), (*now.runs, run))
+
+    def _push_tail(self, shape: Shape) -> None:
+        with self._lock:
+            now = self.contents
+            self.contents = Contents(Tail(now.tail.start, shape), now.chunks, now.runs)
+
+    def climb(self) -> bool:
+        """Merge the newest runs of like size and join small chunks; say whether there were any.
+
+        Any thread: the leader only adds behind what is merged.
+        """
+        return self._merge_runs() | self._join_chunks()
+
+    def settle(self) -> None:
+        """Freeze what is sealed, and make it few chunks and runs: nobody appends any more."""
+        self.freeze()
+        while self.climb():
+            pass
+
+    def _merge_runs(self) -> bool:
+        runs = self.contents.runs
+        window = rung(runs)
+        if window is None:
+            return False
+        first, last = window
+        merged = merge_runs(runs[first:last])
+        with self._lock:
+            now = self.contents
+            if now.runs[first:last] != runs[first:last]:  # another thread was faster
+                return False
+            rest = (*now.runs[:first], merged, *now.runs[last:])
+            self.contents = Contents(now.tail, now.chunks, rest)
+        return True
+
+    def _join_chunks(self) -> bool:
+        chunks = self.contents.chunks
+        window = small_rung(chunks)
+        if window is None:
+            return False
+        first, last = window
+        joined = join_chunks(chunks[first:last])
+        with self._lock:
+            now = self.contents
+            if now.chunks[first:last] != chunks[first:last]:
+                return False
+            rest = (*now.chunks[:first], joined, *now.chunks[last:])
+            self.contents = Contents(now.tail, rest, now.runs)
+        return True
+
+    # reads: any thread, no lock
+
+    @property
+    def rows(self) -> int:
+        """How many row versions it holds."""
+        tail = self.contents.tail
+        return tail.start + len(tail.rows)
+
+    @property
+    def first_seq(self) -> int:
+        """The seq of the first row; 0 without rows."""
+        contents = self.contents
+        if contents.chunks:
+            return int(contents.chunks[0].seqs[0])
+        return contents.tail.seqs[0] if contents.tail.seqs else 0
+
+    @property
+    def last_seq(self) -> int:
+        """The seq of the last row; 0 without rows."""
+        contents = self.contents
+        if contents.tail.seqs:
+            return contents.tail.seqs[-1]
+        return int(contents.chunks[-1].seqs[-1]) if contents.chunks else 0
+
+    def find(self, key: Key, seq: int) -> Found | None:
+        """Return the newest version of `key` with a seq <= `seq`, None if there is none here."""
+        contents = self.contents
+        tail = contents.tail
+        position = tail.index.get(key, -1)
+        if position >= 0 and tail.seqs[position] > seq:
+            position = tail.find(key, seq)
+        if position >= 0:
+            is_delete = tail.ops[position] == DELETE
+            row = None if is_delete else tail.shape.rows.to_user(tail.rows[position])
+            return Found(row, tail.shape, tail.seqs[position])
+        if not contents.runs:
+            return None
+        code = tail.shape.codec.code(key)
+        version = find_version(contents.chunks, contents.runs, code, key, seq)
+        if version is None:
+            return None
+        chunk, offset = version
+        is_delete = chunk.ops[offset] == DELETE
+        row = None if is_delete else chunk.row_at(offset)
+        return Found(row, chunk.shape, int(chunk.seqs[offset]))
+
+    def parts(self, seq: int) -> tuple[Part, ...]:
+        """Return the rows with a seq <= `seq`, as one part."""
+        contents = self.contents
+        count = bisect_right(contents.tail.seqs, seq)
+        chunks = contents.chunks
+        if count:
+            tail = self._chunk_of(contents.tail, count)
+            return (Part(self.origin, (*chunks, tail), tail.end),)
+        return (Part(self.origin, chunks, contents.tail.start).upto(seq),)
+
+    def _chunk_of(self, tail: Tail, count: int) -> Chunk:
+        """Return the first rows of the tail; the last answer is remembered."""
+        known = self._tail_chunk
+        if known is not None and known[0] is tail and len(known[1].codes) == count:
+            return known[1]
+        chunk = tail.chunk(count)
+        self._tail_chunk = (tail, chunk)
+        return chunk
+
+    @property
+    def indexed(self) -> tuple[Indexed, ...]:
+        """The keys of all rows with what finds them; nothing unless it is sealed and frozen."""
+        contents = self.contents
+        if contents.tail.rows or not contents.chunks:
+            return ()
+        chunks = tuple(chunk.of_keys() for chunk in contents.chunks)
+        return (Indexed(Part(self.origin, chunks, contents.tail.start), contents.runs),)
+
+    def newest(self) -> Newest:
+        """Return the newest version of each key."""
+        contents = self.contents
+        codec, count = contents.tail.shape.codec, len(contents.tail.rows)
+        chunks, runs = contents.chunks, contents.runs
+        if count:
+            tail = contents.tail.chunk(count)
+            chunks, runs = (*chunks, tail), (*runs, run_of(tail.codes, tail.start))
+        return newest_of(codec, chunks, merge_runs(runs))
+
+    def rows_kept(
+        self, parts: Sequence[Part], kept: pa.BooleanArray, shape: Shape, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield those rows of what `parts` gave that `kept` has, a bit for each, in seq order."""
+        yield from rows_kept(parts[0].chunks, kept, shape, columns)
+
+    def rows_at(
+        self, parts: Sequence[Part], ordinals: np.ndarray, shape: Shape, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows at `ordinals` (ascending) of what `parts` gave, in seq order."""
+        yield from rows_at(parts[0].chunks, ordinals, shape, columns)
+
+    def chunks_upto(self, seq: int) -> tuple[Chunk, ...]:
+        """Return every row version with a seq <= `seq` as chunks in seq order.
+
+        The last chunk may hold rows above `seq`; the caller masks by `seqs`.
+        """
+        contents = self.contents
+        count = bisect_right(contents.tail.seqs, seq)
+        chunks = tuple(chunk for chunk in contents.chunks if int(chunk.seqs[0]) <= seq)
+        return (*chunks, contents.tail.chunk(count)) if count else chunks

@@ -1,0 +1,192 @@
+"""Liveness: which row versions above base live at a seq, and which rows of base they leave to see.
+
+    places   the row versions of all levels, numbered from the oldest on (`Part` after `Part`)
+    live     bits by place: the newest version of its key, and no delete
+    runs     the codes of the live places, sorted: a newer version finds there whom it ends
+    visible  bits by position in base: the rows whose key no level writes
+
+A version that is ended never lives again, so the liveness at a later seq is this one and the rows
+that came since: a scan beside a writer pays for what is new to it, not for all that is not merged.
+All is immutable; `Kept` holds the newest ones of a table for whoever reads next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from siltstone.engine.levels.base import Base
+from siltstone.engine.levels.bits import NO_ROWS, Bits, all_of
+from siltstone.engine.levels.chunk import (
+    NOTHING,
+    Chunk,
+    Part,
+    Run,
+    codes_of,
+    keys_at,
+    merge_runs,
+    rung,
+)
+from siltstone.formats.group import UPSERT
+from siltstone.formats.keys import Codes, Key, KeyCodec, newest_rows
+
+KEPT_MAX = 3
+_RUNS_WIDTH = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Liveness:
+    """See the module. `rows` are origin and number of rows of each part it is made of."""
+
+    seq: int
+    base: Base | None
+    rows: tuple[tuple[object, int], ...]
+    live: Bits
+    visible: Bits
+    runs: tuple[Run, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return self.live.nbytes + self.visible.nbytes + sum(run.nbytes for run in self.runs)
+
+    def is_before(self, base: Base | None, parts: Sequence[Part]) -> bool:
+        """Say whether `parts` over `base` are what this is made of, and perhaps rows behind it."""
+        if self.base is not base or len(self.rows) > len(parts):
+            return False
+        pairs = list(zip(self.rows, parts, strict=False))
+        whole = all(o is part.origin and n == part.rows for (o, n), part in pairs[:-1])
+        return whole and all(o is part.origin and n <= part.rows for (o, n), part in pairs[-1:])
+
+    def at(self, seq: int, codec: KeyCodec, parts: Sequence[Part]) -> Liveness:
+        """Return the liveness of `parts`, the rows up to `seq`, of which this `is_before`."""
+        added = _added(self.rows, parts)
+        rows = tuple((part.origin, part.rows) for part in parts)
+        if not added:
+            return Liveness(seq, self.base, rows, self.live, self.visible, self.runs)
+        codes, ops = codes_of(added), np.concatenate([chunk.ops for chunk in added])
+        newest = newest_rows(codec, codes, lambda at: keys_at(added, at))
+        written = codes[newest]
+
+        def keys(chosen: np.ndarray) -> list[Key]:
+            return keys_at(added, newest[chosen])
+
+        ended, is_fresh = self._ended(codec, parts, written, keys)
+        upserted = newest[ops[newest] == UPSERT]
+        lives = np.zeros(len(codes), bool)
+        lives[upserted] = True
+        live = self.live.without(ended).followed_by(lives)
+        run = Run(codes[upserted], upserted + self.live.length)
+        visible = self.visible
+        if self.base is not None:
+            fresh = np.flatnonzero(is_fresh)
+            found = self.base.positions(written[fresh], lambda chosen: keys(fresh[chosen]))
+            visible = visible.without(found)
+        return Liveness(seq, self.base, rows, live, visible, _climbed((*self.runs, run), live))
+
+    def _ended(
+        self,
+        codec: KeyCodec,
+        parts: Sequence[Part],
+        written: Codes,
+        keys: Callable[[np.ndarray], list[Key]],
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the places that newer versions of their keys end, and which keys end none.
+
+        Equal codes are verified. A key that ends a live version has hidden its row of base before.
+        """
+        is_fresh = np.ones(len(written), bool)
+        found = [run.find(written) for run in self.runs]
+        needles = np.concatenate([needle for needle, _ in found] or [NOTHING])
+        places = np.concatenate([place for _, place in found] or [NOTHING])
+        alive = self.live.has(places)
+        needles, places = needles[alive], places[alive]
+        if not codec.exact and len(places):
+            pairs = zip(keys(needles), _keys_of(parts, places), strict=True)
+            same = np.array([a == b for a, b in pairs], bool)
+            needles, places = needles[same], places[same]
+        is_fresh[needles] = False
+        return places, is_fresh
+
+
+def nothing_over(base: Base | None) -> Liveness:
+    """Return the liveness without a level above `base`."""
+    return Liveness(0, base, (), NO_ROWS, all_of(0 if base is None else base.rows), ())
+
+
+class Kept:
+    """The newest livenesses of one table, for the next reader. Replaced in one assignment.
+
+    More than one, because readers come in no order: one at a slightly older seq begins at its own.
+    """
+
+    __slots__ = ("__weakref__", "_kept")
+
+    def __init__(self) -> None:
+        self._kept: tuple[Liveness, ...] = ()
+
+    @property
+    def newest(self) -> Liveness | None:
+        """The one at the highest seq, None if none is kept."""
+        return self._kept[0] if self._kept else None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory; what they share is counted once."""
+        kept = self._kept
+        runs = {id(run): run.nbytes for one in kept for run in one.runs}
+        bits = {id(b): b.nbytes for one in kept for b in (one.live, one.visible)}
+        return sum(runs.values()) + sum(bits.values())
+
+    def at(
+        self,
+        seq: int,
+        codec: KeyCodec,
+        base: Base | None,
+        parts: Sequence[Part],
+        *,
+        bytes_left: Callable[[], int],
+    ) -> Liveness:
+        """Return the liveness of `parts` over `base`, the rows up to `seq`; kept if it fits."""
+        kept = self._kept
+        begun = next((one for one in kept if one.is_before(base, parts)), None)
+        found = (begun or nothing_over(base)).at(seq, codec, parts)
+        if not kept or seq >= kept[0].seq:
+            others = tuple(one for one in kept if one.base is base and begun is not None)
+            fits = found.nbytes <= bytes_left() + self.nbytes
+            self._kept = (found, *others[: KEPT_MAX - 1]) if fits else ()
+        return found
+
+
+def _added(rows: Sequence[tuple[object, int]], parts: Sequence[Part]) -> list[Chunk]:
+    """Return what `parts` have beyond `rows`, as chunks numbered from 0."""
+    added: list[Chunk] = []
+    start = 0
+    for index, part in enumerate(parts):
+        for chunk in part.behind(rows[index][1] if index < len(rows) else 0):
+            added.append(chunk.moved(start))
+            start += len(chunk.codes)
+    return added
+
+
+def _keys_of(parts: Sequence[Part], places: np.ndarray) -> list[Key]:
+    chunks: list[Chunk] = []
+    start = 0
+    for part in parts:
+        chunks += [chunk.moved(start + chunk.start) for chunk in part.chunks]
+        start += part.rows
+    return keys_at(chunks, places)
+
+
+def _climbed(runs: tuple[Run, ...], live: Bits) -> tuple[Run, ...]:
+    """Merge runs of like size, without the places that no longer live: few runs to ask."""
+    while True:
+        window = rung(runs, _RUNS_WIDTH)
+        if window is None:
+            return runs
+        first, last = window
+        merged = merge_runs(runs[first:last])
+        kept = live.has(merged.ordinals)
+        runs = (*runs[:first], Run(merged.codes[kept], merged.ordinals[kept]), *runs[last:])

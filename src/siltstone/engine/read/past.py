@@ -1,0 +1,245 @@
+"""Past: which record serves an old seq, and which commit was the last at a time.
+
+A table's merged_seq only rises along the chain, so the newest record that still serves a seq is
+found by bisection. The lease is taken before the record is used; a record that vacuum took is no
+answer.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.levels.commit_log import Commit
+from siltstone.engine.read.moment import EPOCH, MICROSECOND
+from siltstone.engine.read.view import State
+from siltstone.formats.group import Token
+from siltstone.formats.manifest import Record
+from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, Lease, ManifestStore
+from siltstone.storage.tables.tables import Tables
+
+COMMITS_FOLDER = "commits"
+_TRIMMED = 1 << 62
+_LIKE_NUMBERS = 1024
+
+
+class PastRecords:
+    """Finds records of the past; any thread. Records are immutable, so they are kept once read.
+
+    A lease is an open file: all who read a record share one, which ends with the last of them.
+    """
+
+    def __init__(self, manifests: ManifestStore) -> None:
+        self._manifests = manifests
+        self._read = lru_cache(maxsize=256)(manifests.read)
+        self._leases: weakref.WeakValueDictionary[int, Lease] = weakref.WeakValueDictionary()
+
+    def serving(self, incarnation: int, seq: int) -> tuple[Record, Lease] | None:
+        """Return the newest record whose base of the incarnation is not above `seq`, leased."""
+        numbers = self._manifests.numbers(below_floor=True)
+        low, high = 0, len(numbers)
+        while low < high:
+            middle = (low + high) // 2
+            if self._merged(numbers[middle], incarnation, seq) <= seq:
+                low = middle + 1
+            else:
+                high = middle
+        for number in reversed(numbers[:low]):
+            lease = self._leased(number)
+            if lease is not None:
+                return self._read(number), lease
+        return None
+
+    def _leased(self, number: int) -> Lease | None:
+        """Return the lease that others have on a record, or a new one; None: vacuum took it."""
+        lease = self._leases.get(number)
+        if lease is None or not lease.is_held:
+            lease = self._manifests.lease(number, below_floor=True)
+            if lease is not None:
+                self._leases[number] = lease
+        return lease
+
+    def missing(self) -> Path | None:
+        """Return the first record from FLOOR on that is lost; None when none is."""
+        for _ in range(ATTEMPTS_MAX):
+            floor, numbers = self._manifests.floor(), self._manifests.numbers()
+            if floor == self._manifests.floor():  # else a vacuum took some between the two
+                numbered = enumerate(numbers, start=max(floor, 1))
+                lost = next((due for due, number in numbered if due != number), None)
+                return None if lost is None else self._manifests.path(lost)
+        return None
+
+    def _merged(self, number: int, incarnation: int, seq: int) -> int:
+        try:
+            record = self._read(number)
+        except FileNotFoundError:
+            return 0  # vacuumed meanwhile: it was old
+        for storage in record.keyed:
+            if storage.incarnation == incarnation:
+                return storage.merged_seq
+        return _TRIMMED if record.flushed_seq > seq else 0  # gone again, or not yet begun
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One commit as people read it; `tables` by the names they had, `token` is (app, batch).
+
+    Below the oldest seq that is kept a table goes by the oldest name that is, and one of which
+    nothing is kept by a number, as "#7".
+    """
+
+    seq: int
+    time: dt.datetime
+    transaction: str
+    tables: tuple[str, ...]
+    rows: int
+    token: tuple[str, int] | None
+
+
+def log_entry(state: State, commit: Commit) -> LogEntry:
+    """Return a commit with the names that its tables had."""
+    names = sorted({_name_at(state, incarnation, commit.seq) for incarnation in commit.tables})
+    token = None if commit.token is None else (commit.token.app, commit.token.batch)
+    time = EPOCH + commit.time_us * MICROSECOND
+    return LogEntry(commit.seq, time, commit.transaction, tuple(names), commit.rows, token)
+
+
+def _name_at(state: State, incarnation: int, seq: int) -> str:
+    table = catalogs.owner_if_known(state.view.catalog, incarnation)
+    return f"#{incarnation}" if table is None else catalogs.name_of(table, seq)
+
+
+class CommitHistory:
+    """What is known of past commits: in memory for those not flushed, in `commits` for the rest."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def seq_at(self, state: State, time_us: int) -> int:
+        """Return the seq of the last commit with a time <= `time_us`; 0 if all are later."""
+        view = state.view
+        for log in (view.log, *(generation.log for generation in reversed(view.sealed))):
+            found = log.seq_at(time_us)
+            if found is not None:
+                return min(found, state.visible)
+        return self._flushed_seq_at(view.record, time_us)
+
+    def last_time_us(self, state: State) -> int:
+        """Return the time of the newest commit; commits have strictly increasing times."""
+        view = state.view
+        for log in (view.log, *(generation.log for generation in reversed(view.sealed))):
+            if log.count:
+                return log.commit(log.count - 1).time_us
+        return view.record.last_time_us
+
+    def _flushed_seq_at(self, record: Record, time_us: int) -> int:
+        if record.commits is None or time_us >= record.last_time_us:
+            return record.flushed_seq
+        limit = pa.scalar(time_us, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+        newest = 0
+        for batch in self._scan(record, ["seq", "time"], pc.field("time") <= limit):
+            kept = batch.filter(pc.less_equal(batch.column("time"), limit))
+            if kept.num_rows:
+                newest = max(newest, pc.max(kept.column("seq")).as_py())
+        return newest
+
+    def find(self, state: State, epoch: int, number: int) -> int | None:
+        """Return the seq of a transaction, None if it is not committed."""
+        view = state.view
+        for log in (view.log, *(generation.log for generation in view.sealed)):
+            found = log.find(epoch, number)
+            if found is not None:
+                return found if found <= state.visible else None
+        wanted = f"{epoch}-{number}"
+        for commit in self._flushed(view.record, pc.field("transaction") == wanted):
+            if commit.transaction == wanted:
+                return commit.seq
+        return None
+
+    def is_forgotten(self, state: State, epoch: int, number: int) -> bool:
+        """Say whether a transaction that `find` does not know may have committed before the past.
+
+        Numbers are given when transactions begin, so those that committed together have like ones:
+        the highest of the first commits that are kept is above all that are not.
+        """
+        record = state.view.record
+        if record.commits is None or not record.oldest_seq:
+            return False
+        limit = record.oldest_seq + _LIKE_NUMBERS
+        oldest = [c for c in self._flushed(record, pc.field("seq") < limit) if c.seq < limit]
+        if any(commit.seq == 1 for commit in oldest):
+            return False
+        names = [commit.transaction.partition("-") for commit in oldest]
+        first = min((int(name[0]) for name in names), default=record.epoch)
+        numbers = [int(name[2]) for name in names if int(name[0]) == first]
+        return (epoch, number) < (first, max(numbers, default=0))
+
+    def find_token(self, state: State, token: Token) -> Commit | None:
+        """Return the commit that carried `token`, None if none is known to have."""
+        view = state.view
+        for log in (view.log, *(generation.log for generation in view.sealed)):
+            found = log.token(token)
+            if found is not None:
+                return found
+        wanted = (pc.field("app") == token.app) & (pc.field("batch") == token.batch)
+        return next((c for c in self._flushed(view.record, wanted) if c.token == token), None)
+
+    def newest(self, state: State, limit: int) -> list[Commit]:
+        """Return the last commits, newest first, at most `limit`."""
+        found: list[Commit] = []
+        view = state.view
+        for log in (view.log, *(generation.log for generation in reversed(view.sealed))):
+            for index in range(log.count - 1, -1, -1):
+                if len(found) >= limit:
+                    return found
+                if log.first + index <= state.visible:
+                    found.append(log.commit(index))
+        low = view.record.flushed_seq - (limit - len(found))
+        older = [c for c in self._flushed(view.record, pc.field("seq") > low) if c.seq > low]
+        return found + sorted(older, key=lambda c: -c.seq)
+
+    def touched(self, state: State, since: int) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Yield the seq and the incarnations of each commit in (since, state.visible] that is kept.
+
+        Commits that vacuum has taken are missing: who must know of all counts them.
+        """
+        view = state.view
+        wanted = pc.field("seq") > since
+        for batch in self._scan(view.record, ["seq", "tables"], wanted):
+            for row in batch.to_pylist():
+                if since < row["seq"] <= state.visible:
+                    yield row["seq"], tuple(row["tables"])
+        for log in (*(generation.log for generation in view.sealed), view.log):
+            for index in range(max(0, since + 1 - log.first), log.count):
+                if log.first + index > state.visible:
+                    break
+                yield log.first + index, log.commit(index).tables
+
+    def _scan(
+        self, record: Record, columns: Sequence[str], wanted: pc.Expression
+    ) -> list[pa.RecordBatch]:
+        if record.commits is None:
+            return []
+        opened = self._tables.open(COMMITS_FOLDER, record.commits)
+        return list(opened.scan(list(columns), prefilter=wanted))
+
+    def _flushed(self, record: Record, wanted: pc.Expression) -> list[Commit]:
+        columns = ["seq", "time", "transaction", "app", "batch", "tables", "rows"]
+        found = []
+        for batch in self._scan(record, columns, wanted):
+            times: list[int] = batch.column("time").view(pa.int64()).to_numpy().tolist()
+            for row, time_us in zip(batch.to_pylist(), times, strict=True):
+                token = None if row["app"] is None else Token(row["app"], row["batch"])
+                tables = tuple(row["tables"])
+                found.append(
+                    Commit(row["seq"], time_us, row["transaction"], token, tables, row["rows"])
+                )
+        return found

@@ -1,0 +1,313 @@
+"""Read union: the rows of one keyed table at one seq, out of every level that holds some.
+
+    newest of   own writes  >  active up to S > sealed, newest first > history not merged > base
+    minus       tombstones
+
+Levels above base are `Source`s in seq order; each is in the union exactly once. Base batches stream
+through with the shadowed rows dropped, then come the newest live rows of the sources. Filters and
+columns reach Lance, but Arrow decides: every row is filtered again, in every level alike.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from siltstone import deadline
+from siltstone.engine.levels.base import Base, batches_kept, batches_kept_by_position
+from siltstone.engine.levels.chunk import Chunk, Part, batch_of
+from siltstone.engine.filter.filters import Filter, filter_of
+from siltstone.engine.read.index_use import prefilter_of
+from siltstone.engine.levels.visibility import Kept, Liveness
+from siltstone.engine.levels.memtable import Found
+from siltstone.engine.catalog.table_schema import Shape
+from siltstone.formats.keys import Key
+from siltstone.formats.rows import from_storage_values
+
+EVERYTHING = 1 << 62
+_REMEMBERED_MAX = 256
+Row = dict[str, object]
+
+
+class Source(Protocol):
+    """A level above base: row versions of one table over some seqs."""
+
+    @property
+    def first_seq(self) -> int: ...
+
+    @property
+    def last_seq(self) -> int: ...
+
+    def find(self, key: Key, seq: int) -> Found | None: ...
+
+    def parts(self, seq: int) -> tuple[Part, ...]: ...
+
+    def rows_kept(
+        self, parts: Sequence[Part], kept: pa.BooleanArray, shape: Shape, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]: ...
+
+    def rows_at(
+        self, parts: Sequence[Part], ordinals: np.ndarray, shape: Shape, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]: ...
+
+    def chunks_upto(self, seq: int) -> Iterable[Chunk]: ...
+
+
+class Lives(NamedTuple):
+    """A source with the rows of it that are read, and for each of these whether it lives."""
+
+    source: Source
+    parts: tuple[Part, ...]
+    kept: pa.BooleanArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Overlay:
+    """What a read lays over base: live rows per source, and the base rows they leave to see."""
+
+    levels: tuple[Lives, ...]
+    liveness: Liveness
+    rows: int
+    visible: pa.BooleanArray
+
+    @property
+    def live(self) -> Iterator[tuple[Source, tuple[Part, ...], np.ndarray]]:
+        """The sources with live rows, oldest first, and the ordinals of those."""
+        for level in self.levels:
+            ordinals = np.flatnonzero(level.kept.to_numpy(zero_copy_only=False))
+            if len(ordinals):
+                yield level.source, level.parts, ordinals
+
+    @property
+    def shadowed(self) -> np.ndarray:
+        """The positions of the rows of base that are not seen, ascending."""
+        return np.flatnonzero(~self.liveness.visible.bools())
+
+
+class KeyedReader:
+    """Reads of one keyed table at one seq, as `shape` shows it. Immutable but for a memo."""
+
+    __slots__ = (
+        "_bytes_left",
+        "_kept",
+        "_overlay",
+        "base",
+        "lease",
+        "own",
+        "rows",
+        "seq",
+        "shape",
+        "sources",
+    )
+
+    def __init__(
+        self,
+        shape: Shape,
+        sources: Sequence[Source],
+        base: Base | None,
+        seq: int,
+        own: Source | None = None,
+        lease: object = None,
+        kept: Kept | None = None,
+        bytes_left: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """Read `sources` (oldest first) up to `seq` over `base`; `own` is read whole, on top.
+
+        `lease` keeps the files of all that is read for as long as this, or a scan of it, lives.
+        `kept` has what readers before found out, and takes what this one does if `bytes_left`.
+        """
+        self.shape, self.base, self.seq, self.own = shape, base, seq, own
+        self.lease = lease
+        self.sources = tuple(sources)
+        self._kept, self._bytes_left = kept or Kept(), bytes_left
+        self._overlay: Overlay | None = None
+        self.rows: dict[Key, Row | None] | None = None
+
+    def remembering(self, own: Source | None = None) -> KeyedReader:
+        """Return the same reader for one transaction: with `own` on top, and a memo of rows read.
+
+        What a transaction read before it writes it is asked for twice, and never changes.
+        """
+        reader = KeyedReader(
+            self.shape,
+            self.sources,
+            self.base,
+            self.seq,
+            own,
+            self.lease,
+            self._kept,
+            self._bytes_left,
+        )
+        if self.shape.rows.is_packable:  # nested values are shared by copies of a row
+            reader.rows = {} if self.rows is None else self.rows
+        return reader
+
+    def get(self, key: Key) -> Row | None:
+        """Return the row of `key`, None if it has none."""
+        if self.own is not None:
+            found = self.own.find(key, EVERYTHING)
+            if found is not None:
+                return self._shown(found)
+        rows = self.rows
+        if rows is None:
+            return self._get(key)
+        if key not in rows and len(rows) < _REMEMBERED_MAX:
+            rows[key] = self._get(key)
+        row = rows[key] if key in rows else self._get(key)
+        return None if row is None else dict(row)
+
+    def _get(self, key: Key) -> Row | None:
+        for source in reversed(self.sources):
+            found = source.find(key, self.seq)
+            if found is not None:
+                return self._shown(found)
+        if self.base is None:
+            return None
+        row = self.base.find(key)
+        return None if row is None else self.shape.align_row(row, self.base.shape)
+
+    def _shown(self, found: Found) -> Row | None:
+        return None if found.row is None else self.shape.align_row(found.row, found.shape)
+
+    def overlay(self) -> Overlay:
+        """Return what lies over base; kept, unless own writes may still come."""
+        if self._overlay is not None:
+            return self._overlay
+        found = [(source, source.parts(self.seq)) for source in self.sources]
+        liveness = self._kept.at(
+            self.seq,
+            self.shape.codec,
+            self.base,
+            _with_rows(found),
+            bytes_left=self._bytes_left,
+        )
+        if self.own is not None:
+            found.append((self.own, self.own.parts(EVERYTHING)))
+            liveness = liveness.at(EVERYTHING, self.shape.codec, _with_rows(found))
+        overlay = _overlay(found, liveness)
+        if self.own is None:
+            self._overlay = overlay
+        return overlay
+
+    def count(self) -> int:
+        """Return how many rows there are."""
+        overlay = self.overlay()
+        return overlay.visible.true_count + overlay.rows
+
+    def scan(
+        self, columns: Sequence[str] | None = None, wanted: Filter | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the live rows that `wanted` keeps, with `columns` of the shape."""
+        shown = list(self.shape.arrow.names if columns is None else columns)
+        read = shown + ([n for n in sorted(wanted.columns) if n not in shown] if wanted else [])
+        overlay = self.overlay()
+        for batch in deadline.checked(self._scan_levels(overlay, read, wanted)):
+            kept = wanted.keep(batch) if wanted else batch
+            if kept.num_rows:
+                yield kept if len(read) == len(shown) else kept.select(shown)
+
+    def _scan_levels(
+        self, overlay: Overlay, read: list[str], wanted: Filter | None
+    ) -> Iterator[pa.RecordBatch]:
+        if self.base is not None and self.base.rows:
+            yield from self._scan_base(self.base, overlay, read, wanted)
+        for source, parts, kept in overlay.levels:
+            yield from source.rows_kept(parts, kept, self.shape, read)
+
+    def _scan_base(
+        self, base: Base, overlay: Overlay, read: list[str], wanted: Filter | None
+    ) -> Iterator[pa.RecordBatch]:
+        ids = {column.name: column.id for column in self.shape.schema.columns}
+        stored = {n: base.shape.names[ids[n]] for n in read if ids[n] in base.shape.names}
+        prefilter, indexed = prefilter_of(base.table, wanted, stored) if wanted else (None, False)
+        is_shadowed = overlay.visible.true_count < base.rows
+        batches = base.table.scan(
+            list(stored.values()),
+            prefilter=prefilter,
+            positions=prefilter is not None and is_shadowed,
+            indexed=indexed,
+        )
+        if is_shadowed:
+            if prefilter is None:
+                batches = batches_kept(batches, overlay.visible)
+            else:
+                batches = batches_kept_by_position(batches, overlay.liveness.visible)
+        fields = self.shape.fields(read)
+        for batch in batches:
+            if batch.schema.equals(fields):
+                yield batch
+            else:
+                yield batch_of(self.shape.align(batch, base.shape, read), fields, batch.num_rows)
+
+    def first_existing(self, chunk: Chunk) -> Key | None:
+        """Return a key of `chunk` that lives already, None if none does."""
+        liveness = self.overlay().liveness
+        order = np.argsort(chunk.codes)
+        codes = chunk.codes[order]
+        for run in liveness.runs:
+            needles, places = run.find(codes)
+            for needle in needles[liveness.live.has(places)].tolist():
+                key = chunk.key_at(int(order[needle]))
+                if self.shape.codec.exact or self.get(key) is not None:
+                    return key
+        if self.base is None or not self.base.rows:
+            return None
+        positions = self.base.positions(codes, lambda at: chunk.keys(order[at]))
+        positions = positions[liveness.visible.has(positions)]
+        if not len(positions):
+            return None
+        names = list(self.base.shape.codec.names)
+        return self.base.shape.codec.keys(self.base.table.take(positions[:1], names))[0]
+
+    def many(self, keys: Sequence[Key]) -> pa.Table:
+        """Return the rows of the keys that have one, in the order of `keys`."""
+        if self.shape.rows.has_nanosecond_times:
+            return self._many_by_scan(keys)
+        rows = [row for row in map(self.get, keys) if row is not None]
+        return pa.Table.from_pylist(rows, schema=self.shape.arrow)
+
+    def _many_by_scan(self, keys: Sequence[Key]) -> pa.Table:
+        """See `many`: for rows that would not be the same as Python values."""
+        codec, schema = self.shape.codec, self.shape.arrow
+        if not keys:
+            return schema.empty_table()
+        is_single = len(codec.names) == 1
+        columns = (
+            [keys] if is_single else zip(*cast("Sequence[Sequence[object]]", keys), strict=True)
+        )
+        tests = [
+            pc.field(name).isin(from_storage_values(values, kind))
+            for name, values, kind in zip(codec.names, columns, codec.user_types, strict=True)
+        ]
+        wanted = filter_of(functools.reduce(operator.and_, tests), schema)
+        rows = pa.Table.from_batches(self.scan(None, wanted), schema)
+        places = {key: place for place, key in enumerate(codec.keys(rows))}
+        found = [places[key] for key in keys if key in places]
+        return rows.take(pa.array(found, pa.int64()))
+
+
+_Level = tuple[Source, tuple[Part, ...]]
+
+
+def _with_rows(found: Sequence[_Level]) -> list[Part]:
+    return [part for _, parts in found for part in parts if part.rows]
+
+
+def _overlay(found: Sequence[_Level], liveness: Liveness) -> Overlay:
+    live = liveness.live.mask()
+    levels: list[Lives] = []
+    start = 0
+    for source, parts in found:
+        rows = sum(part.rows for part in parts)
+        kept = live.slice(start, rows)
+        start += rows
+        if kept.true_count:
+            levels.append(Lives(source, parts, kept))
+    return Overlay(tuple(levels), liveness, liveness.live.count, liveness.visible.mask())

@@ -1,0 +1,190 @@
+"""Readable: how a table is read, the same through a store, a snapshot and a transaction.
+
+The three differ only in which reader answers, so this is the one base class of the engine: each of
+them says how `_reader` is found, and a transaction notes there what was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from siltstone.engine.filter.filters import Filter, filter_of
+from siltstone.engine.catalog.row_input import given_keys
+from siltstone.engine.read.point import key_named
+from siltstone.engine.read.read_union import KeyedReader, Row
+from siltstone.engine.read.reader import Reader
+from siltstone.errors import RequestError, SchemaMismatchError, UnavailableError
+from siltstone.formats.keys import Key
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
+
+
+class Readable:
+    """A table that can be read. Any thread."""
+
+    __slots__ = ()
+
+    def _reader(self) -> Reader:
+        """Return what answers one call: asked once in it, so that it sees one seq."""
+        raise NotImplementedError
+
+    def _note(self, reader: Reader, keys: Sequence[Key], wanted: Filter | None) -> None:
+        """Hear what is read: `keys` if there are some, else a scan of `wanted`."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, with the names and types that this reader sees."""
+        return self._reader().shape.arrow
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """The names of the key columns, in key order; empty for a plain table."""
+        keys = self._reader().shape.keys
+        return () if keys is None else keys.names
+
+    def get(self, key: object) -> Row | None:
+        """Return the row of `key` as a dict, None if there is none.
+
+        Python's own times end at microseconds: a moment with nanoseconds is a pandas timestamp, of
+        a time of day they are cut. `get_many` and `scan` give all of them.
+
+        Args:
+            key: A value; for a composite key a tuple in key order or a dict by column.
+
+        Raises:
+            SchemaMismatchError: The key is of another type.
+            ValueError: The row has a moment with nanoseconds, and there is no pandas.
+        """
+        reader = _keyed(self._reader())
+        wanted = reader.shape.codec.from_user(key)
+        self._note(reader, (wanted,), None)
+        return reader.get(wanted)
+
+    def get_many(self, keys: object) -> pa.Table:
+        """Return the rows of those `keys` that have one, in the order of the keys.
+
+        Args:
+            keys: A list of keys, or Arrow data with the key columns.
+        """
+        reader = _keyed(self._reader())
+        wanted = given_keys(keys, reader.shape)
+        if wanted:
+            self._note(reader, wanted, None)
+        return reader.many(wanted)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
+        limit: int | None = None,
+    ) -> pa.RecordBatchReader:
+        """Return a stream of the rows, in no order.
+
+        Args:
+            columns: Which, in which order; None is all.
+            filter: SQL boolean expression (or an Arrow expression); columns and filter reach Lance.
+            limit: At most so many rows.
+
+        Raises:
+            RequestError: An unknown column, or a filter that does not parse.
+        """
+        reader = self._reader()
+        arrow = reader.shape.arrow
+        shown = known_columns(arrow, columns)
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise RequestError(f"limit is an integer from 0, not {limit!r}")
+        fields = reader.shape.fields(shown)
+        batches = self._matching(reader, filter, shown)
+        if limit is not None:
+            batches = _limited(batches, limit)
+        if not len(fields):
+            return pa.RecordBatchReader.from_batches(pa.schema([]), batches)
+        return pa.RecordBatchReader.from_batches(fields, batches)
+
+    def _matching(
+        self, reader: Reader, wanted: str | pc.Expression | None, shown: list[str] | None
+    ) -> Iterator[pa.RecordBatch]:
+        key = key_named(wanted, reader.shape.codec) if isinstance(reader, KeyedReader) else None
+        if key is not None and isinstance(reader, KeyedReader):
+            self._note(reader, (key,), None)
+            found = reader.many((key,))
+            return iter((found if shown is None else found.select(shown)).to_batches())
+        parsed = filter_of(wanted, reader.shape.arrow)
+        self._note(reader, (), parsed)
+        return reader.scan(shown, parsed)
+
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
+    ) -> pa.Table:
+        """Return the rows as a table; see `scan`."""
+        return self.scan(columns, filter).read_all()
+
+    def to_pandas(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
+    ) -> pd.DataFrame:
+        """Return the rows as a pandas data frame; see `scan`."""
+        return self.to_arrow(columns, filter).to_pandas()
+
+    def to_polars(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
+    ) -> Any:
+        """Return the rows as a Polars data frame; see `scan`."""
+        try:
+            import polars as pl  # noqa: PLC0415 - optional  # type: ignore[import-not-found]
+        except ImportError as error:
+            raise UnavailableError("polars is not installed") from error
+        return pl.from_arrow(self.to_arrow(columns, filter))
+
+    def count(self, filter: str | pc.Expression | None = None) -> int:  # noqa: A002
+        """Return how many rows there are, or how many match `filter`."""
+        reader = self._reader()
+        wanted = filter_of(filter, reader.shape.arrow)
+        self._note(reader, (), wanted)
+        if wanted is None:
+            return reader.count()
+        return sum(batch.num_rows for batch in reader.scan([], wanted))
+
+
+def _keyed(reader: Reader) -> KeyedReader:
+    if not isinstance(reader, KeyedReader):
+        raise RequestError("a plain table has no key; use scan with a filter")
+    return reader
+
+
+def known_columns(arrow: pa.Schema, columns: object) -> list[str] | None:
+    """Return the columns that a caller names, None for all.
+
+    Raises:
+        RequestError: They are no list of different names, or one is unknown.
+    """
+    if columns is None:
+        return None
+    if isinstance(columns, str) or not isinstance(columns, Iterable):
+        raise RequestError(f"columns is a list of names, not {columns!r}")
+    columns = list(columns)
+    unknown = [name for name in columns if name not in arrow.names]
+    if unknown:
+        raise SchemaMismatchError(f"no columns {unknown}; the columns are {arrow.names}")
+    if len(set(columns)) != len(columns):
+        raise RequestError(f"columns appear twice in {columns}")
+    return columns
+
+
+def _limited(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
+    left = limit
+    for batch in batches:
+        if left <= 0:
+            return
+        yield batch.slice(0, left)
+        left -= min(left, batch.num_rows)

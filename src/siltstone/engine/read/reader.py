@@ -1,0 +1,310 @@
+"""Reader: which levels answer for a table at a seq, in a view or in the past.
+
+    seq >= merged_seq   the view's own levels
+    seq <  merged_seq   the past: the newest record whose bases have merged_seq <= seq, and history
+                        from there up to seq
+
+The second is complete because a merge takes flushed seqs only: a seq below some base's merged_seq
+is at or below flushed_seq, so history has every version up to it.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.levels.base import Base
+from siltstone.engine.levels.chunk import Indexed, batch_of
+from siltstone.engine.filter.filters import Filter
+from siltstone.engine.levels.history_run import HistoryRun
+from siltstone.engine.read.index_use import prefilter_of
+from siltstone.engine.levels.visibility import Kept
+from siltstone.engine.read.read_union import KeyedReader, Source
+from siltstone.engine.catalog.table_schema import Shape, shape_of, whole_shape
+from siltstone.engine.read.view import View
+from siltstone.errors import CorruptionError, SnapshotExpiredError
+from siltstone.formats.manifest import KeyedStorage, Pin, Record, Table
+from siltstone.storage.manifest.manifest_store import Lease
+from siltstone.storage.tables.tables import PRIVATE_DIRECTORY, PinnedTable, Tables
+
+
+class Reader(Protocol):
+    """A table at one seq."""
+
+    @property
+    def shape(self) -> Shape: ...
+
+    def count(self) -> int: ...
+
+    def scan(
+        self, columns: Sequence[str] | None = None, wanted: Filter | None = None
+    ) -> Iterator[pa.RecordBatch]: ...
+
+
+class PlainReader:
+    """One version of a plain table. Immutable."""
+
+    __slots__ = ("lease", "shape", "table", "version")
+
+    def __init__(
+        self, shape: Shape, table: PinnedTable | None, version: int, lease: object = None
+    ) -> None:
+        """Read `table` (None: without a version yet, empty), whose files `lease` keeps."""
+        self.shape, self.table, self.version, self.lease = shape, table, version, lease
+
+    def count(self) -> int:
+        """Return how many rows there are."""
+        return 0 if self.table is None else self.table.rows
+
+    def scan(
+        self, columns: Sequence[str] | None = None, wanted: Filter | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that `wanted` keeps, with `columns` of the shape."""
+        if self.table is None:
+            return
+        shown = list(self.shape.arrow.names if columns is None else columns)
+        read = shown + ([n for n in sorted(wanted.columns) if n not in shown] if wanted else [])
+        fields = self.shape.fields(shown)
+        names = {name: name for name in read}
+        prefilter, indexed = prefilter_of(self.table, wanted, names) if wanted else (None, False)
+        for batch in self.table.scan(read, prefilter=prefilter, indexed=indexed):
+            kept = wanted.keep(batch) if wanted else batch
+            if kept.num_rows == 0:
+                continue
+            if kept.schema.equals(fields):
+                yield kept
+            else:
+                yield batch_of([kept.column(name) for name in shown], fields, kept.num_rows)
+
+
+class Records(Protocol):
+    """How the past is found: the newest record that serves a seq, and a lease that keeps it."""
+
+    def serving(self, incarnation: int, seq: int) -> tuple[Record, Lease] | None: ...
+
+    def missing(self) -> Path | None: ...
+
+
+class Readers:
+    """Makes readers. Holds no state but what it needs to open pins; any thread.
+
+    `_noting` guards the sets of what holds memory: one that grows cannot be gone through.
+    """
+
+    def __init__(self, tables: Tables, records: Records, *, index_bytes_max: int) -> None:
+        self._tables, self._records = tables, records
+        self._index_bytes_max = index_bytes_max
+        self._noting = threading.Lock()
+        self._bases: weakref.WeakSet[Base] = weakref.WeakSet()
+        self._kept: weakref.WeakSet[Kept] = weakref.WeakSet()
+
+    def open(
+        self,
+        view: View,
+        table: Table,
+        seq: int,
+        *,
+        own: Source | None = None,
+        defined_at: int | None = None,
+    ) -> Reader:
+        """Return the reader of `table` at `seq`, with `own` uncommitted writes on top.
+
+        Names, schema and incarnation are those at `defined_at` (default `seq`): a transaction that
+        altered a table reads it by its own definition.
+
+        Raises:
+            SnapshotExpiredError: What the seq needs is not kept any more.
+        """
+        defined = seq if defined_at is None else defined_at
+        shape = shape_of(catalogs.schema_of(table, defined))
+        incarnation = catalogs.incarnation_of(table, defined)
+        if shape.keys is None:
+            version = catalogs.version_of(incarnation, defined)
+            return self.plain(shape, None if version is None else version.pin, view.lease)
+        key = (incarnation.id, shape.id)
+        memo = view.memo.get(key)
+        # Open transactions share a view, and each may have a schema of its own under the same id.
+        if (own is None and isinstance(memo, KeyedReader)) and (
+            memo.seq == seq and memo.shape is shape
+        ):
+            return memo
+        levels = view.levels.get(incarnation.id)
+        if levels is None and incarnation.seq > seq:  # made by the asking transaction itself
+            return KeyedReader(shape, (), None, seq, own)
+        if levels is None:
+            raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, seq)
+        if seq >= levels.storage.merged_seq:
+            with self._noting:
+                self._kept.add(levels.kept)
+            reader = KeyedReader(
+                shape,
+                levels.sources,
+                levels.base,
+                seq,
+                own,
+                view.lease,
+                levels.kept,
+                self._bytes_left,
+            )
+        else:
+            reader = self._past(view, table, levels.storage, shape, seq)
+        if own is None:
+            view.memo[key] = reader
+        return reader
+
+    def hold(self, view: View, seq: int) -> dict[int, Lease]:
+        """Return leases that keep what a snapshot at `seq` may read beyond the view itself.
+
+        One for each record, by its number: each is an open file, and many tables share a record.
+
+        Raises:
+            SnapshotExpiredError: What the seq needs is not kept any more.
+        """
+        leases: dict[int, Lease] = {}
+        for table in view.catalog.tables:
+            levels = view.levels.get(catalogs.incarnation_of(table, seq).id)
+            if levels is None or seq >= levels.storage.merged_seq:
+                continue
+            if catalogs.is_alive(table, seq):
+                lease = self._serving(view, levels.storage, seq)[1]
+                leases.setdefault(lease.number, lease)
+        return leases
+
+    def storage_at(self, view: View, table: Table, seq: int) -> tuple[KeyedStorage, object]:
+        """Return where a keyed table's base was merged to at `seq`, and a lease on its files.
+
+        Raises:
+            SnapshotExpiredError: What the seq needs is not kept any more.
+        """
+        incarnation = catalogs.incarnation_of(table, seq)
+        levels = view.levels.get(incarnation.id)
+        if levels is None:
+            raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, seq)
+        if seq >= levels.storage.merged_seq:
+            return levels.storage, view.lease
+        return self._serving(view, levels.storage, seq)
+
+    def plain(self, shape: Shape, pin: Pin | None, lease: object = None) -> PlainReader:
+        """Return the reader of one version of a plain table; `lease` keeps its files."""
+        if pin is None:
+            return PlainReader(shape, None, 0)
+        opened = self._tables.open(plain_folder(pin), pin)
+        return PlainReader(shape, opened, pin.version, lease)
+
+    def pinned(self, pin: Pin) -> PinnedTable:
+        """Return the dataset version of a pin that a frame names."""
+        return self._tables.open(plain_folder(pin), pin)
+
+    def base(self, table: Table, storage: KeyedStorage) -> Base | None:
+        """Return the base of an incarnation as a record names it."""
+        pin = storage.base
+        if pin is None:
+            return None
+        shape = shape_of(catalogs.schema_by_id(table, storage.base_schema))
+        return self.base_of(f"{storage.folder}/base", pin, shape)
+
+    def base_of(self, folder: str, pin: Pin, shape: Shape) -> Base:
+        """Return a base by its pin; it is opened at its first read."""
+        base = Base(
+            lambda: self._tables.open(folder, pin),
+            shape,
+            rows=pin.rows,
+            index_bytes_max=self._index_bytes_max,
+            taken=self._taken,
+        )
+        with self._noting:
+            self._bases.add(base)
+        return base
+
+    def history(
+        self,
+        table: Table,
+        storage: KeyedStorage,
+        low: int,
+        high: int,
+        lease: object,
+        *,
+        known: Sequence[Indexed] = (),
+    ) -> HistoryRun | None:
+        """Return the part (low, high] of the history that `storage` pins; None: there is none.
+
+        `known` is the index of its rows, if it is in memory.
+        """
+        if storage.history is None or low >= high:
+            return None
+        folder, pin = f"{storage.folder}/.history", storage.history
+        return HistoryRun(
+            lambda: self._tables.open(folder, pin),
+            whole_shape(table).schema,
+            low,
+            high,
+            lease=lease,
+            known=known,
+        )
+
+    def _taken(self) -> int:
+        """Return the bytes that all bases, and what is kept about what lies over them, hold."""
+        with self._noting:
+            holders = [*self._bases, *self._kept]
+        return sum(each.nbytes for each in holders)
+
+    def _bytes_left(self) -> int:
+        return self._index_bytes_max - self._taken()
+
+    def _past(
+        self, view: View, table: Table, storage: KeyedStorage, shape: Shape, seq: int
+    ) -> KeyedReader:
+        old, lease = self._serving(view, storage, seq)
+        base = self.base(table, old)
+        leases = (view.lease, lease)
+        run = self.history(table, storage, old.merged_seq, seq, leases)
+        return KeyedReader(shape, () if run is None else (run,), base, seq, None, leases)
+
+    def _serving(self, view: View, storage: KeyedStorage, seq: int) -> tuple[KeyedStorage, Lease]:
+        """Return the storage, as of an older record, whose base is not above `seq`, and a lease.
+
+        Raises:
+            SnapshotExpiredError: It is not kept any more.
+            CorruptionError: The record that has it is lost.
+        """
+        found = self._records.serving(storage.incarnation, seq)
+        if found is not None:
+            record, lease = found
+            none_yet = KeyedStorage(storage.incarnation, storage.folder)
+            mine = (s for s in record.keyed if s.incarnation == storage.incarnation)
+            old = next(mine, none_yet)
+            if old.merged_seq >= storage.history_from and _covers(view, record, old, seq):
+                return old, lease
+        lost = self._records.missing() if seq >= view.record.oldest_seq else None
+        if lost is not None:
+            raise CorruptionError(lost, None, f"missing; seq {seq} cannot be read without it")
+        raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, view.record.last_seq)
+
+
+def _covers(view: View, record: Record, storage: KeyedStorage, seq: int) -> bool:
+    """Say whether base as of a record, and history above it, have all row versions up to `seq`.
+
+    The last record before a merge beyond `seq` has them. If that one was lost, or vacuum spared an
+    older one alone, for a tag, history tells what came since; but not what was loaded straight
+    into base.
+    """
+    if record.flushed_seq >= seq:
+        return True
+    table = catalogs.owner_of(view.catalog, storage.incarnation)
+    return not any(
+        record.flushed_seq < version.seq <= seq
+        for step in table.incarnations
+        if step.id == storage.incarnation
+        for version in step.versions
+    )
+
+
+def plain_folder(pin: Pin) -> str:
+    """Return the folder of the dataset a pin belongs to: `<folder>/_siltstone/<txn>/<manifest>`."""
+    return pin.path.split(f"/{PRIVATE_DIRECTORY}/")[0]

@@ -1,0 +1,58 @@
+"""Since: whether a table changed after a seq, by the commits of some and not of others.
+
+    rows          each commit that wrote to the table; not an optimize of a plain one
+    definition    its creation, its names, its columns, each truncate and overwrite
+
+A transaction asks it up to its own snapshot. What comes between the snapshot and the commit is for
+admission: there whoever overwrites conflicts with every other writer of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.read.view import State
+from siltstone.formats.manifest import Table
+
+Touched = Iterable[tuple[int, tuple[int, ...]]]
+Spans = Sequence[tuple[int, int]]
+
+UNKNOWN = -1
+
+
+def changed_since(state: State, table: Table, since: int, own: Spans, touched: Touched) -> int:
+    """Return the first seq in (since, state.visible] at which the table changed; 0: none.
+
+    Args:
+        state: Up to where.
+        table: The definition of the table there.
+        since: A seq, not above `state.visible`.
+        own: First and last seqs of commits that do not count.
+        touched: The commits after `since` that are known, with the incarnations they wrote to.
+
+    Returns:
+        `UNKNOWN` if vacuum has taken some of the commits, and none that is left tells.
+    """
+    incarnations = {step.id for step in table.incarnations}
+    moved = set(catalogs.same_rows_seqs(table))
+    found = set(_redefined(table))
+    known = 0
+    for seq, written in touched:
+        known += 1
+        if seq not in moved and not incarnations.isdisjoint(written):
+            found.add(seq)
+    foreign = [seq for seq in found if since < seq <= state.visible and not _within(seq, own)]
+    if foreign:
+        return min(foreign)
+    return 0 if known == state.visible - since else UNKNOWN
+
+
+def _redefined(table: Table) -> Iterator[int]:
+    yield table.created
+    for steps in (table.names, table.schemas, table.incarnations):
+        yield from (step.seq for step in steps)
+
+
+def _within(seq: int, spans: Spans) -> bool:
+    return any(first <= seq <= last for first, last in spans)

@@ -1,0 +1,104 @@
+"""Following: the state of a store that another process owns, or nobody; without a write call.
+
+    look ──▶ news in the chain? ──yes──▶ build anew: newest record (leased) and log
+                  └──no──▶ poll the log up to MARK, apply what came
+
+Only what is durable is seen. Rows live in memtables of our own, copied out of the log; the lease on
+the record keeps its Lance files. Lock: one, held while looking; its thread may close meanwhile (a
+signal's handler does), and the look then leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from siltstone.engine.read.reader import Readers
+from siltstone.engine.recover.replay import Replayer, view_of
+from siltstone.engine.read.view import State
+from siltstone.errors import BusyError, CorruptionError
+from siltstone.formats.manifest import Record
+from siltstone.storage.files.files import Files
+from siltstone.storage.wal.follower import SegmentRecycled, WalFollower
+from siltstone.storage.manifest.manifest_store import ManifestStore
+from siltstone.units import SegmentNumber
+
+ATTEMPTS_MAX = 64
+
+
+class Follower:
+    """See the module."""
+
+    def __init__(
+        self, files: Files, root: Path, manifests: ManifestStore, readers: Readers
+    ) -> None:
+        self._files, self._root = files, root
+        self._manifests, self._readers = manifests, readers
+        self._lock = threading.RLock()
+        self._ends = 0
+        self._state: State | None = None
+        self._replayer: Replayer | None = None
+        self._wal: WalFollower | None = None
+
+    def state(self) -> State:
+        """Return the newest durable state.
+
+        Raises:
+            CorruptionError: The log or a record is damaged.
+            BusyError: The owner recycled the log faster than we could read it.
+        """
+        with self._lock:
+            ends = self._ends
+            try:
+                return self._newest()
+            finally:
+                if self._ends != ends:
+                    self._let_go()
+
+    def _newest(self) -> State:
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                return self._look()
+            except SegmentRecycled as signal:
+                record = self._manifests.newest()
+                if record.wal_floor <= signal.segment and not self._moved(record):
+                    raise CorruptionError(
+                        signal.path, signal.offset, "a frame below the mark is damaged"
+                    ) from signal
+                self._state = None
+        raise BusyError(f"{self._root}: the log moved on {ATTEMPTS_MAX} times; try again")
+
+    def close(self) -> None:
+        """Let go of the record: only snapshots that are not closed keep it from vacuum."""
+        with self._lock:
+            self._ends += 1
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._state = self._replayer = self._wal = None
+
+    def _moved(self, record: Record) -> bool:
+        """Say whether the record is newer than the one that the failed look was based on."""
+        return self._replayer is None or record.number > self._replayer.view.record.number
+
+    def _look(self) -> State:
+        state, replayer, wal = self._state, self._replayer, self._wal
+        if state is None or self._manifests.news(state.view.record) is not None:
+            record, lease = self._manifests.lease_newest()
+            replayer = self._replayer = Replayer(
+                view_of(record, lease, self._readers), self._readers
+            )
+            wal = self._wal = WalFollower(
+                self._files, self._root / "wal", store_id=bytes.fromhex(record.store_id)
+            )
+            state = self._state = None
+        assert replayer is not None
+        assert wal is not None
+        frames = wal.poll(SegmentNumber(replayer.view.record.wal_floor))
+        if state is not None and not frames:
+            return state
+        self._state = None  # an error in the middle of the frames: the next look begins anew
+        for frame in frames:
+            replayer.apply(frame.first_seq, frame.payload)
+        self._state = State(replayer.finish(), replayer.last_seq)
+        return self._state

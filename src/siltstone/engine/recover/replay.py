@@ -1,0 +1,195 @@
+"""Replay: a manifest record and the frames above it become a view again.
+
+The same entries in the same order as at commit, so the same catalog and the same row versions; only
+the shape of the memtables differs: rows of many commits go into one chunk, which is what makes
+replay fast. Nothing is written here. The caller shows the view only when the log says that every
+frame in it is durable.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.levels.attached import run_bytes
+from siltstone.engine.levels.commit_log import CommitLog
+from siltstone.engine.levels.memtable import Memtable
+from siltstone.engine.read.reader import Readers
+from siltstone.engine.catalog.table_schema import Shape, shape_of
+from siltstone.engine.read.view import (
+    Levels,
+    View,
+    new_levels,
+    with_attached,
+    with_entry,
+    with_load,
+    with_token,
+)
+from siltstone.formats import group
+from siltstone.formats.manifest import Record
+from siltstone.formats.rows import Row
+from siltstone.units import require
+
+_CHUNK_ROWS = 65_536
+
+
+def view_of(record: Record, lease: object, readers: Readers) -> View:
+    """Return the view of a record alone: everything up to its `flushed_seq`."""
+    catalog = record.catalog
+    levels: dict[int, Levels] = {}
+    stored = {storage.incarnation: storage for storage in record.keyed}
+    for table in catalog.tables:
+        schema = catalogs.schema_of(table)
+        for step in table.incarnations if schema.key else ():
+            storage = stored.get(step.id)
+            if storage is None:
+                fresh = new_levels(catalog, step.id, step.seq)
+                require(fresh is not None, f"incarnation {step.id} of a keyed table has no levels")
+                assert fresh is not None
+                levels[step.id] = fresh
+                continue
+            run = readers.history(table, storage, storage.merged_seq, record.flushed_seq, lease)
+            levels[step.id] = Levels(
+                storage,
+                () if run is None else (run,),
+                (),
+                Memtable(shape_of(schema)),
+                readers.base(table, storage),
+            )
+    return View(record, lease, catalog, levels, (), CommitLog(record.flushed_seq + 1), 1)
+
+
+class Replayer:
+    """Applies frames to a view. One thread."""
+
+    def __init__(self, view: View, readers: Readers) -> None:
+        self.view, self._readers = view, readers
+        self.last_seq, self.last_time_us = view.record.flushed_seq, view.record.last_time_us
+        self.nbytes = 0
+        self._pending: dict[int, _Pending] = {}
+
+    def apply(self, first_seq: int, payload: bytes | memoryview) -> None:
+        """Apply one frame; commits at or below the view's last seq are skipped."""
+        head, blobs = group.decode(payload)
+        self.nbytes += len(payload)
+        for index, member in enumerate(head.members):
+            seq = first_seq + index
+            if seq <= self.last_seq:
+                continue
+            require(seq == self.last_seq + 1, f"seq {seq} follows seq {self.last_seq} in the log")
+            self._apply_member(member, blobs, head.epoch, seq, head.time_us + index)
+            self.last_seq, self.last_time_us = seq, head.time_us + index
+
+    def finish(self) -> View:
+        """Return the view with all that was applied."""
+        self._flush()
+        return self.view
+
+    def _apply_member(
+        self, member: group.Member, blobs: list[pa.Buffer], epoch: int, seq: int, time_us: int
+    ) -> None:
+        incarnations: list[int] = []
+        for entry in member.entries:
+            if isinstance(entry, group.Rows):
+                self._apply_rows(entry, seq)
+                incarnations.append(entry.incarnation)
+            elif isinstance(entry, group.Batch):
+                self._apply_batch(entry, blobs[entry.blob], seq)
+                incarnations.append(entry.incarnation)
+            elif isinstance(entry, group.Attach):
+                self._apply_attach(entry, seq)
+                incarnations.append(entry.incarnation)
+            else:
+                self._apply_change(entry, seq, time_us)
+                if isinstance(entry, group.Advance | group.Compact):
+                    incarnations.append(entry.incarnation)
+        if member.token is not None:
+            self.view = with_token(self.view, member.token, seq, member.rows)
+        self.view.log.append(
+            time_us, epoch, member.number, member.token, tuple(incarnations), member.rows
+        )
+
+    def _apply_change(self, entry: group.Entry, seq: int, time_us: int) -> None:
+        self._flush()
+        self.view = with_entry(self.view, entry, seq, time_us)
+        if isinstance(entry, group.Advance):
+            levels = self.view.levels.get(entry.incarnation)
+            if levels is not None:
+                table = catalogs.owner_of(self.view.catalog, entry.incarnation)
+                shape = shape_of(catalogs.schema_of(table, seq))
+                base = self._readers.base_of(f"{levels.storage.folder}/base", entry.pin, shape)
+                self.view = with_load(self.view, entry, seq, base)
+
+    def _apply_attach(self, entry: group.Attach, seq: int) -> None:
+        self._flush_one(entry.incarnation)
+        shape = self._shape(entry.incarnation, entry.schema)
+        opened = self._readers.pinned(entry.pin)
+        self.nbytes += run_bytes(entry.rows)
+        self.view = with_attached(self.view, entry, seq, opened, shape)
+
+    def _shape(self, incarnation: int, schema_id: int) -> Shape:
+        table = catalogs.owner_of(self.view.catalog, incarnation)
+        return shape_of(catalogs.schema_by_id(table, schema_id))
+
+    def _apply_rows(self, entry: group.Rows, seq: int) -> None:
+        pending = self._pending.get(entry.incarnation)
+        if pending is None or pending.schema != entry.schema:
+            self._flush_one(entry.incarnation)
+            shape = self._shape(entry.incarnation, entry.schema)
+            pending = self._pending[entry.incarnation] = _Pending(shape)
+        pending.add(entry, seq)
+        if len(pending.rows) >= _CHUNK_ROWS:
+            self._flush_one(entry.incarnation)
+
+    def _apply_batch(self, entry: group.Batch, blob: pa.Buffer, seq: int) -> None:
+        self._flush_one(entry.incarnation)
+        shape = self._shape(entry.incarnation, entry.schema)
+        schema = shape.arrow if entry.op == group.UPSERT else key_fields(shape)
+        batch = pa.ipc.read_record_batch(blob, schema)
+        codes = shape.codec.codes(batch)
+        self.view.levels[entry.incarnation].active.append_batch(shape, batch, codes, entry.op, seq)
+
+    def _flush(self) -> None:
+        for incarnation in list(self._pending):
+            self._flush_one(incarnation)
+
+    def _flush_one(self, incarnation: int) -> None:
+        pending = self._pending.pop(incarnation, None)
+        if pending is not None and pending.rows:
+            pending.write(self.view.levels[incarnation].active)
+
+
+class _Pending:
+    """Rows of one table and schema that become one chunk."""
+
+    __slots__ = ("_ops", "_seqs", "_shape", "rows", "schema")
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape, self.schema = shape, shape.id
+        self.rows: list[Row] = []
+        self._seqs: list[int] = []
+        self._ops: list[int] = []
+
+    def add(self, entry: group.Rows, seq: int) -> None:
+        rows, deletes = entry.upserts, entry.deletes
+        self.rows += rows
+        for key in deletes:
+            self.rows.append(self._shape.delete_row(key))
+        self._seqs += [seq] * (len(rows) + len(deletes))
+        self._ops += [group.UPSERT] * len(rows) + [group.DELETE] * len(deletes)
+
+    def write(self, memtable: Memtable) -> None:
+        batch = self._shape.rows.to_batch(self.rows)
+        memtable.append_versions(
+            self._shape,
+            batch,
+            self._shape.codec.codes(batch),
+            np.array(self._seqs, np.int64),
+            np.array(self._ops, np.int8),
+        )
+
+
+def key_fields(shape: Shape) -> pa.Schema:
+    """Return the schema of a delete's batch: the key columns, in key order."""
+    return pa.schema([shape.arrow.field(name).with_nullable(True) for name in shape.codec.names])

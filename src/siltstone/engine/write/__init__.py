@@ -1,0 +1,1 @@
+"""Writes: transactions and what they stage before they commit."""

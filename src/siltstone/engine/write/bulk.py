@@ -1,0 +1,306 @@
+"""Bulk: files of rows that are written already, as the part of a commit that names them.
+
+    virgin table    an `advance` to its first base
+    any other       an `attach`: a run of the commit's seq
+
+Both need every key once. What is held for that is one 64-bit code per row (8 bytes, a few times
+over while they are sorted); keys and order values are read back only where codes are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.levels.chunk import run_of
+from siltstone.engine.commit.core import Core
+from siltstone.engine.write.keyed_writes import chunk_of_batch
+from siltstone.engine.read.read_union import KeyedReader
+from siltstone.engine.catalog.table_schema import Shape, shape_of
+from siltstone.engine.write.stage_task import ATTACHED, BASE, Staged, StageTask, stored_fields
+from siltstone.engine.read.view import View, is_virgin
+from siltstone.engine.commit.write_set import AdvancePart, AttachPart
+from siltstone.errors import DuplicateKeyError, RequestError
+from siltstone.formats import group
+from siltstone.formats.keys import Codes, Key, newest_rows
+from siltstone.formats.manifest import Incarnation, Pin, Table
+from siltstone.formats.schema import history_name
+from siltstone.storage.tables.tables import PinnedTable, Tables
+from siltstone.storage.tables.tables import Staged as StagedFiles
+
+_BITS_PER_CODE_MAX = 16
+_CHECKED_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a keyed table in one dataset: `names` is what it calls the key columns."""
+
+    table: str
+    shape: Shape
+    folder: str
+    pin: Pin
+    names: tuple[str, ...]
+
+    def opened(self, tables: Tables) -> PinnedTable:
+        """Return the dataset."""
+        return tables.open(self.folder, self.pin)
+
+    def keys(self, tables: Tables) -> Iterator[pa.RecordBatch]:
+        """Yield the key columns in row order, as the shape calls them."""
+        for batch in self.opened(tables).scan(list(self.names)):
+            yield pa.RecordBatch.from_arrays(batch.columns, names=list(self.shape.codec.names))
+
+    def keys_at(self, tables: Tables) -> Callable[[np.ndarray], list[Key]]:
+        """Return what gives the keys of the rows at some positions."""
+        opened, codec = self.opened(tables), self.shape.codec
+
+        def keys_at(positions: np.ndarray) -> list[Key]:
+            taken = opened.take(positions, list(self.names))
+            return codec.keys(taken.rename_columns(list(codec.names)))
+
+        return keys_at
+
+    def with_pin(self, pin: Pin) -> Rows:
+        """Return other rows of the same dataset."""
+        return Rows(self.table, self.shape, self.folder, pin, self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """What becomes of equal keys: refused, or the last of them counts.
+
+    The last by the stored column `order` (nulls first, equal ones as they stand); None: by rows.
+    """
+
+    are_allowed: bool
+    order: str | None = None
+
+
+def unique(
+    tables: Tables, rows: Rows, codes: Sequence[Codes], repeats: Repeats
+) -> tuple[Rows, Codes]:
+    """Return the rows with each key once, and the codes of the keys, in no order.
+
+    Args:
+        tables: Where the rows are.
+        rows: As they were written.
+        codes: Of the keys of all rows, in row order.
+        repeats: What becomes of equal keys.
+
+    Raises:
+        DuplicateKeyError: Equal keys, and they may not be.
+    """
+    every = np.concatenate(codes) if codes else np.zeros(0, np.int64)
+    if _all_differ(every):
+        return rows, every
+    keys_at = rows.keys_at(tables)
+    if repeats.order is None:
+        newest = newest_rows(rows.shape.codec, every, keys_at)
+    else:
+        newest = _newest_by(rows, rows.opened(tables), every, repeats.order, keys_at)
+    if len(newest) < len(every):
+        dropped = np.setdiff1d(np.arange(len(every)), newest)
+        if not repeats.are_allowed:
+            key = keys_at(dropped[:1])[0]
+            raise DuplicateKeyError(rows.table, rows.shape.codec.to_user(key))
+        pin = tables.rewrite(rows.folder, rows.pin, drop=dropped, batches=())
+        rows = rows.with_pin(pin)
+    return rows, every[newest]
+
+
+def _newest_by(
+    rows: Rows,
+    opened: PinnedTable,
+    codes: Codes,
+    order: str,
+    keys_at: Callable[[np.ndarray], list[Key]],
+) -> np.ndarray:
+    """Return of each key the row that has the highest `order`; only equal codes are looked at."""
+    at = np.argsort(codes, kind="stable")
+    same = codes[at][1:] == codes[at][:-1]
+    is_equal = np.zeros(len(codes), bool)
+    is_equal[at[1:][same]] = is_equal[at[:-1][same]] = True
+    equal = np.flatnonzero(is_equal)
+    values = opened.take(equal, [order]).column(0).combine_chunks()
+    places = pc.array_sort_indices(values, null_placement="at_start")  # stable
+    ascending = equal[places.to_numpy()]
+    chosen = newest_rows(
+        rows.shape.codec, codes[ascending], lambda index: keys_at(ascending[index])
+    )
+    return np.concatenate([np.flatnonzero(~is_equal), ascending[chosen]])
+
+
+def _all_differ(codes: Codes) -> bool:
+    """Say whether no two codes are equal: by a bit per value where they lie close, else sorted.
+
+    Of 10 M shuffled codes the sort takes 0.8 s, the bits 0.1 s.
+    """
+    if len(codes) < 2 or (codes[1:] > codes[:-1]).all():
+        return True
+    low, high = int(codes.min()), int(codes.max())
+    if high - low < _BITS_PER_CODE_MAX * len(codes):
+        seen = np.zeros(high - low + 1, bool)
+        seen[codes - low] = True
+        return int(np.count_nonzero(seen)) == len(codes)
+    ordered = np.sort(codes)
+    return not (ordered[1:] == ordered[:-1]).any()
+
+
+def load_part(core: Core, table: Table, incarnation: int, rows: Rows) -> AdvancePart:
+    """Return the part that makes `rows` the first base of an incarnation without a row version."""
+    entry = group.Advance(incarnation, 0, rows.pin)
+    base = core.readers.base_of(rows.folder, rows.pin, rows.shape)
+    return AdvancePart(table.id, incarnation, 0, entry, rows.pin.rows, base)
+
+
+def attach_part(
+    core: Core, table: Table, incarnation: int, rows: Rows, codes: Codes, op: int = group.UPSERT
+) -> AttachPart:
+    """Return the part that makes `rows`, stored by column ids, a run of the commit's seq."""
+    entry = group.Attach(incarnation, rows.shape.id, rows.pin, op, rows.pin.rows)
+    return AttachPart(
+        table.id, incarnation, rows.shape, entry, rows.pin.rows,
+        run_of(codes, 0).codes, rows.opened(core.tables),
+    )  # fmt: skip
+
+
+def refuse_living(tables: Tables, rows: Rows, reader: KeyedReader) -> None:
+    """Refuse rows of which a key lives; 64 MiB of keys are looked for at once.
+
+    Raises:
+        DuplicateKeyError: One does.
+    """
+    held: list[pa.RecordBatch] = []
+    for batch in rows.keys(tables):
+        held.append(batch)
+        if sum(each.nbytes for each in held) >= _CHECKED_BYTES:
+            _refuse_living(held, rows, reader)
+            held = []
+    if held:
+        _refuse_living(held, rows, reader)
+
+
+def _refuse_living(batches: list[pa.RecordBatch], rows: Rows, reader: KeyedReader) -> None:
+    (keys,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    found = reader.first_existing(chunk_of_batch(keys, rows.shape))
+    if found is not None:
+        raise DuplicateKeyError(rows.table, rows.shape.codec.to_user(found))
+
+
+class BulkWrites:
+    """The jobs that one transaction attaches to one keyed table, in their order. One thread."""
+
+    __slots__ = ("_core", "_jobs", "_view")
+
+    def __init__(self, core: Core, view: View) -> None:
+        """Begin without a job; `view` is what the transaction reads."""
+        self._core, self._view = core, view
+        self._jobs: list[tuple[StageTask, AdvancePart | AttachPart]] = []
+
+    @property
+    def parts(self) -> list[AdvancePart | AttachPart]:
+        """What to commit: at most one first base, else runs, a later one over an earlier one."""
+        return [part for _, part in self._jobs]
+
+    def add(
+        self, table: Table, stage: StageTask, staged: Sequence[Staged], living: KeyedReader | None
+    ) -> int:
+        """Take the staged pieces of a job; return how many rows they have, each key once.
+
+        Args:
+            table: The table in the transaction's catalog.
+            stage: The job.
+            staged: Its pieces; of equal order the later one counts.
+            living: The table as the transaction reads it; None: without rows, or with other jobs.
+
+        Raises:
+            DuplicateKeyError: Equal keys and no order, or an insert over a key that lives.
+            RequestError: The job was discarded or vacuumed; a piece of another one.
+        """
+        if self._jobs and stage.op == "insert":
+            raise RequestError(f"{stage!r} would have to look into jobs before it; attach it first")
+        core = self._core
+        files = stage.joined(core.files, core.root, staged)
+        if not files.rows:
+            return 0
+        rows, codes = _each_key_once(core, catalogs.name_of(table), stage, files)
+        if stage.op == "insert" and living is not None:
+            refuse_living(core.tables, rows, living)
+        # A first base is alone: merges take what is above its seq, and a run beside it is not.
+        self._jobs = [(job, self._run_of(table, job, part)) for job, part in self._jobs]
+        part = self._part(table, stage, rows, codes, is_alone=living is not None)
+        self._jobs.append((stage, part))
+        return part.rows
+
+    def _part(
+        self, table: Table, stage: StageTask, rows: Rows, codes: Codes, *, is_alone: bool
+    ) -> AdvancePart | AttachPart:
+        core, incarnation = self._core, catalogs.incarnation_of(table)
+        if stage.target == BASE:
+            if is_alone and _may_load(self._view, table, incarnation, stage):
+                return load_part(core, table, incarnation.id, rows)
+            rows, codes = restaged(core, rows, stage.marks)
+        op = group.DELETE if stage.op == "delete" else group.UPSERT
+        return attach_part(core, table, incarnation.id, rows, codes, op)
+
+    def _run_of(self, table: Table, stage: StageTask, part: AdvancePart | AttachPart) -> AttachPart:
+        if isinstance(part, AttachPart):
+            return part
+        shape, pin = shape_of(stage.schema), part.entry.pin
+        base = Rows(catalogs.name_of(table), shape, stage.folder, pin, shape.codec.names)
+        rows, codes = restaged(self._core, base, stage.marks)
+        return attach_part(self._core, table, part.incarnation, rows, codes)
+
+
+def _each_key_once(
+    core: Core, name: str, stage: StageTask, files: StagedFiles
+) -> tuple[Rows, Codes]:
+    """Return the rows of a job in one pin, each key once, and their codes in no order."""
+    shape = shape_of(stage.schema)
+    stored = _stored_names(stage, shape)
+    pin = core.tables.commit(stage.folder, stage.pin, files)
+    rows = Rows(name, shape, stage.folder, pin, tuple(stored[n] for n in shape.codec.names))
+    codes = [shape.codec.codes(batch) for batch in rows.keys(core.tables)]
+    order = None if stage.order_by is None else stored[stage.order_by]
+    may_repeat = stage.op == "delete" or order is not None
+    return unique(core.tables, rows, codes, Repeats(are_allowed=may_repeat, order=order))
+
+
+def _stored_names(stage: StageTask, shape: Shape) -> dict[str, str]:
+    is_by_id = stage.target == ATTACHED
+    return {c.name: history_name(c.id) if is_by_id else c.name for c in shape.schema.columns}
+
+
+def _may_load(view: View, table: Table, incarnation: Incarnation, stage: StageTask) -> bool:
+    levels = view.levels.get(incarnation.id)
+    return (
+        levels is not None
+        and incarnation.id == stage.incarnation
+        and is_virgin(levels)
+        and not incarnation.versions
+        and catalogs.schema_of(table).id == stage.schema.id
+    )
+
+
+def restaged(core: Core, rows: Rows, folder: str) -> tuple[Rows, Codes]:
+    """Write rows that were staged as a base once more, as a run: the table got others meanwhile.
+
+    `folder` gets the dataset. Returns the rows there, and their codes in no order.
+    """
+    fields = stored_fields(rows.shape, ATTACHED, "upsert")
+    codes: list[Codes] = []
+
+    def renamed() -> Iterator[pa.RecordBatch]:
+        for batch in rows.opened(core.tables).scan(rows.shape.arrow.names):
+            codes.append(rows.shape.codec.codes(batch))
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=fields)
+
+    pin = core.tables.append(folder, core.tables.create(folder, fields), renamed())
+    names = tuple(history_name(column_id) for column_id in rows.shape.schema.key)
+    return Rows(rows.table, rows.shape, folder, pin, names), np.concatenate(codes)

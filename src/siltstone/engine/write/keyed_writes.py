@@ -1,0 +1,141 @@
+"""Keyed writes: what one transaction writes to one keyed table, before it commits.
+
+A private memtable is laid over the snapshot, so the transaction reads its own writes like any other
+level. At commit its newest versions become the parts of a write set, under the newest schema.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from siltstone.engine.levels.chunk import Chunk, rows_at
+from siltstone.engine.catalog.row_input import Given
+from siltstone.engine.levels.memtable import Memtable
+from siltstone.engine.recover.replay import key_fields
+from siltstone.engine.catalog.table_schema import Shape
+from siltstone.engine.commit.write_set import AdvancePart, AttachPart, BatchPart, Part, RowPart
+from siltstone.errors import ConflictError
+from siltstone.formats.group import DELETE, UPSERT
+from siltstone.formats.keys import Codes, Key
+
+_PRIVATE_SEQ = 1
+_ROWS_AS_TUPLES_MAX = 4096
+
+
+class KeyedWrites:
+    """Uncommitted rows of one incarnation. One transaction, one thread at a time."""
+
+    __slots__ = ("incarnation", "memtable", "shape", "table")
+
+    def __init__(self, table: int, incarnation: int, shape: Shape) -> None:
+        self.table, self.incarnation, self.shape = table, incarnation, shape
+        self.memtable = Memtable(shape)
+
+    def upsert(self, given: Given) -> None:
+        """Add or replace whole rows."""
+        if given.batch is None:
+            self.memtable.append_rows(self.shape, given.rows, given.keys, (), _PRIVATE_SEQ)
+        elif given.codes is not None:
+            self.memtable.append_batch(self.shape, given.batch, given.codes, UPSERT, _PRIVATE_SEQ)
+
+    def delete(self, keys: list[Key]) -> None:
+        """Delete keys, whether they live or not."""
+        if len(keys) <= _ROWS_AS_TUPLES_MAX and self.shape.rows.is_packable:
+            self.memtable.append_rows(self.shape, (), (), keys, _PRIVATE_SEQ)
+            return
+        batch = self.shape.codec.batch(keys)
+        codes = self.shape.codec.codes_of(keys)
+        self.memtable.append_batch(self.shape, batch, codes, DELETE, _PRIVATE_SEQ)
+
+    def parts(self, shape: Shape) -> list[Part]:
+        """Return what to commit, each key once, under `shape`."""
+        tail = self.memtable.contents.tail
+        if not self.memtable.contents.chunks and tail.shape.id == shape.id:
+            return self._few(shape) if shape.rows.is_packable else self._many(shape)
+        return self._many(shape)
+
+    def _few(self, shape: Shape) -> list[Part]:
+        tail = self.memtable.contents.tail
+        upserts, keys, deletes = [], [], []
+        for key, place in tail.index.items():
+            if tail.ops[place] == DELETE:
+                deletes.append(key)
+            else:
+                upserts.append(tail.rows[place])
+                keys.append(key)
+        if not upserts and not deletes:
+            return []
+        return [RowPart(self.table, self.incarnation, shape, upserts, keys, deletes)]
+
+    def _many(self, shape: Shape) -> list[Part]:
+        newest = self.memtable.newest()
+        parts: list[Part] = []
+        for op, chosen in ((UPSERT, newest.is_live), (DELETE, ~newest.is_live)):
+            ordinals = np.sort(newest.ordinals[chosen])
+            if not len(ordinals):
+                continue
+            columns = shape.arrow.names if op == UPSERT else list(shape.codec.names)
+            batches = rows_at(newest.chunks, ordinals, shape, columns)
+            fields = shape.arrow if op == UPSERT else key_fields(shape)
+            batch = pa.concat_batches([b.cast(fields) if op == DELETE else b for b in batches])  # pyright: ignore[reportAttributeAccessIssue]
+            parts.append(batch_part(self.table, self.incarnation, shape, batch, op))
+        return parts
+
+    def rename_shape(self, shape: Shape) -> None:
+        """Take a newer shape of the same table; rows written so far are aligned at commit."""
+        self.shape = shape
+
+
+def batch_part(
+    table: int, incarnation: int, shape: Shape, batch: pa.RecordBatch, op: int
+) -> BatchPart:
+    """Return the part of a batch that has each key once; a delete's has the key columns only."""
+    fields = shape.arrow if op == UPSERT else key_fields(shape)
+    batch = pa.RecordBatch.from_arrays([batch.column(name) for name in fields.names], schema=fields)
+    codes = shape.codec.codes(batch)
+    return BatchPart(table, incarnation, shape, batch, codes, op, batch.serialize())
+
+
+def widened(part: Part, newest: Shape) -> Part:
+    """Return `part`, made under an older schema, under `newest`.
+
+    Raises:
+        ConflictError: A column was dropped or renamed since: the change is not additive.
+    """
+    assert not isinstance(part, AdvancePart)
+    old = part.shape
+    if any(newest.names.get(column_id) != name for column_id, name in old.names.items()):
+        raise ConflictError(f"#{part.table}", "*", 0, 0)
+    if isinstance(part, AttachPart):
+        # Its entry keeps the schema of the files.
+        return msgspec.structs.replace(part, shape=newest)
+    if isinstance(part, RowPart):
+        missing = [c.id not in old.names for c in newest.schema.columns]
+        if len(missing) != len(old.names) + sum(missing):
+            raise ConflictError(f"#{part.table}", "*", 0, 0)
+        rows = [
+            tuple(dict(zip(old.names, row, strict=True)).get(c.id) for c in newest.schema.columns)
+            for row in part.upserts
+        ]
+        return RowPart(part.table, part.incarnation, newest, rows, part.row_keys, part.deletes)
+    assert isinstance(part, BatchPart)
+    if part.op == DELETE:
+        return batch_part(part.table, part.incarnation, newest, part.batch, DELETE)
+    arrays = newest.align(part.batch, old, newest.arrow.names)
+    batch = pa.RecordBatch.from_arrays(arrays, schema=newest.arrow)
+    return batch_part(part.table, part.incarnation, newest, batch, UPSERT)
+
+
+def chunk_of(given: Given, shape: Shape) -> Chunk:
+    """Return given rows as a chunk, to ask which of their keys live."""
+    batch = shape.rows.to_batch(given.rows) if given.batch is None else given.batch
+    return chunk_of_batch(batch, shape, given.codes)
+
+
+def chunk_of_batch(batch: pa.RecordBatch, shape: Shape, codes: Codes | None = None) -> Chunk:
+    """Return a conformed batch as a chunk."""
+    ones = np.full(batch.num_rows, _PRIVATE_SEQ, np.int64)
+    known = shape.codec.codes(batch) if codes is None else codes
+    return Chunk(0, batch, shape, known, ones, np.zeros(batch.num_rows, np.int8))

@@ -1,0 +1,281 @@
+"""Plain writes: what one transaction does to one plain table, as a private line of staged versions.
+
+    version read ──append / overwrite / delete──▶ staged pin ──▶ staged pin     named by nobody
+                                                      commit: an `advance` frame names the last
+
+Each operation is staged at once, so the transaction reads its own writes. The frame names each
+step of the line: other clients of Lance, who commit on top, look up what every number changed. If
+the table moved before the commit, appends are put on the new version (same data files); anything
+else is a conflict, unless only optimizes moved it: to the same rows, on which all is done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+import pyarrow as pa
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.filter.filters import Filter
+from siltstone.engine.read.reader import PlainReader, Readers
+from siltstone.engine.catalog.table_schema import Shape
+from siltstone.engine.commit.write_set import AdvancePart
+from siltstone.errors import RequestError
+from siltstone.formats import group
+from siltstone.formats.manifest import Incarnation, Pin
+from siltstone.storage.tables.tables import (
+    POSITION,
+    Compacted,
+    ForeignVersion,
+    InputsMovedError,
+    Staged,
+    Tables,
+    TakenOver,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    """What was done to a version, to be done again on another one.
+
+    `is_blind`: whatever its rows are; else only if they are those of the version read.
+    """
+
+    again: Callable[[], object]
+    is_blind: bool
+
+
+class PlainWrites:
+    """Uncommitted versions of one incarnation. One transaction, one thread at a time."""
+
+    def __init__(
+        self,
+        table: int,
+        incarnation: int,
+        folder: str,
+        shape: Shape,
+        start: Pin | None,
+        tables: Tables,
+    ) -> None:
+        self.table, self.incarnation, self.shape = table, incarnation, shape
+        self._folder, self._tables = folder, tables
+        self._start, self._steps = start, list[Pin]()
+        self._operations = list[_Operation]()
+        self.rows = 0
+        self.is_foreign = self._is_compaction = False
+
+    @property
+    def pin(self) -> Pin | None:
+        """The version that the transaction is at; None: the table has none yet."""
+        return self._steps[-1] if self._steps else self._start
+
+    @property
+    def steps(self) -> Sequence[Pin]:
+        """The versions that the transaction made, oldest first."""
+        return self._steps
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether there is anything to commit."""
+        return bool(self._steps)
+
+    def reader(self, readers: Readers) -> PlainReader:
+        """Return the table as the transaction sees it."""
+        return readers.plain(self.shape, self.pin)
+
+    def begin(self) -> Pin:
+        """Return the version to go on from; make the first one, empty, if there is none."""
+        pin = self.pin
+        return pin if pin is not None else self._step(self._create())
+
+    def _create(self) -> Pin:
+        return self._tables.create(self._folder, self.shape.arrow)
+
+    def _step(self, pin: Pin) -> Pin:
+        if pin is not self.pin:
+            self._steps.append(pin)
+        return pin
+
+    def append(self, batches: Iterable[pa.RecordBatch]) -> int:
+        """Add rows; return how many."""
+        start = self.pin or self._create()
+        staged = self._tables.stage(self._folder, start, batches)
+        if not staged.rows:
+            return 0
+        return self._put(self._step(start) if self.pin is None else start, staged)
+
+    def attach(self, folder: str, pin: Pin, staged: Staged) -> int:
+        """Add rows that were staged against `pin`, of the dataset in `folder`; return how many.
+
+        Raises:
+            SchemaMismatchError: Their columns were renamed or dropped since.
+            RequestError: The table lives in another dataset since (it was truncated).
+        """
+        if not staged.rows:
+            return 0
+        if self.pin is not None and folder != self._folder:
+            raise RequestError("the table was truncated since the rows were staged; stage again")
+        if self.pin is not None:
+            return self._put(self.pin, staged)
+        if folder == self._folder:
+            return self._put(self._step(pin), staged)
+        # Truncated by this transaction: the staged rows alone, where they are. Nobody else can
+        # have moved its new incarnation.
+        self._folder = folder
+        nothing = self._tables.rewrite(folder, pin, drop=np.arange(pin.rows), batches=())
+        return self._put(nothing, staged)
+
+    def _put(self, start: Pin, staged: Staged) -> int:
+        self._step(self._tables.commit(self._folder, start, staged))
+        self.rows += staged.rows
+        self._did(lambda: self._put(self.begin(), staged), is_blind=True)
+        return staged.rows
+
+    def _did(self, again: Callable[[], object], *, is_blind: bool) -> None:
+        self._operations.append(_Operation(again, is_blind))
+
+    def overwrite(self, batches: Iterable[pa.RecordBatch]) -> int:
+        """Replace all rows; return how many there are now."""
+        schema = self.shape.arrow
+        pin = self._step(self._tables.overwrite(self._folder, self.begin(), schema, batches))
+        self.rows += pin.rows
+
+        def again() -> int:
+            return self.overwrite(self._tables.open(self._folder, pin).scan())
+
+        self._did(again, is_blind=False)
+        return pin.rows
+
+    def delete_where(self, wanted: Filter) -> int:
+        """Delete the rows that match; return how many."""
+        batches = self.located(sorted(wanted.columns), wanted)
+        found = [wanted.keep(batch).column(POSITION).to_numpy() for batch in batches]
+        drop = np.concatenate(found) if found else np.zeros(0, np.int64)
+        self.replace(drop, (), again=lambda: self.delete_where(wanted))
+        return len(drop)
+
+    def located(
+        self, columns: Sequence[str], wanted: Filter | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield rows with their positions; those that do not match `wanted` may be among them."""
+        if self.pin is None:
+            return
+        names = {name: name for name in columns}
+        prefilter = None if wanted is None else wanted.prefilter(names)
+        table = self._tables.open(self._folder, self.pin)
+        yield from table.scan(list(columns), prefilter=prefilter, positions=True)
+
+    def replace(
+        self, drop: np.ndarray, batches: Sequence[pa.RecordBatch], *, again: Callable[[], object]
+    ) -> None:
+        """Drop the rows at these positions and add `batches`, as one version.
+
+        Both were found out by reading: no change by another commit is gone past. `again` reads and
+        replaces anew, on a version with the same rows at other positions.
+        """
+        if not len(drop) and not batches:
+            return
+        pin = self.begin()
+        if len(drop):
+            self._step(
+                self._tables.rewrite(
+                    self._folder, pin, drop=drop, batches=batches, is_numbered=True
+                )
+            )
+        else:
+            staged = self._tables.stage(self._folder, pin, batches)
+            self._step(self._tables.commit(self._folder, pin, staged))
+        self.rows += len(drop) + sum(batch.num_rows for batch in batches)
+        self._did(again, is_blind=False)
+
+    def compact(self, compacted: Sequence[Compacted]) -> None:
+        """Put other files in the place of some, with the same rows; nothing else comes besides.
+
+        Raises:
+            InputsMovedError: The version lacks an input, or has it otherwise.
+        """
+        pin = self._step(self._tables.ready(self._folder, self.begin(), compacted))
+        self._step(self._tables.swap(self._folder, pin, compacted))
+        self._is_compaction = True
+        self._did(lambda: self.compact(compacted), is_blind=True)
+
+    def alter(
+        self, shape: Shape, *, rename: dict[str, str], drop: list[str], add: list[pa.Field]
+    ) -> None:
+        """Change the columns to those of `shape`."""
+        self.shape = shape
+        pin = self.pin
+        if pin is None:  # a version of its own: who appends meanwhile finds the table moved
+            self.begin()
+        else:
+            pin = self._with_stored(pin, drop)
+            self._step(self._tables.alter(self._folder, pin, rename=rename, drop=drop, add=add))
+
+        def again() -> None:
+            self.alter(shape, rename=rename, drop=drop, add=add)
+
+        self._did(again, is_blind=False)
+
+    def _with_stored(self, pin: Pin, drop: Sequence[str]) -> Pin:
+        """Write the parts anew of which no file would have a column without those of `drop`.
+
+        With all columns that the version has, those that are null throughout, too: a step of its
+        own, with the same rows.
+        """
+        spans = self._tables.bare(self._folder, pin, drop)
+        compacted = [self._tables.compact(self._folder, pin, span) for span in spans]
+        if compacted:
+            pin = self._step(self._tables.ready(self._folder, pin, compacted))
+            pin = self._step(self._tables.swap(self._folder, pin, compacted))
+        return pin
+
+    def taken_over(self, given: ForeignVersion) -> TakenOver:
+        """Return what another Lance client staged on our version; nothing is changed yet.
+
+        Raises:
+            RequestError: It is not a whole version in the table's own folder.
+        """
+        return self._tables.take_over(self._folder, self.pin, given)
+
+    def go_on(self, pin: Pin, shape: Shape) -> None:
+        """Go on from a version that was taken over, with the columns that came with it."""
+        before = 0 if self.pin is None else self.pin.rows
+        self._step(pin)
+        self.shape, self.is_foreign = shape, True
+        self.rows += abs(pin.rows - before)
+
+    def parts(self) -> list[AdvancePart]:
+        """Return what to commit: each step from the version read to the last."""
+        version, parts = 0 if self._start is None else self._start.version, list[AdvancePart]()
+        for pin in self._steps:
+            kind = group.Compact if self._is_compaction else group.Advance
+            entry = kind(self.incarnation, version, pin)
+            rows = self.rows if pin is self.pin else 0
+            parts.append(AdvancePart(self.table, self.incarnation, version, entry, rows))
+            version = pin.version
+        return parts
+
+    def is_moved_only(self, incarnation: Incarnation) -> bool:
+        """Say whether the table, as it is now, has the rows that this began with."""
+        start = 0 if self._start is None else self._start.version
+        return not catalogs.has_changed(incarnation, start)
+
+    def rebase(self, incarnation: Incarnation, refuse: Callable[[], NoReturn]) -> None:
+        """Do all again on the version of `incarnation`, which won; `refuse` what cannot be.
+
+        A version that another client made was planned on the one below it: that client looks.
+        """
+        is_moved_only = self.is_moved_only(incarnation)
+        if self.is_foreign or not all(is_moved_only or done.is_blind for done in self._operations):
+            refuse()
+        newest = catalogs.version_of(incarnation)
+        operations, self._operations = self._operations, []
+        self._start, self._steps, self.rows = None if newest is None else newest.pin, [], 0
+        try:
+            for done in operations:
+                done.again()
+        except InputsMovedError:
+            refuse()

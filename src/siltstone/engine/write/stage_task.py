@@ -1,0 +1,311 @@
+"""Stage task: rows of one bulk commit, written by any process before a transaction names them.
+
+    begin ─▶ run, in any number of processes ─▶ Transaction.attach ─▶ commit
+    a folder   files, synced; nobody names them   one pin over all      one frame: visible
+
+    <home>/.attached/<job>/OPEN        its files may be discarded; then one of
+                          /ATTACHED    a transaction tried to name them: only vacuum may delete
+                          /DISCARDED   they are going, no transaction may name them
+
+The rows lie where they will be read: of a keyed table without a row version in its base, of any
+other in a dataset of the job (`.attached/<job>`), of a plain table among its files. A crash at any
+step leaves files that no frame names, which vacuum takes after the grace period; so will it if the
+transaction comes later than that. What a repeated or a late `run` wrote is not attached unless its
+`Staged` is given. Pieces stream: no process holds the rows of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import pyarrow as pa
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.commit.core import Core
+from siltstone.engine.catalog.row_input import stream_of
+from siltstone.engine.read.reader import plain_folder
+from siltstone.engine.catalog.table_schema import Shape, shape_of
+from siltstone.engine.read.view import Levels, is_virgin, storage_folder
+from siltstone.errors import RequestError, SchemaMismatchError, UnavailableError
+from siltstone.formats.manifest import Incarnation, Pin, Schema
+from siltstone.formats.manifest import Table as Definition
+from siltstone.formats.rows import conform
+from siltstone.formats.schema import history_field
+from siltstone.storage.files.files import Files
+from siltstone.storage.tables.kept_names import kept_of
+from siltstone.storage.site import site_of
+from siltstone.storage.tables.tables import Staged as StagedFiles
+from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.tables import join as join_files
+
+KEYED_OPS, PLAIN_OPS = ("insert", "upsert", "delete"), ("append", "insert")
+BASE, ATTACHED, PLAIN = "base", "attached", "plain"
+_OPEN, _ATTACHED, _DISCARDED = "OPEN", "ATTACHED", "DISCARDED"
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What one `StageTask.run` wrote: durable, named by nobody. Pickles."""
+
+    job: str
+    files: StagedFiles
+
+    @property
+    def rows(self) -> int:
+        """How many rows were written."""
+        return self.files.rows
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class StageTask:
+    """A bulk commit in the making (see the module); get it from `Store.stage`. Pickles.
+
+    `folder` and `pin` are what pieces are written against, `home` is the table's own folder.
+    `above_us` is the condemned time of the record that it began upon, `began_us` is never before.
+    """
+
+    root: str
+    verify: str
+    job: str
+    table: str
+    table_id: int
+    incarnation: int
+    schema: Schema
+    op: str
+    order_by: str | None
+    target: str
+    home: str
+    folder: str
+    pin: Pin
+    began_us: int
+    above_us: int = 0
+    store_id: str = ""
+
+    def __repr__(self) -> str:
+        return f"<StageTask {self.op} into {self.table!r}, job {self.job}>"
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """The columns that rows may have; a delete's the key alone, others are left out."""
+        shape = shape_of(self.schema)
+        if self.op != "delete":
+            return shape.arrow
+        return pa.schema([shape.arrow.field(n).with_nullable(False) for n in shape.codec.names])
+
+    def run(self, rows: object) -> Staged:
+        """Write one piece of the job; in any process that sees the store's path.
+
+        All of it is durable on return. The same rows run twice are two pieces: give one of them to
+        `Transaction.attach`.
+
+        Args:
+            rows: Anything Arrow-shaped, or an iterable of record batches; read once, never held.
+
+        Raises:
+            SchemaMismatchError: A column that does not fit, or a null key; nothing was staged.
+            UnavailableError: The disk refuses (full, not writable); nothing was staged.
+        """
+        return self.run_through(site_of(self.root, self.verify).tables, rows)
+
+    def run_through(self, tables: Tables, rows: object) -> Staged:
+        """Write one piece by way of the tables of an open store; see `run`."""
+        return Staged(self.job, tables.stage(self.folder, self.pin, self._conformed(rows)))
+
+    def _conformed(self, rows: object) -> Iterator[pa.RecordBatch]:
+        fields = self.arrow
+        stored = stored_fields(shape_of(self.schema), self.target, self.op)
+        for batch in _batches(rows):
+            given = batch
+            if self.op == "delete":
+                given = batch.select([n for n in fields.names if n in batch.schema.names])
+            fitting = conform(given, self.schema, fields)
+            yield pa.RecordBatch.from_arrays(fitting.columns, schema=stored)
+
+    def discard(self, staged: Sequence[Staged] = ()) -> bool:
+        """Delete what was staged; say whether it was: not if a transaction has tried to attach it.
+
+        What is not given, and what a late piece still writes, is left to vacuum.
+        """
+        site = site_of(self.root, self.verify)
+        return self.discard_through(site.files, site.root, staged)
+
+    def discard_through(self, files: Files, root: Path, staged: Sequence[Staged] = ()) -> bool:
+        """Discard by way of these files; see `discard`."""
+        self._check(staged)
+        folder = root / self.marks
+        try:
+            files.rename(folder / _OPEN, folder / _DISCARDED)
+            files.sync_dir(folder)
+            for file in (file for piece in staged for file in piece.files.files):
+                for name in (file.path, kept_of(file.path)):
+                    if name is not None and files.exists(root / name):
+                        files.unlink(root / name)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise UnavailableError(f"cannot discard {self!r}: {error}") from error
+        return True
+
+    @property
+    def marks(self) -> str:
+        """The folder that tells how far the job is."""
+        return f"{self.home}/.attached/{self.job}"
+
+    def _check(self, staged: Sequence[Staged]) -> None:
+        for piece in staged:
+            if not isinstance(piece, Staged) or piece.job != self.job:
+                raise RequestError(f"{piece!r:.80} was not staged by {self!r}")
+
+    def joined(self, files: Files, root: Path, staged: Sequence[Staged]) -> StagedFiles:
+        """Mark the job as attached and return its pieces as one; from now on only vacuum deletes.
+
+        Raises:
+            RequestError: A piece of another job, or given twice; the job was discarded or vacuumed.
+        """
+        self._check(staged)
+        whole = join_files([piece.files for piece in staged])
+        if len({file.path for file in whole.files}) < len(whole.files):
+            raise RequestError(f"{self!r}: a piece is given twice")
+        try:
+            self._mark_attached(files, root / self.marks)
+            sizes = [files.size(root / file.path) for file in whole.files]
+        except FileNotFoundError as error:
+            raise RequestError(f"{self!r} was discarded or vacuumed; stage it again") from error
+        except OSError as error:
+            raise UnavailableError(f"{self!r} cannot be attached: {error}") from error
+        if sizes != [file.size for file in whole.files]:
+            raise RequestError(f"{self!r} has files of other sizes than were staged")
+        return whole
+
+    def started_us(self, files: Files, root: Path, staged: Sequence[Staged]) -> int:
+        """Return when it began, as its files say: the clock of who wrote them may be behind ours.
+
+        Raises:
+            RequestError: A piece of another job.
+            UnavailableError: The file system refuses.
+        """
+        self._check(staged)
+        oldest_us = self.began_us
+        for path in (root / file.path for piece in staged for file in piece.files.files):
+            try:
+                oldest_us = min(oldest_us, int(files.mtime(path) * 1e6))
+            except FileNotFoundError:  # vacuumed; `joined` says so
+                continue
+            except OSError as error:
+                raise UnavailableError(f"{self!r} cannot be attached: {error}") from error
+        return max(oldest_us, self.above_us)
+
+    def _mark_attached(self, files: Files, folder: Path) -> None:
+        if files.exists(folder / _ATTACHED):
+            return
+        try:
+            files.rename(folder / _OPEN, folder / _ATTACHED)
+        except FileNotFoundError:
+            if not files.exists(folder / _ATTACHED):  # else another transaction was first
+                raise
+        files.sync_dir(folder)
+
+
+def begin(core: Core, name: str, op: str | None, order_by: str | None) -> StageTask:
+    """Begin a bulk commit into the table called `name`; see `Store.stage`.
+
+    Raises:
+        TableNotFoundError, RequestError: No such table, op or column to order by.
+        UnavailableError: The file system refuses.
+    """
+    core.check()
+    view = core.state().view
+    table = catalogs.find(view.catalog, name)
+    shape = shape_of(catalogs.schema_of(table))
+    op = _op(name, shape, op)
+    _check_order(shape, op, order_by)
+    job, begun = core.new_token(), core.begun()
+    incarnation = catalogs.incarnation_of(table)
+    levels = view.levels.get(incarnation.id)
+    if levels is None:
+        target, home, folder, pin = _begin_plain(core, table, incarnation, shape)
+    else:
+        target, home = _target(levels, incarnation, op), levels.storage.folder
+        folder = f"{home}/base" if target == BASE else f"{home}/.attached/{job}"
+        pin = core.tables.create(folder, stored_fields(shape, target, op))
+    task = StageTask(
+        str(core.root), core.verify, job, name, table.id, incarnation.id, shape.schema, op,
+        order_by, target, home, folder, pin, begun.first_us, begun.above_us, view.record.store_id,
+    )  # fmt: skip
+    _mark_open(core.files, core.root / task.marks)
+    return task
+
+
+def _begin_plain(
+    core: Core, table: Definition, incarnation: Incarnation, shape: Shape
+) -> tuple[str, str, str, Pin]:
+    version = catalogs.version_of(incarnation)
+    if version is not None:
+        folder = plain_folder(version.pin)
+        return PLAIN, folder, folder, version.pin
+    folder = storage_folder(catalogs.name_of(table, incarnation.seq), incarnation.id)
+    return PLAIN, folder, folder, core.tables.create(folder, shape.arrow)
+
+
+def _target(levels: Levels, incarnation: Incarnation, op: str) -> str:
+    is_first = is_virgin(levels) and not incarnation.versions and op != "delete"
+    return BASE if is_first else ATTACHED
+
+
+def _mark_open(files: Files, folder: Path) -> None:
+    try:
+        files.mkdir(folder)
+        files.write(folder / _OPEN, b"")
+        files.sync_dir(folder)
+    except OSError as error:
+        raise UnavailableError(f"cannot stage in {folder}: {error}") from error
+
+
+def stored_fields(shape: Shape, target: str, op: str) -> pa.Schema:
+    """Return the columns as the files have them: above base by id, of a delete the key alone."""
+    if target != ATTACHED:
+        return shape.arrow
+    columns = {column.id: column for column in shape.schema.columns}
+    ids = shape.schema.key if op == "delete" else tuple(columns)
+    return pa.schema([history_field(columns[column_id]) for column_id in ids])
+
+
+def _op(name: str, shape: Shape, op: str | None) -> str:
+    ops = PLAIN_OPS if shape.keys is None else KEYED_OPS
+    default = "append" if shape.keys is None else "upsert"
+    if op is not None and op not in ops:
+        kind = "plain" if shape.keys is None else "keyed"
+        raise RequestError(f"{name!r} is a {kind} table: op is one of {ops}, not {op!r}")
+    return op or default
+
+
+def _check_order(shape: Shape, op: str, order_by: str | None) -> None:
+    if order_by is None:
+        return
+    if shape.keys is None or op == "delete":
+        raise RequestError(f"order_by decides between equal keys; {op} needs none")
+    if order_by not in shape.arrow.names:
+        raise SchemaMismatchError(f"no column {order_by!r}; the columns are {shape.arrow.names}")
+    kind = shape.arrow.field(order_by).type
+    if pa.types.is_nested(kind):
+        raise RequestError(f"column {order_by!r} is {kind}, which has no order")
+
+
+def _batches(rows: object) -> Iterator[pa.RecordBatch]:
+    stream = stream_of(rows)
+    if stream is None and (isinstance(rows, str | bytes | dict) or not isinstance(rows, Iterable)):
+        raise RequestError(f"staged rows are Arrow data or record batches, not {rows!r:.80}")
+    source = iter(stream if stream is not None else cast("Iterable[object]", rows))
+    while True:
+        try:
+            batch = next(source, None)
+        except pa.ArrowException as error:
+            raise RequestError(f"the rows cannot be read: {error}") from error
+        if batch is None:
+            return
+        if not isinstance(batch, pa.RecordBatch):
+            raise RequestError(f"a record batch was expected, not {batch!r:.80}")
+        yield batch

@@ -1,0 +1,195 @@
+"""Submission: a write set's way through the committer, with the answers its caller must give.
+
+The leader never touches Lance and evaluates no predicate. Where admission needs that, it sends the
+write set back, and its own thread does the work and comes again; each reason has a bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+import msgspec
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.commit.admission import (
+    AlreadyAppliedError,
+    MovedError,
+    OlderBatchError,
+    RecheckError,
+    SchemaMovedError,
+    refuse_older,
+)
+from siltstone.engine.commit.core import Core
+from siltstone.engine.write.keyed_writes import widened
+from siltstone.engine.write.plain_writes import PlainWrites
+from siltstone.engine.filter.predicate import Predicate
+from siltstone.engine.read.read_union import KeyedReader
+from siltstone.engine.catalog.table_schema import shape_of
+from siltstone.engine.read.view import View
+from siltstone.engine.commit.write_set import (
+    BLIND,
+    AdvancePart,
+    BatchPart,
+    Part,
+    Receipt,
+    RowPart,
+    WriteSet,
+)
+from siltstone.errors import ConflictError
+from siltstone.formats.manifest import Table
+
+ROUNDS_MAX = 64
+KEYS_CHECKED_MAX = 10_000
+
+
+def submit(
+    core: Core,
+    make: Callable[[], WriteSet | Receipt],
+    plain: Sequence[PlainWrites] = (),
+    view: View | None = None,
+) -> Receipt:
+    """Commit what `make` returns; see `Committer.commit` for the errors."""
+    made = make()
+    if isinstance(made, Receipt):
+        return made
+    for _ in range(ROUNDS_MAX):
+        try:
+            return core.submit(made)
+        except (AlreadyAppliedError, OlderBatchError) as found:
+            return _applied(core, made, found)
+        except SchemaMovedError as moved:
+            made = _widen(core, made, moved)
+        except MovedError as moved:
+            _rebase(core, made, moved, plain)
+            again = make()
+            assert isinstance(again, WriteSet)
+            made = msgspec.structs.replace(again, number=made.number)
+        except RecheckError as recheck:
+            _recheck(core, made, recheck, view)
+        except ConflictError as lost:
+            made = _renewed(core, made, lost)
+    raise ConflictError("*", "*", made.read_seq or 0, core.state().visible)
+
+
+def _applied(core: Core, made: WriteSet, found: AlreadyAppliedError | OlderBatchError) -> Receipt:
+    """Return the old receipt of a token; what an async commit applied is synced for a sync one."""
+    is_last = isinstance(found, AlreadyAppliedError)
+    receipt = Receipt(found.seq, found.rows) if is_last else _older(core, made)
+    if made.is_sync:
+        core.writer().sync()
+    return receipt
+
+
+def _older(core: Core, made: WriteSet) -> Receipt:
+    assert made.token is not None
+    found = core.find_token(made.token)
+    if found is None:
+        refuse_older(made.token, catalogs.app_of(core.state().view.catalog, made.token.app).batch)
+        raise AssertionError
+    return Receipt(found.seq, found.rows, found.transaction)
+
+
+def _widen(core: Core, made: WriteSet, moved: SchemaMovedError) -> WriteSet:
+    table = catalogs.by_id(core.state().view.catalog, moved.table)
+    assert table is not None
+    name = catalogs.name_of(table)
+    read_seq = made.read_seq or 0
+    if any(getattr(entry, "table", None) == moved.table for entry in made.changes):
+        raise ConflictError(name, "*", read_seq, moved.seq)
+    newest = shape_of(catalogs.schema_of(table))
+    try:
+        parts = [
+            widened(part, newest)
+            if part.table == moved.table and not isinstance(part, AdvancePart)
+            else part
+            for part in made.parts
+        ]
+    except ConflictError:
+        raise ConflictError(name, "*", read_seq, moved.seq) from None
+    return msgspec.structs.replace(made, parts=parts)
+
+
+def _renewed(core: Core, made: WriteSet, lost: ConflictError) -> WriteSet:
+    """Send a blind write whose table was truncated meanwhile to the new incarnation.
+
+    It read nothing, so it is as if it had come behind the truncate; anything else stays a conflict.
+    """
+    parts = [_in_newest_incarnation(core, part) for part in made.parts]
+    if made.read_seq is not BLIND or all(a is b for a, b in zip(parts, made.parts, strict=True)):
+        raise lost
+    return msgspec.structs.replace(made, parts=parts)
+
+
+def _in_newest_incarnation(core: Core, part: Part) -> Part:
+    table = catalogs.by_id(core.state().view.catalog, part.table)
+    newest = part.incarnation if table is None else catalogs.incarnation_of(table).id
+    if newest == part.incarnation or not isinstance(part, RowPart | BatchPart):
+        return part
+    return msgspec.structs.replace(part, incarnation=newest)
+
+
+def _rebase(core: Core, made: WriteSet, moved: MovedError, plain: Sequence[PlainWrites]) -> None:
+    table = catalogs.by_id(core.state().view.catalog, moved.part.table)
+    assert table is not None
+    incarnation = catalogs.incarnation_of(table)
+    version = catalogs.version_of(incarnation)
+
+    def refuse() -> NoReturn:
+        raise ConflictError(
+            catalogs.name_of(table), "*", made.read_seq or 0, 0 if version is None else version.seq
+        )
+
+    writes = next((w for w in plain if w.table == moved.part.table), None)
+    newest = shape_of(catalogs.schema_of(table))
+    if writes is None:
+        refuse()
+    is_other = any(newest.names.get(i) != n for i, n in writes.shape.names.items())
+    if is_other and not writes.is_moved_only(incarnation):  # else the columns are own changes
+        refuse()
+    writes.rebase(incarnation, refuse)
+
+
+def _recheck(core: Core, made: WriteSet, recheck: RecheckError, view: View | None) -> None:
+    """Refuse if a key written since the scans holds their predicate, before or after.
+
+    The image at the read seq counts too: an update that leaves the predicate, or a delete, would
+    have changed what was read (Fekete et al., TODS 2005).
+    """
+    reads = made.reads
+    assert reads is not None
+    assert view is not None
+    now = core.state()
+    for incarnation, predicates in reads.scans.items():
+        table = catalogs.owner_of(now.view.catalog, incarnation)
+        name = catalogs.name_of(table)
+        keys, is_all = core.recent.keys_since(incarnation, reads.checked, KEYS_CHECKED_MAX)
+        if not is_all or (keys and None in predicates):
+            raise ConflictError(name, "*", made.read_seq or 0, recheck.upto)
+        if keys:
+            _check_images(core, made, view, table, keys, predicates, recheck.upto)
+    reads.checked = now.visible
+
+
+def _check_images(
+    core: Core,
+    made: WriteSet,
+    view: View,
+    table: Table,
+    keys: Sequence[object],
+    predicates: Sequence[Predicate | None],
+    upto: int,
+) -> None:
+    read_seq = made.read_seq or 0
+    now = core.state()
+    before = core.readers.open(view, table, read_seq)
+    # By the columns that the predicates name, whatever was renamed since.
+    after = core.readers.open(now.view, table, now.visible, defined_at=read_seq)
+    assert isinstance(before, KeyedReader)
+    assert isinstance(after, KeyedReader)
+    for key in keys:
+        for row in (before.get(key), after.get(key)):
+            if row is not None and any(p is not None and p.matches(row) for p in predicates):
+                codec = shape_of(catalogs.schema_of(table)).codec
+                name = catalogs.name_of(table)
+                raise ConflictError(name, codec.to_user(key), read_seq, upto)

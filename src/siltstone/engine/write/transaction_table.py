@@ -1,0 +1,211 @@
+"""Transaction table: one table in one transaction: reads see own writes, writes stay private."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog import definitions
+from siltstone.engine.filter.filters import Filter, filter_of
+from siltstone.engine.catalog.row_input import (
+    conformed,
+    dicts_of,
+    given_keys,
+    given_rows,
+    stream_of,
+)
+from siltstone.engine.write.keyed_writes import chunk_of
+from siltstone.engine.read.read_union import KeyedReader
+from siltstone.engine.read.readable import Readable
+from siltstone.engine.read.reader import Reader
+from siltstone.engine.catalog.table_schema import Shape, shape_of
+from siltstone.errors import DuplicateKeyError, RequestError
+from siltstone.formats.keys import Key
+from siltstone.formats.manifest import Table
+
+if TYPE_CHECKING:
+    from siltstone.engine.write.transaction import Transaction
+
+
+class TransactionTable(Readable):
+    """See the module. Writes return how many rows they wrote."""
+
+    __slots__ = ("_id", "_tx")
+
+    def __init__(self, tx: Transaction, table_id: int) -> None:
+        self._tx, self._id = tx, table_id
+
+    def __repr__(self) -> str:
+        return f"<table {self.name!r} in {self._tx!r}>"
+
+    @property
+    def id(self) -> int:
+        """Its id in this store: stays when it is renamed, and is never given again."""
+        return self._id
+
+    @property
+    def name(self) -> str:
+        """The table's name, own renames included."""
+        return catalogs.name_of(self._table())
+
+    def _table(self) -> Table:
+        return self._tx.table(self._id)
+
+    def _reader(self) -> Reader:
+        return self._tx.reader(self._table())
+
+    def _note(self, reader: Reader, keys: Sequence[Key], wanted: Filter | None) -> None:
+        if self._tx.is_strict:
+            self._tx.note(self._table(), reader, keys, wanted)
+
+    def _shape(self) -> Shape:
+        return shape_of(catalogs.schema_of(self._table()))
+
+    # keyed tables
+
+    def upsert(self, rows: object) -> int:
+        """Add or replace whole rows; of equal keys the last counts.
+
+        Raises:
+            SchemaMismatchError: A column or value that does not fit; nothing was written.
+        """
+        writes = self._tx.keyed(self._table())
+        given = given_rows(rows, writes.shape, "", may_repeat=True)
+        writes.upsert(given)
+        return given.count
+
+    def insert(self, rows: object) -> int:
+        """Add rows whose keys do not live.
+
+        Raises:
+            DuplicateKeyError: A key lives already, or comes twice; nothing was written.
+            SchemaMismatchError: A column or value that does not fit; nothing was written.
+        """
+        table = self._table()
+        writes = self._tx.keyed(table)
+        given = given_rows(rows, writes.shape, catalogs.name_of(table), may_repeat=False)
+        if given.count == 0:
+            return 0
+        if self._tx.is_applied:  # the rows that live are its own
+            writes.upsert(given)
+            return given.count
+        keys = given.keys
+        if given.batch is not None and self._tx.is_strict:
+            keys = writes.shape.codec.keys(given.batch)
+        reader = self._tx.reader(table)
+        assert isinstance(reader, KeyedReader)
+        if keys:
+            self._tx.note(table, reader, keys, None)
+        if given.batch is None:
+            found = next((key for key in given.keys if reader.get(key) is not None), None)
+        else:
+            found = reader.first_existing(chunk_of(given, writes.shape))
+        if found is not None:
+            raise DuplicateKeyError(self.name, writes.shape.codec.to_user(found))
+        writes.upsert(given)
+        return given.count
+
+    def update(self, key: object, /, **values: object) -> int:
+        """Change the named columns of one row; return 1, or 0 if the key does not live.
+
+        Raises:
+            SchemaMismatchError: A column or value that does not fit, whether the key lives or not.
+        """
+        writes = self._tx.keyed(self._table())
+        shape = writes.shape
+        if any(name in values for name in shape.codec.names):
+            keys = sorted(set(shape.codec.names) & set(values))
+            raise RequestError(f"{keys} are the key; delete the row and insert another")
+        shape.rows.check(values)
+        changed: object = None
+        if shape.rows.has_nanosecond_times:
+            found = self.get_many([key])
+            changed = shape.rows.patched(found, values) if found.num_rows else None
+        elif row := self.get(key):
+            changed = {**row, **values}
+        if changed is None:
+            return 0
+        writes.upsert(given_rows(changed, shape, "", may_repeat=True))
+        return 1
+
+    def delete(self, keys: object) -> int:
+        """Delete rows by key, one or a list; return how many keys were given."""
+        writes = self._tx.keyed(self._table())
+        wanted = given_keys(keys, writes.shape)
+        writes.delete(wanted)
+        return len(wanted)
+
+    # plain tables
+
+    def append(self, rows: object) -> int:
+        """Add rows to a plain table."""
+        writes = self._tx.plain(self._table())
+        return writes.append(_batches(rows, writes.shape))
+
+    def overwrite(self, rows: object) -> int:
+        """Replace all rows of a plain table."""
+        writes = self._tx.plain(self._table())
+        return writes.overwrite(_batches(rows, writes.shape))
+
+    # both
+
+    def delete_where(self, filter: str) -> int:  # noqa: A002 - the contract's name
+        """Delete the rows that match a SQL boolean expression; return how many."""
+        table = self._table()
+        wanted = filter_of(filter, self._shape().arrow)
+        if wanted is None:
+            raise RequestError("delete_where needs a filter; truncate empties the table")
+        if not catalogs.schema_of(table).key:
+            self._tx.note(table, self._tx.reader(table), (), wanted)
+            return self._tx.plain(table).delete_where(wanted)
+        reader = self._tx.reader(table)
+        self._tx.note(table, reader, (), wanted)
+        codec = reader.shape.codec
+        keys: list[Key] = []
+        for batch in reader.scan(list(codec.names), wanted):
+            keys += codec.keys(batch)
+        if keys:
+            self._tx.keyed(table).delete(keys)
+        return len(keys)
+
+    def truncate(self) -> None:
+        """Delete all rows at once; older snapshots still see them."""
+        self._tx.truncate(self._table())
+
+    def add_column(self, name: str, kind: object) -> None:
+        """Add a nullable column."""
+        table = self._table()
+        if self._tx.is_applied and definitions.has_column(table, name):
+            return
+        entry, field = definitions.add_column(table, name, kind)
+        self._tx.alter(table, entry, rename={}, drop=[], add=[field])
+
+    def drop_column(self, name: str) -> None:
+        """Drop a column; adding the same name later makes a new one."""
+        table = self._table()
+        if self._tx.is_applied and not definitions.has_column(table, name):
+            return
+        entry = definitions.drop_column(table, name)
+        self._tx.alter(table, entry, rename={}, drop=[name], add=[])
+
+    def rename_column(self, name: str, new_name: str) -> None:
+        """Rename a column."""
+        table = self._table()
+        if self._tx.is_applied and definitions.is_column_renamed(table, name, new_name):
+            return
+        entry = definitions.rename_column(table, name, new_name)
+        self._tx.alter(table, entry, rename={name: new_name}, drop=[], add=[])
+
+
+def _batches(rows: object, shape: Shape) -> Iterator[pa.RecordBatch]:
+    stream = stream_of(rows)
+    if stream is not None:
+        yield from conformed(stream, shape)
+        return
+    converted = [shape.rows.from_user(row) for row in dicts_of(rows)]
+    if converted:
+        batch = shape.rows.to_batch(converted)
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=shape.arrow)

@@ -1,0 +1,399 @@
+"""Backup: one consistent snapshot of a store in another directory, while writers go on.
+
+    lease the newest record ─▶ copy the log up to MARK ─▶ the records of tags, leased ─▶
+    copy files, each checked ─▶ sync ─▶ BACKUP-<seq>-<record>.json, whole or not at all
+
+    <directory>/STORE                       which store's backups these are
+    <directory>/BACKUP-<seq>-<record>.json  one snapshot; without it files are no backup
+    <directory>/log/<seq>-<record>.wal      its commits above the record
+    <directory>/files/...                   the files, by their paths in the store, shared by all
+
+Files of a store are written once, so those of an older backup in the directory serve the next one
+(incremental): they are read and compared, and copied again when they are not whole. Any process
+may run it, beside a live owner; it makes no write call in the store. A crash leaves files that the
+next backup into the directory takes over. Lock: the flock of STORE, for one backup at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from siltstone.engine.read.reader import plain_folder
+from siltstone.engine.read.view import storage_folder
+from siltstone.errors import BusyError, CorruptionError, RequestError, UnavailableError
+from siltstone.failpoints import Failpoint, cross
+from siltstone.formats import backup as formats
+from siltstone.formats import group
+from siltstone.formats.backup import Backup, BackupFile
+from siltstone.formats.inventory import InventoryFile
+from siltstone.formats.manifest import Pin, Record
+from siltstone.maintenance import retention
+from siltstone.maintenance.gc.sweep import distinct, pins_of
+from siltstone.storage.files.copying import copy_file, hash_of, is_there, link_file
+from siltstone.storage.files.files import TEMPORARY_SUFFIX, Files
+from siltstone.storage.wal.follower import SegmentRecycled, WalFollower
+from siltstone.storage.tables.inventories import describe
+from siltstone.storage.tables.kept_names import place
+from siltstone.storage.wal.log_copy import write_segment
+from siltstone.storage.manifest.manifest_store import Lease, ManifestStore
+from siltstone.storage.wal.segments import LoggedFrame
+from siltstone.storage.tables.tables import Tables
+from siltstone.units import Epoch, SegmentNumber, Seq
+
+ATTEMPTS_MAX = 64
+FILES, LOG, MARKER = "files", "log", "STORE"
+_NAME = re.compile(r"BACKUP-([0-9]{20})-([0-9]{20})\.json")
+Progress = Callable[[str, int, int], object]
+"""Hears the file that is next, the bytes that are done, and the bytes of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackedUp:
+    """A backup that was made: its seq, its files, and how much of it was not there before.
+
+    `lost_tags` name seqs that nothing in the store serves any more.
+    """
+
+    path: str
+    seq: int
+    record: int
+    files: int
+    nbytes: int
+    copied: int
+    copied_bytes: int
+    lost_tags: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return (
+            f"seq {self.seq} in {self.path}: {self.files} files, {self.nbytes} bytes;"
+            f" {self.copied} files, {self.copied_bytes} bytes of them are new"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What is copied: a leased record, the commits above it, and the records of tags below it."""
+
+    record: Record
+    frames: tuple[LoggedFrame, ...]
+    islands: tuple[Record, ...]
+    lost_tags: tuple[str, ...]
+
+    @property
+    def seq(self) -> int:
+        return self.frames[-1].last_seq if self.frames else self.record.flushed_seq
+
+    @property
+    def time_us(self) -> int:
+        if not self.frames:
+            return self.record.last_time_us
+        head, _ = group.decode(self.frames[-1].payload)
+        return head.time_us + len(head.members) - 1
+
+    def pins(self) -> list[Pin]:
+        """Return every version that is needed, each once."""
+        named = [pin for record in (self.record, *self.islands) for pin in pins_of(record)]
+        return list(distinct([*named, *named_by(self.frames)]).values())
+
+
+class Backuper:
+    """See the module."""
+
+    def __init__(
+        self,
+        *,
+        files: Files,
+        root: Path,
+        manifests: ManifestStore,
+        tables: Tables,
+        now_us: Callable[[], int],
+    ) -> None:
+        self._files, self._root = files, root
+        self._manifests, self._tables, self._now_us = manifests, tables, now_us
+
+    def run(
+        self,
+        directory: Path,
+        *,
+        incremental: bool = False,
+        link: bool = False,
+        on_progress: Progress | None = None,
+    ) -> BackedUp:
+        """Back up every commit that is durable now.
+
+        Args:
+            directory: Absent, empty, or of an earlier backup of this store.
+            incremental: Use the files of backups that are there.
+            link: Hard links instead of copies: see docs/repair.md for what they do not protect.
+            on_progress: See `Progress`.
+
+        Raises:
+            RequestError: The directory holds something else, or backups and not `incremental`.
+            CorruptionError: A file of the store is damaged; it is named. There is no new backup.
+            BusyError: Another backup into the directory runs.
+            UnavailableError: The file system refuses; there is no new backup.
+        """
+        say = on_progress or (lambda _what, _done, _all: None)
+        with _refusals(directory), ExitStack() as held:
+            source = self._source(held)
+            cross(Failpoint.BACKUP_AFTER_PLAN)
+            self._enter(directory, source.record.store_id, incremental, held)
+            return self._copy(directory, source, say, link=link)
+
+    # what to copy
+
+    def _source(self, held: ExitStack) -> _Source:
+        record, lease, frames = newest_with_log(self._files, self._root, self._manifests)
+        held.enter_context(lease)
+        islands, lost = self._islands(record, _tags(record, frames), held)
+        return _Source(record, frames, islands, lost)
+
+    def _islands(
+        self, record: Record, tags: dict[str, int], held: ExitStack
+    ) -> tuple[tuple[Record, ...], tuple[str, ...]]:
+        """Return older records, leased, that serve tags which `record` does not; and lost tags."""
+        below = {name: seq for name, seq in tags.items() if not retention.island_of([record], seq)}
+        older = self._older(record) if below else []
+        found: dict[int, Record] = {}
+        lost: list[str] = []
+        for name, seq in below.items():
+            island = retention.island_of(older, seq)
+            if island is not None and island.number not in found:
+                lease = self._manifests.lease(island.number, below_floor=True)
+                island = None if lease is None else island
+                if lease is not None:
+                    held.enter_context(lease)
+            if island is None:
+                lost.append(name)
+            else:
+                found[island.number] = island
+        return tuple(found[number] for number in sorted(found)), tuple(lost)
+
+    def _older(self, record: Record) -> list[Record]:
+        found: list[Record] = []
+        for number in self._manifests.numbers(below_floor=True):
+            if number < record.number:
+                with contextlib.suppress(FileNotFoundError):  # vacuumed since the listing
+                    found.append(self._manifests.read(number))
+        return found
+
+    def _wanted(self, source: _Source) -> list[InventoryFile]:
+        """Return all files of the snapshot but its log."""
+        found: dict[str, InventoryFile] = {}
+        for pin in source.pins():
+            found |= {file.path: file for file in self._tables.files(plain_folder(pin), pin)}
+        for record in (*source.islands, source.record):
+            name = str(self._manifests.path(record.number).relative_to(self._root))
+            found[name] = describe(self._files, self._root, name)
+        return list(found.values())
+
+    # copying
+
+    def _enter(self, directory: Path, store_id: str, incremental: bool, held: ExitStack) -> None:
+        """Take the directory for backups of this store, exclusively."""
+        files = self._files
+        if directory == self._root or directory.is_relative_to(self._root):
+            raise RequestError(f"{directory} lies in the store; back it up elsewhere")
+        files.mkdir(directory)
+        marker, text = directory / MARKER, _marker(store_id)
+        names = set(files.list(directory))
+        foreign = {n for n in names - {MARKER} if not _is_temporary(n)}
+        if MARKER not in names and foreign:
+            reason = "is neither empty nor a directory of backups"
+            raise RequestError(f"{directory} {reason}: it holds {min(foreign)!r}")
+        files.create_if_absent(marker, text)
+        if files.read(marker) != text:
+            raise RequestError(f"{directory} holds backups of another store")
+        lock = files.lock(marker)
+        if lock is None:
+            raise BusyError(f"another backup into {directory} runs")
+        held.callback(lock.release)
+        if not incremental and backups(files, directory):
+            reason = "holds a backup; choose another directory, or incremental"
+            raise RequestError(f"{directory} {reason}")
+
+    def _copy(self, directory: Path, source: _Source, say: Progress, *, link: bool) -> BackedUp:
+        wanted = self._wanted(source)
+        total, done = sum(file.size for file in wanted), 0
+        folders: set[Path] = set()
+        copied: list[InventoryFile] = []
+        for file in wanted:
+            say(file.path, done, total)
+            target = directory / FILES / file.path
+            if target.parent not in folders:
+                self._files.mkdir(target.parent)
+                folders.add(target.parent)
+            if self._copy_one(file, target, link=link):
+                copied.append(file)
+            done += file.size
+        cross(Failpoint.BACKUP_AFTER_COPY)
+        log = self._write_log(directory, source)
+        for folder in sorted(folders):
+            self._files.sync_dir(folder)
+        made = Backup(
+            store_id=source.record.store_id,
+            seq=source.seq,
+            record=source.record.number,
+            time_us=source.time_us,
+            made_us=self._now_us(),
+            islands=tuple(record.number for record in source.islands),
+            log=log,
+            files=tuple(BackupFile(file.path, file.size, file.xxh3) for file in wanted),
+        )
+        path = directory / f"BACKUP-{made.seq:020d}-{made.record:020d}.json"
+        cross(Failpoint.BACKUP_BEFORE_PUBLISH)
+        self._files.replace(path, formats.encode(made))
+        cross(Failpoint.BACKUP_AFTER_PUBLISH)
+        say(path.name, total, total)
+        return BackedUp(
+            path=str(path),
+            seq=made.seq,
+            record=made.record,
+            files=len(wanted),
+            nbytes=made.nbytes,
+            copied=len(copied),
+            copied_bytes=sum(file.size for file in copied),
+            lost_tags=source.lost_tags,
+        )
+
+    def _copy_one(self, file: InventoryFile, target: Path, *, link: bool) -> bool:
+        if is_there(self._files, target, file):
+            return False
+        source = place(self._files, self._root, file.path)
+        put = link_file if link else copy_file
+        try:
+            put(self._files, source, target, file)
+        except FileNotFoundError as error:
+            raise CorruptionError(source, None, "the file is missing") from error
+        return True
+
+    def _write_log(self, directory: Path, source: _Source) -> BackupFile:
+        """Write the commits above the record; the same ones give the same bytes again."""
+        name = f"{LOG}/{source.seq:020d}-{source.record.number:020d}.wal"
+        path = directory / name
+        self._files.mkdir(path.parent)
+        temporary = self._files.temporary(path)
+        start = source.frames[0].first_seq - 1 if source.frames else source.record.flushed_seq
+        write_segment(
+            self._files,
+            temporary,
+            source.frames,
+            store_id=bytes.fromhex(source.record.store_id),
+            epoch=Epoch(source.record.epoch),
+            segment=SegmentNumber(source.record.wal_floor),
+            start_seq=Seq(start),
+        )
+        size, xxh3 = hash_of(self._files, temporary)
+        self._files.rename(temporary, path)
+        self._files.sync_dir(path.parent)
+        return BackupFile(name, size, xxh3)
+
+
+def newest_with_log(
+    files: Files, root: Path, manifests: ManifestStore
+) -> tuple[Record, Lease, tuple[LoggedFrame, ...]]:
+    """Return the newest record, a lease on it, and the durable frames above it, copied.
+
+    It makes no write call. Without an owner it goes as far as MARK.
+
+    Raises:
+        CorruptionError: The log is damaged.
+        BusyError: The owner recycled the log faster than we could read it.
+    """
+    recycled: SegmentRecycled | None = None
+    for _ in range(ATTEMPTS_MAX):
+        record, lease = manifests.lease_newest()
+        if recycled is not None and record.wal_floor <= recycled.segment:
+            reason = "a frame below the mark is damaged"
+            raise CorruptionError(recycled.path, recycled.offset, reason) from recycled
+        try:
+            return record, lease, _frames(files, root / "wal", record)
+        except SegmentRecycled as signal:
+            recycled = signal  # the owner went on: a newer record begins behind it
+            lease.release()
+    raise BusyError(f"{root}: the log moved on {ATTEMPTS_MAX} times; try again")
+
+
+def _frames(files: Files, wal: Path, record: Record) -> tuple[LoggedFrame, ...]:
+    follower = WalFollower(files, wal, store_id=bytes.fromhex(record.store_id))
+    found = follower.poll(SegmentNumber(record.wal_floor))
+    frames = tuple(frame for frame in found if frame.last_seq > record.flushed_seq)
+    if frames and frames[0].first_seq > record.flushed_seq + 1:
+        reason = f"it begins at seq {frames[0].first_seq}, after {record.flushed_seq}"
+        raise CorruptionError(wal, None, reason)
+    end = frames[-1].last_seq if frames else record.flushed_seq
+    if end < record.last_seq:
+        reason = f"it ends at seq {end}, but seq {record.last_seq} was durable"
+        raise CorruptionError(wal, None, reason)
+    return frames
+
+
+def backups(files: Files, directory: Path) -> list[Path]:
+    """Return the manifests of the backups in a directory, oldest seq first."""
+    found = [name for name in files.list(directory) if _NAME.fullmatch(name)]
+    return [directory / name for name in sorted(found)]
+
+
+def read_backup(files: Files, path: Path) -> Backup:
+    """Return a backup by its manifest.
+
+    Raises:
+        CorruptionError, UnsupportedFormatError: It is damaged, or of a newer siltstone.
+    """
+    return formats.decode(files.read(path), str(path))
+
+
+def _marker(store_id: str) -> bytes:
+    return b"siltstone-backups 1 %s\n" % store_id.encode()
+
+
+def _is_temporary(name: str) -> bool:
+    return name.startswith(".") and name.endswith(TEMPORARY_SUFFIX)
+
+
+def _entries(frames: Iterable[LoggedFrame]) -> Iterator[group.Entry]:
+    for frame in frames:
+        for member in group.decode(frame.payload)[0].members:
+            yield from member.entries
+
+
+def named_by(frames: Iterable[LoggedFrame]) -> Iterator[Pin]:
+    """Yield the versions that frames name: bulk commits, and steps of plain tables."""
+    for entry in _entries(frames):
+        if isinstance(entry, group.Attach | group.Advance | group.Compact):
+            yield entry.pin
+
+
+def created_by(frames: Iterable[LoggedFrame]) -> Iterator[str]:
+    """Yield the folders of the plain tables that frames create, which may have no version yet."""
+    for entry in _entries(frames):
+        if isinstance(entry, group.Create) and not entry.schema.key:
+            yield storage_folder(entry.name, entry.table)
+
+
+def _tags(record: Record, frames: Sequence[LoggedFrame]) -> dict[str, int]:
+    """Return the tags and their seqs after `frames`."""
+    found = {tag.name: tag.seq for tag in record.catalog.tags}
+    for entry in _entries(frames):
+        if isinstance(entry, group.Tagged | group.Keep):
+            found.pop(entry.name, None)
+            if entry.seq is not None:
+                found[entry.name] = entry.seq
+    return found
+
+
+@contextlib.contextmanager
+def _refusals(directory: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(f"no backup into {directory}: {error}") from error

@@ -1,0 +1,259 @@
+"""Restore: a new store of what one backup holds.
+
+    choose a backup ─▶ RESTORING ─▶ copy files, each checked ─▶ the log ─▶ older records, FLOOR ─▶
+    the record: from here on it is a store ─▶ RESTORING is taken away
+
+It is another store: with an id of its own, so no frame of the old one is valid in it; with records
+far above those of the old one and FLOOR at the first, so what a process that still takes it for
+the old one publishes has a dead number, and the next record it reads says another epoch; with
+epochs far above, so the id of a transaction that the old store took after the backup is none of
+its own. Seqs, commit times and tokens go on where the backup ends.
+
+It has the rows of every table at the seq, the past back to the highest merged_seq, the changes
+that history holds, and the tags with the records that serve them. What is half made is no store;
+running it again completes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import msgspec
+
+from siltstone.errors import BusyError, CorruptionError, RequestError, UnavailableError
+from siltstone.failpoints import Failpoint, cross
+from siltstone.formats import manifest
+from siltstone.formats.backup import Backup, BackupFile
+from siltstone.formats.inventory import InventoryFile
+from siltstone.formats.manifest import Record
+from siltstone.maintenance.backup.backup import FILES, MARKER, Progress, backups, read_backup
+from siltstone.storage.files.copying import copy_file, is_there
+from siltstone.storage.files.files import Files
+from siltstone.storage.wal.log_copy import begin_log, read_segment
+from siltstone.storage.manifest.manifest_store import RESTORING, ManifestStore, begin_chain
+from siltstone.storage.tables.tables import PRIVATE_DIRECTORY
+from siltstone.units import Epoch, SegmentNumber, Seq
+
+NUMBERS_SKIPPED = 1_000_000_000
+EPOCHS_SKIPPED = 1_000_000
+_EPOCH_MAX = (1 << 32) - 1 - EPOCHS_SKIPPED  # of MARK
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A store that was made of a backup."""
+
+    path: str
+    backup: str
+    seq: int
+    oldest_seq: int
+    files: int
+    nbytes: int
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return f"{self.path} is a store at seq {self.seq}: {self.files} files, {self.nbytes} bytes"
+
+
+class Restorer:
+    """Makes stores out of the backups in `directory`."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: Path,
+        *,
+        now_us: Callable[[], int],
+        new_token: Callable[[], str],
+    ) -> None:
+        self._files, self._directory = files, directory
+        self._now_us, self._new_token = now_us, new_token
+
+    def list(self) -> list[tuple[Path, Backup]]:
+        """Return the backups with their manifests, oldest seq first.
+
+        Raises:
+            RequestError: It is no directory of backups.
+            CorruptionError: A manifest is damaged.
+        """
+        with _refusals(self._directory):
+            if not self._files.exists(self._directory / MARKER):
+                raise RequestError(f"{self._directory} holds no backups")
+            found = backups(self._files, self._directory)
+            return [(path, read_backup(self._files, path)) for path in found]
+
+    def run(
+        self,
+        target: Path,
+        *,
+        seq: int | None = None,
+        at_us: int | None = None,
+        on_progress: Progress | None = None,
+    ) -> Restored:
+        """Restore one backup into `target`, which is absent or empty, or half restored from it.
+
+        Args:
+            target: The new store's directory.
+            seq: That of the backup; by default the highest.
+            at_us: The last backup whose commits are not after this (microseconds since 1970 UTC).
+            on_progress: See `backup.Progress`.
+
+        Raises:
+            RequestError: No such backup; `target` holds something else.
+            CorruptionError: A file of the backup is damaged; it is named. `target` is no store.
+            BusyError: Another restore into `target` runs.
+            UnavailableError: The file system refuses; `target` is no store.
+        """
+        path, chosen = self._choose(seq, at_us)
+        say = on_progress or (lambda _what, _done, _all: None)
+        with _refusals(target), self._entered(target, path.name):
+            return self._restore(target, path, chosen, say)
+
+    def _choose(self, seq: int | None, at_us: int | None) -> tuple[Path, Backup]:
+        if seq is not None and at_us is not None:
+            raise RequestError("a backup is chosen by seq or by moment: give one")
+        found = self.list()
+        fits = [
+            (path, backup)
+            for path, backup in found
+            if (seq is None or backup.seq == seq) and (at_us is None or backup.time_us <= at_us)
+        ]
+        if not fits:
+            seqs = sorted({backup.seq for _, backup in found})
+            raise RequestError(f"{self._directory} has no such backup; there are seqs {seqs}")
+        return max(fits, key=lambda each: (each[1].seq, each[1].record))
+
+    @contextlib.contextmanager
+    def _entered(self, target: Path, name: str) -> Generator[None]:
+        """Take `target` for one restore; on success the sign that it is half made goes."""
+        files, sign, text = self._files, target / RESTORING, name.encode()
+        files.mkdir(target)
+        inside = [n for n in files.list(target) if not n.startswith(f".{RESTORING}.")]
+        if inside and RESTORING not in inside:
+            raise RequestError(f"{target} is not empty: it holds {inside[0]!r}")
+        files.create_if_absent(sign, text)
+        if files.read(sign) != text:
+            raise RequestError(f"{target} is half restored from {files.read(sign).decode()}")
+        lock = files.lock(sign)
+        if lock is None:
+            raise BusyError(f"another restore into {target} runs")
+        try:
+            yield
+            files.unlink(sign)
+            files.sync_dir(target)
+        finally:
+            lock.release()
+
+    def _restore(self, target: Path, path: Path, chosen: Backup, say: Progress) -> Restored:
+        cross(Failpoint.RESTORE_BEFORE_PLAN)
+        log = self._directory / chosen.log.path
+        self._require_whole(chosen.log, log)
+        frames = read_segment(self._files, log)
+        record = self._record(chosen)
+        if not self._is_made(target, record):
+            self._copy(target, chosen, say)
+            cross(Failpoint.RESTORE_AFTER_COPY)
+            start = frames[0].first_seq - 1 if frames else record.flushed_seq
+            begin_log(
+                self._files,
+                target / "wal",
+                frames,
+                store_id=bytes.fromhex(record.store_id),
+                epoch=Epoch(record.epoch),
+                segment=SegmentNumber(record.wal_floor),
+                start_seq=Seq(start),
+            )
+            islands = [self._island(chosen, number, record) for number in chosen.islands]
+            cross(Failpoint.RESTORE_BEFORE_PUBLISH)
+            begin_chain(self._files, target, record, islands)
+            cross(Failpoint.RESTORE_AFTER_PUBLISH)
+        say(path.name, chosen.nbytes, chosen.nbytes)
+        return Restored(
+            str(target), str(path), chosen.seq, record.oldest_seq, len(chosen.files), chosen.nbytes
+        )
+
+    def _is_made(self, target: Path, record: Record) -> bool:
+        """Say whether an earlier try got as far as a store: somebody may have used it since."""
+        manifests = ManifestStore(self._files, target)
+        if not self._files.is_dir(manifests.folder):
+            return False
+        return any(n >= record.number for n in manifests.numbers(below_floor=True))
+
+    def _copy(self, target: Path, chosen: Backup, say: Progress) -> None:
+        done = 0
+        folders: set[Path] = set()
+        for file in chosen.files:
+            if file.path.startswith("manifest/"):
+                continue
+            say(file.path, done, chosen.nbytes)
+            source, copy = self._directory / FILES / file.path, target / file.path
+            if not copy.is_relative_to(target) or ".." in copy.parts:
+                raise CorruptionError(source, None, "it lies outside of the store")
+            if copy.parent not in folders:
+                self._files.mkdir(copy.parent)
+                folders.add(copy.parent)
+            expected = InventoryFile(file.path, file.size, file.xxh3)
+            if not is_there(self._files, copy, expected):
+                self._copy_one(source, copy, expected)
+            done += file.size
+        for folder in sorted(folders):
+            self._files.sync_dir(folder)
+            if (
+                folder.parent.name == PRIVATE_DIRECTORY
+            ):  # of a version: its dataset may have no rows
+                self._files.mkdir(folder.parent.parent / "data")
+
+    def _copy_one(self, source: Path, target: Path, expected: InventoryFile) -> None:
+        try:
+            copy_file(self._files, source, target, expected)
+        except FileNotFoundError as error:
+            raise CorruptionError(source, None, "the file is missing") from error
+
+    def _require_whole(self, file: BackupFile, path: Path) -> None:
+        if not is_there(self._files, path, InventoryFile(file.path, file.size, file.xxh3)):
+            raise CorruptionError(path, None, "it is not as it was written, or missing")
+
+    def _stored(self, chosen: Backup, number: int) -> Record:
+        """Return a record of the backup."""
+        name = f"manifest/{number:020d}.json"
+        path = self._directory / FILES / name
+        file = next((file for file in chosen.files if file.path == name), None)
+        if file is None:
+            raise CorruptionError(path, None, "the backup does not know it")
+        self._require_whole(file, path)
+        return manifest.decode(self._files.read(path), str(path))
+
+    def _record(self, chosen: Backup) -> Record:
+        """Return the first record of the new store; see the module for its numbers."""
+        old = self._stored(chosen, chosen.record)
+        if old.epoch > _EPOCH_MAX:
+            raise RequestError(f"epoch {old.epoch} is too high to restore a store once more")
+        merged = max((storage.merged_seq for storage in old.keyed), default=0)
+        return msgspec.structs.replace(
+            old,
+            store_id=self._new_token(),
+            number=old.number + NUMBERS_SKIPPED,
+            epoch=old.epoch + EPOCHS_SKIPPED,
+            writer=self._new_token(),
+            time_us=max(self._now_us(), old.time_us + 1),
+            oldest_seq=max(old.oldest_seq, merged),
+            staged=(),
+            condemned=(),
+        )
+
+    def _island(self, chosen: Backup, number: int, record: Record) -> Record:
+        return msgspec.structs.replace(self._stored(chosen, number), store_id=record.store_id)
+
+
+@contextlib.contextmanager
+def _refusals(where: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(f"restore, {where}: {error}") from error

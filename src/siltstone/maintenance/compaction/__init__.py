@@ -1,0 +1,1 @@
+"""Compaction: optimize writes many small files again as few large ones."""

@@ -1,0 +1,455 @@
+"""Optimize: small files of tables become large ones, their rows unchanged; any process, any time.
+
+    read record n ─▶ plan (`compaction`): adjacent small parts, together up to `target_rows`
+                  ─▶ job record ─▶ tasks: each writes its rows anew, in any process, and is noted
+                  ─▶ publish: bases and histories, on the pins of the newest record, all at once
+                  ─▶ plain tables: a frame of the owner each (`hand_over`) ─▶ promote
+                  ─▶ indexes: segments over what they lack, and a record for these (`index.py`)
+
+It changes no answer. Whoever published meanwhile is built upon: what is finished is put on the
+winner's pins where its inputs are untouched there, and only the rest is planned again. A crash
+leaves files that nobody names and the record of a dead job; the next optimize publishes what it
+finished, where it still fits.
+
+The file is long because the way of a job, and that of one which died, are read in one piece.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from itertools import compress, groupby
+
+import msgspec
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.read.reader import plain_folder
+from siltstone.errors import BusyError, RequestError, TableNotFoundError
+from siltstone.failpoints import Failpoint, cross
+from siltstone.formats.manifest import Catalog, Record
+from siltstone.maintenance.compaction.compaction import (
+    TARGET_ROWS,
+    CompactTask,
+    Sizes,
+    has_plain,
+    plain_pin,
+    planned,
+    planned_plain,
+)
+from siltstone.maintenance.compaction.compaction_job import (
+    NOTHING,
+    Finished,
+    Optimized,
+    by_place,
+    fitting_of,
+    optimized,
+    pin_at,
+    read,
+    total_of,
+    with_pins,
+)
+from siltstone.maintenance.compaction.plain_table_commit import PlainTables
+from siltstone.maintenance.index.indexer import Indexer
+from siltstone.maintenance.merge.merge import Deferred, require_budgets
+from siltstone.storage.tables.jobs import (
+    CondemnedError,
+    Job,
+    Jobs,
+    OpenJob,
+    SeenJob,
+    refuse_condemned,
+)
+from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, ManifestStore
+from siltstone.storage.tables.tables import Compacted, Tables
+
+ATTEMPTS = 8
+WORKERS = 2
+_KIND = "optimize"
+_ROUNDS = 8
+"""For each attempt that a caller allows: in how many more some may be in vain."""
+
+
+Execute = Callable[[Sequence[CompactTask]], Iterable[Compacted]]
+Progress = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class _Contention:
+    """How often others touched the inputs of tasks, which were in vain or were not begun."""
+
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What one optimize was asked for, and what it met.
+
+    `at_once`: how many tasks `run` is given; None: all, it runs them elsewhere.
+    """
+
+    table: int | None
+    sizes: Sizes
+    publish_attempts: int
+    run: Execute
+    at_once: int | None
+    on_progress: Progress | None
+    contention: _Contention
+
+
+class _LeftError(Exception):
+    """What was finished of plain tables waits for their owner."""
+
+    def __init__(self, tables: Sequence[str]) -> None:
+        super().__init__(
+            f"the small files of {', '.join(tables)} are written anew, and the owner of the store"
+            " has yet to take them over: it does when it looks for news, flushes or optimizes"
+        )
+
+
+class Optimizer:
+    """Optimizes tables of one store. Holds no lock and no state.
+
+    Args:
+        promote: Shows a published record's bases to readers of the plain path.
+        plain: The plain tables, as this process reaches them.
+    """
+
+    def __init__(
+        self,
+        manifests: ManifestStore,
+        tables: Tables,
+        promote: Callable[[Record], None],
+        jobs: Jobs,
+        indexer: Indexer,
+        plain: PlainTables,
+    ) -> None:
+        self._manifests, self._tables, self._promote = manifests, tables, promote
+        self._jobs, self._indexer, self._plain = jobs, indexer, plain
+
+    def optimize(
+        self,
+        table: int | None = None,
+        *,
+        target_rows: int = TARGET_ROWS,
+        by_tiers: bool = False,
+        attempts: int = ATTEMPTS,
+        publish_attempts: int = ATTEMPTS_MAX,
+        workers: int = WORKERS,
+        execute: Execute | None = None,
+        on_progress: Progress | None = None,
+    ) -> Optimized | Deferred:
+        """Optimize one table, or all: keyed ones in one publish, plain ones by a frame each.
+
+        Args:
+            table: The id of one; of what the newest record does not know there is nothing to do.
+            target_rows: How many rows a file should have; parts with less than half are small.
+            by_tiers: Leave a part alone that is large beside those behind it: for who comes often.
+            attempts: How often it is planned at most: what it reads was touched meanwhile.
+            publish_attempts: How many records each of them may try: only the number moved.
+            workers: How many tasks run at once here; each holds a few batches of rows.
+            execute: Runs the tasks and gives their results in the same order, instead of workers.
+            on_progress: Hears how many tasks are done, and of how many.
+
+        Raises:
+            RequestError: `target_rows` is below 2, or a budget below 1.
+            UnavailableError, CorruptionError: Nothing was changed.
+        """
+        if target_rows < 2:
+            raise RequestError(f"target_rows is at least 2, not {target_rows}")
+        require_budgets(attempts, publish_attempts)
+        require_budgets(workers, workers)
+        met = _Contention()
+        run, at_once = (self._workers(workers), workers) if execute is None else (execute, None)
+        sizes = Sizes(target_rows, by_tiers)
+        order = _Order(table, sizes, publish_attempts, run, at_once, on_progress, met)
+        total, reason, left = NOTHING, "other writers won each race", list[Finished]()
+        fruitless = 0
+        for attempt in range(attempts * _ROUNDS):
+            contended = met.count
+            try:
+                total = total_of(total, self._resume(table, publish_attempts))
+                found = self._attempt(order, left)
+            except _LeftError as error:
+                self._with_indexes(total, table, attempts, publish_attempts)
+                return Deferred(str(error), attempt + 1)
+            except (CondemnedError, BusyError) as error:
+                reason, found = str(error), NOTHING
+            if found is None:
+                return self._with_indexes(total, table, attempts, publish_attempts)
+            total = total_of(total, found)
+            # Some was in vain, the rest is done: that it goes on is no lost race.
+            fruitless += met.count == contended or not found.files_before
+            if fruitless == attempts:
+                break
+        try:
+            total = total_of(total, self._handed_over(left)) if left else total
+        except _LeftError as error:
+            reason, total = str(error), NOTHING
+        return total if total.files_before else Deferred(reason, attempts)
+
+    def _with_indexes(
+        self, total: Optimized, table: int | None, attempts: int, publish_attempts: int
+    ) -> Optimized | Deferred:
+        try:
+            done = self._indexer.catch_up(
+                table, attempts=attempts, publish_attempts=publish_attempts
+            )
+        except TableNotFoundError:  # no record knows it yet: it has no index of ours
+            return total
+        if isinstance(done, Deferred):
+            return total if total.files_before else done
+        names = tuple(sorted({*total.tables, *done.tables}))
+        return replace(total, tables=names, segments=done.segments, indexed_rows=done.rows)
+
+    def has_left(self) -> bool:
+        """Say whether some process finished files of plain tables, and left them to the owner."""
+        return bool(self._left())
+
+    def take_over(self) -> Optimized:
+        """Publish what others finished and left, as far as it fits; the owner's part of it.
+
+        Raises:
+            BusyError, UnavailableError: Some is left for the next time.
+        """
+        return self._resume(None, ATTEMPTS_MAX)
+
+    def _attempt(self, order: _Order, left: list[Finished]) -> Optimized | None:
+        """Plan, execute and publish once; None when there is nothing to do.
+
+        `left` gathers what is the owner's to publish; it is asked when all else is done.
+        """
+        record, lease = self._manifests.lease_newest()
+        with lease, self._catalog(record) as catalog:
+            cross(Failpoint.OPTIMIZE_BEFORE_PLAN)
+            tasks = self._planned(record, catalog, order)
+            if tasks:
+                cross(Failpoint.OPTIMIZE_AFTER_PLAN)
+                done, more = self._execute(record, tasks, order)
+                left += more
+                return done
+        if not left and not self._left():
+            return None
+        taken = self._handed_over(left)
+        left.clear()
+        return taken
+
+    def _catalog(self, record: Record) -> AbstractContextManager[Catalog]:
+        if self._plain.is_ours or has_plain(record.catalog):
+            return self._plain.catalog()
+        return nullcontext(record.catalog)  # the log is not read for nothing
+
+    def _planned(self, record: Record, catalog: Catalog, order: _Order) -> list[CompactTask]:
+        sizes = replace(order.sizes, is_contended=order.contention.count > 0)
+        plain = planned_plain(catalog, self._tables, order.table, sizes)
+        left = {one.task.place for one in self._left()}
+        keyed = planned(record, self._tables, order.table, sizes)
+        return [*keyed, *(task for task in plain if task.place not in left)]
+
+    def _execute(
+        self, record: Record, tasks: Sequence[CompactTask], order: _Order
+    ) -> tuple[Optimized, list[Finished]]:
+        """Run tasks and publish; return what was done, and what is left to the owner."""
+        tables = tuple(sorted({task.table for task in tasks}))
+        inputs = tuple(f"{task.folder}[{task.within[0]}:{task.within[1]}]" for task in tasks)
+        with self._jobs.begin(_KIND, tables, inputs, above_us=record.condemned_us) as job:
+            try:
+                done, left = self._run(record, tasks, order, job)
+            except CondemnedError:
+                job.drop()  # its files are nobody's to use any more
+                raise
+            if not left:
+                job.finish()  # else the record stays
+            return done, left
+
+    def _run(
+        self, record: Record, tasks: Sequence[CompactTask], order: _Order, job: OpenJob
+    ) -> tuple[Optimized, list[Finished]]:
+        """Run tasks, and publish what they wrote whenever it is a file's worth of rows.
+
+        The longer it waits, the more of it is touched by others and in vain. When some was, no
+        more tasks are begun: they are planned anew, and smaller. Nor is one begun that was touched.
+        While somebody merges the same tables it waits to the end: a merge loses to it once at most.
+        """
+        done, pending, left = NOTHING, list[Finished](), list[Finished]()
+        before, ended, todo = order.contention.count, 0, list(tasks)
+        while todo and order.contention.count == before:
+            some, todo = todo[: order.at_once], todo[order.at_once :]
+            for task, result in zip(some, order.run(some), strict=True):
+                pending.append(Finished(task, result))
+                job.append(pending[-1].encode())
+                ended += 1
+                if order.on_progress is not None:
+                    order.on_progress(ended, len(tasks))
+                if ended == len(tasks):
+                    cross(Failpoint.OPTIMIZE_AFTER_FRAGMENTS)
+                elif not self._is_worth_a_record(pending, order.sizes.target_rows):
+                    continue
+                found, more = self._show(record, pending, order, job.as_written())
+                done, left, pending = total_of(done, found), [*left, *more], []
+                record = self._manifests.newest()
+                kept = self._untouched(record, todo)
+                order.contention.count += len(kept) < len(todo)
+                todo = kept
+        found, more = (
+            self._show(record, pending, order, job.as_written()) if pending else (NOTHING, [])
+        )
+        return total_of(done, found), [*left, *more]
+
+    def _is_worth_a_record(self, finished: Sequence[Finished], rows: int) -> bool:
+        if sum(one.task.rows for one in finished) < rows:
+            return False
+        tables = {one.task.table for one in finished}
+        return not any(tables.intersection(_merged(seen)) for seen in self._jobs.list())
+
+    def _untouched(self, record: Record, tasks: Sequence[CompactTask]) -> list[CompactTask]:
+        """Return the tasks whose inputs are still as they were; the others are planned anew."""
+        found: list[CompactTask] = []
+        with self._plain.catalog() if self._plain.is_ours else nullcontext(record.catalog) as now:
+            for place, items in groupby(tasks, key=lambda task: task.place):
+                some = list(items)
+                pin = plain_pin(now, place[0]) if some[0].is_plain else pin_at(record, place)
+                if pin is not None:
+                    within = [task.within for task in some]
+                    is_kept = self._tables.untouched(some[0].folder, pin, some[0].pin, within)
+                    found += compress(some, is_kept)
+        return found
+
+    def _show(
+        self, record: Record, finished: Sequence[Finished], order: _Order, job: Job
+    ) -> tuple[Optimized, list[Finished]]:
+        """Publish what is finished; return what of it is left to the owner."""
+        plain = [one for one in finished if one.task.is_plain]
+        keyed = [one for one in finished if not one.task.is_plain]
+        done = self._publish(record, keyed, job, order.publish_attempts)
+        left = [] if self._plain.is_ours else plain
+        if not left:
+            done = total_of(done, self._advanced(plain, job))
+        if done.files_before < sum(one.task.parts for one in finished if one not in left):
+            order.contention.count += 1
+        return done, left
+
+    def _resume(self, table: int | None, publish_attempts: int) -> Optimized:
+        """Publish what dead jobs finished, where it still fits; plain tables are the owner's."""
+        total = NOTHING
+        for begun, noted in self._dead():
+            if table is not None and not self._are_of(noted, table):
+                continue
+            job, finished = self._whole(begun, noted)
+            record, lease = self._manifests.lease_newest()
+            is_left = not self._plain.is_ours and any(one.task.is_plain for one in finished)
+            try:
+                with lease:
+                    total = total_of(total, self._publish(record, finished, job, publish_attempts))
+                if self._plain.is_ours:
+                    plain = [one for one in finished if one.task.is_plain]
+                    total = total_of(total, self._advanced(plain, job))
+            except CondemnedError:
+                is_left = False
+            if not is_left:
+                self._jobs.remove(job.id)
+        return total
+
+    def _are_of(self, noted: Sequence[Finished], table: int) -> bool:
+        """Say whether a job worked on one table alone; by its incarnations: names change hands."""
+        record, lease = self._manifests.lease_newest()
+        with lease, self._catalog(record) as catalog:
+            owners = (catalogs.owner_if_known(catalog, one.task.place[0]) for one in noted)
+            return all(owner is not None and owner.id == table for owner in owners)
+
+    def _dead(self) -> Iterator[tuple[Job, list[Finished]]]:
+        for seen in self._jobs.list():
+            if not seen.is_running and seen.job is not None and seen.job.kind == _KIND:
+                yield seen.job, read(seen)
+
+    def _whole(self, job: Job, noted: Sequence[Finished]) -> tuple[Job, list[Finished]]:
+        """Return what a dead job noted and is whole, and the job, begun before all of that.
+
+        Vacuum goes by the clock of the file system, which may have been set back since it began.
+        """
+        whole: list[Finished] = []
+        for one in noted:
+            written_us = self._jobs.written_us(one.result.files)
+            if written_us is not None:
+                whole.append(one)
+                job = msgspec.structs.replace(job, started_us=min(job.started_us, written_us))
+        return job, whole
+
+    def _left(self) -> list[Finished]:
+        return [one for _, finished in self._dead() for one in finished if one.task.is_plain]
+
+    def _handed_over(self, left: Sequence[Finished]) -> Optimized:
+        """Have the owner take over what is left; return what it took of `left`.
+
+        Raises:
+            _LeftError: It did not yet.
+        """
+        if not self._plain.hand_over(self.has_left):
+            raise _LeftError(sorted({one.task.table for one in self._left()}))
+        if not left:
+            return NOTHING
+        with self._plain.catalog() as catalog:
+            return optimized([one for one in left if self._is_in(catalog, one)])
+
+    def _is_in(self, catalog: Catalog, one: Finished) -> bool:
+        """Say whether the newest version of its table has the files of a task."""
+        pin = plain_pin(catalog, one.task.place[0])
+        if pin is None:
+            return False
+        named = {file.path for file in self._tables.files(plain_folder(pin), pin)}
+        return named.issuperset(file.path for file in one.result.files)
+
+    def _advanced(self, finished: Sequence[Finished], job: Job) -> Optimized:
+        """Let plain tables go on with what is finished; return what fitted."""
+        fitting: list[Finished] = []
+        for (incarnation, _), items in by_place(finished).items():
+            for some in (items, *([one] for one in items if len(items) > 1)):
+                results = [one.result for one in some]
+                if self._plain.advance(incarnation, results, job.started_us):
+                    fitting += some
+                    if some is items:
+                        break
+        return optimized(fitting)
+
+    def _workers(self, count: int) -> Execute:
+        """Return what runs tasks in `count` threads."""
+
+        def run(tasks: Sequence[CompactTask]) -> Iterator[Compacted]:
+            with concurrent.futures.ThreadPoolExecutor(count) as pool:
+                for done in pool.map(self._compact, tasks):
+                    yield done
+                    cross(Failpoint.OPTIMIZE_AFTER_TASK)
+
+        return run
+
+    def _compact(self, task: CompactTask) -> Compacted:
+        return self._tables.compact(task.folder, task.pin, task.within)
+
+    def _publish(
+        self, record: Record, finished: Sequence[Finished], job: Job, attempts: int
+    ) -> Optimized:
+        """Publish what fits the newest record; return what was published, maybe nothing."""
+        fitting: list[Finished] = []
+
+        def change(now: Record) -> Record:
+            refuse_condemned(now, job.started_us)
+            swapped, fits = fitting_of(self._tables, now, finished)
+            fitting[:] = fits
+            if not fits:
+                return now
+            cross(Failpoint.OPTIMIZE_BEFORE_PUBLISH)
+            return with_pins(now, swapped)
+
+        published = self._manifests.publish(change, base=record, attempts=attempts)
+        if not fitting:
+            return NOTHING
+        cross(Failpoint.OPTIMIZE_AFTER_PUBLISH)
+        self._promote(published)
+        return optimized(fitting)
+
+
+def _merged(seen: SeenJob) -> Sequence[str]:
+    """Return the tables that a job merges just now."""
+    job = seen.job
+    return job.tables if job is not None and seen.is_running and job.kind == "merge" else ()

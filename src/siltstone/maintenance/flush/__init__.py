@@ -1,0 +1,1 @@
+"""Flush: sealed memtables become history by a checkpoint."""

@@ -1,0 +1,160 @@
+"""Load: many rows at once, as files of their own that one frame names.
+
+    virgin table   stage the rows as the first base ─▶ one `advance` frame: base from its seq on
+    any other      stage the rows as a run of history ─▶ one `attach` frame: rows of its seq
+
+The commit is the frame; before it nobody names the files. Should a table have got a row while its
+first base was staged, the load is refused at admission and nothing happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+import pyarrow as pa
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.write.bulk import Repeats, Rows, attach_part, load_part, refuse_living, unique
+from siltstone.engine.commit.core import Core
+from siltstone.engine.catalog.row_input import conformed, stream_of
+from siltstone.engine.read.read_union import KeyedReader
+from siltstone.engine.catalog.table_schema import Shape
+from siltstone.engine.write.stage_task import ATTACHED, stored_fields
+from siltstone.engine.write.submission import submit
+from siltstone.engine.read.view import Levels, State, is_virgin
+from siltstone.engine.commit.write_set import Receipt, WriteSet
+from siltstone.errors import ConflictError
+from siltstone.formats.keys import Codes
+from siltstone.formats.manifest import Table
+from siltstone.formats.schema import history_name
+from siltstone.storage.tables.jobs import Begun
+
+LOAD_BYTES_MIN = 32 << 20
+ATTACH_BYTES_MIN = 64 << 20
+
+
+def load(
+    core: Core,
+    table: Table,
+    shape: Shape,
+    rows: object,
+    *,
+    may_repeat: bool,
+    bytes_min: int | None = None,
+) -> Receipt | object:
+    """Load `rows` if they are many, else return rows to write the ordinary way.
+
+    Args:
+        bytes_min: From how many bytes on; by default 32 MiB into a table without a row version,
+            64 MiB into any other.
+
+    Raises:
+        DuplicateKeyError: Equal keys, or keys that live, and they may not; nothing was written.
+        SchemaMismatchError: The rows do not fit; nothing was written.
+        ConflictError: Somebody wrote to the table meanwhile.
+    """
+    stream = stream_of(rows)
+    if stream is None:
+        return rows
+    incarnation = catalogs.incarnation_of(table)
+    levels = core.state().view.levels.get(incarnation.id)
+    if levels is None:
+        return stream
+    is_first = is_virgin(levels) and not incarnation.versions
+    least = bytes_min or (LOAD_BYTES_MIN if is_first else ATTACH_BYTES_MIN)
+    head, size = [], 0
+    for batch in conformed(stream, shape):
+        head.append(batch)
+        size += batch.nbytes
+        if size >= least:
+            break
+    if size < least:
+        return pa.RecordBatchReader.from_batches(shape.arrow, head)
+    batches = chain(head, conformed(stream, shape))
+    way = _load if is_first else _attach
+    begun = core.begun()
+    with core.hold(begun.first_us):
+        return way(core, table, shape, levels, batches, begun, may_repeat=may_repeat)
+
+
+def _load(
+    core: Core,
+    table: Table,
+    shape: Shape,
+    levels: Levels,
+    batches: Iterator[pa.RecordBatch],
+    begun: Begun,
+    *,
+    may_repeat: bool,
+) -> Receipt:
+    folder = f"{levels.storage.folder}/base"
+    codes: list[Codes] = []
+    empty = core.tables.create(folder, shape.arrow)
+    pin = core.tables.append(folder, empty, _watched(batches, shape, codes))
+    written = Rows(catalogs.name_of(table), shape, folder, pin, shape.codec.names)
+    rows, _ = unique(core.tables, written, codes, Repeats(are_allowed=may_repeat))
+    part = load_part(core, table, levels.storage.incarnation, rows)
+    write_set = WriteSet(
+        number=next(core.numbers),
+        read_seq=None,
+        parts=(part,),
+        rows=part.rows,
+        staged_us=begun.started_us(core.now_us),
+    )
+    try:
+        return submit(core, lambda: write_set)
+    except ConflictError:  # somebody wrote a row meanwhile: ours become a run on top of it
+        staged = rows.opened(core.tables).scan(shape.arrow.names)
+        return _attach(core, table, shape, levels, staged, begun, may_repeat=may_repeat)
+
+
+def _attach(
+    core: Core,
+    table: Table,
+    shape: Shape,
+    levels: Levels,
+    batches: Iterator[pa.RecordBatch],
+    begun: Begun,
+    *,
+    may_repeat: bool,
+) -> Receipt:
+    number = next(core.numbers)
+    transaction, state = core.transactions.begin(core.writer().current)
+    assert isinstance(state, State)
+    try:
+        folder = f"{levels.storage.folder}/.attached/{state.view.record.epoch}-{number}"
+        fields = stored_fields(shape, ATTACHED, "upsert")
+        codes: list[Codes] = []
+        renamed = (
+            pa.RecordBatch.from_arrays(batch.columns, schema=fields)
+            for batch in _watched(batches, shape, codes)
+        )
+        pin = core.tables.append(folder, core.tables.create(folder, fields), renamed)
+        names = tuple(history_name(column_id) for column_id in shape.schema.key)
+        written = Rows(catalogs.name_of(table), shape, folder, pin, names)
+        rows, every = unique(core.tables, written, codes, Repeats(are_allowed=may_repeat))
+        if not may_repeat:
+            reader = core.readers.open(state.view, table, state.visible)
+            assert isinstance(reader, KeyedReader)
+            refuse_living(core.tables, rows, reader)
+        part = attach_part(core, table, levels.storage.incarnation, rows, every)
+        write_set = WriteSet(
+            number=number,
+            read_seq=None if may_repeat else state.visible,
+            parts=(part,),
+            rows=part.rows,
+            staged_us=begun.started_us(core.now_us),
+        )
+        return submit(core, lambda: write_set)
+    finally:
+        core.transactions.end(transaction)
+
+
+def _watched(
+    batches: Iterator[pa.RecordBatch], shape: Shape, codes: list[Codes]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the batches, keeping the codes of their keys."""
+    for batch in batches:
+        codes.append(shape.codec.codes(batch))
+        yield batch

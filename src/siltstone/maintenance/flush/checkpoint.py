@@ -1,0 +1,386 @@
+"""Checkpoint: sealed memtables become history in Lance, and the log below them is free again.
+
+    seal ──▶ flush ──▶ publish ──▶ retire
+    a step of the   no lock; files   one record   one assignment swaps the view, then the log's
+    leader, us      and pins, synced for all      segments below the floor are recycled
+
+Nobody waits for it: commits go on into fresh memtables, readers see a sealed memtable until the
+assignment in which its flushed rows take its place. A failure at any step leaves the sealed
+generation in the union and its frames in the log; the next checkpoint takes it again. A crash
+before the publish leaves files that nobody names; after it, segments that recovery skips.
+
+Lock: one checkpoint at a time, over all steps. Nobody who holds another lock waits for it, and
+nobody at all once the store ends: a signal's handler may end it in the middle of a checkpoint, on
+the thread that holds the lock, and what waits for the lock would be waited for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+import pyarrow as pa
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.commit.committer import Committer
+from siltstone.engine.levels.commit_log import COMMITS_SCHEMA
+from siltstone.engine.commit.interrupts import Deferred
+from siltstone.engine.levels.memtable import Memtable
+from siltstone.engine.read.read_union import EVERYTHING, Source
+from siltstone.engine.read.reader import Readers
+from siltstone.engine.catalog.table_schema import Shape, whole_shape
+from siltstone.engine.read.view import Generation, View
+from siltstone.errors import BusyError, ClosedError, FencedError
+from siltstone.failpoints import Failpoint, cross
+from siltstone.formats.manifest import Catalog, KeyedStorage, Pin, Record
+from siltstone.formats.schema import (
+    OP_COLUMN,
+    SEQ_COLUMN,
+    history_field,
+    history_name,
+    history_schema,
+)
+from siltstone.maintenance.flush.refresh import adopt, renewals, renewed
+from siltstone.maintenance.retention import carried
+from siltstone.storage.tables.jobs import Begun, CondemnedError, refuse_condemned
+from siltstone.storage.manifest.manifest_store import ManifestStore
+from siltstone.storage.tables.tables import Staged, Tables
+from siltstone.units import SegmentNumber
+
+COMMITS_FOLDER = "commits"
+ATTEMPTS = 3
+TICK_S = 0.25
+_BATCH_ROWS = 65_536
+
+
+class Retirer(Protocol):
+    """What a checkpoint needs of the log."""
+
+    def retire(self, floor: SegmentNumber) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Flushed:
+    """The rows of one incarnation that a flush wrote, still to be put on the history of the day."""
+
+    incarnation: int
+    folder: str
+    shape: Shape
+    base_pin: Pin
+    staged: Staged
+
+
+class Checkpointer:
+    """See the module."""
+
+    def __init__(
+        self,
+        *,
+        committer: Committer,
+        tables: Tables,
+        manifests: ManifestStore,
+        readers: Readers,
+        log: Retirer,
+        epoch: int,
+        resident_bytes_max: int,
+        now_us: Callable[[], int],
+        require_in_place: Callable[[], None],
+        after: Callable[[Record], None] = lambda _: None,
+    ) -> None:
+        """`resident_bytes_max`: flushed memtables stay in memory as a cache up to so many bytes.
+
+        `require_in_place` raises UnavailableError where another store is in the place of ours: it
+        may have records of our epoch. `after` is told the record after each checkpoint and each
+        look for news.
+        """
+        self._committer, self._tables = committer, tables
+        self._manifests, self._readers, self._log = manifests, readers, log
+        self._epoch, self._resident_bytes_max = epoch, resident_bytes_max
+        self._now_us, self._after = now_us, after
+        self._require_in_place = require_in_place
+        self._lock = threading.Lock()
+        self._is_ending = False
+        self.fenced: FencedError | None = None
+
+    def end(self) -> None:
+        """Refuse who waits for its turn; a checkpoint that runs goes on."""
+        self._is_ending = True
+
+    @contextmanager
+    def _turn(self) -> Generator[None]:
+        """Hold the lock.
+
+        Raises:
+            ClosedError: The store ended while somebody else held it.
+        """
+        has_turn = False
+        try:
+            while not has_turn:
+                with Deferred():  # else what a handler raises could come between the two
+                    has_turn = self._lock.acquire(timeout=TICK_S)
+                if self._is_ending and not has_turn:
+                    raise ClosedError("the store was closed meanwhile")
+            yield
+        except FencedError as error:
+            self.fenced = error
+            raise
+        finally:
+            if has_turn:
+                self._lock.release()
+
+    def checkpoint(self) -> Record:
+        """Flush everything committed so far; return the newest record.
+
+        Raises:
+            FencedError: Another epoch owns the store.
+            UnavailableError, BusyError: Nothing was lost; call again.
+            PoisonedError: The log failed; reopen the store.
+        """
+        record = self._checkpoint()
+        self._after(record)
+        return record
+
+    def _checkpoint(self) -> Record:
+        with self._turn():
+            self._require_in_place()
+            cross(Failpoint.FLUSH_BEFORE_PLAN)
+            self._committer.seal()
+            sealed = self._unpublished()
+            if not sealed:
+                return self._committer.state.view.record
+            cross(Failpoint.FLUSH_AFTER_PLAN)
+            record = self._written(sealed)
+            cross(Failpoint.FLUSH_AFTER_PUBLISH)
+            self._retire(record, sealed)
+            cross(Failpoint.FLUSH_AFTER_RETIRE)
+            return record
+
+    def _written(self, sealed: Sequence[Generation]) -> Record:
+        """Write and publish; again if a vacuum took what was written for garbage."""
+        above_us = self._committer.state.view.record.condemned_us
+        for _ in range(ATTEMPTS):
+            begun = Begun.at(self._now_us, above_us)
+            flushed = [item for item in self._flush(sealed) if item is not None]
+            commits = self._flush_commits(sealed)
+            cross(Failpoint.FLUSH_AFTER_FRAGMENTS)
+            try:
+                started_us = begun.started_us(self._now_us)
+                return self._publish(sealed[-1], flushed, commits, started_us)
+            except CondemnedError as error:
+                above_us = error.condemned_us
+        raise BusyError(f"{ATTEMPTS} checkpoints were condemned by vacuums; try again")
+
+    def _unpublished(self) -> Sequence[Generation]:
+        """Retire what an earlier checkpoint published before it failed; return what is left.
+
+        Those rows are in history already: flushed again they would be there twice. The record's
+        name may not be durable if it was its sync that failed, so a new one says the same again.
+        """
+        view = self._committer.state.view
+        record = (self._manifests.news(view.record) if view.sealed else None) or view.record
+        done = [g for g in view.sealed if g.last_seq <= record.flushed_seq]
+        if done and record.epoch == self._epoch:
+            self._retire(self._manifests.publish(self._again, base=record), done)
+        return self._committer.state.view.sealed
+
+    def _again(self, record: Record) -> Record:
+        if record.epoch != self._epoch:
+            raise FencedError(self._epoch, record.epoch)
+        return msgspec.structs.replace(record)
+
+    def adopt_news(self) -> Record:
+        """Take over what others published since; a stale view stays right meanwhile."""
+        with self._turn():
+            self._require_in_place()
+            record = self._take_news()
+        self._after(record)
+        return record
+
+    def _take_news(self) -> Record:
+        """Make the newest record the view's. Generations that it holds are no longer sealed.
+
+        Those are of a publish whose answer was lost: to flush them again would put their rows into
+        history twice. Their log is kept until a record of which we know that it is durable.
+        """
+        view = self._committer.state.view
+        record = self._manifests.news(view.record)
+        if record is None:
+            return view.record
+        if record.epoch != self._epoch:
+            raise FencedError(self._epoch, record.epoch)
+        self._swap(record, [g for g in view.sealed if g.last_seq <= record.flushed_seq])
+        return record
+
+    def renew(self) -> Record:
+        """Take over what is newest and let go of every older record: they may be vacuumed."""
+        record = self.adopt_news()
+        with self._turn():
+            flushed = renewals(self._committer.state.view, self._readers)  # reads Lance: no lock
+            self._committer.swap_view(lambda view: renewed(view, flushed))
+        return record
+
+    # flush
+
+    def _flush(self, sealed: Sequence[Generation]) -> Iterator[_Flushed | None]:
+        numbers = sorted({number for generation in sealed for number in generation.sources})
+        for number in numbers:
+            sources = [s for g in sealed for s in g.sources.get(number, ())]
+            yield self._flush_table(sealed[-1].catalog, number, sources)
+
+    def _flush_table(
+        self, catalog: Catalog, incarnation: int, sources: Sequence[Source]
+    ) -> _Flushed | None:
+        table = catalogs.owner_of(catalog, incarnation)
+        shape = whole_shape(table)  # dropped columns too: older seqs show them
+        storage = self._committer.state.view.levels[incarnation].storage
+        folder = f"{storage.folder}/.history"
+        pin = storage.history
+        if pin is None:
+            pin = self._tables.create(folder, history_schema(shape.schema))
+        else:
+            pin = self._widened(folder, pin, storage, shape)
+        for source in sources:
+            if isinstance(source, Memtable):
+                source.settle()
+        seqs = (sources[0].first_seq, sources[-1].last_seq)
+        staged = self._tables.stage(folder, pin, _history_batches(sources, shape), seqs=seqs)
+        return _Flushed(incarnation, folder, shape, pin, staged)
+
+    def _widened(self, folder: str, pin: Pin, storage: KeyedStorage, shape: Shape) -> Pin:
+        """History is only ever widened: a dropped column stays, under its id."""
+        has = set(storage.history_columns)
+        missing = [c for c in shape.schema.columns if c.id not in has]
+        if not missing:
+            return pin
+        return self._tables.alter(
+            folder, pin, rename={}, drop=[], add=[history_field(c) for c in missing]
+        )
+
+    def _flush_commits(self, sealed: Sequence[Generation]) -> tuple[Pin, Staged]:
+        pin = self._committer.state.view.record.commits
+        if pin is None:
+            pin = self._tables.create(COMMITS_FOLDER, COMMITS_SCHEMA)
+        batches = (generation.log.to_batch() for generation in sealed)
+        return pin, self._tables.stage(
+            COMMITS_FOLDER, pin, batches, seqs=(sealed[0].log.first, sealed[-1].last_seq)
+        )
+
+    # publish
+
+    def _publish(
+        self,
+        last: Generation,
+        flushed: Sequence[_Flushed],
+        commits: tuple[Pin, Staged],
+        started_us: int,
+    ) -> Record:
+        def change(record: Record) -> Record:
+            if record.epoch != self._epoch:
+                raise FencedError(self._epoch, record.epoch)
+            if record.flushed_seq >= last.last_seq:
+                return record  # nobody else flushes in this epoch: it is built on what we published
+            refuse_condemned(record, started_us)
+            view = self._committer.state.view
+            catalog = carried(last.catalog, record)
+            changed = msgspec.structs.replace(
+                record,
+                last_seq=last.last_seq,
+                flushed_seq=last.last_seq,
+                last_time_us=last.last_time_us,
+                wal_floor=last.segment_end,
+                catalog=catalog,
+                keyed=_stored(view, record, catalog, last.last_seq, self._pins(record, flushed)),
+                commits=self._tables.commit(
+                    COMMITS_FOLDER, record.commits or commits[0], commits[1]
+                ),
+            )
+            cross(Failpoint.FLUSH_BEFORE_PUBLISH)
+            return changed
+
+        return self._manifests.publish(change, base=self._committer.state.view.record)
+
+    def _pins(self, record: Record, flushed: Sequence[_Flushed]) -> dict[int, _Histories]:
+        """Put the flushed rows on each history as `record` has it."""
+        stored = {storage.incarnation: storage for storage in record.keyed}
+        pins: dict[int, _Histories] = {}
+        for item in flushed:
+            old = stored.get(item.incarnation)
+            pin, columns = item.base_pin, [c.id for c in item.shape.schema.columns]
+            if old is not None and old.history is not None:
+                pin = self._widened(item.folder, old.history, old, item.shape)
+                columns = [*old.history_columns, *columns]
+            pin = self._tables.commit(item.folder, pin, item.staged)
+            pins[item.incarnation] = _Histories(pin, tuple(dict.fromkeys(columns)))
+        return pins
+
+    # retire
+
+    def _retire(self, record: Record, sealed: Sequence[Generation]) -> None:
+        self._swap(record, sealed)
+        self._log.retire(SegmentNumber(record.wal_floor))
+
+    def _swap(self, record: Record, flushed: Sequence[Generation]) -> None:
+        lease = self._manifests.lease(record.number)
+        if lease is None:  # vacuumed already: what is newer holds all that it held
+            record, lease = self._manifests.lease_newest()
+
+        def change(view: View) -> View:
+            return adopt(
+                view,
+                record,
+                lease,
+                flushed,
+                self._readers,
+                resident_bytes_max=self._resident_bytes_max,
+            )
+
+        self._committer.swap_view(change)
+
+
+@dataclass(frozen=True, slots=True)
+class _Histories:
+    pin: Pin
+    columns: tuple[int, ...]
+
+
+def _stored(
+    view: View, record: Record, catalog: Catalog, last_seq: int, pins: dict[int, _Histories]
+) -> tuple[KeyedStorage, ...]:
+    """Return the keyed storages of the next record: the winner's, with what was flushed on top."""
+    stored = {storage.incarnation: storage for storage in record.keyed}
+    for table in catalog.tables:
+        for step in table.incarnations if catalogs.schema_of(table).key else ():
+            old = stored.get(step.id)
+            if old is None:
+                # The folder of its first files: the table may have been renamed in the same commit.
+                old = KeyedStorage(step.id, view.levels[step.id].storage.folder)
+            ours = view.levels[step.id].storage
+            if old.merged_seq < ours.merged_seq <= last_seq and step.versions:
+                old = msgspec.structs.replace(  # a bulk load went straight to base
+                    old,
+                    base=ours.base,
+                    base_schema=ours.base_schema,
+                    merged_seq=ours.merged_seq,
+                )
+            found = pins.get(step.id)
+            if found is not None:
+                old = msgspec.structs.replace(old, history=found.pin, history_columns=found.columns)
+            stored[step.id] = old
+    return tuple(stored.values())
+
+
+def _history_batches(sources: Sequence[Source], shape: Shape) -> Iterator[pa.RecordBatch]:
+    names = [history_name(column.id) for column in shape.schema.columns]
+    for source in sources:
+        for chunk in source.chunks_upto(EVERYTHING):
+            arrays = shape.align(chunk.batch, chunk.shape, shape.arrow.names)
+            batch = pa.RecordBatch.from_arrays(
+                [*arrays, pa.array(chunk.seqs), pa.array(chunk.ops)],
+                names=[*names, SEQ_COLUMN, OP_COLUMN],
+            )
+            for start in range(0, batch.num_rows, _BATCH_ROWS):
+                yield batch.slice(start, _BATCH_ROWS)

@@ -1,0 +1,157 @@
+"""Adoption: a newer manifest record, ours or another's, becomes the view; no answer changes.
+
+A sealed memtable leaves the union in the same assignment in which it enters as flushed rows, so a
+reader sees it exactly once whichever view it took (lance#6814 is the same thing done in two steps).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.levels.history_run import HistoryRun, known_of
+from siltstone.engine.levels.visibility import Kept
+from siltstone.engine.levels.memtable import Memtable
+from siltstone.engine.read.read_union import Source
+from siltstone.engine.read.reader import Readers
+from siltstone.engine.read.view import Generation, Levels, View
+from siltstone.formats.manifest import KeyedStorage, Record
+from siltstone.maintenance.retention import carried
+from siltstone.units import require
+
+
+def adopt(
+    view: View,
+    record: Record,
+    lease: object,
+    flushed: Sequence[Generation],
+    readers: Readers,
+    *,
+    resident_bytes_max: int,
+) -> View:
+    """Return the view over `record`, with the `flushed` generations no longer sealed.
+
+    The past that the record has trimmed leaves the catalog, and what only it needed the levels.
+    """
+    view = view.changed(catalog=carried(view.catalog, record))
+    alive = {step.id for table in view.catalog.tables for step in table.incarnations}
+    done = {id(generation) for generation in flushed}
+    stored = {storage.incarnation: storage for storage in record.keyed}
+    levels: dict[int, Levels] = {}
+    for number, old in view.levels.items():
+        if number not in alive:
+            continue
+        storage = stored.get(number)
+        moved = tuple(s for g in flushed for s in g.sources.get(number, ()))
+        if storage is None or (storage == old.storage and not moved):
+            levels[number] = old
+        else:
+            levels[number] = _levels(view, old, storage, moved, readers, record, lease)
+    levels = _spilled(view, levels, record, lease, readers, resident_bytes_max)
+    sealed = tuple(g for g in view.sealed if id(g) not in done)
+    return view.changed(record=record, lease=lease, levels=levels, sealed=sealed)
+
+
+def renewals(view: View, readers: Readers) -> dict[int, tuple[Source, ...]]:
+    """Return what is flushed, its history runs opened anew from the view's record, under its lease.
+
+    Runs of older records keep those from vacuum for as long as they are in the view.
+    """
+    return {
+        number: tuple(
+            _reopened(view, old, source, readers)
+            if isinstance(source, HistoryRun) and source.lease is not view.lease
+            else source
+            for source in old.flushed
+        )
+        for number, old in view.levels.items()
+    }
+
+
+def renewed(view: View, flushed: Mapping[int, tuple[Source, ...]]) -> View:
+    """Return the view with `flushed`; only rows that are flushed already come in a new form."""
+    levels = {
+        number: replace(old, flushed=flushed[number]) if number in flushed else old
+        for number, old in view.levels.items()
+    }
+    return view.changed(levels=levels)
+
+
+def _reopened(view: View, levels: Levels, run: HistoryRun, readers: Readers) -> HistoryRun:
+    table = catalogs.owner_of(view.catalog, levels.storage.incarnation)
+    low = max(run.low, levels.storage.merged_seq)
+    known = known_of((run,), low)
+    found = readers.history(table, levels.storage, low, run.high, view.lease, known=known)
+    require(found is not None, f"the record has no history for a run up to seq {run.high}")
+    return found  # type: ignore[return-value]
+
+
+def _levels(
+    view: View,
+    old: Levels,
+    storage: KeyedStorage,
+    moved: Sequence[Source],
+    readers: Readers,
+    record: Record,
+    lease: object,
+) -> Levels:
+    if storage.merged_seq < old.storage.merged_seq:  # our bulk load is not in the record yet
+        storage = replace_base(storage, old.storage)
+    base = old.base
+    if storage.base != old.storage.base:
+        table = catalogs.owner_of(view.catalog, storage.incarnation)
+        base = readers.base(table, storage)
+    kept = tuple(s for s in (*old.flushed, *moved) if s.last_seq > storage.merged_seq)
+    if any(isinstance(source, HistoryRun) for source in moved):
+        # Attached rows: their own files are named by nobody once they are in history.
+        table = catalogs.owner_of(view.catalog, storage.incarnation)
+        low = storage.merged_seq
+        known = known_of(kept, low)
+        run = readers.history(table, storage, low, record.flushed_seq, lease, known=known)
+        kept = () if run is None else (run,)
+    rest = tuple(source for source in old.sealed if all(source is not m for m in moved))
+    found = old.kept if base is old.base else Kept()
+    return Levels(storage, kept, rest, old.active, base, old.pending, found)
+
+
+def replace_base(storage: KeyedStorage, ours: KeyedStorage) -> KeyedStorage:
+    """Return `storage` with the base of `ours`."""
+    return KeyedStorage(
+        storage.incarnation,
+        storage.folder,
+        ours.base,
+        ours.base_schema,
+        ours.merged_seq,
+        storage.history,
+        storage.history_columns,
+        storage.history_from,
+    )
+
+
+def _spilled(
+    view: View,
+    levels: dict[int, Levels],
+    record: Record,
+    lease: object,
+    readers: Readers,
+    resident_bytes_max: int,
+) -> dict[int, Levels]:
+    """Give memory back: over the bound flushed memtables are read from history instead."""
+    resident = {
+        number: sum(s.nbytes for s in found.flushed if isinstance(s, Memtable))
+        for number, found in levels.items()
+    }
+    total = sum(resident.values())
+    for number in sorted(resident, key=lambda n: -resident[n]):
+        if total <= resident_bytes_max or not resident[number]:
+            break
+        found = levels[number]
+        table = catalogs.owner_of(view.catalog, number)
+        low = found.storage.merged_seq
+        known = known_of(found.flushed, low)
+        run = readers.history(table, found.storage, low, record.flushed_seq, lease, known=known)
+        if run is not None:
+            levels[number] = replace(found, flushed=(run,))
+            total -= resident[number]
+    return levels

@@ -1,0 +1,1 @@
+"""Garbage collection: vacuum, and what no record, lease or tag names."""

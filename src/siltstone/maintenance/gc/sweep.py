@@ -1,0 +1,298 @@
+"""Sweep: which files under a store's directory nothing names, and deleting them.
+
+    reachable   what the pins of all records that exist, and of the owner's live catalog, need
+    doomed      what the deleted records named: published once, so it goes at once
+    by path     what versions name that were written past siltstone: waits until they are adopted
+    the rest    published by nobody (a crash, a lost race, a stranger): waits for the grace period
+
+The directory is listed first and the names are gathered after, so a file that is published in
+between is safe either way. `_versions` and `_refs` of a dataset that lives are the promotion's,
+but for manifests that clients staged, or half wrote, there: those wait for the grace period like
+all else. A file with two names (`storage.tables.kept_names`) counts by its public one, and loses both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.read.reader import plain_folder
+from siltstone.engine.read.view import storage_folder
+from siltstone.errors import CorruptionError
+from siltstone.formats.manifest import Catalog, Pin, Record, Table
+from siltstone.storage.lance.external import version_import
+from siltstone.storage.files.files import TEMPORARY_SUFFIX, Files
+from siltstone.storage.tables.inventories import DIRECTORY, Inventories
+from siltstone.storage.tables.jobs import DIRECTORY as JOBS
+from siltstone.storage.tables.kept_names import is_shared, kept_of, public_of
+from siltstone.storage.tables.tables import INDEX_DIRECTORY, PRIVATE_DIRECTORY, Tables
+
+DEAD = "only records below FLOOR named it"
+UNPUBLISHED = "nothing names it, and the grace period is over"
+TEMPORARY = "a temporary file that a crash left"
+_PUBLIC = ("_versions", "_refs")
+_ATTACHED = "/.attached/"
+_INVENTORIES = f"{DIRECTORY}/"
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A file that vacuum deletes: its path below the store's root, its bytes, and why."""
+
+    path: str
+    nbytes: int
+    why: str
+
+    @property
+    def is_orphan(self) -> bool:
+        """Whether nobody ever published it."""
+        return self.why in {UNPUBLISHED, TEMPORARY}
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """Until when (seconds since 1970) a file that nothing names must have been written to go.
+
+    `attached`: rows of a bulk commit, and their inventories, are named by a frame alone, so views
+    older than their checkpoint read them; a job counts as old as the last of its files.
+    """
+
+    unpublished: float
+    attached: float
+
+
+def pins_of(record: Record) -> Iterator[Pin]:
+    """Yield every pin that a record names."""
+    for storage in record.keyed:
+        yield from (pin for pin in (storage.base, storage.history) if pin is not None)
+    if record.commits is not None:
+        yield record.commits
+    yield from versions_of(record.catalog)
+
+
+def versions_of(catalog: Catalog) -> Iterator[Pin]:
+    """Yield every pin of a plain version, or of a bulk load, that a catalog names."""
+    for table in catalog.tables:
+        for step in table.incarnations:
+            yield from (version.pin for version in step.versions)
+
+
+def home_of(table: Table) -> str:
+    """Return the folder of a plain table's newest incarnation, though it may have no version."""
+    step = catalogs.incarnation_of(table)
+    newest = catalogs.version_of(step)
+    if newest is not None:
+        return plain_folder(newest.pin)
+    return storage_folder(catalogs.name_of(table, step.seq), step.id)
+
+
+def homes(catalog: Catalog) -> set[str]:
+    """Return the folders of the plain tables that live."""
+    living = (table for table in catalog.tables if catalogs.is_alive(table))
+    return {home_of(table) for table in living if not catalogs.schema_of(table).key}
+
+
+def distinct(pins: Iterable[Pin]) -> dict[str, Pin]:
+    """Return the pins by their paths, in the order they first come."""
+    return {pin.path: pin for pin in pins}
+
+
+def needed(tables: Tables, pins: Mapping[str, Pin]) -> set[str]:
+    """Return the paths of all files that the pins need.
+
+    Raises:
+        CorruptionError: One of them cannot be read, so nobody knows what it needs.
+    """
+    found: set[str] = set()
+    for pin in pins.values():
+        found.update(file.path for file in tables.files(plain_folder(pin), pin))
+    return found
+
+
+def named_by_path(tables: Tables, folders: Iterable[str]) -> set[str]:
+    """Return the files that versions by path name, which somebody may want to have adopted.
+
+    Of one that cannot be read nobody knows what it needs: the dataset's folder is returned.
+    """
+    found: set[str] = set()
+    for folder in folders:
+        for stranger in tables.strangers(folder):
+            found.add(stranger.path)
+            found.update((folder,) if stranger.named is None else stranger.named)
+    return found
+
+
+def published(inventories: Inventories, pins: Mapping[str, Pin]) -> set[str]:
+    """Return the paths that pins of deleted records named, in their inventories."""
+    found: set[str] = set()
+    for pin in pins.values():
+        found.add(pin.path)
+        with contextlib.suppress(CorruptionError):  # then the grace period decides
+            for name, inventory in inventories.chain(pin.inventory).items():
+                found.add(name)
+                found.update(file.path for file in inventory.files)
+    return found
+
+
+class Sweep:
+    """One pass over the directory of a store: `listed` at the time it was made."""
+
+    def __init__(self, files: Files, root: Path) -> None:
+        self._files, self._root = files, root
+        self._youngest_of: dict[str, float] = {}
+        self.listed = [
+            *(name for folder in (DIRECTORY, "tables", "commits") for name in self._walk(folder)),
+            *(
+                f"{folder}/{name}"
+                for folder in ("manifest", JOBS)
+                for name in self._names(folder)
+                if _is_temporary(name)
+            ),
+        ]
+
+    def _names(self, folder: str) -> list[str]:
+        try:
+            return self._files.list(self._root / folder)
+        except (FileNotFoundError, NotADirectoryError):  # not made yet, or gone since
+            return []
+
+    def _walk(self, folder: str) -> Iterator[str]:
+        for name in self._names(folder):
+            path = f"{folder}/{name}"
+            if self._files.is_dir(self._root / path):
+                yield from self._walk(path)
+            else:
+                yield path
+
+    def garbage(
+        self, reachable: set[str], doomed: set[str], ages: Ages, spared: Collection[str] = ()
+    ) -> list[Removed]:
+        """Return the listed files that may go, and why.
+
+        `spared` are files, and folders of datasets, of which what nobody published stays.
+        """
+        living = {_dataset(path) for path in reachable}
+        dying = {_dataset(path) for path in doomed} - living
+        found: list[Removed] = []
+        listed = set(self.listed)
+        for path in self.listed:
+            public = public_of(path)
+            if public in reachable or (public != path and public in listed):
+                continue  # it goes with its public name
+            why = self._why(path, doomed, living, dying, ages)
+            if why is not None and not (why == UNPUBLISHED and _is_spared(public, spared)):
+                with contextlib.suppress(FileNotFoundError):
+                    found.append(Removed(path, self._files.size(self._root / path), why))
+        return found
+
+    def _why(
+        self, path: str, doomed: set[str], living: set[str], dying: set[str], ages: Ages
+    ) -> str | None:
+        dataset = _dataset(path)
+        if public_of(path) in doomed or dataset in dying:
+            return DEAD
+        if _is_temporary(path.rpartition("/")[2]):
+            return TEMPORARY if self._is_older(path, ages.unpublished) else None
+        if dataset in living and _is_managed(path, dataset):
+            return None
+        if _ATTACHED in path:  # the last file is the version that a frame names
+            return UNPUBLISHED if self._youngest(dataset) < ages.attached else None
+        limit = ages.attached if path.startswith(_INVENTORIES) else ages.unpublished
+        return UNPUBLISHED if self._is_older(path, limit) else None
+
+    def _youngest(self, dataset: str) -> float:
+        """Return when the last of the listed files of an attached dataset was written."""
+        if not self._youngest_of:
+            for path in self.listed:
+                if _ATTACHED in path:
+                    found = self._youngest_of.get(_dataset(path), 0.0)
+                    self._youngest_of[_dataset(path)] = max(found, self._mtime(path))
+        return self._youngest_of[dataset]
+
+    def _is_older(self, path: str, limit: float) -> bool:
+        return self._mtime(path) < limit
+
+    def _mtime(self, path: str) -> float:
+        try:
+            return self._files.mtime(self._root / path)
+        except FileNotFoundError:
+            return math.inf  # somebody else has deleted it
+
+    def delete(self, garbage: Iterable[Removed]) -> None:
+        """Unlink files, and the directories that hold nothing any more."""
+        emptied: set[str] = set()
+        for file in garbage:
+            # Also where one was listed: a promotion may have made the other one since.
+            public = public_of(file.path)
+            for name in (public, kept_of(public)):
+                if name is not None:
+                    with contextlib.suppress(FileNotFoundError):
+                        self._files.unlink(self._root / name)
+                    emptied.add(name.rpartition("/")[0])
+        left = {_dataset(path) for folder in ("tables", "commits") for path in self._walk(folder)}
+        for folder in sorted(emptied):
+            dataset = _dataset(f"{folder}/")
+            if dataset and dataset not in left:
+                self._remove_tree(dataset)
+                self._remove_empty(dataset.rpartition("/")[0])
+            elif f"/{PRIVATE_DIRECTORY}/" in folder or f"/{INDEX_DIRECTORY}/" in folder:
+                self._remove_empty(folder)
+
+    def _remove_tree(self, folder: str) -> None:
+        for name in self._names(folder):
+            self._remove_tree(f"{folder}/{name}")
+        self._remove(folder)
+
+    def _remove_empty(self, folder: str) -> None:
+        """Remove a directory and its parents, up to the first that is not empty, or is shared."""
+        while folder and folder not in {"tables", "commits", DIRECTORY} and not is_shared(folder):
+            if not self._remove(folder):
+                return
+            folder = folder.rpartition("/")[0]
+
+    def _remove(self, folder: str) -> bool:
+        """Remove a directory; False if it is not empty, or another process was faster."""
+        if not self._files.is_dir(self._root / folder) or self._names(folder):
+            return False
+        try:
+            self._files.rmdir(self._root / folder)
+        except OSError as error:
+            if error.errno not in {errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST}:
+                raise
+            return False
+        return True
+
+
+def _is_temporary(name: str) -> bool:
+    return name.startswith(".") and name.endswith(TEMPORARY_SUFFIX)
+
+
+def _dataset(path: str) -> str:
+    """Return the dataset's folder that a file lies in; "" if it lies in none."""
+    parts = path.split("/")
+    if parts[0] == "commits":
+        return "commits"
+    if parts[0] != "tables" or len(parts) < 3:
+        return ""
+    inner = ("base", ".history", ".attached")
+    if parts[2] not in inner:
+        return "/".join(parts[:2])
+    return "/".join(parts[: 4 if parts[2] == ".attached" else 3])
+
+
+def _is_spared(path: str, spared: Collection[str]) -> bool:
+    """Say whether a version by path may need a file; none needs what clients staged."""
+    is_left = version_import.is_left(path.rpartition("/")[2])
+    return path in spared or (_dataset(path) in spared and not is_left)
+
+
+def _is_managed(path: str, dataset: str) -> bool:
+    inside = path.removeprefix(f"{dataset}/")
+    if version_import.is_left(inside.rpartition("/")[2]):
+        return False  # its client lost a race, or died
+    return inside.split("/")[0] in _PUBLIC or inside.startswith(f"{PRIVATE_DIRECTORY}/strangers/")

@@ -1,0 +1,625 @@
+"""Vacuum: moves the retention's floor up and deletes what nothing names any more.
+
+    record n+1 with the new oldest_seq ─▶ FLOOR, synced ─▶ who leases what below it? ─▶ record n+2
+    without the past that nobody needs ─▶ unlink records below FLOOR, exclusively locked ─▶ sync
+    ─▶ list the files ─▶ say in a record what is condemned: begun before so long, by no running job
+    ─▶ gather what all records and the live catalog need ─▶ delete the rest
+
+On a full disk it releases the store's reserve and begins again (`storage/wal/reserve.py`).
+
+A crash between any two steps leaves too much, never too little. A record below FLOOR stays, whole,
+while it is leased or serves a tag. Records from FLOOR on keep their files too, so trimmed history
+gives its space back when the last record from before the trim falls below FLOOR.
+
+Who publishes work that was begun before the condemned time begins again (`storage/tables/jobs.py`), so a
+sleeper whose files went finds out, and one that published before is seen by the gathering.
+
+Any process may run it: what only an owner knows (frames that are in no record yet) comes in
+through `Live`; beside an owner that is alive, through its log. Who commits a frame that names
+staged files holds a record of a job that is as old as they are, looks then whether they are
+condemned, and lets go when the frame is durable; vacuum says what it condemns, looks then who holds
+what, and reads the log after that. So either it sees the hold, or the frame, or the commit is
+refused.
+
+Lock: none of its own; two vacuums meet at FLOOR.lock and at each record's flock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.commit.committer import Committer
+from siltstone.engine.recover.following import Follower
+from siltstone.engine.levels.history_run import HistoryRun
+from siltstone.engine.read.reader import plain_folder
+from siltstone.engine.read.view import View
+from siltstone.errors import BusyError, SiltstoneError, UnavailableError
+from siltstone.failpoints import Failpoint, cross
+from siltstone.formats.manifest import Catalog, KeyedStorage, Pin, Record, Tag
+from siltstone.formats.schema import SEQ_COLUMN
+from siltstone.maintenance import retention
+from siltstone.maintenance.flush.checkpoint import Checkpointer
+from siltstone.maintenance.gc.sweep import (
+    DEAD,
+    Ages,
+    Removed,
+    Sweep,
+    distinct,
+    homes,
+    named_by_path,
+    needed,
+    pins_of,
+    published,
+    versions_of,
+)
+from siltstone.storage.files.files import Files
+from siltstone.storage.tables.inventories import Inventories
+from siltstone.storage.tables.jobs import Jobs, SeenJob
+from siltstone.storage.manifest.manifest_store import ManifestStore, random_token
+from siltstone.storage.wal.reserve import Reserve, is_full
+from siltstone.storage.tables.tables import POSITION, Tables
+
+GRACE_S = 86_400.0
+TICK_S = 0.05
+CENSUSES_MAX = 16
+PROMOTIONS_MAX = 8
+CONDEMNED = "the record of a job that died before the grace period"
+_COMMITS = "commits"
+
+
+class Live(Protocol):
+    """What the frames above the newest record say; an owner has it in memory."""
+
+    def catalog(self) -> Catalog:
+        """Return the catalog as of the visible seq."""
+        ...
+
+    def renew(self) -> object:
+        """Take over the newest record, and let go of older ones."""
+        ...
+
+    def forget(self, tag: Tag) -> object:
+        """Forget a tag by a commit, unless it was set again meanwhile."""
+        ...
+
+    def attached(self) -> Iterator[Pin]:
+        """Yield the pins of bulk commits whose rows are in no record yet."""
+        ...
+
+
+class OwnerLive:
+    """`Live` in the owner's process, for as long as it owns the store.
+
+    A vacuum may outlast that: another thread closes the store. From then on memory knows neither
+    what the log names (`Owner.close` lets go of it) nor what a next owner commits.
+    """
+
+    def __init__(
+        self,
+        committer: Committer,
+        checkpointer: Checkpointer,
+        forget: Callable[[Tag], object],
+        require_held: Callable[[], None],
+    ) -> None:
+        """`require_held` raises ClosedError once the store is not owned any more."""
+        self._committer, self._checkpointer, self._forget = committer, checkpointer, forget
+        self._require_held = require_held
+
+    def _view(self) -> View:
+        view = self._committer.state.view
+        self._require_held()  # after it was taken: until then nothing was let go of
+        return view
+
+    def catalog(self) -> Catalog:
+        return self._view().catalog
+
+    def renew(self) -> object:
+        return self._checkpointer.renew()
+
+    def forget(self, tag: Tag) -> object:
+        return self._forget(tag)
+
+    def attached(self) -> Iterator[Pin]:
+        return _attached(self._view())
+
+
+class BesideLive:
+    """`Live` beside an owner that is alive: what is durable in its log.
+
+    Of an owner that died, or has not recovered the log yet, MARK may not know all that is durable:
+    so it must be the same one before and after each look.
+
+    Args:
+        follower: Reads the log up to MARK.
+        epoch: That of the owner which is alive and has recovered the log; None for nobody.
+    """
+
+    def __init__(self, follower: Follower, epoch: Callable[[], int | None]) -> None:
+        self._follower, self._epoch = follower, epoch
+        self._first_epoch = epoch()
+
+    def _view(self) -> View:
+        view = self._follower.state().view
+        if self._first_epoch is None or self._epoch() != self._first_epoch:
+            raise BusyError("the store has no owner yet, or its owner ended meanwhile; call again")
+        return view
+
+    def catalog(self) -> Catalog:
+        return self._view().catalog
+
+    def renew(self) -> object:
+        return self._follower.close()  # the next look begins at the newest record
+
+    def forget(self, tag: Tag) -> object:
+        """Leave it to the owner's vacuum: a tag goes by a commit."""
+
+    def attached(self) -> Iterator[Pin]:
+        return _attached(self._view())
+
+
+def _attached(view: View) -> Iterator[Pin]:
+    for levels in view.levels.values():
+        for source in levels.sealed:
+            if isinstance(source, HistoryRun):
+                yield source.table.pin
+
+
+@dataclass(frozen=True, slots=True)
+class Vacuumed:
+    """What a vacuum deleted, or would: files with bytes and reason; what it spared, and why."""
+
+    is_dry_run: bool
+    floor: int
+    oldest_seq: int
+    files: tuple[Removed, ...]
+    spared: tuple[str, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all the files."""
+        return sum(file.nbytes for file in self.files)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {**asdict(self), "nbytes": self.nbytes}
+
+    def __str__(self) -> str:
+        verb = "would delete" if self.is_dry_run else "deleted"
+        head = (
+            f"{verb} {len(self.files)} files, {self.nbytes} bytes;"
+            f" seqs from {self.oldest_seq} on are readable"
+        )
+        lines = [f"  {file.path}  {file.nbytes}  {file.why}" for file in self.files]
+        return "\n".join([head, *lines, *(f"  spared: {reason}" for reason in self.spared)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Census:
+    """Who needs which record: those from FLOOR on, those leased below it, and the tags' islands."""
+
+    floor: int
+    kept: tuple[Record, ...]
+    leased: tuple[Record, ...]
+    islands: tuple[tuple[Record, int], ...]
+    dead: tuple[Record, ...]
+    tags: tuple[Tag, ...]
+
+    @property
+    def stay(self) -> list[Record]:
+        return [*self.kept, *self.leased, *(record for record, _ in self.islands)]
+
+
+class Vacuum:
+    """See the module."""
+
+    def __init__(
+        self,
+        *,
+        files: Files,
+        root: Path,
+        manifests: ManifestStore,
+        tables: Tables,
+        live: Live,
+        jobs: Jobs,
+        now_us: Callable[[], int],
+        retention_s: float,
+        reserve: Reserve,
+    ) -> None:
+        self._reserve = reserve
+        self._files, self._root = files, root
+        self._manifests, self._tables, self._live = manifests, tables, live
+        self._now_us, self._retention_s, self._jobs = now_us, retention_s, jobs
+
+    def run(self, *, dry_run: bool = False, grace_s: float = GRACE_S) -> Vacuumed:
+        """Vacuum; with `dry_run` only say what would go (not what trimmed history frees later).
+
+        `grace_s`: a file that nobody published is left alone for so long; it must be longer than
+        any transaction, load or merge takes.
+
+        Raises:
+            UnavailableError, BusyError: What was deleted was garbage; call again.
+            ClosedError: The store was closed meanwhile; what was deleted was garbage.
+            CorruptionError: A record or a pin that is needed is damaged: its files were spared.
+        """
+        with _refusals(self._root):
+            if dry_run:
+                return self._preview(grace_s)
+            return self._reserve.lend(lambda is_short: self._run(grace_s, is_short=is_short))
+
+    def set_aside(
+        self, take: Callable[[Sequence[Removed]], object], *, grace_s: float = GRACE_S
+    ) -> tuple[Removed, ...]:
+        """Have the files that nobody published taken elsewhere, and delete nothing; return them.
+
+        Raises:
+            UnavailableError, BusyError, CorruptionError: As `run`.
+        """
+        with _refusals(self._root):
+            garbage, _ = self._condemned(Sweep(self._files, self._root), (), grace_s)
+            orphans = tuple(file for file in garbage if file.is_orphan)
+            take(orphans)
+            return orphans
+
+    def _run(self, grace_s: float, *, is_short: bool) -> Vacuumed:
+        """Vacuum; `is_short` of space it leaves the past that it cannot trim to the next one."""
+        cross(Failpoint.VACUUM_BEFORE_PLAN)
+        self._forget_lapsed_tags()
+        newest, floor = self._raise_floor()
+        cross(Failpoint.VACUUM_AFTER_FLOOR)
+        self._live.renew()
+        census = self._settled(floor, newest.oldest_seq)
+        try:
+            trimmed, built_on = self._trim(census, newest)
+        except SiltstoneError as error:
+            if not (is_short and is_full(error)):
+                raise
+            trimmed, built_on = newest, None  # what is deleted now makes space for that
+        if built_on == floor:
+            floor = trimmed.number  # as of the same seqs, and with less past
+            self._manifests.write_floor(floor)
+        cross(Failpoint.VACUUM_AFTER_TRIM)
+        self._live.renew()
+        census = self._settled(floor, newest.oldest_seq)
+        dead = [record for record in census.dead if self._unlink(record)]
+        self._manifests.sync()
+        cross(Failpoint.VACUUM_AFTER_UNLINK)
+        garbage = self._sweep(dead, grace_s)
+        cross(Failpoint.VACUUM_AFTER_DELETE)
+        return Vacuumed(False, floor, newest.oldest_seq, garbage, _spared(census))
+
+    def _forget_lapsed_tags(self) -> None:
+        """A tag is part of the catalog: it goes by a commit, and only then does its past.
+
+        So one that lapses after this keeps its past until the next vacuum: it may be set again.
+        """
+        for tag in self._tags(are_lapsed=True):
+            self._live.forget(tag)
+
+    def _tags(self, *, are_lapsed: bool) -> tuple[Tag, ...]:
+        now_us = self._now_us()
+        tags = self._live.catalog().tags
+        return tuple(tag for tag in tags if catalogs.has_lapsed(tag, now_us) == are_lapsed)
+
+    # the floor
+
+    def _raise_floor(self) -> tuple[Record, int]:
+        """Publish the oldest readable seq, then write FLOOR; return the newest record and FLOOR."""
+        cutoff = self._cutoff_us()
+        newest, lease = self._manifests.lease_newest()
+        with lease:
+            oldest = retention.floor_of(self._from_floor(), cutoff)
+            cross(Failpoint.VACUUM_AFTER_PLAN)
+
+            def change(record: Record) -> Record:
+                cross(Failpoint.VACUUM_BEFORE_PUBLISH)
+                if record.oldest_seq >= oldest.flushed_seq:
+                    return record
+                return msgspec.structs.replace(record, oldest_seq=oldest.flushed_seq)
+
+            newest, built_on = self._publish(change, newest)
+        cross(Failpoint.VACUUM_AFTER_PUBLISH)
+        # Built on `oldest` itself it is the same, but for what was just said.
+        floor = newest.number if built_on == oldest.number else oldest.number
+        self._manifests.write_floor(floor)
+        return newest, floor
+
+    def _publish(
+        self, change: Callable[[Record], Record], base: Record
+    ) -> tuple[Record, int | None]:
+        """Publish; return the record and the number of the one below it (None: no change)."""
+        built_on: list[int | None] = []
+
+        def noted(record: Record) -> Record:
+            changed = change(record)
+            built_on[:] = [None if changed is record else record.number]
+            return changed
+
+        published = self._manifests.publish(noted, base=base)
+        return published, built_on[0]
+
+    def _cutoff_us(self) -> int:
+        return self._now_us() - int(self._retention_s * 1_000_000)
+
+    def _from_floor(self) -> list[Record]:
+        return list(self._read(self._manifests.numbers()))
+
+    def _read(self, numbers: Sequence[int]) -> Iterator[Record]:
+        for number in numbers:
+            with contextlib.suppress(FileNotFoundError):  # another vacuum
+                yield self._manifests.read(number)
+
+    def _census(self, floor: int, oldest_seq: int, tags: Sequence[Tag]) -> _Census:
+        records = self._all_records()
+        islands = [
+            (found, tag.seq)
+            for tag in tags
+            if tag.seq < oldest_seq and (found := retention.island_of(records, tag.seq))
+        ]
+        tagged = {record.number for record, _ in islands}
+        below = [r for r in records if r.number < floor and r.number not in tagged]
+        leased = [record for record in below if self._is_leased(record.number)]
+        held = {record.number for record in leased}
+        return _Census(
+            floor,
+            tuple(record for record in records if record.number >= floor),
+            tuple(leased),
+            tuple(islands),
+            tuple(record for record in below if record.number not in held),
+            tuple(tags),
+        )
+
+    def _settled(self, floor: int, oldest_seq: int) -> _Census:
+        """Return a census whose tags are those after it.
+
+        Who sets a tag holds a lease until its commit is done: one that was let go when we asked
+        has its tag in the catalog by now, and below FLOOR no lease begins.
+        """
+        for _ in range(CENSUSES_MAX):
+            tags = self._live.catalog().tags
+            census = self._census(floor, oldest_seq, tags)
+            if self._live.catalog().tags == tags:
+                return census
+        raise BusyError(f"{self._root}: tags were set {CENSUSES_MAX} times meanwhile; try again")
+
+    def _is_leased(self, number: int) -> bool:
+        lock = self._manifests.try_exclusive(number)
+        if lock is None:
+            return True
+        lock.release()
+        return False
+
+    # the past
+
+    def _trim(self, census: _Census, newest: Record) -> tuple[Record, int | None]:
+        """Publish the newest record without the past that nobody needs."""
+        bound = min(newest.oldest_seq, *(record.flushed_seq for record in (*census.leased, newest)))
+
+        def change(record: Record) -> Record:
+            return self._trimmed(record, census, bound)
+
+        return self._publish(change, newest)
+
+    def _trimmed(self, record: Record, census: _Census, bound: int) -> Record:
+        needs = retention.needs_of(
+            [*census.kept, *census.leased, record],
+            census.islands,
+            bound=bound,
+            tags=census.tags,
+            newest=record,
+        )
+        found = retention.trimmed(record, needs)
+        keyed = tuple(self._without_old_rows(storage) for storage in found.keyed)
+        lowest = min([needs.bound, *needs.tags])
+        commits = record.commits and self._without(_COMMITS, record.commits, "seq", lowest - 1)
+        if found is record and keyed == record.keyed and commits == record.commits:
+            return record
+        return msgspec.structs.replace(found, keyed=keyed, commits=commits)
+
+    def _without_old_rows(self, storage: KeyedStorage) -> KeyedStorage:
+        if storage.history is None or not storage.history_from:
+            return storage
+        folder = f"{storage.folder}/.history"
+        pin = self._without(folder, storage.history, SEQ_COLUMN, storage.history_from)
+        return msgspec.structs.replace(storage, history=pin)
+
+    def _without(self, folder: str, pin: Pin, column: str, upto: int) -> Pin:
+        """Drop the data files whose rows all have a seq <= `upto`.
+
+        Only whole files: the other rows of a file would move behind those of later seqs.
+        """
+        spans = [file.seqs for file in self._tables.files(folder, pin) if file.seqs is not None]
+        below = [high for _, high in spans if high <= upto]
+        if not below:
+            return pin
+        last = max(below)
+        if any(low <= last < high for low, high in spans):
+            return pin
+        opened = self._tables.open(folder, pin)
+        dropped = [np.zeros(0, np.int64)]
+        for batch in opened.scan([column], seqs=(-1, last), positions=True):
+            is_old = batch.column(column).to_numpy() <= last
+            dropped.append(batch.column(POSITION).to_numpy()[is_old])
+        return self._tables.rewrite(folder, pin, drop=np.concatenate(dropped), batches=())
+
+    # deleting
+
+    def _unlink(self, record: Record) -> bool:
+        """Unlink a record below FLOOR unless somebody took a lease meanwhile."""
+        lock = self._manifests.try_exclusive(record.number)
+        if lock is None:
+            return False
+        try:
+            self._files.unlink(self._manifests.path(record.number))
+        finally:
+            lock.release()
+        return True
+
+    def _sweep(self, dead: Sequence[Record], grace_s: float) -> tuple[Removed, ...]:
+        sweep = Sweep(self._files, self._root)
+        garbage, condemned_us = self._condemned(sweep, dead, grace_s)
+        records = self._all_records()
+        cross(Failpoint.VACUUM_BEFORE_DELETE)
+        self._promote(records, garbage)
+        sweep.delete(garbage)
+        return (*garbage, *self._remove_jobs(condemned_us))
+
+    def _condemned(
+        self, sweep: Sweep, dead: Sequence[Record], grace_s: float
+    ) -> tuple[list[Removed], int]:
+        """Return what may go, and until when what nobody published is condemned, in a record."""
+        condemned_us = self._condemned_us(grace_s)
+        garbage = self._garbage(sweep, self._all_records(), dead, condemned_us, grace_s)
+        if any(file.why != DEAD for file in garbage):
+            said_us = self._condemn(condemned_us)
+            cross(Failpoint.VACUUM_AFTER_CONDEMN)
+            if self._held(said_us) < said_us:
+                condemned_us = 0  # somebody is at work who may not have heard: nothing of it now
+            self._live.renew()
+            garbage = self._garbage(sweep, self._all_records(), dead, condemned_us, grace_s)
+        return garbage, condemned_us
+
+    def _all_records(self) -> list[Record]:
+        return list(self._read(self._manifests.numbers(below_floor=True)))
+
+    def _condemned_us(self, grace_s: float) -> int:
+        """Return before when work must have been begun to be dead: no running job's is.
+
+        0 if all that may be condemned beside running work is: one word more would condemn it, too.
+        """
+        limit_us = self._now_us() - int(grace_s * 1e6)
+        held_us = self._held(limit_us)
+        is_said = held_us < limit_us and held_us <= self._manifests.newest().condemned_us
+        return 0 if is_said else held_us
+
+    def _held(self, limit_us: int) -> int:
+        """Return `limit_us`, or when the oldest work was begun that somebody is at now."""
+        running = [seen for seen in self._jobs.list() if seen.is_running]
+        begun = (seen.changed_us if seen.job is None else seen.job.started_us for seen in running)
+        return max(0, min([limit_us, *begun]))
+
+    def _condemn(self, condemned_us: int) -> int:
+        """Publish what is condemned, more than ever before; return it.
+
+        Also when a clock that was ahead said more: what began upon that record must hear of us.
+        """
+
+        def change(record: Record) -> Record:
+            said_us = max(condemned_us, record.condemned_us + 1)
+            return msgspec.structs.replace(record, condemned_before_us=said_us)
+
+        return self._publish(change, self._manifests.newest())[0].condemned_us
+
+    def _dead_jobs(self, condemned_us: int) -> Iterator[SeenJob]:
+        for seen in self._jobs.list():
+            begun = seen.changed_us if seen.job is None else seen.job.started_us
+            if not seen.is_running and begun < condemned_us:
+                yield seen
+
+    def _remove_jobs(self, condemned_us: int) -> Iterator[Removed]:
+        for seen in self._dead_jobs(condemned_us):
+            if self._jobs.remove(seen.id):
+                yield Removed(f"jobs/{seen.id}.json", seen.nbytes, CONDEMNED)
+
+    def _garbage(
+        self,
+        sweep: Sweep,
+        records: Sequence[Record],
+        dead: Sequence[Record],
+        condemned_us: int,
+        grace_s: float,
+    ) -> list[Removed]:
+        catalog = self._live.catalog()
+        pins = distinct(pin for record in records for pin in pins_of(record))
+        pins |= distinct(versions_of(catalog))
+        pins |= distinct(self._live.attached())
+        gone = distinct(pin for record in dead for pin in pins_of(record))
+        gone = {path: pin for path, pin in gone.items() if path not in pins}
+        reachable = needed(self._tables, pins)
+        inventories = Inventories(self._root, self._files, random_token)
+        doomed = published(inventories, gone) - reachable
+        ages = self._ages(records, condemned_us, grace_s)
+        folders = {plain_folder(pin) for pin in pins.values()} | homes(catalog)
+        by_path = named_by_path(self._tables, sorted(folders))
+        return sweep.garbage(reachable, doomed, ages, by_path)
+
+    def _ages(self, records: Sequence[Record], condemned_us: int, grace_s: float) -> Ages:
+        oldest_view = min(
+            record.last_time_us
+            for record in records
+            if record is records[-1] or self._is_leased(record.number)
+        )
+        # The clock of files may be a tick behind; without a grace nobody else is at work.
+        is_exact = not grace_s and not any(seen.is_running for seen in self._jobs.list())
+        unpublished = condemned_us / 1e6 - (0 if is_exact else TICK_S)
+        return Ages(unpublished, attached=min(unpublished, oldest_view / 1e6 - grace_s))
+
+    def _promote(self, records: Sequence[Record], garbage: Sequence[Removed]) -> None:
+        """Take the public names away from the manifests that are about to go."""
+        going = {file.path for file in garbage}
+        folders: dict[str, dict[str, Pin]] = {}
+        for record in records:
+            for storage in record.keyed:
+                if storage.base is not None:
+                    folders.setdefault(f"{storage.folder}/base", {})[storage.base.path] = (
+                        storage.base
+                    )
+            for pin in versions_of(record.catalog):
+                folders.setdefault(pin.path.split("/_siltstone/")[0], {})[pin.path] = pin
+        for folder, pins in folders.items():
+            public = self._root / folder / "_versions"
+            is_hit = any(path.startswith(f"{folder}/_siltstone/") for path in going)
+            if is_hit and self._files.is_dir(public) and self._files.list(public):
+                self._promote_again(folder, sorted(pins.values(), key=lambda pin: pin.version))
+
+    def _promote_again(self, folder: str, pins: Sequence[Pin]) -> None:
+        """Promote; a merge that promotes at once takes away what it does not know of."""
+        for attempt in range(PROMOTIONS_MAX):
+            try:
+                return self._tables.promote(folder, pins, pins[-1])
+            except UnavailableError:
+                if attempt == PROMOTIONS_MAX - 1:
+                    raise
+        return None
+
+    # looking only
+
+    def _preview(self, grace_s: float) -> Vacuumed:
+        newest = self._manifests.newest()
+        oldest = retention.floor_of(self._from_floor(), self._cutoff_us())
+        seq = max(newest.oldest_seq, oldest.flushed_seq)
+        census = self._census(oldest.number, seq, self._tags(are_lapsed=False))
+        sweep = Sweep(self._files, self._root)
+        condemned_us = self._condemned_us(grace_s)
+        garbage = self._garbage(sweep, census.stay, census.dead, condemned_us, grace_s)
+        garbage += [
+            Removed(f"jobs/{seen.id}.json", seen.nbytes, CONDEMNED)
+            for seen in self._dead_jobs(condemned_us)
+        ]
+        records = [
+            Removed(str(path.relative_to(self._root)), self._files.size(path), "below FLOOR")
+            for path in (self._manifests.path(record.number) for record in census.dead)
+        ]
+        return Vacuumed(True, oldest.number, seq, (*records, *garbage), _spared(census))
+
+
+def _spared(census: _Census) -> tuple[str, ...]:
+    return (
+        *(f"record {record.number}: leased" for record in census.leased),
+        *(f"record {record.number}: serves the tag at seq {seq}" for record, seq in census.islands),
+    )
+
+
+@contextlib.contextmanager
+def _refusals(root: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(f"vacuum of {root}: {error}") from error

@@ -1,0 +1,1 @@
+"""Indexes: declared by a record, built in the background, changing no answer."""

@@ -1,0 +1,119 @@
+"""Index kinds: which indexes there are, of which columns, with which options. Pure.
+
+btree    equality, ranges and IN; any type but lists, structs and vectors
+bitmap   the same, for columns of few values
+fts      words of a text, for full-text queries of Lance clients
+vector   nearest neighbours, for queries of Lance clients
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import cast, get_args
+
+import pyarrow as pa
+
+from siltstone.errors import RequestError
+from siltstone.formats.manifest import IndexOption
+from siltstone.storage.tables.tables import IndexKind
+
+KINDS: tuple[str, ...] = get_args(IndexKind)
+NAME_CHARACTERS_MAX = 128
+_METRICS, _ENCODINGS = ("l2", "cosine", "dot"), ("flat", "pq", "sq")
+_PARTITIONS_MAX = 65_536
+_OPTIONS: Mapping[str, Mapping[str, type]] = {
+    "btree": {},
+    "bitmap": {},
+    "fts": {
+        "language": str,
+        "base_tokenizer": str,
+        "stem": bool,
+        "lower_case": bool,
+        "remove_stop_words": bool,
+        "ascii_folding": bool,
+        "with_position": bool,
+    },
+    "vector": {"metric": str, "encoding": str, "partitions": int, "sub_vectors": int},
+}
+
+
+def check_kind(kind: object, column: str, type_: pa.DataType) -> IndexKind:
+    """Return `kind` if a column of this type may have such an index.
+
+    Raises:
+        RequestError: There is no such kind, or it does not fit.
+    """
+    if kind not in KINDS:
+        raise RequestError(f"an index is of kind {', '.join(KINDS)}, not {kind!r}")
+    found = cast("IndexKind", kind)
+    if not _FITS[found](type_):
+        raise RequestError(f"column {column!r} is {type_}: no {found} index fits that")
+    return found
+
+
+def check_name(name: object) -> str:
+    """Return the name of an index.
+
+    Raises:
+        RequestError: It is none that a user may give.
+    """
+    if isinstance(name, str) and 0 < len(name) <= NAME_CHARACTERS_MAX and name[0] != "_":
+        return name
+    raise RequestError(
+        f"the name of an index has 1 to {NAME_CHARACTERS_MAX} characters, the first no '_',"
+        f" unlike {str(name)[:200]!r}"
+    )
+
+
+def check_options(
+    kind: IndexKind, options: Mapping[str, object], type_: pa.DataType
+) -> tuple[tuple[str, IndexOption], ...]:
+    """Return the options of an index, sorted by name.
+
+    Raises:
+        RequestError: One is not known, or has a value that it cannot have.
+    """
+    known = _OPTIONS[kind]
+    for name, value in options.items():
+        if name not in known:
+            some = f"{kind} indexes have {', '.join(known)}" if known else "they have none"
+            raise RequestError(f"no option {name!r} of a {kind} index: {some}")
+        if type(value) is not known[name]:
+            raise RequestError(f"{name} is of type {known[name].__name__}, not {value!r}")
+    if kind == "vector":
+        _check_vector(options, cast("pa.FixedSizeListType", type_).list_size)
+    return tuple(sorted(cast("Mapping[str, IndexOption]", options).items()))
+
+
+def _check_vector(options: Mapping[str, object], size: int) -> None:
+    for name, allowed in (("metric", _METRICS), ("encoding", _ENCODINGS)):
+        if options.get(name, allowed[0]) not in allowed:
+            raise RequestError(f"{name} is one of {', '.join(allowed)}, not {options[name]!r}")
+    partitions = cast("int", options.get("partitions", 1))
+    if not 1 <= partitions <= _PARTITIONS_MAX:
+        raise RequestError(f"partitions is between 1 and {_PARTITIONS_MAX}, not {partitions}")
+    parts = cast("int", options.get("sub_vectors", 0))
+    if ("sub_vectors" in options) != (options.get("encoding") == "pq"):
+        raise RequestError("sub_vectors belongs to encoding='pq', and that needs it")
+    if "sub_vectors" in options and (parts < 1 or size % parts):
+        raise RequestError(f"sub_vectors divides {size}, the size of a vector; {parts} does not")
+
+
+def _is_scalar(type_: pa.DataType) -> bool:
+    return not pa.types.is_nested(type_)
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return pa.types.is_string(type_) or pa.types.is_large_string(type_)
+
+
+def _is_vector(type_: pa.DataType) -> bool:
+    return pa.types.is_fixed_size_list(type_) and pa.types.is_floating(type_.value_type)
+
+
+_FITS: Mapping[str, Callable[[pa.DataType], bool]] = {
+    "btree": _is_scalar,
+    "bitmap": _is_scalar,
+    "fts": _is_text,
+    "vector": _is_vector,
+}

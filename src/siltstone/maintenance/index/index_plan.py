@@ -1,0 +1,218 @@
+"""Index plan: which indexes a base should have, which rows they lack, and what is to be built.
+
+An index of a base consists of segments, each over some of its parts. A merge or an optimize writes
+parts anew: no segment covers those until one is built over them. So indexes lag; no answer depends
+on them, for a scan reads what is not covered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import pyarrow.compute as pc
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.formats.manifest import Index, IndexOption, KeyedStorage, Pin, Record, Schema, Table
+from siltstone.storage.tables.tables import IndexKind, IndexSpec, PinnedTable, Segment, Span, Tables
+
+KEY_INDEX = "_key"
+KEY_ROWS_MIN = 100_000
+SEGMENTS_MAX = 8
+LAG_SHARE = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStatus:
+    """An index of a table: in how many segments it is built, and how many rows of base it lacks.
+
+    `_key` is the key's own, of bases from `KEY_ROWS_MIN` rows on.
+    """
+
+    name: str
+    column: str
+    kind: str
+    options: dict[str, IndexOption]
+    segments: int
+    nbytes: int
+    lagging_rows: int
+
+    def __str__(self) -> str:
+        lag = f", {self.lagging_rows} rows behind" if self.lagging_rows else ""
+        return f"{self.name} ({self.kind} of {self.column}{lag})"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexTask:
+    """A segment to be built over parts of a base; those with the ids `gone` make room for it."""
+
+    table: str
+    incarnation: int
+    folder: str
+    pin: Pin
+    spec: IndexSpec
+    within: tuple[Span, ...]
+    gone: tuple[str, ...]
+
+    @property
+    def rows(self) -> int:
+        """How many rows it covers."""
+        return _rows(self.within)
+
+
+def living(record: Record) -> tuple[Index, ...]:
+    """Return the declared indexes whose table and column are there."""
+    return tuple(index for index in record.indexes if _is_living(record, index))
+
+
+def _is_living(record: Record, index: Index) -> bool:
+    table = catalogs.by_id(record.catalog, index.table)
+    if table is None or not catalogs.is_alive(table):
+        return False
+    return any(column.id == index.column for column in catalogs.schema_of(table).columns)
+
+
+def declared_on(record: Record, table: int) -> list[Index]:
+    """Return the living indexes of one table, by name."""
+    found = [index for index in living(record) if index.table == table]
+    return sorted(found, key=lambda index: index.name)
+
+
+def stored_name(index: Index) -> str:
+    """Return what the index is called in the dataset: no other one ever was, or will be."""
+    return f"{index.name}.{index.declared}"
+
+
+def wanted(
+    record: Record, table: Table, storage: KeyedStorage, opened: PinnedTable
+) -> list[IndexSpec]:
+    """Return the indexes that a base should have, with the columns as it calls them."""
+    schema = catalogs.schema_by_id(table, storage.base_schema)
+    names = {column.id: column.name for column in schema.columns}
+    found = [
+        IndexSpec(
+            stored_name(index), names[index.column], cast("IndexKind", index.kind), index.options
+        )
+        for index in declared_on(record, table.id)
+        if index.column in names  # else it was added since the last merge
+    ]
+    if opened.rows >= KEY_ROWS_MIN:
+        found.append(IndexSpec(KEY_INDEX, _key_column(schema, opened), "btree"))
+    return found
+
+
+def _key_column(schema: Schema, opened: PinnedTable) -> str:
+    """Return the key column by which a row is found best: the one with the most values.
+
+    Lance looks a key up by each column that has an index, and one that has few values would bring
+    it a large share of all rows. What is built already decides; else some rows say.
+    """
+    for segment in opened.segments:
+        if segment.index == KEY_INDEX and segment.covered:
+            return segment.columns[0]
+    names = {column.id: column.name for column in schema.columns}
+    columns = [names[number] for number in schema.key]
+    if len(columns) == 1:
+        return columns[0]
+    rows = opened.sample(columns)
+    counts = [pc.count_distinct(rows.column(name)).as_py() for name in columns]
+    return columns[counts.index(max(counts))]
+
+
+def tasks_of(
+    record: Record,
+    table: Table,
+    storage: KeyedStorage,
+    opened: PinnedTable,
+    *,
+    lag_share: float,
+    begins_key: bool,
+) -> Iterator[IndexTask]:
+    """Yield what brings the indexes of a base up to date that lack at least a share of its rows.
+
+    All of an index is built anew where it lacks half of the rows or has many segments.
+
+    Args:
+        lag_share: Of the rows of base; 0 is any lag.
+        begins_key: Also build an index on the key where there is none yet.
+    """
+    spans = tuple(span for span in opened.spans if span[0] < span[1])
+    name, folder = catalogs.name_of(table), f"{storage.folder}/base"
+    for spec in wanted(record, table, storage, opened):
+        mine = [segment for segment in opened.segments if segment.index == spec.name]
+        lacking = _lacking(spans, mine)
+        lag = _rows(lacking)
+        is_late = spec.name == KEY_INDEX and not mine and not begins_key
+        if not lag or lag < lag_share * opened.rows or is_late:
+            continue
+        dead = tuple(segment.id for segment in mine if not segment.covered)
+        if 2 * lag >= opened.rows or len(mine) - len(dead) >= SEGMENTS_MAX:
+            lacking, dead = spans, tuple(segment.id for segment in mine)
+        yield IndexTask(name, storage.incarnation, folder, opened.pin, spec, lacking, dead)
+
+
+def unwanted(record: Record, table: Table, storage: KeyedStorage, opened: PinnedTable) -> list[str]:
+    """Return the ids of the segments of a base that no index of the table needs."""
+    if not opened.segments:
+        return []
+    names = {spec.name for spec in wanted(record, table, storage, opened)}
+    return [segment.id for segment in opened.segments if segment.index not in names]
+
+
+def lacks_key(opened: PinnedTable) -> bool:
+    """Say whether the key's own index lacks `LAG_SHARE` of the rows of a base, or more."""
+    mine = [segment for segment in opened.segments if segment.index == KEY_INDEX]
+    return _rows(_lacking(opened.spans, mine)) >= LAG_SHARE * opened.rows
+
+
+def statuses(
+    record: Record, table: Table, storage: KeyedStorage | None, tables: Tables
+) -> list[IndexStatus]:
+    """Return the indexes of a table, those that are only declared too; the key's own last."""
+    schema = catalogs.schema_of(table)
+    names = {column.id: column.name for column in schema.columns}
+    opened = None
+    if storage is not None and storage.base is not None:
+        opened = tables.open(f"{storage.folder}/base", storage.base)
+    found = [
+        _status(
+            IndexSpec(stored_name(index), names[index.column], cast("IndexKind", index.kind)),
+            index.name,
+            dict(index.options),
+            opened,
+        )
+        for index in declared_on(record, table.id)
+        if index.column in names  # the definition may be newer than the record
+    ]
+    key = [s for s in opened.segments if s.index == KEY_INDEX] if opened is not None else []
+    if key:
+        stored = key[0].columns[0]
+        found.append(_status(IndexSpec(KEY_INDEX, stored, "btree"), KEY_INDEX, {}, opened))
+    return found
+
+
+def _status(
+    spec: IndexSpec, name: str, options: dict[str, IndexOption], opened: PinnedTable | None
+) -> IndexStatus:
+    if opened is None:
+        return IndexStatus(name, spec.column, spec.kind, options, 0, 0, 0)
+    mine = [segment for segment in opened.segments if segment.index == spec.name]
+    return IndexStatus(
+        name,
+        spec.column,
+        spec.kind,
+        options,
+        len(mine),
+        sum(segment.nbytes for segment in mine),
+        _rows(_lacking(opened.spans, mine)),
+    )
+
+
+def _lacking(spans: Sequence[Span], segments: Sequence[Segment]) -> tuple[Span, ...]:
+    covered = {span for segment in segments for span in segment.covered}
+    return tuple(span for span in spans if span not in covered)
+
+
+def _rows(spans: Sequence[Span]) -> int:
+    return sum(end - first for first, end in spans)

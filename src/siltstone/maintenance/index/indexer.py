@@ -1,0 +1,394 @@
+"""Index: declared by a record, built beside every version, published as a new pin of base.
+
+    declare, drop   one record each; nothing is built
+    catch up        read record n ─▶ plan: which parts of a base an index lacks
+                    ─▶ job record ─▶ build segments over them ─▶ publish: put on the newest bases
+                    ─▶ promote
+
+Any process, any time. An index changes no answer: where it lacks rows, or is damaged, they are
+scanned. So the declaration is no frame, and who loses a race puts its segments on the winner's pin
+as far as their inputs are untouched there; what is missing then is planned again. A crash leaves
+files that nobody names and the record of a dead job.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.table_schema import shape_of
+from siltstone.errors import BusyError, RequestError, SiltstoneError
+from siltstone.failpoints import Failpoint, cross
+from siltstone.formats.manifest import Index, KeyedStorage, Pin, Record, Table
+from siltstone.maintenance.index.index_kinds import check_kind, check_name, check_options
+from siltstone.maintenance.index.index_plan import (
+    KEY_INDEX,
+    KEY_ROWS_MIN,
+    LAG_SHARE,
+    IndexTask,
+    declared_on,
+    living,
+    tasks_of,
+    unwanted,
+    wanted,
+)
+from siltstone.maintenance.merge.merge import Deferred, candidates, require_budgets
+from siltstone.storage.tables.jobs import CondemnedError, Job, Jobs, refuse_condemned
+from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, ManifestStore
+from siltstone.storage.tables.tables import BuiltSegment, InputsMovedError, Tables
+
+ATTEMPTS = 8
+INDEXES_MAX = 32
+_KIND = "index"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """What a catch-up did: in which tables (by name), how many segments over how many rows."""
+
+    tables: tuple[str, ...]
+    segments: int
+    rows: int
+
+
+_NOTHING = Indexed((), 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """A segment with the task that wanted it."""
+
+    task: IndexTask
+    segment: BuiltSegment
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A base that is to change: segments come or go."""
+
+    name: str
+    incarnation: int
+    tasks: tuple[IndexTask, ...]
+
+
+class Indexer:
+    """Declares, drops and builds the indexes of one store. Holds no lock and no state.
+
+    Args:
+        promote: Shows a published record's bases to readers of the plain path.
+    """
+
+    def __init__(
+        self,
+        manifests: ManifestStore,
+        tables: Tables,
+        promote: Callable[[Record], None],
+        jobs: Jobs,
+    ) -> None:
+        self._manifests, self._tables, self._promote = manifests, tables, promote
+        self._jobs = jobs
+
+    def declare(
+        self,
+        table: str | int,
+        column: str,
+        kind: object = "btree",
+        *,
+        name: str | None = None,
+        options: Mapping[str, object],
+    ) -> Index:
+        """Publish that an index is wanted; nothing is built yet. All as of the newest record.
+
+        Args:
+            table: A keyed table: its name or, where it may be renamed meanwhile, its id.
+            column: The name of one of its columns.
+            kind: "btree", "bitmap", "fts" or "vector".
+            name: By default that of the column.
+            options: Of the kind; see `index_kinds`.
+
+        Raises:
+            TableNotFoundError: There is no such table in the newest record.
+            RequestError: A plain table, no such column, a kind, name or option that does not fit,
+                or that the table has already. Nothing was changed.
+            UnavailableError, BusyError: The file system refuses, other writers won each race.
+        """
+        called = check_name(column if name is None else name)
+        made: list[Index] = []
+
+        def change(now: Record) -> Record:
+            found = _named(now, table)
+            index = _declared(now, found, column, kind, called, options)
+            made[:] = [index]
+            return _with_indexes(now, (*living(now), index))
+
+        self._manifests.publish(change, base=self._manifests.newest())
+        return made[0]
+
+    def drop(self, table: str | int, name: str) -> None:
+        """Publish that an index is not wanted any more; the next catch-up takes it from base.
+
+        `table` is as of `declare`.
+
+        Raises:
+            TableNotFoundError: There is no such table in the newest record.
+            RequestError: It has no such index, or it is the key's own.
+            UnavailableError, BusyError: The file system refuses, other writers won each race.
+        """
+        if name == KEY_INDEX:
+            raise RequestError(f"{KEY_INDEX} is the index of the key: it comes with the table")
+
+        def change(now: Record) -> Record:
+            found = _named(now, table)
+            mine = declared_on(now, found.id)
+            if all(index.name != name for index in mine):
+                names = [index.name for index in mine]
+                called = catalogs.name_of(found)
+                raise RequestError(f"{called} has no index {name!r}, there are {names}")
+            left = (i for i in living(now) if i.table != found.id or i.name != name)
+            return _with_indexes(now, tuple(left))
+
+        self._manifests.publish(change, base=self._manifests.newest())
+
+    def catch_up(
+        self,
+        table: str | int | None = None,
+        *,
+        lag_share: float = 0.0,
+        begins_key: bool = True,
+        attempts: int = ATTEMPTS,
+        publish_attempts: int = ATTEMPTS_MAX,
+    ) -> Indexed | Deferred:
+        """Bring the indexes of one table, or of all, up to date with their bases.
+
+        An index that cannot be built over what is there is left behind, with a warning.
+
+        Args:
+            table: As of `declare`; None: all.
+            lag_share: Only indexes that lack at least this share of the rows of base.
+            begins_key: Also build an index on the key where there is none yet.
+            attempts: How often it is planned at most: what it reads was touched meanwhile.
+            publish_attempts: How many records each of them may try: only the number moved.
+
+        Raises:
+            TableNotFoundError: There is no such table in the newest record.
+            RequestError: A budget below 1.
+            UnavailableError, CorruptionError: Nothing was changed.
+        """
+        require_budgets(attempts, publish_attempts)
+        total, reason = _NOTHING, "other writers won each race"
+        hopeless: set[str] = set()
+        for _ in range(attempts):
+            try:
+                record, lease = self._manifests.lease_newest()
+                with lease:
+                    cross(Failpoint.INDEX_BEFORE_PLAN)
+                    places = list(self._places(record, table, lag_share, hopeless, begins_key))
+                    if not places:
+                        return total
+                    found = self._attempt(record, places, hopeless, publish_attempts)
+            except (CondemnedError, BusyError) as error:
+                reason = str(error)
+                continue
+            total = _sum(total, found)
+        return total if total.segments else Deferred(reason, attempts)
+
+    def catch_up_late(self, table: int | None = None) -> None:
+        """Catch up what a merge left far behind; what fails is left to the next optimize."""
+        try:
+            self.catch_up(table, lag_share=LAG_SHARE, begins_key=False)
+        except SiltstoneError as error:
+            which = "all tables" if table is None else f"table #{table}"
+            _log.warning("the indexes of %s stay behind for now: %s", which, error)
+
+    def _places(
+        self,
+        record: Record,
+        name: str | int | None,
+        lag_share: float,
+        hopeless: set[str],
+        begins_key: bool,
+    ) -> Iterator[_Place]:
+        for table, storage in _candidates(record, name):
+            if storage.base is None:
+                continue
+            if not begins_key and _has_none(record, table, storage):
+                continue
+            opened = self._tables.open(f"{storage.folder}/base", storage.base)
+            found = tasks_of(
+                record, table, storage, opened, lag_share=lag_share, begins_key=begins_key
+            )
+            tasks = tuple(task for task in found if _key(task) not in hopeless)
+            if tasks or unwanted(record, table, storage, opened):
+                yield _Place(catalogs.name_of(table), storage.incarnation, tasks)
+
+    def _attempt(
+        self, record: Record, places: Sequence[_Place], hopeless: set[str], attempts: int
+    ) -> Indexed:
+        """Build and publish once."""
+        cross(Failpoint.INDEX_AFTER_PLAN)
+        names = tuple(sorted({place.name for place in places}))
+        tasks = [task for place in places for task in place.tasks]
+        inputs = tuple(f"{task.folder}:{task.spec.column}" for task in tasks)
+        with self._jobs.begin(_KIND, names, inputs, above_us=record.condemned_us) as job:
+            cross(Failpoint.INDEX_BEFORE_BUILD)
+            built = list(self._built(tasks, hopeless))
+            cross(Failpoint.INDEX_AFTER_BUILD)
+            found = self._publish(record, places, built, job.as_written(), attempts)
+            job.finish()
+            return found
+
+    def _built(self, tasks: Sequence[IndexTask], hopeless: set[str]) -> Iterator[_Built]:
+        for task in tasks:
+            try:
+                segment = self._tables.index(task.folder, task.pin, task.spec, task.within)
+            except RequestError as error:  # of its values: too few to train on, for one
+                _log.warning("no index %s over %s: %s", task.spec.name, task.folder, error)
+                hopeless.add(_key(task))
+            else:
+                yield _Built(task, segment)
+
+    def _publish(
+        self,
+        record: Record,
+        places: Sequence[_Place],
+        built: Sequence[_Built],
+        job: Job,
+        attempts: int,
+    ) -> Indexed:
+        """Put on the bases of the newest record what fits them; return what did."""
+        fitting: list[_Built] = []
+
+        def change(now: Record) -> Record:
+            refuse_condemned(now, job.started_us)
+            fitting.clear()
+            pins: dict[int, Pin] = {}
+            for place in places:
+                pin = self._changed(now, place, built, fitting)
+                if pin is not None:
+                    pins[place.incarnation] = pin
+            if not pins:
+                return now
+            cross(Failpoint.INDEX_BEFORE_PUBLISH)
+            return msgspec.structs.replace(
+                now, keyed=tuple(_with_base(storage, pins) for storage in now.keyed)
+            )
+
+        published = self._manifests.publish(change, base=record, attempts=attempts)
+        cross(Failpoint.INDEX_AFTER_PUBLISH)
+        self._promote(published)
+        return Indexed(
+            tuple(sorted({one.task.table for one in fitting})),
+            len(fitting),
+            sum(one.task.rows for one in fitting),
+        )
+
+    def _changed(
+        self, now: Record, place: _Place, built: Sequence[_Built], fitting: list[_Built]
+    ) -> Pin | None:
+        """Return the base of `now` with what fits it, and without what nobody wants there."""
+        storage = next((s for s in now.keyed if s.incarnation == place.incarnation), None)
+        table = None if storage is None else catalogs.owner_of(now.catalog, storage.incarnation)
+        if storage is None or table is None or storage.base is None:
+            return None  # dropped or truncated meanwhile: nothing is left to do
+        folder, pin = f"{storage.folder}/base", storage.base
+        opened = self._tables.open(folder, pin)
+        names = {spec.name for spec in wanted(now, table, storage, opened)}
+        gone = unwanted(now, table, storage, opened)
+        mine = [
+            one
+            for one in built
+            if one.task.incarnation == place.incarnation and one.task.spec.name in names
+        ]
+        try:
+            pin = self._put(folder, pin, mine, gone)
+            fitting += mine
+        except InputsMovedError:
+            pin = self._put(folder, pin, [], gone)
+            for one in mine:
+                try:
+                    pin = self._put(folder, pin, [one], [])
+                except InputsMovedError:
+                    continue
+                fitting.append(one)
+        return None if pin == storage.base else pin
+
+    def _put(self, folder: str, pin: Pin, built: Sequence[_Built], gone: Sequence[str]) -> Pin:
+        old = [*gone, *(number for one in built for number in one.task.gone)]
+        return self._tables.put_indexes(folder, pin, [one.segment for one in built], old)
+
+
+def _named(record: Record, table: str | int) -> Table:
+    """Return a living table by its name, or by its id.
+
+    Raises:
+        TableNotFoundError: There is none.
+    """
+    if isinstance(table, int):
+        return catalogs.living(record.catalog, table)
+    return catalogs.find(record.catalog, table)
+
+
+def _candidates(record: Record, table: str | int | None) -> Iterator[tuple[Table, KeyedStorage]]:
+    wanted = None if table is None else _named(record, table).id
+    found = candidates(record, None)
+    return ((t, storage) for t, storage in found if wanted is None or t.id == wanted)
+
+
+def _has_none(record: Record, table: Table, storage: KeyedStorage) -> bool:
+    """Say, without a look at its base, whether a table has no index that could lag."""
+    rows = 0 if storage.base is None else storage.base.rows
+    return rows < KEY_ROWS_MIN and not declared_on(record, table.id)
+
+
+def _declared(
+    now: Record,
+    table: Table,
+    column: str,
+    kind: object,
+    name: str,
+    options: Mapping[str, object],
+) -> Index:
+    """Return the index that the record after `now` may declare."""
+    called, schema = catalogs.name_of(table), catalogs.schema_of(table)
+    if not schema.key:
+        reason = "Lance clients build indexes on it, as versions of it"
+        raise RequestError(f"{called!r} is a plain table: {reason}")
+    mine = declared_on(now, table.id)
+    if any(index.name == name for index in mine):
+        raise RequestError(f"{called!r} has an index {name!r} already; drop it, or choose a name")
+    if len(mine) >= INDEXES_MAX:
+        raise RequestError(f"{called!r} has {len(mine)} indexes, and no room for {name!r}")
+    shape = shape_of(schema)
+    number = next((n for n, known in shape.names.items() if known == column), None)
+    if number is None:
+        raise RequestError(f"{called!r} has no column {column!r}, but {shape.arrow.names}")
+    type_ = shape.arrow.field(column).type
+    found = check_kind(kind, column, type_)
+    return Index(
+        table.id, name, number, found, now.number + 1, check_options(found, options, type_)
+    )
+
+
+def _with_indexes(record: Record, indexes: tuple[Index, ...]) -> Record:
+    return msgspec.structs.replace(record, declared_indexes=indexes or msgspec.UNSET)
+
+
+def _with_base(storage: KeyedStorage, pins: Mapping[int, Pin]) -> KeyedStorage:
+    return msgspec.structs.replace(storage, base=pins.get(storage.incarnation, storage.base))
+
+
+def _key(task: IndexTask) -> str:
+    return f"{task.incarnation}/{task.spec.name}"
+
+
+def _sum(one: Indexed, other: Indexed) -> Indexed:
+    return Indexed(
+        tuple(sorted({*one.tables, *other.tables})),
+        one.segments + other.segments,
+        one.rows + other.rows,
+    )

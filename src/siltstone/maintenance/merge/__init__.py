@@ -1,0 +1,1 @@
+"""Merge: history becomes base."""

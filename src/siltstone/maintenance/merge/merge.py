@@ -1,0 +1,363 @@
+"""Merge: fold history up to `flushed_seq` into base; any process, any time.
+
+    read record n ──▶ per table: newest row per key in (merged_seq, upto] ──▶ one staged rewrite
+                  ──▶ publish one record for all tables ──▶ promote
+
+It changes no answer: base at `merged_seq` and history above it say what they said before. Rows that
+a table's base shadows are dropped and the newest live rows appended in one Lance commit, without
+deletion vectors (scans over them are slow). A crash leaves files that nobody names. Who lost the
+race on a table looks again: if the winner's base already holds what was wanted, it is done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.levels.history_run import HistoryRun
+from siltstone.engine.read.read_union import KeyedReader, Overlay
+from siltstone.engine.read.reader import Readers
+from siltstone.engine.catalog.table_schema import Shape, shape_of
+from siltstone.errors import BusyError, RequestError, SiltstoneError
+from siltstone.failpoints import Failpoint, cross
+from siltstone.formats.manifest import KeyedStorage, Pin, Record, Table
+from siltstone.maintenance.merge.merge_task import Execute, live_rows, survivors
+from siltstone.storage.tables.jobs import CondemnedError, Job, Jobs, refuse_condemned
+from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, ManifestStore
+from siltstone.storage.tables.tables import Tables, join
+
+ATTEMPTS = 8
+_log = logging.getLogger(__name__)
+COMPACT_BELOW_ROWS = 65_536
+_APPEND_ROWS = 131_072
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a merge did: up to which seq, which tables (by name), how many rows it wrote to base."""
+
+    seq: int
+    tables: tuple[str, ...]
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """A typed outcome, no error: the work is late, nothing is wrong; try again later."""
+
+    reason: str
+    attempts: int
+
+
+class _LostError(Exception):
+    """Another process changed the base of a table that we merged: plan again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """The next base of one incarnation, made from `base` as planned."""
+
+    incarnation: int
+    base: Pin | None
+    storage: KeyedStorage
+    rows: int
+
+
+class Merger:
+    """Merges tables of one store. Holds no lock and no state.
+
+    Args:
+        catch_up: Brings indexes of the table (None: of all) up to date that a merge left behind.
+    """
+
+    def __init__(
+        self,
+        manifests: ManifestStore,
+        tables: Tables,
+        readers: Readers,
+        jobs: Jobs,
+        catch_up: Callable[[int | None], None] = lambda _: None,
+    ) -> None:
+        self._manifests, self._tables, self._readers = manifests, tables, readers
+        self._jobs, self._catch_up = jobs, catch_up
+
+    def merge(
+        self,
+        table: int | None = None,
+        *,
+        attempts: int = ATTEMPTS,
+        publish_attempts: int = ATTEMPTS_MAX,
+        on_table: Callable[[str], None] | None = None,
+        execute: Execute | None = None,
+    ) -> Merged | Deferred:
+        """Merge one table, or all of them at one seq.
+
+        Args:
+            table: The id of one, which has nothing to merge before the newest record knows it.
+            attempts: How often it is planned at most: what it reads was touched meanwhile.
+            publish_attempts: How many records each of them may try: only the number moved.
+            execute: Runs tasks that write the rows, and gives their results in the same order; by
+                default one writer here does it all.
+
+        Raises:
+            RequestError: A budget below 1.
+            UnavailableError, CorruptionError: Nothing was changed.
+        """
+        require_budgets(attempts, publish_attempts)
+        reason = ""
+        for _ in range(attempts):
+            try:
+                record, lease = self._manifests.lease_newest()
+                with lease:
+                    return self._merge(record, table, on_table, execute, publish_attempts)
+            except (_LostError, CondemnedError, BusyError) as error:
+                reason = str(error)
+        return Deferred(reason, attempts)
+
+    def _merge(
+        self,
+        record: Record,
+        table: int | None,
+        on_table: Callable[[str], None] | None,
+        execute: Execute | None,
+        publish_attempts: int,
+    ) -> Merged | Deferred:
+        cross(Failpoint.MERGE_BEFORE_PLAN)
+        wanted = [(t, s) for t, s in candidates(record, table) if _is_behind(record, t, s)]
+        if not wanted:
+            self.promote_late(record)
+            return Merged(record.flushed_seq, (), 0)
+        planned: list[_Planned] = []
+        names: list[str] = []
+        about = tuple(catalogs.name_of(each) for each, _ in wanted)
+        with self._jobs.begin("merge", about, above_us=record.condemned_us) as job:
+            for each, storage in wanted:
+                if on_table is not None:
+                    on_table(catalogs.name_of(each))
+                found = self._plan(record, each, storage, execute)
+                planned.append(found)
+                if found.base != found.storage.base:
+                    names.append(catalogs.name_of(each))
+            cross(Failpoint.MERGE_AFTER_FRAGMENTS)
+            written = job.as_written()
+            published = self._manifests.publish(
+                lambda now: _changed(now, planned, written), base=record, attempts=publish_attempts
+            )
+            cross(Failpoint.MERGE_AFTER_PUBLISH)
+            job.finish()
+        self.promote_late(published)
+        self._catch_up(table)
+        return Merged(record.flushed_seq, tuple(names), sum(item.rows for item in planned))
+
+    def _plan(
+        self, record: Record, table: Table, storage: KeyedStorage, execute: Execute | None
+    ) -> _Planned:
+        upto = record.flushed_seq
+        shape = shape_of(catalogs.schema_of(table))
+        run = self._readers.history(table, storage, storage.merged_seq, upto, None)
+        base = self._readers.base(table, storage)
+        reader = KeyedReader(shape, () if run is None else (run,), base, upto)
+        overlay = reader.overlay()
+        cross(Failpoint.MERGE_AFTER_PLAN)
+        pin = self._base(table, storage, shape, overlay)
+        if pin is not None and (overlay.rows or len(overlay.shadowed)):
+            folder, drop = f"{storage.folder}/base", np.sort(overlay.shadowed)
+            if execute is not None:
+                pin = self._shared_out(folder, pin, shape, overlay, drop, execute)
+            else:
+                pin = self._tables.rewrite(
+                    folder,
+                    pin,
+                    drop=drop,
+                    batches=live_batches(overlay, shape),
+                    compact_below=COMPACT_BELOW_ROWS,
+                )
+        changed = msgspec.structs.replace(
+            storage, base=pin, base_schema=0 if pin is None else shape.id, merged_seq=upto
+        )
+        return _Planned(storage.incarnation, storage.base, changed, overlay.rows)
+
+    def _shared_out(
+        self,
+        folder: str,
+        pin: Pin,
+        shape: Shape,
+        overlay: Overlay,
+        drop: np.ndarray,
+        execute: Execute,
+    ) -> Pin:
+        """Have the rows written by tasks; the pin that they make is that of a rewrite."""
+        gone = self._tables.touched(
+            folder, pin, drop, compact_below=COMPACT_BELOW_ROWS, has_more=overlay.rows > 0
+        )
+        tasks = [*survivors(folder, pin, shape, gone, drop)]
+        for source, _, ordinals in overlay.live:
+            assert isinstance(source, HistoryRun)  # a merge reads what is flushed
+            tasks += live_rows(folder, pin, shape, source, ordinals)
+        return self._tables.replace(folder, pin, gone, join([*execute(tasks)]))
+
+    def _base(
+        self, table: Table, storage: KeyedStorage, shape: Shape, overlay: Overlay
+    ) -> Pin | None:
+        """Return the base to rewrite, with the columns of `shape`; None: there is nothing in it."""
+        folder = f"{storage.folder}/base"
+        if storage.base is None:
+            return self._tables.create(folder, shape.arrow) if overlay.rows else None
+        if storage.base_schema == shape.id:
+            return storage.base
+        old = shape_of(catalogs.schema_by_id(table, storage.base_schema))
+        return altered(self._tables, folder, storage.base, old, shape)
+
+    def promote_late(self, record: Record) -> None:
+        """Promote; what fails is left for the next merge: no reader of ours looks there."""
+        try:
+            self.promote(record)
+        except SiltstoneError as error:
+            _log.warning("readers of the plain path see an older version for now: %s", error)
+
+    def promote(self, record: Record) -> None:
+        """Show the kept bases and plain versions to readers of the plain path; idempotent."""
+        live = _live_pins(self._manifests, record)
+        for folder, pins in live.items():
+            self._tables.promote(folder, pins, pins[-1])
+
+
+def candidates(record: Record, wanted: int | None) -> Iterator[tuple[Table, KeyedStorage]]:
+    """Yield the living keyed tables, or the one of an id, with their current storage.
+
+    Dropped ones have nothing to do, nor has one that the record does not know yet.
+    """
+    stored = {storage.incarnation: storage for storage in record.keyed}
+    for table in record.catalog.tables:
+        if not catalogs.is_alive(table) or (wanted is not None and table.id != wanted):
+            continue
+        storage = stored.get(catalogs.incarnation_of(table).id)
+        if storage is not None:
+            yield table, storage
+
+
+def _is_behind(record: Record, table: Table, storage: KeyedStorage) -> bool:
+    """Tell whether there is something to merge: rows, or a base of an older schema."""
+    schemas = (0, catalogs.schema_of(table).id)
+    return storage.merged_seq < record.flushed_seq or storage.base_schema not in schemas
+
+
+def require_budgets(attempts: int, publish_attempts: int) -> None:
+    """Refuse a budget that allows nothing.
+
+    Raises:
+        RequestError: One is below 1.
+    """
+    if attempts < 1 or publish_attempts < 1:
+        given = f"attempts={attempts}, publish_attempts={publish_attempts}"
+        raise RequestError(f"a budget is at least 1, not {given}")
+
+
+def _changed(record: Record, planned: Sequence[_Planned], job: Job) -> Record:
+    """Return `record` with the merged bases; done where the winner already has as much."""
+    wanted = {item.incarnation: item for item in planned}
+    if all(_is_in(storage, wanted.get(storage.incarnation)) for storage in record.keyed):
+        return record
+    refuse_condemned(record, job.started_us)
+    keyed: list[KeyedStorage] = []
+    for storage in record.keyed:
+        item = wanted.get(storage.incarnation)
+        if item is None or storage.merged_seq > item.storage.merged_seq:
+            keyed.append(storage)
+        elif storage.base != item.base:
+            raise _LostError(f"another merge of incarnation {storage.incarnation} won")
+        else:
+            keyed.append(
+                msgspec.structs.replace(
+                    storage,
+                    base=item.storage.base,
+                    base_schema=item.storage.base_schema,
+                    merged_seq=item.storage.merged_seq,
+                )
+            )
+    cross(Failpoint.MERGE_BEFORE_PUBLISH)
+    return msgspec.structs.replace(record, keyed=tuple(keyed))
+
+
+def _is_in(storage: KeyedStorage, item: _Planned | None) -> bool:
+    """Tell whether what was planned for a storage is there, or more, or nothing was planned."""
+    if item is None or storage.merged_seq > item.storage.merged_seq:
+        return True
+    done = item.storage
+    return (storage.merged_seq, storage.base, storage.base_schema) == (
+        done.merged_seq,
+        done.base,
+        done.base_schema,
+    )
+
+
+def altered(tables: Tables, folder: str, pin: Pin, old: Shape, new: Shape) -> Pin:
+    """Rename, drop and add a pin's columns by id; by way of free names, so that two may swap."""
+    drop = [name for column_id, name in old.names.items() if column_id not in new.names]
+    moved = {i: n for i, n in old.names.items() if i in new.names and new.names[i] != n}
+    if drop or moved:
+        aside = {name: f"_{column_id}" for column_id, name in moved.items()}
+        pin = tables.alter(folder, pin, rename=aside, drop=drop, add=[])
+    added = [new.arrow.field(n) for i, n in new.names.items() if i not in old.names]
+    back = {f"_{column_id}": new.names[column_id] for column_id in moved}
+    if back or added:
+        pin = tables.alter(folder, pin, rename=back, drop=[], add=added)
+    return pin
+
+
+def live_batches(overlay: Overlay, shape: Shape) -> Iterator[pa.RecordBatch]:
+    """Yield the live rows that lie over base, in large batches."""
+    return _in_large_batches(_live_rows(overlay, shape))
+
+
+def _live_rows(overlay: Overlay, shape: Shape) -> Iterator[pa.RecordBatch]:
+    for source, newest, ordinals in overlay.live:
+        yield from source.rows_at(newest, ordinals, shape, shape.arrow.names)
+
+
+def _in_large_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    pending: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        pending.append(batch)
+        rows += batch.num_rows
+        if rows >= _APPEND_ROWS:
+            yield pa.concat_batches(pending)  # pyright: ignore[reportAttributeAccessIssue]
+            pending, rows = [], 0
+    if pending:
+        yield pa.concat_batches(pending)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _live_pins(manifests: ManifestStore, newest: Record) -> dict[str, list[Pin]]:
+    """Return per folder the base pins and plain versions that a kept record names, oldest first."""
+    found: dict[str, dict[str, Pin]] = {}
+    for number in manifests.numbers():
+        if number < newest.number:
+            with contextlib.suppress(FileNotFoundError):  # vacuumed since the listing
+                _add_pins(found, manifests.read(number))
+    _add_pins(found, newest)
+    return {folder: list(pins.values()) for folder, pins in found.items()}
+
+
+def _add_pins(found: dict[str, dict[str, Pin]], record: Record) -> None:
+    for storage in record.keyed:
+        if storage.base is not None:
+            pins = found.setdefault(f"{storage.folder}/base", {})
+            pins.pop(storage.base.path, None)
+            pins[storage.base.path] = storage.base
+    for table in record.catalog.tables:
+        if catalogs.schema_of(table).key:
+            continue
+        for step in table.incarnations:
+            for version in step.versions:
+                folder = version.pin.path.split("/_siltstone/")[0]
+                pins = found.setdefault(folder, {})
+                pins.pop(version.pin.path, None)
+                pins[version.pin.path] = version.pin

@@ -1,0 +1,123 @@
+"""Merge task: some rows of the next base, written by any process that sees the store.
+
+    survivors    of the parts of the old base that lose a row, or are small
+    live rows    the newest versions in un-merged history
+
+What a task writes is staged upon the old base's pin; nobody names it before the publish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from siltstone.engine.levels.history_run import HistoryRun
+from siltstone.engine.catalog.table_schema import Shape
+from siltstone.formats.manifest import Pin
+from siltstone.formats.schema import history_name
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.lance.lance_tables import LanceTables
+from siltstone.storage.tables.tables import Staged, Tables
+
+ROWS_MAX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTask:
+    """Stage, upon the base `pin`, rows of the parts [first, end) of `source`. Pickles.
+
+    `kept` has a bit per row: whether it is written. `columns` is (name in the source, name in
+    base); what the source lacks is null.
+    """
+
+    folder: str
+    pin: Pin
+    source_folder: str
+    source: Pin
+    within: tuple[int, int]
+    kept: bytes
+    columns: tuple[tuple[str, str], ...]
+
+    def run(self, path: str, *, verify: str = "first_use") -> Staged:
+        """Do it in this process, with the store at `path`.
+
+        Raises:
+            CorruptionError: An input is damaged.
+            UnavailableError: The file system refuses; what was written is garbage.
+        """
+        return self.run_on(LanceTables(Path(path), RealFiles(), verify=verify))
+
+    def run_on(self, tables: Tables) -> Staged:
+        """Do it with open tables."""
+        return tables.stage(self.folder, self.pin, self._rows(tables))
+
+    def _rows(self, tables: Tables) -> Iterator[pa.RecordBatch]:
+        names = [stored for stored, _ in self.columns]
+        shown = [name for _, name in self.columns]
+        bits = np.frombuffer(self.kept, np.uint8)
+        mask = np.unpackbits(bits, count=self.within[1] - self.within[0]).view(bool)
+        start = 0
+        opened = tables.open(self.source_folder, self.source)
+        for batch in opened.scan(names, within=self.within):
+            end = start + batch.num_rows
+            kept = batch.filter(pa.array(mask[start:end]))
+            start = end
+            if kept.num_rows:
+                yield pa.RecordBatch.from_arrays(kept.columns, names=shown)
+
+
+Execute = Callable[[Sequence[MergeTask]], Iterable[Staged]]
+
+
+def survivors(
+    folder: str, pin: Pin, shape: Shape, gone: Sequence[tuple[int, int]], drop: np.ndarray
+) -> Iterator[MergeTask]:
+    """Plan what is left of the parts `gone` without the positions `drop`, which ascend."""
+    columns = tuple((name, name) for name in shape.arrow.names)
+    for first, end in _grouped(gone):
+        low, high = np.searchsorted(drop, (first, end))
+        mask = np.ones(end - first, bool)
+        mask[drop[low:high] - first] = False
+        if mask.any():
+            yield MergeTask(folder, pin, folder, pin, (first, end), _bits(mask), columns)
+
+
+def live_rows(
+    folder: str, pin: Pin, shape: Shape, run: HistoryRun, ordinals: np.ndarray
+) -> Iterator[MergeTask]:
+    """Plan the rows of un-merged history at `ordinals`, which ascend."""
+    source, positions = run.table, run.positions_of(ordinals)
+    has = set(source.schema.names)
+    ids = {column.name: history_name(column.id) for column in shape.schema.columns}
+    columns = tuple((stored, name) for name, stored in ids.items() if stored in has)
+    source_folder = folder.removesuffix("base") + ".history"
+    for first, end in _grouped(source.spans):
+        low, high = positions.searchsorted((first, end))
+        if low < high:
+            mask = np.zeros(end - first, bool)
+            mask[positions[low:high] - first] = True
+            yield MergeTask(
+                folder, pin, source_folder, source.pin, (first, end), _bits(mask), columns
+            )
+
+
+def _grouped(spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Join adjacent spans as long as they have at most `ROWS_MAX` rows together."""
+    open_span: tuple[int, int] | None = None
+    for first, end in spans:
+        if open_span is not None and open_span[1] == first and end - open_span[0] <= ROWS_MAX:
+            open_span = (open_span[0], end)
+            continue
+        if open_span is not None:
+            yield open_span
+        open_span = (first, end)
+    if open_span is not None:
+        yield open_span
+
+
+def _bits(mask: np.ndarray) -> bytes:
+    return np.packbits(mask).tobytes()

@@ -1,0 +1,1 @@
+"""Repair: verify, quarantine, and versions that other programs appended."""

@@ -1,0 +1,235 @@
+"""Drift: versions that strangers wrote into a table's folder, past siltstone.
+
+    lance.write_dataset(rows, "<store>/tables/<name>-<id>/...", mode="append")
+
+They are never adopted by themselves and block nothing: reads, commits and maintenance go on at the
+pins of the record. Here they are found and named; of a plain table, the rows that they appended can
+be committed on request, as an append through the public door. Each version is committed once (its
+token is the checksum of its manifest), then its manifest is moved into quarantine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.read.reader import plain_folder
+from siltstone.errors import (
+    RequestError,
+    SiltstoneError,
+    TableNotFoundError,
+    UnavailableError,
+)
+from siltstone.formats.manifest import Record, Table
+from siltstone.maintenance.repair.quarantine import Item, Quarantine
+from siltstone.maintenance.gc.sweep import distinct, home_of, homes, pins_of
+from siltstone.storage.files.files import Files
+from siltstone.storage.tables.inventories import describe
+from siltstone.storage.lance.external.external_versions import Stranger
+from siltstone.storage.tables.tables import Tables
+
+SAMPLE_ROWS = 5
+ATTEMPTS_MAX = 8
+Transaction = Callable[..., AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """The rows of strangers' versions that were committed to a table, or would be.
+
+    `sample` are the first of them. `seq` is the commit's, None where nothing was committed.
+    """
+
+    table: str
+    is_dry_run: bool
+    rows: int
+    versions: tuple[str, ...]
+    sample: tuple[Mapping[str, object], ...]
+    seq: int | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        verb = "would commit" if self.is_dry_run else "committed"
+        head = f"{self.table}: {verb} {self.rows} rows of {len(self.versions)} versions"
+        return "\n".join([head, *(f"  {row}" for row in self.sample)])
+
+
+def strangers_of(
+    tables: Tables, record: Record, logged: Iterable[str] = ()
+) -> Iterator[tuple[str, Stranger]]:
+    """Yield every version by path in the folders of a record's tables, with the folder.
+
+    Args:
+        tables: Where they lie.
+        record: Its pins say the folders; of a plain table without a version its name does.
+        logged: The folders that frames above it name: what was made since the last checkpoint.
+    """
+    folders = {plain_folder(pin) for pin in distinct(pins_of(record)).values()}
+    for folder in sorted({*folders, *logged, *homes(record.catalog)}):
+        for stranger in tables.strangers(folder):
+            yield folder, stranger
+
+
+def told(stranger: Stranger) -> str:
+    """Say what a stranger's version is."""
+    added = "" if stranger.added is None else f", {stranger.added} of them appended by it"
+    return (
+        f"version {stranger.version} was not written by siltstone ({stranger.by}); nothing reads"
+        f" it: {stranger.rows} rows{added}; {_next_step(stranger)}"
+    )
+
+
+def _next_step(stranger: Stranger) -> str:
+    if stranger.added is None:
+        return "if its change is wanted, make it through siltstone; then move this file away"
+    if not stranger.added:
+        return "to be rid of it, move this file away"
+    return "repair --adopt <table> commits them, or move this file away"
+
+
+class _MovedError(Exception):
+    """A version is not where it was listed: another process has set it aside, or adopted it."""
+
+
+class Adopter:
+    """See the module."""
+
+    def __init__(self, *, files: Files, root: Path, tables: Tables, quarantine: Quarantine) -> None:
+        self._files, self._root = files, root
+        self._tables, self._quarantine = tables, quarantine
+
+    def run(
+        self, number: int, record: Record, transaction: Transaction, *, dry_run: bool = True
+    ) -> Adopted:
+        """Commit the rows that strangers appended to a plain table; by default only preview them.
+
+        What another process adopts at the same time is committed once, and may be counted by both.
+
+        Args:
+            number: The id of the table: whatever it is called by then, the rows go there.
+            record: The newest, after a checkpoint.
+            transaction: Begins one; takes `token`.
+            dry_run: Change nothing.
+
+        Raises:
+            TableNotFoundError, RequestError: No such table; a keyed one; a version that did
+                something else than append. Nothing was changed.
+            SchemaMismatchError: The rows do not fit the table.
+            UnavailableError: Others moved the versions again and again; what was committed stays.
+        """
+        table = catalogs.by_id(record.catalog, number)
+        if table is None or not catalogs.is_alive(table):
+            raise TableNotFoundError(f"#{number}" if table is None else catalogs.name_of(table))
+        done = Adopted(catalogs.name_of(table), dry_run, 0, (), ())
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                found = self._appended(table)
+                done = replace(done, sample=done.sample or tuple(self._sample(found)))
+                for folder, stranger in found:
+                    seq = None
+                    if not dry_run:
+                        seq = self._adopt(table, folder, stranger, transaction)
+                    rows, paths = done.rows + (stranger.added or 0), (*done.versions, stranger.path)
+                    done = replace(done, rows=rows, versions=paths, seq=seq)
+            except _MovedError:
+                continue
+            return done
+        raise UnavailableError(
+            f"the versions by path of {done.table} were moved {ATTEMPTS_MAX} times while they were"
+            f" read; {len(done.versions)} were committed; adopt again"
+        )
+
+    def _appended(self, table: Table) -> list[tuple[str, Stranger]]:
+        if catalogs.schema_of(table).key:
+            reason = "is keyed: read the version with Lance, and upsert its rows"
+            raise RequestError(f"{catalogs.name_of(table)} {reason}")
+        pins = [version.pin for version in catalogs.incarnation_of(table).versions]
+        folders = sorted({home_of(table), *(plain_folder(pin) for pin in pins)})
+        live = {
+            file.path for pin in pins[-1:] for file in self._tables.files(plain_folder(pin), pin)
+        }
+        found = [
+            (folder, each)
+            for folder in folders
+            for each in self._tables.strangers(folder)
+            # A name that an older siltstone left of a version of ours: its rows are in the table.
+            if not each.files or not {f"{folder}/data/{name}" for name in each.files} <= live
+        ]
+        other = [stranger for _, stranger in found if stranger.added is None]
+        for stranger in other[:1]:
+            self._require_there(stranger)
+            raise RequestError(
+                f"{stranger.path}: {told(stranger)}, and adopt again: it cannot be adopted, for it"
+                " did something else than append; nothing was changed"
+            )
+        return found
+
+    def _require_there(self, stranger: Stranger) -> None:
+        if not self._files.exists(self._root / stranger.path):
+            raise _MovedError(stranger.path)
+
+    def _added(self, folder: str, stranger: Stranger) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a version; its data files stay, whoever moves its manifest."""
+        try:
+            rows = self._tables.added(folder, stranger)
+            first = next(rows, None)
+        except SiltstoneError:
+            self._require_there(stranger)
+            raise
+        return iter(()) if first is None else chain([first], rows)
+
+    def _sample(self, found: Sequence[tuple[str, Stranger]]) -> Iterator[Mapping[str, object]]:
+        left = SAMPLE_ROWS
+        for folder, stranger in found:
+            for batch in self._added(folder, stranger):
+                yield from batch.slice(0, left).to_pylist()
+                left -= min(left, batch.num_rows)
+                if not left:
+                    return
+
+    def _adopt(
+        self, table: Table, folder: str, stranger: Stranger, transaction: Transaction
+    ) -> int:
+        try:
+            app = f"adopted {describe(self._files, self._root, stranger.path).xxh3}"
+        except FileNotFoundError as error:
+            raise _MovedError(stranger.path) from error
+        batches = self._added(folder, stranger)
+        first = next(batches, None)
+        with transaction(token=(app, 0)) as tx:
+            if first is not None:
+                rows = chain([first], batches)
+                _by_id(tx, table).append(pa.RecordBatchReader.from_batches(first.schema, rows))
+        name = catalogs.name_of(table)
+        why = f"its {stranger.added} rows were committed to {name} at seq {tx.seq}"
+        try:
+            self._quarantine.take([Item(stranger.path, why)])
+        except OSError as error:
+            raise UnavailableError(f"{stranger.path}: {why}, but it stays: {error}") from error
+        return tx.seq
+
+
+def _by_id(tx: Any, table: Table) -> Any:
+    """Return a transaction's handle of a table, whatever it is called there.
+
+    Raises:
+        TableNotFoundError: It was dropped.
+    """
+    name = catalogs.name_of(table)
+    for called in (name, *tx.tables()):
+        with contextlib.suppress(TableNotFoundError):
+            found = tx[called]
+            if found.id == table.id:
+                return found
+    raise TableNotFoundError(name)

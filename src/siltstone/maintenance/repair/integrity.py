@@ -1,0 +1,85 @@
+"""Soundness: whether the files of a pin are as they were written; each file is looked at once.
+
+quick   every manifest and inventory by its checksum, every other file by its size
+deep    every file by its checksum
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+
+from siltstone.engine.read.reader import plain_folder
+from siltstone.errors import SiltstoneError
+from siltstone.formats.inventory import InventoryFile
+from siltstone.formats.manifest import Pin
+from siltstone.storage.files.files import Files
+from siltstone.storage.tables.inventories import check
+from siltstone.storage.tables.kept_names import place
+from siltstone.storage.tables.tables import Tables
+
+UNREADABLE = (SiltstoneError, OSError, ValueError, pa.ArrowException)
+Damage = dict[str, str]
+"""Path below the store's root -> what is wrong there."""
+
+
+def relative(root: Path, path: object) -> str:
+    """Return a path as it is named below the store's root."""
+    found = Path(str(path))
+    return str(found.relative_to(root)) if found.is_relative_to(root) else str(found)
+
+
+class Soundness:
+    """Remembers what was looked at. One thread."""
+
+    def __init__(
+        self,
+        files: Files,
+        root: Path,
+        tables: Tables,
+        *,
+        deep: bool,
+        on_file: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._files, self._root, self._tables = files, root, tables
+        self._is_deep, self._on_file = deep, on_file
+        self.pins: dict[str, Damage] = {}
+        self.files: dict[str, str | None] = {}
+
+    def damage(self, pin: Pin) -> Damage:
+        """Return what is wrong with the files that a pin needs."""
+        if pin.path not in self.pins:
+            self.pins[pin.path] = self._damage(pin)
+        return self.pins[pin.path]
+
+    def _damage(self, pin: Pin) -> Damage:
+        try:
+            files = self._tables.files(plain_folder(pin), pin)
+        except UNREADABLE as error:
+            return {relative(self._root, getattr(error, "path", pin.path)): str(error)}
+        looked = {file.path: self._look(file) for file in files}
+        return {path: wrong for path, wrong in looked.items() if wrong is not None}
+
+    def _look(self, file: InventoryFile) -> str | None:
+        if file.path not in self.files:
+            self._on_file()
+            self.files[file.path] = self._checked(file) if self._is_deep else self._sized(file)
+        return self.files[file.path]
+
+    def _checked(self, file: InventoryFile) -> str | None:
+        try:
+            check(self._files, self._root, file)
+        except UNREADABLE as error:
+            return str(error)
+        return None
+
+    def _sized(self, file: InventoryFile) -> str | None:
+        try:
+            found = self._files.size(place(self._files, self._root, file.path))
+        except OSError as error:
+            return str(error)
+        return (
+            None if found == file.size else f"{found} bytes, {file.size} were written; restore it"
+        )

@@ -1,0 +1,93 @@
+"""Quarantine: files are moved aside, with a note that says from where and why; never deleted.
+
+    quarantine/<time>-<token>/MANIFEST.json    what is moved, written before the first move
+                             /<n>-<name>       the files
+
+Moving each file back to where it came from undoes it. A crash leaves files that the note names and
+that are still in their place: who finds them there again moves them with a note of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from siltstone.storage.files.files import Files
+from siltstone.storage.tables.kept_names import kept_of
+
+FOLDER, MANIFEST = "quarantine", "MANIFEST.json"
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A file to move aside: its path below the store's root, and why.
+
+    `instead` takes its place in the same step, so that the name is never free.
+    """
+
+    path: str
+    why: str
+    instead: bytes | None = None
+
+
+class Quarantine:
+    """The quarantine of one store. Stateless; any process."""
+
+    def __init__(
+        self,
+        files: Files,
+        root: Path,
+        *,
+        now_us: Callable[[], int],
+        new_token: Callable[[], str],
+    ) -> None:
+        self._files, self._root = files, root
+        self._now_us, self._new_token = now_us, new_token
+
+    def take(self, items: Sequence[Item]) -> str:
+        """Move files aside, durably; return the folder, "" for none. One that is gone is left out.
+
+        Raises:
+            OSError: Some may be moved; the note says which.
+        """
+        if not items:
+            return ""
+        time = _EPOCH + dt.timedelta(microseconds=self._now_us())
+        folder = f"{FOLDER}/{time:%Y%m%dT%H%M%S}-{self._new_token()}"
+        moves = [(item, f"{n}-{Path(item.path).name}") for n, item in enumerate(items)]
+        note = {
+            "time": time.isoformat(),
+            "files": [{"from": item.path, "to": name, "why": item.why} for item, name in moves],
+        }
+        self._files.mkdir(self._root / folder)
+        text = msgspec.json.format(msgspec.json.encode(note)) + b"\n"
+        self._files.create_if_absent(self._root / folder / MANIFEST, text)
+        for item, name in moves:
+            with contextlib.suppress(FileNotFoundError):
+                self._move(item, self._root / folder / name)
+        for parent in sorted({(self._root / item.path).parent for item in items}):
+            with contextlib.suppress(FileNotFoundError):
+                self._files.sync_dir(parent)
+        self._files.sync_dir(self._root / folder)
+        return folder
+
+    def _move(self, item: Item, target: Path) -> None:
+        source = self._root / item.path
+        if item.instead is None:
+            kept = kept_of(item.path)
+            if kept is not None and not self._files.exists(source):
+                source = self._root / kept  # a clean-up by another program left no other name
+            elif kept is not None:
+                with contextlib.suppress(FileNotFoundError):
+                    self._files.unlink(self._root / kept)
+            self._files.rename(source, target)
+            return
+        self._files.link(source, target)
+        self._files.sync_dir(target.parent)
+        self._files.replace(source, item.instead)

@@ -1,0 +1,626 @@
+"""Repair: sets right what can be proven, moves aside what is damaged, and names the rest.
+
+    plan (looks only) ─▶ own the store for a moment ─▶ plan again ─▶ FLOOR ─▶ put copies of what is
+    proven in the place of damaged records, which go into quarantine ─▶ publish it once more
+
+What is proven:
+
+    older record   all its files are whole, and the log is whole from its `wal_floor` to the end:
+                   record and log together are every commit, so what newer records said beside
+                   (merges, optimizes, new files) was work, and is done again
+    index          no answer needs it: it goes from base, and is built anew
+    history        base is the fold of a history that is complete: it begins again, empty, at seq 0
+    FLOOR          records from some number to the newest all stand there: FLOOR was not below it
+    epoch          one was published before the log had a segment of it
+
+Nothing is deleted. A number of a record is never freed: a copy of the record that serves instead
+takes its place, so nobody who sleeps can publish under it. Each step shows in the next look at the
+store, so a crash between two of them is completed by the next repair, and after it there is nothing
+to do. Nobody else may own the store meanwhile, but for the records of dead jobs; others may read it
+and maintain it.
+
+Over 400 lines: what is proven of one part decides what may be done to another, so they are planned
+and done in one place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.read.reader import plain_folder
+from siltstone.engine.catalog.table_schema import shape_of
+from siltstone.errors import CorruptionError, SiltstoneError, UnavailableError
+from siltstone.failpoints import Failpoint, cross
+from siltstone.formats import manifest
+from siltstone.formats.manifest import KeyedStorage, Pin, Record
+from siltstone.maintenance.backup.backup import Progress, named_by
+from siltstone.maintenance.index.indexer import Indexer
+from siltstone.maintenance.repair.quarantine import Item, Quarantine
+from siltstone.maintenance.repair.integrity import UNREADABLE, Soundness, relative
+from siltstone.maintenance.gc.sweep import distinct, pins_of
+from siltstone.maintenance.repair.verify import ERROR, Finding, Verifier, epoch_of_log, told_of
+from siltstone.storage.tables import promotion
+from siltstone.storage.wal.chain import read_chain, read_stretch
+from siltstone.storage.files.files import Files
+from siltstone.storage.tables.jobs import Jobs
+from siltstone.storage.manifest.manifest_store import RESTORING, ManifestStore
+from siltstone.storage.manifest.ownership import own
+from siltstone.storage.wal.segments import LoggedFrame
+from siltstone.storage.tables.tables import INDEX_DIRECTORY, Tables
+from siltstone.units import SegmentNumber, Seq
+
+_FOLDED = "the next merge folds it again from its history, which is whole"
+_REBUILT = "the index goes from base, its file to quarantine, and is built anew"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that a repair does: to which file, what is wrong, what is done about it."""
+
+    path: str
+    wrong: str
+    done: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.wrong} -> {self.done}"
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """What a repair did, or would do; and what it can only name: restore it from a backup.
+
+    `quarantine` is the folder that files were moved to, "" for none.
+    """
+
+    is_dry_run: bool
+    steps: tuple[Step, ...]
+    unproven: tuple[Finding, ...]
+    quarantine: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no damage is left that it could only name."""
+        return not self.unproven
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {**asdict(self), "is_whole": self.is_whole}
+
+    def __str__(self) -> str:
+        verb = "would repair" if self.is_dry_run else "repaired"
+        lines = [f"{verb} {len(self.steps)} things, {len(self.unproven)} are beyond proof"]
+        return "\n".join([*lines, *map(str, self.steps), *map(str, self.unproven)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """An older record that is to do without some bases, or without indexes of some."""
+
+    record: Record
+    wrong: str
+    broken: tuple[KeyedStorage, ...]
+    unindexed: tuple[KeyedStorage, ...]
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What to do: the FLOOR to write, the record to publish, the files to move aside.
+
+    `broken` are bases to begin again, empty, `unindexed` those to go on without the segments of
+    indexes that are `rotten`; `copies` of older records and the files `late` go when that is
+    published. The records of jobs that are `dead` are nobody's: an owner may be there.
+    """
+
+    floor: int | None = None
+    base: Record | None = None
+    epoch: int = 0
+    top: int = 0
+    broken: tuple[KeyedStorage, ...] = ()
+    unindexed: tuple[KeyedStorage, ...] = ()
+    rotten: set[str] = field(default_factory=set)
+    copies: list[_Copy] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
+    late: list[Item] = field(default_factory=list)
+    dead: list[Item] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    cured: set[str] = field(default_factory=set)
+
+    @property
+    def needs_owner(self) -> bool:
+        return len(self.steps) > len(self.dead)
+
+    def add(self, path: str, wrong: str, done: str) -> None:
+        self.steps.append(Step(path, wrong, done))
+        self.cured.add(path)
+
+
+class Repairer:
+    """See the module."""
+
+    def __init__(
+        self,
+        *,
+        files: Files,
+        root: Path,
+        manifests: ManifestStore,
+        tables: Tables,
+        verifier: Verifier,
+        quarantine: Quarantine,
+        jobs: Jobs,
+        indexer: Indexer,
+        now_us: Callable[[], int],
+    ) -> None:
+        self._indexer = indexer
+        self._files, self._root, self._jobs, self._now_us = files, root, jobs, now_us
+        self._manifests, self._tables = manifests, tables
+        self._verifier, self._quarantine = verifier, quarantine
+
+    def run(
+        self, *, dry_run: bool = True, deep: bool = False, on_progress: Progress | None = None
+    ) -> Repaired:
+        """Repair the store; by default only say what would be done.
+
+        Args:
+            dry_run: Change nothing.
+            deep: Look for damage by every byte and every row, as a deep verification.
+            on_progress: As for `Verifier.run`.
+
+        Raises:
+            OwnedError: There is something to repair, and a process owns the store: close it there.
+            UnavailableError, BusyError: The file system refuses; run it again.
+        """
+        with _refusals(self._root):
+            found = self._verifier.run(deep=deep, on_progress=on_progress)
+            plan = self._plan(deep=deep)
+            folder = ""
+            if plan.needs_owner and not dry_run:
+                plan, folder = self._owned(deep=deep)
+            if not dry_run:
+                folder = self._quarantine.take(plan.dead) or folder
+        errors = (finding for finding in found.findings if finding.severity == ERROR)
+        left = [each for each in errors if relative(self._root, each.path) not in plan.cured]
+        return Repaired(dry_run, tuple(plan.steps), tuple(left), folder)
+
+    def _owned(self, *, deep: bool) -> tuple[_Plan, str]:
+        ownership = own(self._files, self._root)
+        try:
+            plan = self._plan(deep=deep)
+            cross(Failpoint.REPAIR_AFTER_PLAN)
+            folder = self._carry_out(plan)
+            if plan.unindexed:
+                self._rebuild()
+            return plan, folder
+        finally:
+            ownership.release()
+
+    def _rebuild(self) -> None:
+        try:
+            self._indexer.catch_up()
+        except SiltstoneError as error:  # no answer needs them, and the next optimize builds them
+            _log.warning("the indexes that were damaged are not built again yet: %s", error)
+
+    # planning: looks only
+
+    def _plan(self, *, deep: bool) -> _Plan:
+        plan = _Plan()
+        self._plan_floor(plan)
+        soundness = Soundness(self._files, self._root, self._tables, deep=deep)
+        numbers = self._manifests.numbers(below_floor=True)
+        records = dict(self._readable(numbers))
+        kept = [number for number in numbers if number >= self._floor(plan)]
+        if kept and records:
+            self._plan_newest(plan, kept, records, soundness)
+            self._plan_old_bases(plan, kept[-1], records, soundness)
+            self._plan_unreadable(plan, numbers, kept, records)
+        self._plan_jobs(plan)
+        if records and self._files.exists(self._root / RESTORING):
+            plan.items.append(Item(RESTORING, "the restore was finished"))
+            plan.add(RESTORING, "left by a restore that was finished", "moved to quarantine")
+        return plan
+
+    def _plan_jobs(self, plan: _Plan) -> None:
+        """A dead job is evidence: without its record nothing is lost but what could be resumed."""
+        for seen in self._jobs.list():
+            if not seen.is_running:
+                path = relative(self._root, self._jobs.path(seen.id))
+                plan.dead.append(Item(path, "its process died"))
+                done = "moved to quarantine; the work is done anew, vacuum takes its files"
+                plan.add(path, told_of(seen), done)
+
+    def _readable(self, numbers: Sequence[int]) -> Iterator[tuple[int, Record]]:
+        for number in numbers:
+            with contextlib.suppress(*UNREADABLE):
+                yield number, self._manifests.read(number)
+
+    def _floor(self, plan: _Plan) -> int:
+        return self._manifests.floor() if plan.floor is None else plan.floor
+
+    def _plan_floor(self, plan: _Plan) -> None:
+        """FLOOR is lost: the lowest number from which on every record stands there is as good."""
+        numbers = self._manifests.numbers(below_floor=True)
+        try:
+            floor = self._manifests.floor()
+        except CorruptionError as error:
+            wrong = error.reason
+        else:
+            if floor or not numbers or numbers[0] == 1:
+                return
+            wrong = f"missing, but records below {numbers[0]} were vacuumed"
+        if not numbers:
+            return
+        first = numbers[-1]
+        standing = set(numbers)
+        while first - 1 in standing:
+            first -= 1
+        plan.floor = first
+        path = relative(self._root, self._manifests.folder / "FLOOR")
+        plan.add(path, wrong, f"written again: {first}; all records from it on stand there")
+
+    def _plan_newest(
+        self, plan: _Plan, kept: Sequence[int], records: dict[int, Record], soundness: Soundness
+    ) -> None:
+        """Find what serves when the newest record does not, and a proof that nothing is lost."""
+        newest = records.get(kept[-1])
+        store_id = _store_id(records)
+        whole = [
+            records[number]
+            for number in kept
+            if number in records
+            and records[number].store_id == store_id
+            and not self._damage(records[number], soundness)
+        ]
+        if newest is not None and newest.store_id == store_id:
+            if newest in whole:
+                self._plan_epoch(plan, newest)
+                return
+            if self._plan_bases(plan, newest, soundness):
+                return
+        ours = {n: record for n, record in records.items() if record.store_id == store_id}
+        if not whole or not self._is_all(whole[-1], ours, soundness):
+            return
+        # Lost records may have condemned files of jobs that go on: those must begin again.
+        sound = msgspec.structs.replace(
+            whole[-1], condemned_before_us=max(self._now_us(), whole[-1].condemned_us)
+        )
+        plan.base, plan.top = sound, kept[-1]
+        plan.epoch = self._log_epoch(sound)
+        for number in kept[kept.index(sound.number) + 1 :]:
+            self._plan_copy(plan, number, sound, self._wrong(number, records, store_id, soundness))
+            found = records.pop(number, None)
+            if found is not None and found.store_id == store_id:
+                plan.cured.update(self._damage(found, soundness))
+        pins = distinct(pin for record in records.values() for pin in pins_of(record))
+        for folder in sorted({plain_folder(pin) for pin in pins.values()}):
+            self._plan_links(plan, folder, pins)
+
+    def _plan_links(self, plan: _Plan, folder: str, stay: Collection[str]) -> None:
+        """Take public names of versions of ours away, but those whose manifests `stay`.
+
+        Readers of the plain path would see them, and take them for newer, as long as they stand.
+        """
+        where, public = self._root / folder, self._root / folder / "_versions"
+        kept = [path for path in stay if path.startswith(f"{folder}/")]
+        same = {self._files.identity(self._root / p) for p in kept if self._is_there(p)}
+        ours = promotion.identities(self._files, where) - same
+        for name in self._files.list(public) if self._files.is_dir(public) else ():
+            if (
+                promotion.version_of(name) is not None
+                and self._files.identity(public / name) in ours
+            ):
+                why = "the public name of a version that does not serve any more"
+                plan.items.append(Item(f"{folder}/_versions/{name}", why))
+
+    def _is_there(self, path: str) -> bool:
+        return self._files.exists(self._root / path)
+
+    def _wrong(
+        self, number: int, records: dict[int, Record], store_id: str, soundness: Soundness
+    ) -> str:
+        record = records.get(number)
+        if record is None:
+            return "it cannot be read"
+        if record.store_id != store_id:
+            return f"it is of store {record.store_id}"
+        path, wrong = next(iter(self._damage(record, soundness).items()), ("", "it is not whole"))
+        return f"{path}: {wrong}"
+
+    def _plan_copy(self, plan: _Plan, number: int, sound: Record, wrong: str) -> None:
+        copy = manifest.encode(msgspec.structs.replace(sound, number=number))
+        path = relative(self._root, self._manifests.path(number))
+        plan.items.append(Item(path, wrong, copy))
+        serves = f"record {sound.number} serves instead"
+        plan.add(path, wrong, f"moved to quarantine, {serves}: nothing that was committed is lost")
+
+    def _plan_epoch(self, plan: _Plan, newest: Record) -> None:
+        """Records above are lost, file and all: the log says that there was a later epoch."""
+        epoch = self._log_epoch(newest)
+        if epoch <= newest.epoch or not self._is_all(newest, {newest.number: newest}, None):
+            return
+        plan.top, plan.epoch = newest.number, epoch
+        plan.base = msgspec.structs.replace(
+            newest, condemned_before_us=max(self._now_us(), newest.condemned_us)
+        )
+        path = relative(self._root, self._manifests.path(newest.number))
+        wrong = f"its epoch is {newest.epoch}, the log is of epoch {epoch}"
+        plan.add(path, wrong, "its epoch is published again; the log has all that came since")
+
+    def _log_epoch(self, record: Record) -> int:
+        with contextlib.suppress(FileNotFoundError):
+            return max(record.epoch, epoch_of_log(self._files, self._root / "wal", record.store_id))
+        return record.epoch
+
+    def _damage(self, record: Record, soundness: Soundness) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for pin in distinct(pins_of(record)).values():
+            found |= soundness.damage(pin)
+        return found
+
+    def _plan_bases(self, plan: _Plan, newest: Record, soundness: Soundness) -> bool:
+        """Have bases folded again, and indexes built again, when nothing else is damaged.
+
+        A base is folded again only if its history is whole.
+        """
+        broken, unindexed = _damaged_bases(newest, soundness)
+        if not self._is_base_only(newest, broken, unindexed, soundness):
+            return False
+        plan.base, plan.top = newest, newest.number
+        plan.broken, plan.unindexed = broken, unindexed
+        for storage in broken:
+            self._plan_base(plan, storage, soundness, _FOLDED)
+        for storage in unindexed:
+            self._plan_base(plan, storage, soundness, _REBUILT)
+        self._plan_rotten(plan, unindexed, soundness)
+        return True
+
+    def _is_base_only(
+        self,
+        record: Record,
+        broken: Sequence[KeyedStorage],
+        unindexed: Sequence[KeyedStorage],
+        soundness: Soundness,
+    ) -> bool:
+        """Say whether these are all that is damaged, and history has what is broken."""
+        folders = tuple(f"{storage.folder}/base" for storage in (*broken, *unindexed))
+        others = [pin for pin in pins_of(record) if not pin.path.startswith(folders)]
+        if not folders or any(soundness.damage(pin) for pin in others):
+            return False
+        return all(_is_complete(record, storage) for storage in broken)
+
+    def _plan_base(
+        self, plan: _Plan, storage: KeyedStorage, soundness: Soundness, done: str
+    ) -> None:
+        assert storage.base is not None
+        damage = soundness.damage(storage.base)
+        plan.cured.update(damage)
+        path, wrong = next(iter(damage.items()))
+        plan.add(path, wrong, done)
+
+    def _plan_rotten(
+        self, plan: _Plan, unindexed: Sequence[KeyedStorage], soundness: Soundness
+    ) -> None:
+        """Put the damaged files of indexes aside, and remember whose they are."""
+        known = {item.path for item in plan.late}
+        for storage in unindexed:
+            assert storage.base is not None
+            for path, wrong in soundness.damage(storage.base).items():
+                plan.rotten.add(path.split("/")[-2])
+                if path not in known and self._is_there(path):
+                    plan.late.append(Item(path, wrong))
+
+    def _plan_old_bases(
+        self, plan: _Plan, newest: int, records: dict[int, Record], soundness: Soundness
+    ) -> None:
+        """Let older records, which the past is read from, do without what is damaged in bases."""
+        for number, record in records.items():
+            if number == newest and not (plan.broken or plan.unindexed):
+                continue
+            broken, unindexed = _damaged_bases(record, soundness)
+            if self._is_base_only(record, broken, unindexed, soundness):
+                self._plan_without(plan, record, broken, unindexed, soundness)
+
+    def _plan_without(
+        self,
+        plan: _Plan,
+        record: Record,
+        broken: tuple[KeyedStorage, ...],
+        unindexed: tuple[KeyedStorage, ...],
+        soundness: Soundness,
+    ) -> None:
+        damage = self._damage(record, soundness)
+        path = relative(self._root, self._manifests.path(record.number))
+        file, wrong = next(iter(damage.items()))
+        plan.copies.append(_Copy(record, f"{file}: {wrong}", broken, unindexed))
+        self._plan_rotten(plan, unindexed, soundness)
+        plan.cured.update(damage)
+        reads = "history" if broken else "base without the index"
+        plan.add(path, f"{file}: {wrong}", f"moved to quarantine, its copy reads {reads} instead")
+
+    def _is_all(
+        self, record: Record, records: dict[int, Record], soundness: Soundness | None
+    ) -> bool:
+        """Say whether a record and the log together are proven to be every commit."""
+        try:
+            frames, start = self._log(record, max(each.last_seq for each in records.values()))
+        except UNREADABLE:
+            return False
+        if start > record.flushed_seq:
+            return False
+        pins = distinct(named_by(frames)).values()
+        return soundness is None or not any(soundness.damage(pin) for pin in pins)
+
+    def _log(self, record: Record, last_seq: int) -> tuple[list[LoggedFrame], int]:
+        """Return all frames from a record's floor on, and the seq that they follow."""
+        chain = read_chain(
+            self._files,
+            self._root / "wal",
+            store_id=bytes.fromhex(record.store_id),
+            floor=SegmentNumber(record.wal_floor),
+            last_seq=Seq(last_seq),
+        )
+        frames = [frame for stretch in chain.old for frame in read_stretch(self._files, stretch)]
+        segment = chain.newest.header.segment
+        frames += [
+            LoggedFrame(segment, frame.first_seq, frame.last_seq, frame.payload)
+            for frame in chain.frames
+        ]
+        first = chain.old[0] if chain.old else chain.newest
+        return [f for f in frames if f.last_seq > record.flushed_seq], first.header.previous.seq
+
+    def _plan_unreadable(
+        self,
+        plan: _Plan,
+        numbers: Sequence[int],
+        kept: Sequence[int],
+        records: dict[int, Record],
+    ) -> None:
+        """Older records that cannot be read stop every vacuum: neighbours serve instead."""
+        planned = {item.path for item in plan.items}
+        for number in numbers:
+            path = relative(self._root, self._manifests.path(number))
+            if number in records or path in planned or number > max(records):
+                continue
+            if number < kept[0]:
+                plan.items.append(Item(path, "it cannot be read"))
+                plan.add(path, "it cannot be read", "moved to quarantine; it served a tag")
+                continue
+            below = [n for n in kept if n < number and n in records]
+            serves = records[below[-1] if below else min(n for n in kept if n in records)]
+            copy = manifest.encode(msgspec.structs.replace(serves, number=number))
+            plan.items.append(Item(path, "it cannot be read", copy))
+            done = (
+                f"moved to quarantine, record {serves.number} stands in; seqs that only it served"
+            )
+            plan.add(path, "it cannot be read", f"{done} are refused from now on")
+
+    # carrying out
+
+    def _carry_out(self, plan: _Plan) -> str:
+        folder = self._take_floor(plan)
+        cross(Failpoint.REPAIR_AFTER_FLOOR)
+        folder = self._quarantine.take(plan.items) or folder
+        cross(Failpoint.REPAIR_BEFORE_PUBLISH)
+        if plan.base is not None:
+            fresh = {each.incarnation: self._begun_again(plan.base, each) for each in plan.broken}
+            fresh |= self._without_indexes(plan.unindexed, plan.rotten)
+            base = msgspec.structs.replace(plan.base, number=plan.top)
+            self._manifests.publish(
+                lambda record: _changed(record, fresh, plan.epoch), base=base, attempts=1
+            )
+        cross(Failpoint.REPAIR_AFTER_PUBLISH)
+        late = [self._copied(copy, plan.rotten) for copy in plan.copies]
+        return self._quarantine.take([*late, *plan.late]) or folder
+
+    def _copied(self, copy: _Copy, rotten: Collection[str]) -> Item:
+        """Return the step that puts a copy of an older record in its place."""
+        number = copy.record.number
+        none = {
+            each.incarnation: msgspec.structs.replace(each, base=None, base_schema=0, merged_seq=0)
+            for each in copy.broken
+        }
+        changed = _changed(copy.record, none | self._without_indexes(copy.unindexed, rotten), 0)
+        path = relative(self._root, self._manifests.path(number))
+        return Item(path, copy.wrong, manifest.encode(changed))
+
+    def _without_indexes(
+        self, storages: Sequence[KeyedStorage], rotten: Collection[str]
+    ) -> dict[int, KeyedStorage]:
+        """Return storages whose bases do without the segments that are rotten."""
+        found: dict[int, KeyedStorage] = {}
+        for storage in storages:
+            assert storage.base is not None
+            pin = self._tables.put_indexes(
+                f"{storage.folder}/base", storage.base, (), sorted(rotten)
+            )
+            found[storage.incarnation] = msgspec.structs.replace(storage, base=pin)
+        return found
+
+    def _begun_again(self, record: Record, storage: KeyedStorage) -> KeyedStorage:
+        """Return a storage whose base is empty, of a version above all others in its folder.
+
+        The base as of seq 0 is just that. Without a version above them, readers of the plain path
+        would take an older one for the newest.
+        """
+        folder = f"{storage.folder}/base"
+        table = catalogs.owner_of(record.catalog, storage.incarnation)
+        shape = shape_of(catalogs.schema_by_id(table, storage.base_schema))
+        for pin in self._bases(storage.incarnation):
+            with contextlib.suppress(CorruptionError):
+                empty = self._tables.overwrite(folder, pin, shape.arrow, ())
+                return msgspec.structs.replace(storage, base=empty, merged_seq=0)
+        return msgspec.structs.replace(storage, base=None, base_schema=0, merged_seq=0)
+
+    def _bases(self, incarnation: int) -> list[Pin]:
+        """Return the bases that an incarnation ever had, as far as records know, newest first."""
+        numbers = self._manifests.numbers(below_floor=True)
+        pins = {
+            storage.base.path: storage.base
+            for _, record in self._readable(numbers)
+            for storage in record.keyed
+            if storage.incarnation == incarnation and storage.base is not None
+        }
+        return sorted(pins.values(), key=lambda pin: -pin.version)
+
+    def _take_floor(self, plan: _Plan) -> str:
+        if plan.floor is None:
+            return ""
+        path = self._manifests.folder / "FLOOR"
+        text = self._manifests.floor_item(plan.floor)
+        if not self._files.exists(path):
+            self._files.replace(path, text)
+            return ""
+        item = Item(relative(self._root, path), "it cannot be read", text)
+        return self._quarantine.take([item])
+
+
+def _store_id(records: dict[int, Record]) -> str:
+    """Return the store's id: what the oldest record says."""
+    return records[min(records)].store_id
+
+
+def _changed(record: Record, fresh: dict[int, KeyedStorage], epoch: int) -> Record:
+    keyed = tuple(fresh.get(storage.incarnation, storage) for storage in record.keyed)
+    return msgspec.structs.replace(record, keyed=keyed, epoch=max(epoch, record.epoch))
+
+
+def _damaged_bases(
+    record: Record, soundness: Soundness
+) -> tuple[tuple[KeyedStorage, ...], tuple[KeyedStorage, ...]]:
+    """Return the storages whose bases are damaged, and those of which only indexes are."""
+    damaged = [
+        (storage, soundness.damage(storage.base))
+        for storage in record.keyed
+        if storage.base is not None and soundness.damage(storage.base)
+    ]
+
+    def is_index(storage: KeyedStorage, paths: Iterable[str]) -> bool:
+        return all(path.startswith(f"{storage.folder}/base/{INDEX_DIRECTORY}/") for path in paths)
+
+    broken = tuple(storage for storage, paths in damaged if not is_index(storage, paths))
+    return broken, tuple(storage for storage, paths in damaged if is_index(storage, paths))
+
+
+def _is_complete(record: Record, storage: KeyedStorage) -> bool:
+    """Say whether history has every version of an incarnation since it began."""
+    loads = [
+        step.versions
+        for table in record.catalog.tables
+        for step in table.incarnations
+        if step.id == storage.incarnation
+    ]
+    return storage.history is not None and not storage.history_from and not any(loads)
+
+
+@contextlib.contextmanager
+def _refusals(root: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(f"repair of {root}: {error}") from error

@@ -1,0 +1,427 @@
+"""Verify: reads what a store is made of and names what is not as it was written; changes nothing.
+
+    quick   FLOOR, every record, the pins and inventories that they and the log name, the log's
+            chain, MARK; what strangers wrote
+    deep    and every byte of every file, every row: keys of base are unique, seqs of history ascend
+            within their range, base is the fold of history where history reaches back so far,
+            indexes find what scans find, for some values
+
+An error is damage. A warning is what the next owner sets right, or what was lost without loss of
+rows. Drift is what strangers wrote past siltstone; nothing reads it. `maintenance.repair.repair` says what
+can be done about each.
+
+A damaged file ends no other check. What vacuum deletes meanwhile is not missed: a record is leased
+while it is checked, the newest to the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.read.read_union import KeyedReader
+from siltstone.engine.read.reader import Readers, plain_folder
+from siltstone.engine.catalog.table_schema import Shape, shape_of
+from siltstone.formats.keys import newest_rows
+from siltstone.formats.manifest import KeyedStorage, Pin, Record, Table
+from siltstone.formats.schema import SEQ_COLUMN
+from siltstone.maintenance.backup.backup import Progress, created_by, named_by, newest_with_log
+from siltstone.maintenance.repair.external_appends import strangers_of, told
+from siltstone.maintenance.index.index_check import wrong_indexes
+from siltstone.maintenance.repair.integrity import UNREADABLE, Soundness
+from siltstone.maintenance.gc.sweep import Sweep, distinct, pins_of
+from siltstone.storage.wal.chain import read_chain
+from siltstone.storage.files.files import Files
+from siltstone.storage.tables.jobs import Jobs, SeenJob
+from siltstone.storage.manifest.manifest_store import ManifestStore
+from siltstone.storage.wal.segments import MARK_NAME, find_segments, read_mark
+from siltstone.storage.tables.tables import Tables
+from siltstone.units import SegmentNumber, Seq
+
+ERROR, WARNING, DRIFT = "error", "warning", "drift"
+LOG_ATTEMPTS = 8
+_RISING = ("epoch", "last_seq", "flushed_seq", "wal_floor", "oldest_seq", "condemned_us")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it was written: where, how bad, what."""
+
+    path: str
+    severity: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.path}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What a verification looked at and found; it is sound when there is no error."""
+
+    is_deep: bool
+    records: int
+    pins: int
+    files: int
+    rows: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether no error was found."""
+        return all(finding.severity != ERROR for finding in self.findings)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {**asdict(self), "is_sound": self.is_sound}
+
+    def __str__(self) -> str:
+        kind = "deep" if self.is_deep else "quick"
+        strange = sum(finding.severity == DRIFT for finding in self.findings)
+        drift = f", with {strange} versions that siltstone did not write" if strange else ""
+        head = (
+            f"{'sound' if self.is_sound else 'DAMAGED'} ({kind}){drift}: {self.records} records,"
+            f" {self.pins} versions, {self.files} files, {self.rows} rows read"
+        )
+        return "\n".join([head, *map(str, self.findings)])
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What was seen so far."""
+
+    soundness: Soundness
+    records: int = 0
+    rows: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    named: set[str] = field(default_factory=set)
+    done: int = 0
+    total: int = 0
+
+    def error(self, path: object, message: object) -> None:
+        self.findings.append(Finding(str(path), ERROR, str(message)))
+
+    def warn(self, path: object, message: object) -> None:
+        self.findings.append(Finding(str(path), WARNING, str(message)))
+
+
+class Verifier:
+    """See the module. Any process may run it, beside a live owner too."""
+
+    def __init__(
+        self,
+        *,
+        files: Files,
+        root: Path,
+        manifests: ManifestStore,
+        tables: Tables,
+        readers: Readers,
+        jobs: Jobs,
+    ) -> None:
+        self._files, self._root, self._jobs = files, root, jobs
+        self._manifests, self._tables, self._readers = manifests, tables, readers
+        self._floor = 0
+
+    def run(self, *, deep: bool = False, on_progress: Progress | None = None) -> Verified:
+        """Verify; `on_progress` hears what is next, how many files are done, and of how many.
+
+        Each counts twice when it is deep: for its bytes and for its rows. That is about right.
+        """
+        hear = on_progress or (lambda _what, _done, _all: None)
+
+        def seen() -> None:
+            tally.done += 1
+
+        tally = _Tally(Soundness(self._files, self._root, self._tables, deep=deep, on_file=seen))
+        tally.total = len(Sweep(self._files, self._root).listed) * (2 if deep else 1)
+
+        def say(what: str) -> None:
+            hear(what, min(tally.done, tally.total), tally.total)
+
+        newest: Record | None = None
+        with ExitStack() as leases:
+            for number in self._numbers(tally):
+                say(f"record {number}")
+                lease = self._manifests.lease(number, below_floor=True)
+                if lease is None:
+                    continue  # vacuumed since the listing
+                record = self._record(number, newest, tally)
+                if record is not None:
+                    self._pins(pins_of(record), tally, say)
+                    leases.close()
+                    newest = record
+                leases.enter_context(lease)
+            if newest is not None:
+                self._log(newest, tally, say)
+                logged = self._logged_pins(tally, say)
+                self._names(tally)
+                self._drift(newest, logged, tally, say)
+                self._dead_jobs(tally)
+                for table, storage in _keyed(newest) if deep else ():
+                    say(storage.folder)
+                    self._rows(newest, table, storage, tally)
+            tally.done = tally.total
+            say("done")
+        return Verified(
+            deep,
+            tally.records,
+            len(tally.soundness.pins),
+            len(tally.soundness.files),
+            tally.rows,
+            tuple(tally.findings),
+        )
+
+    def _numbers(self, tally: _Tally) -> list[int]:
+        try:
+            floor = self._manifests.floor()
+        except UNREADABLE as error:
+            tally.error(getattr(error, "path", self._manifests.folder), error)
+            floor = 0
+        self._floor = floor
+        numbers = self._manifests.numbers(below_floor=True)
+        if not floor and numbers and numbers[0] > 1 and not tally.findings:
+            reason = f"missing, but records below {numbers[0]} were vacuumed"
+            tally.error(self._manifests.folder / "FLOOR", reason)
+        if not [number for number in numbers if number >= floor]:
+            tally.error(self._manifests.folder, f"there is no record at or above FLOOR {floor}")
+        return numbers
+
+    def _record(self, number: int, older: Record | None, tally: _Tally) -> Record | None:
+        tally.records += 1
+        path = self._manifests.path(number)
+        try:
+            record = self._manifests.read(number)
+        except UNREADABLE as error:
+            tally.error(path, error)
+            return None
+        if older is not None and record.store_id != older.store_id:
+            tally.error(path, f"it is of store {record.store_id}, not of {older.store_id}")
+            return None
+        if older is not None:
+            self._against(path, record, older, tally)
+        return record
+
+    def _against(self, path: Path, record: Record, older: Record, tally: _Tally) -> None:
+        """Compare a record with the one that was published, and is still kept, before it."""
+        for name in _RISING:
+            if getattr(record, name) < getattr(older, name):
+                tally.error(path, f"{name} is lower than in the record before")
+        if record.number > older.number + 1 and older.number >= self._floor:
+            gone = f"{older.number + 1} to {record.number - 1}"
+            seqs = f"{older.flushed_seq} to {record.flushed_seq}"
+            reason = f"records {gone}, before it, are lost; reads at seqs {seqs} may need them"
+            tally.warn(path, reason)
+
+    # files
+
+    def _pins(self, pins: Iterable[Pin], tally: _Tally, say: Callable[[str], None]) -> None:
+        for pin in distinct(pins).values():
+            if pin.path not in tally.soundness.pins:
+                say(pin.path)
+                for path, wrong in tally.soundness.damage(pin).items():
+                    if path not in tally.named:
+                        tally.named.add(path)
+                        tally.error(path, wrong)
+
+    def _log(self, record: Record, tally: _Tally, say: Callable[[str], None]) -> None:
+        say("wal")
+        self._mark(record, tally)
+        self._epoch(record, tally)
+        error = None
+        for _ in range(LOG_ATTEMPTS):
+            names = self._names_of_log()
+            error = self._wrong_with_log(record)
+            if error is None or self._has_moved(record):
+                return
+            if names == self._names_of_log():
+                break
+        tally.error(getattr(error, "path", "wal"), error)
+
+    def _names_of_log(self) -> list[str]:
+        """Return its files: an owner that begins writes one again and removes the old one."""
+        with contextlib.suppress(OSError):
+            return self._files.list(self._root / "wal")
+        return []
+
+    def _wrong_with_log(self, record: Record) -> Exception | None:
+        try:
+            read_chain(
+                self._files,
+                self._root / "wal",
+                store_id=bytes.fromhex(record.store_id),
+                floor=SegmentNumber(record.wal_floor),
+                last_seq=Seq(record.last_seq),
+            )
+        except FileNotFoundError:
+            return None  # nothing was ever committed, or a live owner removed a segment meanwhile
+        except UNREADABLE as error:
+            return error
+        return None
+
+    def _has_moved(self, record: Record) -> bool:
+        """Say whether the owner may have recycled segments that this record still names."""
+        with contextlib.suppress(*UNREADABLE):
+            return self._manifests.newest().wal_floor != record.wal_floor
+        return False  # the newest cannot be read
+
+    def _epoch(self, record: Record, tally: _Tally) -> None:
+        """An epoch is published before it has a segment: else the newest records are lost."""
+        with contextlib.suppress(*UNREADABLE):  # or `_numbers`, `_record` named it
+            epoch = epoch_of_log(self._files, self._root / "wal", record.store_id)
+            if epoch > record.epoch and self._manifests.newest().epoch < epoch:
+                reason = f"its epoch is {record.epoch}, the log is of epoch {epoch}"
+                tally.error(self._manifests.path(record.number), f"{reason}: newer ones are lost")
+
+    def _mark(self, record: Record, tally: _Tally) -> None:
+        """A MARK that is gone is written by the next owner; till then readers may see less."""
+        wal = self._root / "wal"
+        with contextlib.suppress(OSError):
+            is_marked = read_mark(self._files, wal, bytes.fromhex(record.store_id)) is not None
+            if not is_marked and find_segments(self._files, wal, bytes.fromhex(record.store_id)):
+                tally.warn(wal / MARK_NAME, "missing or damaged; the next owner writes it")
+
+    def _logged_pins(self, tally: _Tally, say: Callable[[str], None]) -> set[str]:
+        """Check what frames above the record name: bulk commits, versions of plain tables.
+
+        Return the folders of those datasets, and of the plain tables that they create.
+        """
+        try:
+            _, lease, frames = newest_with_log(self._files, self._root, self._manifests)
+        except UNREADABLE:
+            return set()  # `_log` has named it
+        with lease:
+            found = list(named_by(frames))
+            self._pins(found, tally, say)
+            return {*map(plain_folder, found), *created_by(frames)}
+
+    def _drift(
+        self, record: Record, logged: Collection[str], tally: _Tally, say: Callable[[str], None]
+    ) -> None:
+        say("drift")
+        try:
+            for _, stranger in strangers_of(self._tables, record, logged):
+                tally.findings.append(Finding(stranger.path, DRIFT, told(stranger)))
+        except UNREADABLE as error:
+            tally.warn("tables", f"strangers' versions cannot be listed: {error}")
+
+    def _names(self, tally: _Tally) -> None:
+        """Tell of files that a clean-up by another program may delete, or whose name one did."""
+        whole = [path for path, wrong in tally.soundness.files.items() if wrong is None]
+        exposed, hidden = self._tables.lacking(whole)
+        for path in exposed[:1]:
+            reason = "a clean-up by another program may delete them; open the store once to write"
+            tally.warn(path, f"{_others(exposed)} no name of the store's own: {reason}")
+        for path in hidden[:1]:
+            reason = "other programs do not find them; open the store once to write"
+            tally.warn(path, f"{_others(hidden)} no public name any more: {reason}")
+
+    def _dead_jobs(self, tally: _Tally) -> None:
+        with contextlib.suppress(*UNREADABLE):
+            for seen in self._jobs.list():
+                if not seen.is_running:
+                    tally.warn(self._jobs.path(seen.id), told_of(seen))
+
+    # rows
+
+    def _rows(self, record: Record, table: Table, storage: KeyedStorage, tally: _Tally) -> None:
+        tally.done += sum(f"{storage.folder}/" in path for path in tally.soundness.files)
+        try:
+            self._history(record, storage, tally)
+            self._base(table, storage, tally)
+        except UNREADABLE as error:
+            tally.error(getattr(error, "path", storage.folder), error)
+
+    def _history(self, record: Record, storage: KeyedStorage, tally: _Tally) -> None:
+        if storage.history is None:
+            return
+        folder, last = f"{storage.folder}/.history", 0
+        for batch in self._tables.open(folder, storage.history).scan():
+            seqs = batch.column(SEQ_COLUMN).to_numpy()
+            tally.rows += len(seqs)
+            if len(seqs) and (seqs[0] < last or (np.diff(seqs) < 0).any()):
+                tally.error(folder, f"a seq below one before it, after seq {last}")
+            last = int(seqs[-1]) if len(seqs) else last
+        if last > record.flushed_seq:
+            tally.error(folder, f"seq {last} is above the record's {record.flushed_seq}")
+
+    def _base(self, table: Table, storage: KeyedStorage, tally: _Tally) -> None:
+        if storage.base is None:
+            return
+        folder = f"{storage.folder}/base"
+        shape = shape_of(catalogs.schema_by_id(table, storage.base_schema))
+        opened = self._tables.open(folder, storage.base)
+        names = list(shape.codec.names)
+        parts = [shape.codec.codes(batch) for batch in opened.scan(names)]
+        codes = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        tally.rows += len(codes)
+        order = np.argsort(codes, kind="stable")
+        distinct_keys = newest_rows(
+            shape.codec, codes, lambda at: shape.codec.keys(opened.take(at, names))
+        )
+        if len(distinct_keys) != len(order):
+            tally.error(folder, f"{len(order) - len(distinct_keys)} keys come twice")
+        for wrong in wrong_indexes(opened):
+            tally.error(folder, wrong)
+        steps = {
+            step.id: step for step in table.incarnations
+        }  # it may be one from before a truncate
+        if not storage.history_from and not steps[storage.incarnation].versions:
+            self._fold(table, storage, shape, tally)
+
+    def _fold(self, table: Table, storage: KeyedStorage, shape: Shape, tally: _Tally) -> None:
+        """Compare base with what history says up to `merged_seq`."""
+        run = self._readers.history(table, storage, 0, storage.merged_seq, None)
+        folded = KeyedReader(shape, () if run is None else (run,), None, storage.merged_seq)
+        base = KeyedReader(shape, (), self._readers.base(table, storage), storage.merged_seq)
+        if _sorted(folded, shape) != _sorted(base, shape):
+            tally.error(f"{storage.folder}/base", "it is not the fold of its history")
+
+
+def _sorted(reader: KeyedReader, shape: Shape) -> list[str]:
+    """Return every row as text, sorted: NaN equals itself there, and no nanosecond is cut."""
+    exact = pa.schema([pa.field(field.name, _exact(field.type)) for field in shape.arrow])
+    batches = (batch.cast(exact) for batch in reader.scan(shape.arrow.names))
+    return sorted(repr(row) for batch in batches for row in batch.to_pylist())
+
+
+def _exact(kind: Any) -> pa.DataType:
+    """Return the type with integers for moments and times, of which Python's own end before."""
+    if pa.types.is_list(kind):
+        return pa.list_(_exact(kind.value_type))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_exact(kind.value_type), kind.list_size)
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _exact(field.type)) for field in kind])
+    return pa.int64() if pa.types.is_timestamp(kind) or pa.types.is_time64(kind) else kind
+
+
+def _keyed(record: Record) -> Iterator[tuple[Table, KeyedStorage]]:
+    for storage in record.keyed:
+        yield catalogs.owner_of(record.catalog, storage.incarnation), storage
+
+
+def _others(paths: Sequence[str]) -> str:
+    return "this file has" if len(paths) == 1 else f"this file and {len(paths) - 1} others have"
+
+
+def told_of(seen: SeenJob) -> str:
+    """Say what a dead job was."""
+    if seen.job is None:
+        return "the record of a job that died before it was written, or is damaged"
+    tables = ", ".join(seen.job.tables)
+    what = f"{seen.job.kind} of {tables}, process {seen.job.pid} on {seen.job.host}"
+    return f"a job that died: {what}; {len(seen.finished)} finished tasks can be taken over"
+
+
+def epoch_of_log(files: Files, directory: Path, store_id: str) -> int:
+    """Return the highest epoch of the segments that are a part of the log; 0: there are none."""
+    found = find_segments(files, directory, bytes.fromhex(store_id))
+    return max((segment.epoch for segment in found if segment.header is not None), default=0)

@@ -1,0 +1,1 @@
+"""Schedule: what the owner does in the background, and what it owes."""

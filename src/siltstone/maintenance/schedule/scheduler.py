@@ -1,0 +1,405 @@
+"""Scheduler: what the owner does in the background, and what holds writers back when it lags.
+
+    one thread:  next log segment · ladder of runs · checkpoint when the memtables are full ·
+                 news of other publishers · merge, optimize (child processes at nice 19) ·
+                 rest, when nobody committed for a minute
+    another:     vacuum, once an hour: it reads much, and no checkpoint may wait for it
+    another:     commits of what others compacted of plain tables; commits wait for room
+
+A failure is logged and kept for `status`; the work is tried again with a pause that doubles up to
+`PAUSE_S_MAX`. Nothing here may change an answer, so nothing is lost by being late.
+
+Backpressure: `room` lets a writer pass while at most `sealed_generations_max` generations wait to
+be flushed, and while the indexes of un-merged history fit their share of the memory; else it waits,
+and after `room_timeout_s` refuses with BusyError. While writers wait for a merge, it hurries. A
+writer that waits for what only fails hears of that after `FAILING_WAIT_S`. Of a store whose
+background ended (fenced, poisoned) every writer hears at once.
+
+Lock: the condition `_wake` guards the flags; no work is done under it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from siltstone import threads
+from siltstone.engine.levels.base import INDEX_ROW_BYTES
+from siltstone.engine.commit.committer import Committer
+from siltstone.engine.levels.history_run import HistoryRun
+from siltstone.engine.levels.memtable import Memtable
+from siltstone.engine.read.view import View
+from siltstone.errors import BusyError, FencedError, PoisonedError, in_words
+from siltstone.maintenance.compaction.compaction import Sizes, Span
+from siltstone.maintenance.index.index_plan import KEY_ROWS_MIN, lacks_key
+from siltstone.storage.tables.tables import Tables
+
+TICK_S = 0.25
+NEWS_INTERVAL_S = 1.0
+VACUUM_INTERVAL_S = 3600.0
+IDLE_S = 60.0
+PAUSE_S_MAX = 5.0
+FAILING_WAIT_S = 10.0
+FAILURES_MAX = 3
+"""A writer is turned away when what it waits for failed so often, and for so long, meanwhile."""
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The things to do; each may raise a SiltstoneError and is then tried again.
+
+    `rest`: nobody committed for `IDLE_S`; False if it did nothing and is to be asked again.
+    `is_overdue`: the indexes of un-merged history are beyond their share of the memory; then
+    writers wait for a merge, or, without a background, run `merge_here`. `hurry` is told whether
+    any do, before each `merge`; `backlog` says for people how much there is, and how much may be.
+    """
+
+    checkpoint: Callable[[], object]
+    adopt_news: Callable[[], object]
+    prepare: Callable[[], object]
+    climb: Callable[[], bool]
+    wants_merge: Callable[[], bool]
+    merge: Callable[[], object]
+    vacuum: Callable[[], object]
+    is_overdue: Callable[[], bool] = lambda: False
+    merge_here: Callable[[], object] = lambda: None
+    wants_optimize: Callable[[], bool] = lambda: False
+    optimize: Callable[[], object] = lambda: None
+    wants_take_over: Callable[[], bool] = lambda: False
+    take_over: Callable[[], object] = lambda: None
+    rest: Callable[[], bool] = lambda: True
+    hurry: Callable[[bool], object] = lambda _: None
+    backlog: Callable[[], str] = lambda: ""
+
+
+class Scheduler:
+    """See the module. `start` begins, `stop` ends the thread and waits for what it is at."""
+
+    def __init__(
+        self,
+        committer: Committer,
+        work: Work,
+        *,
+        memtable_bytes_max: int,
+        sealed_generations_max: int,
+        room_timeout_s: float,
+        is_background: bool,
+        vacuum_interval_s: float = VACUUM_INTERVAL_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._committer, self._work = committer, work
+        self._memtable_bytes_max = memtable_bytes_max
+        self._sealed_max = sealed_generations_max
+        self._room_timeout_s = room_timeout_s
+        self._wake = threading.Condition()
+        self._is_woken = self._is_stopping = False
+        self._thread: threading.Thread | None = None
+        self._is_background = is_background
+        self._heard_bytes = 0
+        self._pause_s = 0.0
+        self._is_overdue = False
+        self._waiting = 0
+        self._failures = 0  # of flushes and merges, ever
+        self._vacuum_interval_s, self._vacuumed_at = vacuum_interval_s, clock()
+        self._clock, self._idle_since, self._rested_at = clock, clock(), -1
+        self._last_seq = -1
+        self._aside: dict[str, threading.Thread] = {}
+        self.failure: Exception | None = None
+        self.last_failure: Exception | None = None
+
+    def start(self) -> None:
+        """Begin, if there is a background at all.
+
+        Raises:
+            UnavailableError: No thread can be had.
+        """
+        if self._is_background:
+            thread = threading.Thread(target=self._loop, name="siltstone-scheduler", daemon=True)
+            threads.start(thread)
+            self._thread = thread
+
+    def stop(self) -> None:
+        """End; what is under way is finished first."""
+        with self._wake:
+            self._is_stopping = True
+            self._wake.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        while self._aside:
+            self._aside.popitem()[1].join()
+
+    def grown(self, active_bytes: int) -> None:
+        """Hear from the leader how large the active memtables are; never waits for work."""
+        step = max(1 << 20, self._memtable_bytes_max // 8)
+        if active_bytes < self._heard_bytes:
+            self._heard_bytes = 0
+        if active_bytes >= self._memtable_bytes_max or active_bytes - self._heard_bytes >= step:
+            self._heard_bytes = active_bytes
+            with self._wake:
+                self._is_woken = True
+                self._wake.notify_all()
+
+    def room(self) -> None:
+        """Wait until a writer may go on.
+
+        Raises:
+            BusyError: It took longer than `room_timeout_s`, or fails; nothing was written.
+            FencedError, PoisonedError: The background learned that, and ended.
+            UnavailableError: Without a background: there is no room, and the checkpoint failed.
+        """
+        self._refuse_ended()
+        if not self._is_background:
+            if not self._has_room():
+                self._work.checkpoint()
+            return
+        if self._has_room():
+            return
+        with self._wake:
+            # Once: writers that woke the others at every look would keep each other from sleeping.
+            self._is_woken = True
+            self._wake.notify_all()
+            self._waiting += 1
+            try:
+                self._wait_for_room()
+            finally:
+                self._waiting -= 1
+
+    def _wait_for_room(self) -> None:
+        begun, before = time.monotonic(), self._failures
+        while not self._is_stopping and not self._has_room():
+            self._refuse_ended()
+            waited, failures = time.monotonic() - begun, self._failures - before
+            if failures >= FAILURES_MAX and waited >= FAILING_WAIT_S:
+                raise BusyError(self._why_no_room(round(waited), failures))
+            if waited >= self._room_timeout_s:
+                raise BusyError(self._why_no_room(self._room_timeout_s, 0))
+            self._wake.wait(min(self._room_timeout_s - waited, TICK_S))
+
+    def _refuse_ended(self) -> None:
+        """Refuse to write where nothing will be flushed any more, or another epoch owns it."""
+        error = self.failure
+        if isinstance(error, FencedError):
+            raise FencedError(error.ours, error.theirs) from error
+        if isinstance(error, PoisonedError):
+            raise PoisonedError(str(error)) from error
+
+    def _why_no_room(self, waited: float, failures: int) -> str:
+        merges = f", and too much is not merged: {self._work.backlog()}" if self._is_overdue else ""
+        failure = "" if self.last_failure is None else f"; last failure: {self.last_failure}"
+        step = (
+            f"that failed {failures} times meanwhile, see to that and try again"
+            if failures
+            else "try again, write less at a time, or have a longer room_timeout_s or more"
+            " memory_bytes_max"
+        )
+        return (
+            f"{len(self._committer.state.view.sealed)} generations wait to be flushed, at most"
+            f" {self._sealed_max} may{merges}; waited {waited:g} s{failure}; nothing was"
+            f" written: {step}"
+        )
+
+    def _has_room(self) -> bool:
+        committer = self._committer
+        if committer.poisoned:
+            return True  # the commit itself will say so
+        return (
+            not self._is_overdue
+            and len(committer.state.view.sealed) < self._sealed_max
+            and committer.active_bytes < 2 * self._memtable_bytes_max
+        )
+
+    def after_commit(self) -> None:
+        """Without a background, do in the writer's thread what cannot wait.
+
+        The commit is durable and visible, so it does not fail when this does: `room` asks again.
+        """
+        if self._is_background or self._committer.active_bytes < self._memtable_bytes_max:
+            return
+        try:
+            self._work.checkpoint()
+            if self._work.is_overdue():
+                self._work.merge_here()
+        except Exception as error:  # noqa: BLE001 - MemoryError, too
+            self.failure = self.last_failure = error
+            _log.warning(
+                "a checkpoint after a commit failed, it is taken again: %s", in_words(error)
+            )
+
+    def _loop(self) -> None:
+        last_news = 0.0
+        while True:
+            with self._wake:
+                if not self._is_woken and not self._is_stopping:
+                    self._wake.wait(max(TICK_S, self._pause_s))
+                self._is_woken = False
+                if self._is_stopping:
+                    return
+            try:
+                last_news = self._turn(last_news)
+                self.failure, self._pause_s = None, 0.0
+            except (PoisonedError, FencedError) as error:
+                self.failure = self.last_failure = error
+                _log.error("background work stops: %s", in_words(error))
+                return
+            except Exception as error:  # noqa: BLE001 - MemoryError, too: a dead thread helps nobody
+                self.failure = self.last_failure = error
+                self._pause_s = min(PAUSE_S_MAX, max(TICK_S, 2 * self._pause_s))
+                _log.warning("background work failed, trying again: %s", in_words(error))
+
+    def _turn(self, last_news: float) -> float:
+        is_full = self._waited_for(self._flush)
+        now = self._clock()
+        # A flush may be what makes a merge overdue, and writers wait for the news of one that is.
+        if is_full or self._is_overdue or now - last_news >= NEWS_INTERVAL_S:
+            last_news = now
+            self._hear_news()
+        self._vacuum_if_due(now)
+        self._rest_if_idle(now)
+        return last_news
+
+    def _flush(self) -> bool:
+        """Make the log's next segment, and memtables smaller; say whether any were full."""
+        work = self._work
+        work.prepare()
+        while work.climb():
+            pass
+        view = self._committer.state.view
+        is_full = self._committer.active_bytes >= self._memtable_bytes_max or bool(view.sealed)
+        if is_full:
+            work.checkpoint()
+            with self._wake:
+                self._wake.notify_all()
+        return is_full
+
+    def _waited_for(self, work: Callable[[], T]) -> T:
+        """Do what writers may wait for: they hear how often it fails."""
+        try:
+            return work()
+        except Exception:
+            self._failures += 1
+            raise
+
+    def _rest_if_idle(self, now: float) -> None:
+        """Rest once between two commits; one that fails is tried again after as long."""
+        seq = self._committer.state.visible
+        if seq != self._last_seq:
+            self._last_seq, self._idle_since = seq, now
+        elif seq != self._rested_at and now - self._idle_since >= IDLE_S:
+            self._idle_since = now
+            if self._work.rest():
+                self._rested_at = seq
+
+    def _hear_news(self) -> None:
+        """Take over what others published, let writers in that waited for it, and merge anew."""
+        work = self._work
+        work.adopt_news()
+        is_overdue = work.is_overdue()
+        with self._wake:
+            was_overdue, self._is_overdue = self._is_overdue, is_overdue
+            if was_overdue and not is_overdue:
+                self._wake.notify_all()
+        work.hurry(is_overdue and self._waiting > 0)
+        if work.wants_merge():
+            self._waited_for(work.merge)
+        if work.wants_optimize():
+            work.optimize()
+        if work.wants_take_over():
+            self._do_aside("take over", work.take_over)
+
+    def _vacuum_if_due(self, now: float) -> None:
+        if now - self._vacuumed_at < self._vacuum_interval_s:
+            return
+        if self._do_aside("vacuum", self._work.vacuum):
+            self._vacuumed_at = now
+
+    def _do_aside(self, name: str, work: Callable[[], object]) -> bool:
+        """Do some work in a thread of its own; False: the last of that name is not over."""
+        before = self._aside.get(name)
+        if before is not None and before.is_alive():
+            return False
+
+        def guarded() -> None:
+            try:
+                work()
+            except Exception as error:  # noqa: BLE001 - kept for `status`, and tried again
+                self.last_failure = error
+                _log.warning("%s failed, it is tried again later: %s", name, in_words(error))
+
+        thread = threading.Thread(target=guarded, name=f"siltstone-{name}", daemon=True)
+        threads.start(thread)
+        self._aside[name] = thread
+        return True
+
+
+# Each checkpoint adds a part to each history that it has rows for; at 10,000 a Lance manifest takes
+# 1.7 MB a version, and a filtered count 0.7 s (measured).
+HISTORY_PARTS_MAX = 200
+MERGE_ROWS_MIN = 200_000
+MERGE_SHARE = 0.2
+
+
+def unmerged_index_bytes(view: View) -> int:
+    """Return what the indexes of all un-merged history take in memory once they are loaded."""
+    runs = (source for levels in view.levels.values() for source in levels.flushed)
+    return sum(run.index_bytes for run in runs if isinstance(run, HistoryRun))
+
+
+def wants_optimize(view: View, tables: Tables, *, parts_max: int = HISTORY_PARTS_MAX) -> bool:
+    """Say whether some history has so many small parts that they should become fewer."""
+    return any(
+        has_many_small(tables.open(f"{s.folder}/.history", s.history).spans, parts_max)
+        for s in view.record.keyed
+        if s.history is not None
+    )
+
+
+def has_many_small(spans: Sequence[Span], parts_max: int = HISTORY_PARTS_MAX) -> bool:
+    """Say whether an optimize by tiers is worth it: many parts, and half of them small."""
+    if len(spans) <= parts_max:
+        return False
+    return sum(len(group) for group in Sizes(by_tiers=True).groups(spans)) > parts_max // 2
+
+
+class KeyWatch:
+    """Notices bases whose keys fit no memory and have no index; of each version it tells once.
+
+    For these a read by key is a scan. One thread.
+    """
+
+    def __init__(self, *, index_bytes_max: int) -> None:
+        self._rows_max = index_bytes_max // INDEX_ROW_BYTES
+        self._told: set[str] = set()
+
+    def wants_index(self, view: View, tables: Tables) -> bool:
+        """Say whether an optimize should build one, if it was not said before."""
+        lacking = {
+            storage.base.path
+            for storage in view.record.keyed
+            if storage.base is not None
+            and storage.base.rows > max(self._rows_max, KEY_ROWS_MIN)
+            and lacks_key(tables.open(f"{storage.folder}/base", storage.base))
+        }
+        fresh, self._told = lacking - self._told, lacking
+        return bool(fresh)
+
+
+def wants_merge(view: View) -> bool:
+    """Say whether some overlay is worth a merge: seldom and whole beats often (DESIGN 7).
+
+    An overlay costs a scan little once its positions are known, a merge rewrites what it touches.
+    """
+    for levels in view.levels.values():
+        rows = sum(
+            source.rows for source in levels.flushed if isinstance(source, Memtable | HistoryRun)
+        )
+        base = 0 if levels.base is None else levels.base.rows
+        if rows >= max(MERGE_ROWS_MIN, MERGE_SHARE * base):
+            return True
+    return False

@@ -1,0 +1,299 @@
+"""Status: what an open store holds and owes at this moment, as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.levels.history_run import HistoryRun
+from siltstone.engine.levels.memtable import Memtable
+from siltstone.engine.read.reader import plain_folder
+from siltstone.engine.read.view import Levels, State, View
+from siltstone.formats.manifest import Pin
+from siltstone.maintenance.index.index_plan import IndexStatus, statuses
+from siltstone.storage.files.files import Files
+from siltstone.storage.tables.jobs import Job, Jobs
+from siltstone.storage.wal.segments import parse_name
+from siltstone.storage.tables.tables import Tables
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """One table: rows and files of its base (or newest version), and rows not merged into it.
+
+    `indexes` say how many rows of base each lacks.
+    """
+
+    name: str
+    is_keyed: bool
+    base_rows: int
+    unmerged_rows: int
+    merged_seq: int
+    base_parts: int
+    history_parts: int
+    indexes: tuple[IndexStatus, ...] = ()
+
+    def __str__(self) -> str:
+        text = (
+            f"{self.name}: {self.base_rows} rows in {self.base_parts} parts,"
+            f" {self.unmerged_rows} not merged, history in {self.history_parts} parts"
+        )
+        return f"{text}; indexes {', '.join(map(str, self.indexes))}" if self.indexes else text
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """A job of maintenance: its `state` is "running", "dead" or "finished"; times are us of 1970.
+
+    `tasks` counts what it finished; a record that a crash left empty has no kind.
+    """
+
+    id: str
+    state: str
+    kind: str
+    tables: tuple[str, ...]
+    pid: int
+    host: str
+    started_us: int
+    ended_us: int | None
+    tasks: int
+
+    def __str__(self) -> str:
+        where = f"process {self.pid} on {self.host}"
+        return f"{self.state} {self.kind or '?'} of {', '.join(self.tables) or '?'}, {where}"
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes that count against `bytes_max`, by what holds them."""
+
+    active: int
+    sealed: int
+    resident: int
+    history_indexes: int
+    base_indexes: int
+    overlays: int
+    recent_writes: int
+    bytes_max: int
+
+    @property
+    def total(self) -> int:
+        """All parts."""
+        return sum(getattr(self, f.name) for f in fields(self) if f.name != "bytes_max")
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """See the module. Printable; `to_dict` gives plain values."""
+
+    path: str
+    epoch: int
+    record: int
+    visible_seq: int
+    durable_seq: int
+    flushed_seq: int
+    oldest_seq: int
+    wal_segments: int
+    wal_bytes: int
+    active_rows: int
+    sealed_rows: int
+    sealed_generations: int
+    tables: tuple[TableStatus, ...]
+    jobs: tuple[JobStatus, ...]
+    memory: Memory
+    open_transactions: int
+    tags: Mapping[str, int]
+    leases: int
+    commits_since_open: int
+    is_read_only: bool
+    failure: str | None
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {
+            **asdict(self),
+            "tags": dict(self.tags),
+            "memory": {**asdict(self.memory), "total": self.memory.total},
+        }
+
+    def __str__(self) -> str:
+        memory = ", ".join(f"{k} {v}" for k, v in asdict(self.memory).items() if v)
+        kind = "read-only" if self.is_read_only else f"epoch {self.epoch}"
+        seqs = (
+            f"visible {self.visible_seq}, durable {self.durable_seq},"
+            f" flushed {self.flushed_seq}, oldest {self.oldest_seq}"
+        )
+        memtables = (
+            f"{self.active_rows} rows, {self.sealed_rows} sealed"
+            f" in {self.sealed_generations} generations"
+        )
+        held = (
+            f"{self.open_transactions} open transactions, {self.leases} leases,"
+            f" {len(self.tags)} tags, {self.commits_since_open} commits since open"
+        )
+        lines = [
+            f"{self.path}: {kind}, record {self.record}",
+            f"  seqs: {seqs}",
+            f"  log: {self.wal_segments} segments, {self.wal_bytes} bytes",
+            f"  memtables: {memtables}",
+            f"  memory: {self.memory.total} bytes ({memory})",
+            f"  {held}",
+            *(f"  {table}" for table in self.tables),
+            *(f"  job: {job}" for job in self.jobs),
+        ]
+        if self.failure is not None:
+            lines.append(f"  last failure: {self.failure}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What is not in the state: of the owner's parts, zeros in a read-only process."""
+
+    durable_seq: int
+    first_seq: int
+    open_transactions: int = 0
+    recent_bytes: int = 0
+    failure: str | None = None
+    is_read_only: bool = False
+
+
+def status_of(
+    files: Files,
+    root: Path,
+    state: State,
+    counts: Counts,
+    *,
+    tables: Tables,
+    jobs: Jobs,
+    memory_bytes_max: int,
+) -> Status:
+    """Return the status of a store in `state`; of its jobs those that run or died."""
+    view, record = state.view, state.view.record
+    sizes = _segments(files, root / "wal")
+    levels = view.levels.values()
+    return Status(
+        path=str(root),
+        epoch=record.epoch,
+        record=record.number,
+        visible_seq=state.visible,
+        durable_seq=counts.durable_seq,
+        flushed_seq=record.flushed_seq,
+        oldest_seq=record.oldest_seq,
+        wal_segments=len(sizes),
+        wal_bytes=sum(sizes),
+        active_rows=sum(found.active.rows for found in levels),
+        sealed_rows=sum(_rows(s) for found in levels for s in found.sealed),
+        sealed_generations=len(view.sealed),
+        tables=tuple(_tables(view, tables)),
+        jobs=tuple(_seen(jobs)),
+        memory=memory_of(view, counts.recent_bytes, memory_bytes_max),
+        open_transactions=counts.open_transactions,
+        tags={tag.name: tag.seq for tag in view.catalog.tags},
+        leases=len(_leases(view)),
+        commits_since_open=state.visible - counts.first_seq,
+        is_read_only=counts.is_read_only,
+        failure=counts.failure,
+    )
+
+
+def memory_of(view: View, recent_bytes: int, bytes_max: int) -> Memory:
+    """Return what the parts of a view hold in memory."""
+    levels = list(view.levels.values())
+    flushed = [source for found in levels for source in found.flushed]
+    sealed = [source for found in levels for source in found.sealed]
+    runs = [source for source in (*flushed, *sealed) if isinstance(source, HistoryRun)]
+    return Memory(
+        active=sum(found.active.nbytes for found in levels),
+        sealed=sum(source.nbytes for source in sealed if isinstance(source, Memtable)),
+        resident=sum(source.nbytes for source in flushed if isinstance(source, Memtable)),
+        history_indexes=sum(run.nbytes for run in runs),
+        base_indexes=sum(found.base.nbytes for found in levels if found.base is not None),
+        overlays=sum(found.kept.nbytes for found in levels),
+        recent_writes=recent_bytes,
+        bytes_max=bytes_max,
+    )
+
+
+def jobs_of(jobs: Jobs) -> list[JobStatus]:
+    """Return the jobs that run, those that died, and the last that ended well; oldest first."""
+    ended = (
+        _job(one.job.id, one.job, "finished", one.ended_us, 0, one.job.started_us)
+        for one in jobs.finished()
+    )
+    return sorted([*ended, *_seen(jobs)], key=lambda job: job.started_us)
+
+
+def _seen(jobs: Jobs) -> Iterator[JobStatus]:
+    for seen in jobs.list():
+        state = "running" if seen.is_running else "dead"
+        yield _job(seen.id, seen.job, state, None, len(seen.finished), seen.changed_us)
+
+
+def _job(
+    job_id: str, job: Job | None, state: str, ended_us: int | None, tasks: int, changed_us: int
+) -> JobStatus:
+    if job is None:
+        return JobStatus(job_id, state, "", (), 0, "", changed_us, ended_us, tasks)
+    return JobStatus(
+        job.id, state, job.kind, job.tables, job.pid, job.host, job.started_us, ended_us, tasks
+    )
+
+
+def _tables(view: View, tables: Tables) -> Iterator[TableStatus]:
+    for name in catalogs.names(view.catalog):
+        table = catalogs.find(view.catalog, name)
+        incarnation = catalogs.incarnation_of(table)
+        levels = view.levels.get(incarnation.id)
+        if levels is not None:
+            base = 0 if levels.base is None else levels.base.rows
+            stored = levels.storage
+            parts = [
+                _parts(tables, f"{stored.folder}/base", stored.base),
+                _parts(tables, f"{stored.folder}/.history", stored.history),
+            ]
+            yield TableStatus(
+                name,
+                True,
+                base,
+                _unmerged(levels),
+                stored.merged_seq,
+                *parts,
+                indexes=tuple(statuses(view.record, table, stored, tables)),
+            )
+        else:
+            version = catalogs.version_of(incarnation)
+            if version is None:
+                yield TableStatus(name, False, 0, 0, 0, 0, 0)
+            else:
+                parts = _parts(tables, plain_folder(version.pin), version.pin)
+                yield TableStatus(name, False, version.pin.rows, 0, version.seq, parts, 0)
+
+
+def _parts(tables: Tables, folder: str, pin: Pin | None) -> int:
+    return 0 if pin is None else len(tables.open(folder, pin).spans)
+
+
+def _unmerged(levels: Levels) -> int:
+    return sum(_rows(source) for source in levels.sources)
+
+
+def _rows(source: object) -> int:
+    """Return the row versions of a source; 0 for a run whose index is not loaded."""
+    return source.rows if isinstance(source, Memtable | HistoryRun) else 0
+
+
+def _leases(view: View) -> set[int]:
+    runs = (s for found in view.levels.values() for s in found.flushed)
+    held = [view.lease, *(run.lease for run in runs if isinstance(run, HistoryRun))]
+    return {id(lease) for lease in held if lease is not None}
+
+
+def _segments(files: Files, folder: Path) -> list[int]:
+    try:
+        names = [name for name in files.list(folder) if parse_name(name) is not None]
+        return [files.size(folder / name) for name in names]
+    except FileNotFoundError:  # not made yet, or recycled meanwhile
+        return []

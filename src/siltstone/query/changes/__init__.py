@@ -1,0 +1,1 @@
+"""Change feeds: row versions over a range of sequence numbers."""

@@ -1,0 +1,339 @@
+"""Changes: every row version of the keyed tables over a range of seqs, in seq order.
+
+From un-flushed memtables and from history, which keeps every version; a bulk load that went
+straight to base is read from the base version of its seq.
+
+Versions and definitions are kept from one seq on (`kept_from`). A range that ends or begins below
+it is refused, also at a tag: what lay between is not known. Only seq 0 is no place in the past: a
+feed from there is for who has nothing. Of a table that lived before all is kept it begins with the
+rows of one seq, with `_op` "snapshot": the lowest from which all its versions are known.
+
+A feed is of a name: whoever applies it to a copy of what was called so at `since` has a copy of
+what is called so at `until`. Where the name passed from one table to another (a drop and a
+creation, or renames), a delete for each key of the former one comes at the seq at which that lost
+the name, and a table that had lived under another name comes whole at the seq at which it took
+this one. A truncate comes as deletes, too. A name that nothing has at `until` has no feed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.commit.core import Core
+from siltstone.engine.levels.history_run import HistoryRun
+from siltstone.engine.read.read_union import Source
+from siltstone.engine.read.reader import PlainReader, Reader, plain_folder
+from siltstone.engine.catalog.table_schema import Shape, shape_of
+from siltstone.engine.read.view import Levels, State
+from siltstone.errors import (
+    RequestError,
+    SchemaMismatchError,
+    SnapshotExpiredError,
+    TableNotFoundError,
+)
+from siltstone.formats.group import DELETE
+from siltstone.formats.manifest import Incarnation, Table, Version
+
+FOREVER = 1 << 62
+OPS = ("upsert", "delete", "snapshot")
+
+
+@functools.cache
+def _op_names() -> pa.StringArray:
+    """Late: the first `pa.array` of Python objects imports pandas, more than a second."""
+    return pa.array(["upsert", "delete"])
+
+
+def kept_from(state: State) -> int:
+    """Return the lowest seq since which all versions and definitions are kept."""
+    followed = (tag.seq for tag in state.view.catalog.tags if tag.lasts_s)
+    return min(state.view.record.oldest_seq, *followed, FOREVER)
+
+
+def refuse_range(state: State, since: int, until: int) -> None:
+    """Refuse a range of changes that is none, or that is not kept.
+
+    Raises:
+        RequestError: It is not 0 <= since <= until.
+        SnapshotExpiredError: It ends below `kept_from`, or begins there, and not at 0.
+    """
+    if not 0 <= since <= until:
+        raise RequestError(f"changes from seq {since} to {until}: 0 <= since <= until is needed")
+    kept = kept_from(state)
+    if until < kept:
+        raise SnapshotExpiredError(f"changes until seq {until}", kept, state.visible)
+    if 0 < since < kept:
+        raise SnapshotExpiredError(f"changes since seq {since}", kept, state.visible)
+
+
+def readable(state: State, seq: int) -> int:
+    """Return `seq` if all tables can be read there.
+
+    Raises:
+        SnapshotExpiredError: It is older than what is kept, and no tag names it; or in the future.
+    """
+    oldest = state.view.record.oldest_seq
+    is_kept = seq >= oldest or any(tag.seq == seq for tag in state.view.catalog.tags)
+    if not 0 <= seq <= state.visible or not is_kept:
+        raise SnapshotExpiredError(f"seq {seq}", oldest, state.visible)
+    return seq
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Rows that a reader has, as if all of them had come at one seq, by one op.
+
+    Of a delete only the keys are told, all else is null. `is_other`: the reader's table is another
+    one, whose column ids say nothing here; columns go by name.
+    """
+
+    reader: Reader
+    seq: int
+    op: str
+    is_other: bool = False
+
+    def stored(self, shape: Shape) -> list[str | None]:
+        """Return what the reader calls each column of the feed; None: it is null."""
+        names = self.reader.shape.names
+        return [
+            None
+            if self.op == "delete" and column.id not in shape.schema.key
+            else column.name
+            if self.is_other
+            else names.get(column.id)
+            for column in shape.schema.columns
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """The row versions of one source with since < _seq <= until."""
+
+    source: Source
+    since: int
+    until: int
+
+
+Part = Whole | Versions
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """The changes of one name: its columns at the end, and its parts in seq order, found late."""
+
+    shape: Shape
+    parts: Iterator[Part]
+
+    @property
+    def fields(self) -> pa.Schema:
+        """The columns of the feed: `_seq`, `_op`, and the table's."""
+        marks = [pa.field("_seq", pa.int64()), pa.field("_op", pa.string())]
+        return pa.schema([*marks, *self.shape.arrow])
+
+
+def changes(
+    core: Core, state: State, since: int, until: int, tables: Sequence[str] | None
+) -> dict[str, pa.RecordBatchReader]:
+    """Return per keyed table its versions with since < _seq <= until; `_seq`, `_op`, columns.
+
+    Raises:
+        SnapshotExpiredError: Versions above `since` (not 0) or up to `until` are not kept any more.
+        SchemaMismatchError: The name passed to a table with another key: begin again from seq 0.
+        TableNotFoundError, RequestError: No such table at `until`; a plain table; a bad range.
+    """
+    refuse_range(state, since, until)
+    names = [tables] if isinstance(tables, str) else tables
+    if names is None:
+        every = [t for t in state.view.catalog.tables if catalogs.is_alive(t, until)]
+        names = [catalogs.name_of(t, until) for t in every if catalogs.schema_of(t, until).key]
+    return {name: _read(feed_of(core, state, name, since, until)) for name in names}
+
+
+def _read(feed: Feed) -> pa.RecordBatchReader:
+    fields = feed.fields
+    batches = (
+        pa.RecordBatch.from_arrays(batch.columns, schema=fields)
+        for part in feed.parts
+        for batch in _batches(part, feed.shape)
+    )
+    return pa.RecordBatchReader.from_batches(fields, batches)
+
+
+def feed_of(core: Core, state: State, name: str, since: int, until: int) -> Feed:
+    """Return the feed of one table by name; see `changes`."""
+    refuse_range(state, since, until)
+    table = catalogs.find(state.view.catalog, name, until)
+    shape = shape_of(catalogs.schema_of(table, until))
+    if shape.keys is None:
+        raise RequestError(f"{name!r} is a plain table: it has versions, not changes")
+    taken = catalogs.named_from(table, until)
+    gone: list[Part] = []
+    if 0 < since < taken and not _had_name(table, since, name):
+        gone = _gone(core, state, since, name, shape)
+        if table.created < taken:
+            gone.append(whole(core, state, table, taken, "upsert"))
+            since = taken
+    return Feed(shape, itertools.chain(gone, _versions(core, state, table, since, until)))
+
+
+def _versions(core: Core, state: State, table: Table, since: int, until: int) -> Iterator[Part]:
+    """Return the versions of one table; from seq 0, first its rows where their past is gone."""
+    first: list[Part] = []
+    if not since and table.created <= kept_from(state):
+        first, since = _beginning(core, state, table)
+    spans = _spans(table, since, until)
+    for step, _ in spans:
+        trimmed = state.view.levels[step.id].storage.history_from
+        if max(since, step.seq - 1) < trimmed:
+            raise SnapshotExpiredError(f"changes since seq {since}", trimmed, state.visible)
+    return itertools.chain(first, _of_spans(core, state, table, spans, since, until))
+
+
+def _beginning(core: Core, state: State, table: Table) -> tuple[list[Part], int]:
+    """Return the rows that a feed from nothing begins with, and their seq.
+
+    History may reach further back than definitions do: a tag asked for it. Of one life of the
+    table, without a load in it, the definition at the oldest kept seq is enough: columns go by id,
+    and what was dropped before has no column in the feed.
+    """
+    kept = kept_from(state)
+    step = catalogs.incarnation_of(table, kept)
+    begin = state.view.levels[step.id].storage.history_from
+    is_one_life = step.seq <= begin or (not begin and step.seq == table.created)
+    is_loaded = any(begin < load.seq <= kept for load in step.versions)
+    if begin < kept and is_one_life and not is_loaded:
+        if not begin:
+            return [], 0
+        with contextlib.suppress(SnapshotExpiredError):  # the record of the tag was lost
+            reader = core.readers.open(state.view, table, begin, defined_at=kept)
+            return [Whole(reader, begin, "snapshot")], begin
+    return [whole(core, state, table, kept, "snapshot")] if kept else [], kept
+
+
+def whole(core: Core, state: State, table: Table, seq: int, op: str) -> Whole:
+    """Return the rows that live at `seq`, as if they all had come then."""
+    return Whole(core.readers.open(state.view, table, seq), seq, op)
+
+
+def _had_name(table: Table, since: int, name: str) -> bool:
+    return catalogs.is_alive(table, since) and catalogs.name_of(table, since) == name
+
+
+def _gone(core: Core, state: State, since: int, name: str, shape: Shape) -> list[Part]:
+    """Return a delete for each key, living at `since`, of the table that had the name then."""
+    try:
+        former = catalogs.find(state.view.catalog, name, since)
+    except TableNotFoundError:
+        return []
+    was = shape_of(catalogs.schema_of(former, since))
+    if was.keys is None:
+        return []  # a plain table has no feed, so nobody has a copy by it
+    lost = catalogs.named_until(former, since)
+    if _key_types(was) != _key_types(shape):
+        raise SchemaMismatchError(
+            f"changes of {name!r} since seq {since}: at seq {lost} the table lost its name, and the"
+            f" one that has it now has the key {_key_types(shape)}, not {_key_types(was)}; empty"
+            " the copy and read the changes since seq 0"
+        )
+    reader = core.readers.open(state.view, former, since)
+    return [Whole(reader, lost, "delete", is_other=True)]
+
+
+def _key_types(shape: Shape) -> dict[str, pa.DataType]:
+    return {name: shape.arrow.field(name).type for name in shape.codec.names}
+
+
+def _spans(table: Table, since: int, until: int) -> list[tuple[Incarnation, int]]:
+    """Return the incarnations that live in (since, until], each with the seq that truncated it.
+
+    One that was truncated in the commit that made it never had a row that anybody could see.
+    """
+    steps = [step for step in table.incarnations if step.seq <= until]
+    ends = [*(step.seq for step in steps[1:]), FOREVER]
+    return [(s, e) for s, e in zip(steps, ends, strict=True) if e > max(since, s.seq)]
+
+
+def _of_spans(
+    core: Core,
+    state: State,
+    table: Table,
+    spans: Sequence[tuple[Incarnation, int]],
+    since: int,
+    until: int,
+) -> Iterator[Part]:
+    for step, end in spans:
+        levels = state.view.levels[step.id]
+        yield from _of_levels(core, state, levels, table, step.versions, since, min(until, end - 1))
+        if end <= until:  # a truncate, as what it does to who follows: every key is deleted
+            reader = core.readers.open(state.view, table, end - 1)
+            yield Whole(reader, end, "delete")
+
+
+def _of_levels(
+    core: Core,
+    state: State,
+    levels: Levels,
+    table: Table,
+    loads: Sequence[Version],
+    since: int,
+    until: int,
+) -> Iterator[Part]:
+    for load in loads:  # a load is the first thing that ever happened to its incarnation
+        if since < load.seq <= until:
+            written = shape_of(catalogs.schema_of(table, load.seq))
+            opened = core.tables.open(plain_folder(load.pin), load.pin)
+            reader = PlainReader(written, opened, load.pin.version, state.view.lease)
+            yield Whole(reader, load.seq, "upsert")
+    flushed = state.view.record.flushed_seq
+    run = core.readers.history(table, levels.storage, since, min(until, flushed), state.view.lease)
+    for source in (*(() if run is None else (run,)), *levels.sealed, levels.active):
+        if not isinstance(source, HistoryRun) or (source.low < until and since < source.high):
+            yield Versions(source, since, until)
+
+
+# the rows of a part
+
+
+def _batches(part: Part, shape: Shape) -> Iterator[pa.RecordBatch]:
+    if isinstance(part, Whole):
+        yield from _of_whole(part, shape)
+        return
+    yield from of_versions(part, shape)
+
+
+def of_versions(part: Versions, shape: Shape) -> Iterator[pa.RecordBatch]:
+    """Yield the versions of a part as the feed shows them."""
+    names = ["_seq", "_op", *shape.arrow.names]
+    for chunk in part.source.chunks_upto(part.until):
+        low, high = np.searchsorted(chunk.seqs, (part.since, part.until), "right").tolist()
+        if low < high:
+            arrays = shape.align(chunk.batch.slice(low, high - low), chunk.shape, names[2:])
+            seqs, ops = pa.array(chunk.seqs[low:high]), op_names(chunk.ops[low:high])
+            yield pa.RecordBatch.from_arrays([seqs, ops, *arrays], names=names)
+
+
+def _of_whole(part: Whole, shape: Shape) -> Iterator[pa.RecordBatch]:
+    names = ["_seq", "_op", *shape.arrow.names]
+    stored = part.stored(shape)
+    for batch in part.reader.scan():
+        rows = batch.num_rows
+        columns = [
+            pa.nulls(rows, field.type) if name is None else batch.column(name)
+            for name, field in zip(stored, shape.arrow, strict=True)
+        ]
+        seqs = pa.array(np.full(rows, part.seq, np.int64))
+        ops = pa.repeat(pa.scalar(part.op), rows)
+        yield pa.RecordBatch.from_arrays([seqs, ops, *columns], names=names)
+
+
+def op_names(ops: np.ndarray) -> pa.Array:
+    """Return ops as the feed calls them."""
+    return _op_names().take(pa.array((ops == DELETE).astype(np.int8)))

@@ -1,0 +1,218 @@
+"""Change plan: the changes of one table over a range of seqs, cut into tasks, or counted.
+
+    rows of a reader     its scan, cut as any scan is (`query.scan.scan_plan`), with a mark
+    history, attached    groups of parts of the pin that hold seqs of the range
+    memtables            their versions in hand, in pieces of bounded size
+
+The planner reads the seqs of the range, no rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.levels.attached import Attached
+from siltstone.engine.commit.core import Core
+from siltstone.engine.levels.history_run import HistoryRun
+from siltstone.engine.read.reader import plain_folder
+from siltstone.engine.catalog.table_schema import Shape
+from siltstone.engine.read.view import State
+from siltstone.errors import RequestError
+from siltstone.formats.schema import OP_COLUMN, SEQ_COLUMN, history_name
+from siltstone.query.changes.change_task import ChangeTask, Mark, Range
+from siltstone.query.changes.change_feed import (
+    Feed,
+    Part,
+    Versions,
+    Whole,
+    feed_of,
+    of_versions,
+    op_names,
+    readable,
+    whole,
+)
+from siltstone.query.scan.scan_plan import Site, groups, in_hand, numbers, plan
+from siltstone.query.scan.scan_task import PinnedRows, ScanTask
+
+
+def plan_changes(
+    core: Core, state: State, name: str, since: int, until: int, *, begins: bool, rows_max: int
+) -> Iterator[ChangeTask]:
+    """Yield the tasks that together give each change with since < _seq <= until once.
+
+    Args:
+        core: Of the store.
+        state: What is known of it; `until` is at or below its visible seq.
+        name: The table's.
+        since: Above this.
+        until: Up to this.
+        begins: First the rows that live at `since`, as if they had come then.
+        rows_max: About how many stored rows a task reads.
+
+    Raises:
+        SnapshotExpiredError, SchemaMismatchError, TableNotFoundError, RequestError: See `changes`.
+    """
+    parts: list[Part] = []
+    if begins:
+        readable(state, since)
+        table = catalogs.find(state.view.catalog, name, since)
+        parts = [whole(core, state, table, since, "upsert")]
+    feed = feed_of(core, state, name, since, until) if since < until or not begins else None
+    shape = feed.shape if feed else _shape(parts[0])
+    planner = _Planner(core, state, name, until, shape, rows_max)
+    for part in (*parts, *(feed.parts if feed else ())):
+        yield from planner.tasks(part)
+
+
+def _shape(part: Part) -> Shape:
+    assert isinstance(part, Whole)
+    return part.reader.shape
+
+
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    core: Core
+    state: State
+    name: str
+    until: int
+    shape: Shape
+    rows_max: int
+
+    @property
+    def fields(self) -> pa.Schema:
+        return Feed(self.shape, iter(())).fields
+
+    def tasks(self, part: Part) -> Iterator[ChangeTask]:
+        if isinstance(part, Whole):
+            return self._of_rows(part)
+        source = part.source
+        if not isinstance(source, HistoryRun):
+            return self._in_hand(part)
+        return self._of_attached(source) if _is_attached(source) else self._of_history(source, part)
+
+    def _of_rows(self, part: Whole) -> Iterator[ChangeTask]:
+        stored = part.stored(self.shape)
+        tasks = plan(
+            part.reader,
+            self.state.view.record,
+            site=self._site,
+            table=self.name,
+            seq=part.seq,
+            columns=list(dict.fromkeys(name for name in stored if name is not None)),
+            filter=None,
+            rows_max=self.rows_max,
+        )
+        for task in tasks:
+            yield ChangeTask(self.fields, task, tuple(stored), Mark(part.seq, part.op))
+
+    def _of_attached(self, run: HistoryRun) -> Iterator[ChangeTask]:
+        table = run.table
+        assert isinstance(table, Attached)
+        op = op_names(np.array([table.op]))[0].as_py()
+        for scan in self._pinned(run, self.shape.arrow, (), (0, table.rows)):
+            yield ChangeTask(self.fields, scan, tuple(self.shape.arrow.names), Mark(table.seq, op))
+
+    def _of_history(self, run: HistoryRun, part: Versions) -> Iterator[ChangeTask]:
+        marks = pa.schema([(SEQ_COLUMN, pa.int64()), (OP_COLUMN, pa.int8())])
+        fields = pa.schema([*marks, *self.shape.arrow])
+        for scan in self._pinned(run, fields, tuple(marks.names), run.span):
+            yield ChangeTask(
+                self.fields, scan, tuple(self.shape.arrow.names), Range(part.since, part.until)
+            )
+
+    def _pinned(
+        self, run: HistoryRun, fields: pa.Schema, marks: tuple[str, ...], span: tuple[int, int]
+    ) -> Iterator[ScanTask]:
+        pin, has = run.table.pin, set(run.table.schema.names)
+        names = (history_name(column.id) for column in self.shape.schema.columns)
+        stored = (*marks, *(name if name in has else None for name in names))
+        for first, end in groups(run.table.spans, self.rows_max):
+            rows = min(end, span[1]) - max(first, span[0])
+            if rows > 0:
+                source = PinnedRows(
+                    plain_folder(pin),
+                    pin,
+                    first,
+                    end,
+                    None,
+                    None,
+                    stored,
+                    numbers(self.state.view.lease if run.lease is None else run.lease),
+                    run.lease is not None,
+                )
+                yield self._scan(fields, source, rows)
+
+    def _in_hand(self, part: Versions) -> Iterator[ChangeTask]:
+        for piece, rows in in_hand(of_versions(part, self.shape)):
+            scan = self._scan(self.fields, piece, rows)
+            yield ChangeTask(self.fields, scan, tuple(self.shape.arrow.names), None)
+
+    def _scan(self, fields: pa.Schema, source: PinnedRows | bytes, rows: int) -> ScanTask:
+        site, names = self._site, tuple(fields.names)
+        return ScanTask(
+            site.root, site.verify, self.name, self.until, names, None, fields, source, rows
+        )
+
+    @property
+    def _site(self) -> Site:
+        return Site(str(self.core.root), self.core.verify)
+
+
+def _is_attached(run: HistoryRun) -> bool:
+    return isinstance(run.table, Attached)
+
+
+# counting
+
+
+def cut(
+    core: Core, state: State, name: str, since: int, until: int, rows_max: int
+) -> tuple[int, int]:
+    """Return the highest seq <= `until` with at most `rows_max` changes, and how many there are.
+
+    Never less than one commit: of one that has more not all are counted, but it is taken whole.
+    """
+    feed = feed_of(core, state, name, since, until)
+    done, whole_upto, seq, count = 0, since, since, 0
+    for part in feed.parts:
+        for found, rows in _counts(part):
+            if found != seq:
+                done, whole_upto, seq, count = done + count, seq, found, 0
+            count += rows
+            if done + count > rows_max:
+                return (whole_upto, done) if done else (seq, count)
+    return until, done + count
+
+
+def begins_at(state: State, name: str) -> int:
+    """Return the lowest seq at which the table can be read and since which its changes are kept.
+
+    Raises:
+        TableNotFoundError, RequestError: There is none of that name; a plain table.
+    """
+    table = catalogs.find(state.view.catalog, name)
+    if not catalogs.schema_of(table).key:
+        raise RequestError(f"{name!r} is a plain table: it has versions, not changes")
+    return max(state.view.record.oldest_seq, catalogs.named_from(table, state.visible))
+
+
+def _counts(part: Part) -> Iterator[tuple[int, int]]:
+    """Yield seqs and how many changes they have, in order; a seq may come again."""
+    if isinstance(part, Whole):
+        yield part.seq, part.reader.count()
+        return
+    source = part.source
+    arrays = (
+        source.seqs()
+        if isinstance(source, HistoryRun)
+        else (chunk.seqs for chunk in source.chunks_upto(part.until))
+    )
+    for seqs in arrays:
+        inside = seqs[(seqs > part.since) & (seqs <= part.until)]
+        found, counts = np.unique(inside, return_counts=True)
+        yield from zip(found.tolist(), counts.tolist(), strict=True)

@@ -1,0 +1,1 @@
+"""Scans cut into tasks that any process can read."""

@@ -1,0 +1,261 @@
+"""Scan task: some rows of a table at one seq, as a value that any process can read by itself.
+
+    rows of a pin    the parts [first, end) of one version of a dataset, all or a selection of them
+    rows in hand     Arrow IPC: what only the log and the planner's memory held
+
+A task pickles, and needs nothing of the process that planned it but the store's path. While it
+reads it leases the record that its files belong to, as any reader does. Nobody keeps the files
+between planning and reading but the retention (a bulk commit that was not flushed yet: the grace
+period), so a task that comes too late gets `SnapshotExpiredError`: never fewer rows.
+
+Lock: none.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from siltstone.engine.levels.chunk import batch_of
+from siltstone.engine.filter.filters import Filter, filter_of
+from siltstone.errors import CorruptionError, SnapshotExpiredError
+from siltstone.formats.manifest import Pin
+from siltstone.storage.manifest.manifest_store import Lease, ManifestStore
+from siltstone.storage.site import site_of
+from siltstone.storage.tables.tables import POSITION, PinnedTable, Tables
+
+_TAKE_ROWS_MAX = 2_000
+_TAKE_SHARE_MAX = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Which of `span` rows, by offset: as bits or as ascending uint32, whichever is smaller."""
+
+    span: int
+    count: int
+    is_bits: bool
+    data: bytes
+
+    @classmethod
+    def of(cls, offsets: np.ndarray, span: int) -> Positions:
+        """Return the positions of ascending `offsets`, each in [0, span)."""
+        if len(offsets) * 32 > span:
+            mask = np.zeros(span, bool)
+            mask[offsets] = True
+            return cls(span, len(offsets), is_bits=True, data=np.packbits(mask).tobytes())
+        return cls(span, len(offsets), is_bits=False, data=offsets.astype("<u4").tobytes())
+
+    def mask(self) -> np.ndarray:
+        """Return for each row whether it is one of them."""
+        if self.is_bits:
+            return np.unpackbits(np.frombuffer(self.data, np.uint8), count=self.span).view(bool)
+        mask = np.zeros(self.span, bool)
+        mask[np.frombuffer(self.data, "<u4")] = True
+        return mask
+
+    def offsets(self) -> np.ndarray:
+        """Return them as ascending offsets."""
+        return np.flatnonzero(self.mask())
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedRows:
+    """Rows of the parts [first, end) of a pin: those `kept`, or (None) all but those `dropped`.
+
+    `stored` is what the dataset calls each column read; None: it has no such column, all null.
+    `records` are leased while reading; `is_named`: they name the pin, so it cannot be gone.
+    """
+
+    folder: str
+    pin: Pin
+    first: int
+    end: int
+    kept: Positions | None
+    dropped: Positions | None
+    stored: tuple[str | None, ...]
+    records: tuple[int, ...]
+    is_named: bool
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        if self.kept is not None:
+            return self.kept.count
+        return self.end - self.first - (0 if self.dropped is None else self.dropped.count)
+
+    def scan(
+        self, table: PinnedTable, fields: pa.Schema, wanted: Filter | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Return the rows as batches of `fields`; of those that `wanted` refuses some may come."""
+        names = [name for name in self.stored if name is not None]
+        kept = self.kept
+        if kept is not None and kept.count <= max(_TAKE_ROWS_MAX, _TAKE_SHARE_MAX * kept.span):
+            return self._aligned(self._taken(table, kept, names), fields)
+        known = {f.name: name for f, name in zip(fields, self.stored, strict=True) if name}
+        prefilter = None if wanted is None else wanted.prefilter(known)
+        mask = self._mask()
+        batches = table.scan(
+            names,
+            prefilter=prefilter,
+            positions=prefilter is not None and mask is not None,
+            within=(self.first, self.end),
+        )
+        if mask is not None:
+            batches = _by_order(batches, mask) if prefilter is None else self._by_position(batches)
+        return self._aligned(batches, fields)
+
+    def _taken(
+        self, table: PinnedTable, kept: Positions, names: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        if not names:
+            return iter([batch_of([], pa.schema([]), kept.count)])
+        taken = table.take(kept.offsets() + self.first, names)
+        return iter(taken.combine_chunks().to_batches())
+
+    def _mask(self) -> np.ndarray | None:
+        if self.kept is not None:
+            return self.kept.mask()
+        return None if self.dropped is None else ~self.dropped.mask()
+
+    def _by_position(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        mask = self._mask()
+        assert mask is not None
+        for batch in batches:
+            at = batch.column(POSITION).to_numpy() - self.first
+            yield batch.drop_columns([POSITION]).filter(pa.array(mask[at]))
+
+    def _aligned(
+        self, batches: Iterator[pa.RecordBatch], fields: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            arrays: list[pa.Array] = [
+                pa.nulls(batch.num_rows, field.type) if name is None else batch.column(name)
+                for field, name in zip(fields, self.stored, strict=True)
+            ]
+            yield batch_of(arrays, fields, batch.num_rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ScanTask:
+    """Some rows of one table at one seq (see the module); plan them with `Snapshot.scan_tasks`.
+
+    `rows` is how many rows are read at most: exact without a filter. Together the tasks of a plan
+    give every row once, in no order.
+    """
+
+    root: str
+    verify: str
+    table: str
+    seq: int
+    columns: tuple[str, ...]
+    filter: str | pc.Expression | None
+    fields: pa.Schema
+    source: PinnedRows | bytes
+    rows: int
+
+    def __repr__(self) -> str:
+        kind = "in hand" if isinstance(self.source, bytes) else self.source.pin.path
+        return f"<ScanTask {self.table!r} at seq {self.seq}: {self.rows} rows, {kind}>"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the batches."""
+        return pa.schema([self.fields.field(name) for name in self.columns])
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Return the rows, batch by batch; call it in any process that sees the store's path.
+
+        The files are opened and leased before it returns; the lease ends with the iterator.
+
+        Raises:
+            SnapshotExpiredError: The task came later than the store keeps its seq.
+            CorruptionError, UnavailableError, RequestError: As of any read.
+        """
+        site = site_of(self.root, self.verify)
+        return self.read_through(site.manifests, site.tables)
+
+    def read_through(self, manifests: ManifestStore, tables: Tables) -> Iterator[pa.RecordBatch]:
+        """Return the rows by way of these parts of an open store; see `read`."""
+        if isinstance(self.source, bytes):
+            return iter(pa.ipc.open_stream(self.source))
+        wanted = filter_of(self.filter, self.fields)
+        leases = _leased(manifests, self.source.records, lambda: self._expired(manifests))
+        expiring = functools.partial(
+            _expiring, tables, self.source, lambda: self._expired(manifests)
+        )
+        with expiring():
+            opened = tables.open(self.source.folder, self.source.pin)
+            batches = self.source.scan(opened, self.fields, wanted)
+        return self._shown(batches, wanted, expiring, leases)
+
+    def _shown(
+        self,
+        batches: Iterator[pa.RecordBatch],
+        wanted: Filter | None,
+        expiring: Callable[[], AbstractContextManager[None]],
+        leases: list[Lease],
+    ) -> Iterator[pa.RecordBatch]:
+        shown, is_all = list(self.columns), len(self.columns) == len(self.fields)
+        with expiring():
+            for batch in batches:
+                kept = batch if wanted is None else wanted.keep(batch)
+                if kept.num_rows:
+                    yield kept if is_all else kept.select(shown)
+        for lease in leases:
+            lease.release()
+
+    def _expired(self, manifests: ManifestStore) -> SnapshotExpiredError:
+        newest = manifests.newest()
+        wanted = f"seq {self.seq} (a part of {self.table!r} that was planned earlier)"
+        return SnapshotExpiredError(wanted, newest.oldest_seq, newest.last_seq)
+
+
+def _leased(
+    manifests: ManifestStore, numbers: Sequence[int], expired: Callable[[], SnapshotExpiredError]
+) -> list[Lease]:
+    """Lease the records; below FLOOR too: one that is there under a lease has all its files."""
+    leases: list[Lease] = []
+    for number in numbers:
+        lease = manifests.lease(number, below_floor=True)
+        if lease is None:
+            raise expired()
+        leases.append(lease)
+    return leases
+
+
+@contextmanager
+def _expiring(
+    tables: Tables, source: PinnedRows, expired: Callable[[], SnapshotExpiredError]
+) -> Generator[None]:
+    """Tell files that vacuum took from damaged ones: the lease keeps only what a record names."""
+    try:
+        yield
+    except CorruptionError as error:
+        if source.is_named or not _is_gone(tables, source):
+            raise
+        raise expired() from error
+
+
+def _is_gone(tables: Tables, source: PinnedRows) -> bool:
+    try:
+        tables.check(source.folder, source.pin)
+    except CorruptionError as error:
+        return isinstance(error.__cause__, FileNotFoundError)
+    return False
+
+
+def _by_order(batches: Iterator[pa.RecordBatch], mask: np.ndarray) -> Iterator[pa.RecordBatch]:
+    """Yield of batches that come in row order, and whole, the rows that `mask` has."""
+    start = 0
+    for batch in batches:
+        end = start + batch.num_rows
+        chosen = mask[start:end]
+        yield batch if chosen.all() else batch.filter(pa.array(chosen))
+        start = end

@@ -1,0 +1,1 @@
+"""SQL by DuckDB over the tables of one snapshot."""

@@ -1,0 +1,218 @@
+"""Dataset: one table of a snapshot as a `pyarrow.dataset.Dataset`.
+
+DuckDB, Polars and pandas know that interface and push filters and columns into it; both reach the
+`scan` of the table underneath. A scan starts when the first batch is pulled, and may be repeated:
+each scanner starts one of its own over the same snapshot.
+
+The C++ side of the class is empty, as in Lance's own dataset, so every method that would reach it
+is overridden: none is left that could crash the process.
+"""
+
+# ruff: noqa: A002 (`filter` is pyarrow's word)
+# pyright: reportIncompatibleMethodOverride=false
+# The options that only tune pyarrow's own files are not spelled out.
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from siltstone.engine.filter.arrow import mentions
+from siltstone.engine.filter.predicate import Predicate
+from siltstone.errors import RequestError
+
+Filter = str | pc.Expression | None
+Columns = Sequence[str] | Mapping[str, pc.Expression] | None
+
+
+class Scannable(Protocol):
+    """What a dataset needs of a table: its rows as of one seq, as often as they are asked for."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def scan(
+        self, columns: Sequence[str] | None, filter: Filter, limit: int | None
+    ) -> pa.RecordBatchReader:
+        """Return the rows for which `filter` holds: `columns` in that order, `limit` at most.
+
+        The filter may read columns that are not asked for.
+        """
+        ...
+
+
+class SnapshotDataset(ds.Dataset):
+    """The rows of one `Scannable`, read only."""
+
+    def __init__(self, source: Scannable, filter: Filter = None) -> None:
+        self._source = source
+        self._filter = filter
+
+    def __reduce__(self) -> tuple[type[SnapshotDataset], tuple[Scannable, Filter]]:
+        return SnapshotDataset, (self._source, self._filter)
+
+    def __repr__(self) -> str:
+        return f"SnapshotDataset({self._source!r}, columns: {', '.join(self.schema.names)})"
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._source.schema
+
+    # Reads
+
+    def scanner(
+        self,
+        columns: Columns = None,
+        filter: Filter = None,
+        batch_size: int | None = None,
+        **options: Any,
+    ) -> ds.Scanner:
+        """Return a scanner, good for one pass.
+
+        Args:
+            columns: Names in any order, or names with the expressions that compute them.
+            filter: An Arrow expression or a SQL boolean expression.
+            batch_size: Rows per batch at most.
+            options: Those of pyarrow, ignored.
+        """
+        return self._scanner(columns, filter, None, batch_size, options)
+
+    def to_batches(
+        self, columns: Columns = None, filter: Filter = None, **options: Any
+    ) -> Iterator[pa.RecordBatch]:
+        return self.scanner(columns, filter, **options).to_batches()
+
+    def to_table(self, columns: Columns = None, filter: Filter = None, **options: Any) -> pa.Table:
+        return self.scanner(columns, filter, **options).to_table()
+
+    def head(
+        self, num_rows: int, columns: Columns = None, filter: Filter = None, **options: Any
+    ) -> pa.Table:
+        """Return the first rows; the scan is told how many."""
+        batch_size = options.pop("batch_size", None)
+        return self._scanner(columns, filter, num_rows, batch_size, options).to_table()
+
+    def count_rows(self, filter: Filter = None, **options: Any) -> int:
+        """Return how many rows there are; one column is read, the narrowest."""
+        narrow = min(self.schema, key=lambda field: _width(field.type)).name
+        return sum(batch.num_rows for batch in self.to_batches([narrow], filter, **options))
+
+    def take(
+        self, indices: Any, columns: Columns = None, filter: Filter = None, **options: Any
+    ) -> pa.Table:
+        """Return rows by their ordinals in a scan; it reads the whole table."""
+        return self.to_table(columns, filter, **options).take(indices)
+
+    def filter(self, expression: Filter) -> SnapshotDataset:
+        """Return a dataset of only those rows for which `expression` holds too."""
+        return SnapshotDataset(self._source, _both(self._filter, expression, self.schema))
+
+    def _scanner(
+        self,
+        columns: Columns,
+        filter: Filter,
+        limit: int | None,
+        batch_size: int | None,
+        options: Mapping[str, Any],
+    ) -> ds.Scanner:
+        names = self._needed(columns)
+        wanted = _both(self._filter, filter, self.schema)
+        schema = pa.schema(
+            [self.schema.field(name) for name in names], cast("Any", self.schema.metadata)
+        )
+        batches = _batches(self._source, names, wanted, limit, schema, batch_size)
+        projection = dict(columns) if isinstance(columns, Mapping) else columns
+        use_threads = bool(options.get("use_threads", True))
+        return ds.Scanner.from_batches(
+            pa.RecordBatchReader.from_batches(schema, batches),
+            columns=None if projection is None else _listed(projection),
+            use_threads=use_threads,
+        )
+
+    def _needed(self, columns: Columns) -> list[str]:
+        """Return the columns to scan, each once."""
+        if columns is None:
+            return self.schema.names
+        if isinstance(columns, Mapping):
+            text = " ".join(str(expression) for expression in columns.values())
+            found = [name for name in self.schema.names if mentions(text, name)]
+            return found or self.schema.names[:1]  # constants: something must tell how many rows
+        for name in columns:
+            if name not in self.schema.names:
+                raise RequestError(
+                    f"no column {name!r}; the columns are {', '.join(self.schema.names)}"
+                )
+        return list(dict.fromkeys(columns)) or self.schema.names[:1]
+
+    # What pyarrow builds on files; here all rows are read first
+
+    def get_fragments(self, filter: Filter = None) -> Iterator[ds.Fragment]:
+        return ds.dataset(self.to_table(filter=filter)).get_fragments()
+
+    def join(self, right_dataset: ds.Dataset, *args: Any, **options: Any) -> ds.Dataset:
+        return self._in_memory().join(_in_memory(right_dataset), *args, **options)
+
+    def join_asof(self, right_dataset: ds.Dataset, *args: Any, **options: Any) -> ds.Dataset:
+        return self._in_memory().join_asof(_in_memory(right_dataset), *args, **options)
+
+    def sort_by(self, sorting: Any, **options: Any) -> ds.Dataset:
+        return self._in_memory().sort_by(sorting, **options)
+
+    def replace_schema(self, schema: pa.Schema) -> ds.Dataset:
+        return ds.dataset(self.to_table().cast(schema))
+
+    @property
+    def partition_expression(self) -> pc.Expression:
+        return pc.scalar(True)
+
+    def _in_memory(self) -> ds.Dataset:
+        return ds.dataset(self.to_table())
+
+
+def _in_memory(dataset: ds.Dataset) -> ds.Dataset:
+    return ds.dataset(dataset.to_table()) if isinstance(dataset, SnapshotDataset) else dataset
+
+
+def _listed(projection: Any) -> Any:
+    return projection if isinstance(projection, dict) else list(projection)
+
+
+def _batches(
+    source: Scannable,
+    names: Sequence[str],
+    filter: Filter,
+    limit: int | None,
+    schema: pa.Schema,
+    batch_size: int | None,
+) -> Iterator[pa.RecordBatch]:
+    """Scan when the first batch is pulled; close the scan when the last was, or nobody wants it."""
+    reader = source.scan(list(names), filter, limit)
+    try:
+        for batch in reader:
+            for start in range(0, batch.num_rows, batch_size or batch.num_rows or 1):
+                part = batch.slice(start, batch_size) if batch_size else batch
+                yield pa.RecordBatch.from_arrays(part.columns, schema=schema)
+    finally:
+        reader.close()
+
+
+def _both(one: Filter, other: Filter, schema: pa.Schema) -> Filter:
+    if one is None or other is None:
+        return other if one is None else one
+    return _expression(one, schema) & _expression(other, schema)
+
+
+def _expression(filter: str | pc.Expression, schema: pa.Schema) -> pc.Expression:
+    return Predicate.parse(filter, schema).expression if isinstance(filter, str) else filter
+
+
+def _width(type_: pa.DataType) -> int:
+    """Return the bits of a value; what has no fixed width counts as wider than what has."""
+    try:
+        return type_.bit_width
+    except ValueError:
+        return 1 << 20

@@ -1,0 +1,1 @@
+"""Files: the seam to the file system, checked copies, and syncs of many files."""

@@ -1,0 +1,135 @@
+"""Copying: an immutable file under another name, its bytes checked on the way.
+
+    bytes    copied (shared, where the file system can clone), synced, then renamed into place
+    link     one more name of the same file: no space, but what damages one damages both
+
+A name that is there has the whole, right bytes; a crash leaves temporary files. The caller syncs
+the directories.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import xxhash
+
+from siltstone.errors import CorruptionError, UnavailableError
+from siltstone.formats.inventory import InventoryFile
+from siltstone.storage.files.files import Files
+
+_CHUNK_BYTES = 4 << 20
+
+
+def hash_of(files: Files, path: Path) -> tuple[int, str]:
+    """Return size and xxh3 of a file as it is now, read in bounded pieces."""
+    digest, offset = xxhash.xxh3_64(), 0
+    file = files.open(path, write=False)
+    try:
+        while chunk := file.pread(_CHUNK_BYTES, offset):
+            digest.update(chunk)
+            offset += len(chunk)
+    finally:
+        file.close()
+    return offset, digest.hexdigest()
+
+
+def is_there(files: Files, path: Path, expected: InventoryFile) -> bool:
+    """Say whether the file is there with the bytes expected; all of them are read."""
+    if not files.exists(path) or files.size(path) != expected.size:
+        return False
+    return hash_of(files, path) == (expected.size, expected.xxh3)
+
+
+def copy_file(files: Files, source: Path, target: Path, expected: InventoryFile) -> None:
+    """Put a copy of `source` at `target`, in place of what is there.
+
+    Raises:
+        CorruptionError: The bytes of `source` are not those expected; `target` is as it was.
+        OSError: The file system refuses.
+    """
+    temporary = files.temporary(target)
+    try:
+        found = _clone(files, source, temporary) or _copy(files, source, temporary)
+        require_same(source, found, expected)
+        files.rename(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            files.unlink(temporary)
+        raise
+
+
+def copy_new(files: Files, source: Path, target: Path) -> None:
+    """Put a copy of `source` at `target`, whole and synced, if nothing has that name.
+
+    Raises:
+        FileExistsError: Something has it.
+        OSError: The file system refuses.
+    """
+    temporary = files.temporary(target)
+    try:
+        if _clone(files, source, temporary) is None:
+            _copy(files, source, temporary)
+        files.link(temporary, target)
+    finally:
+        with contextlib.suppress(OSError):
+            files.unlink(temporary)
+
+
+def link_file(files: Files, source: Path, target: Path, expected: InventoryFile) -> None:
+    """Give `source` the name `target`, too, in place of what is there; errors as `copy_file`.
+
+    Raises:
+        UnavailableError: They are on two file systems.
+    """
+    require_same(source, hash_of(files, source), expected)
+    temporary = files.temporary(target)
+    try:
+        files.link(source, temporary)
+    except OSError as error:
+        reason = f"{target} cannot be a hard link to {source}: {error}; copy it"
+        raise UnavailableError(reason) from error
+    files.rename(temporary, target)
+    with contextlib.suppress(OSError):
+        files.unlink(temporary)  # two names of one file: the rename did nothing
+
+
+def _clone(files: Files, source: Path, target: Path) -> tuple[int, str] | None:
+    if not files.clone(source, target):
+        return None
+    files.sync_file(target)
+    return hash_of(files, target)
+
+
+def _copy(files: Files, source: Path, target: Path) -> tuple[int, str]:
+    digest, offset = xxhash.xxh3_64(), 0
+    reader = files.open(source, write=False)
+    try:
+        writer = files.open(target, new=True)
+        try:
+            while chunk := reader.pread(_CHUNK_BYTES, offset):
+                digest.update(chunk)
+                writer.pwrite(chunk, offset)
+                offset += len(chunk)
+            writer.sync()
+        finally:
+            writer.close()
+    finally:
+        reader.close()
+    return offset, digest.hexdigest()
+
+
+def require_same(path: Path, found: tuple[int, str], expected: InventoryFile) -> None:
+    """Refuse a file whose (size, xxh3) are not those expected.
+
+    Raises:
+        CorruptionError: They are not.
+    """
+    size, xxh3 = found
+    if size != expected.size:
+        reason = f"{size} bytes, {expected.size} were written; restore it"
+        raise CorruptionError(path, None, reason)
+    if xxh3 != expected.xxh3:
+        raise CorruptionError(
+            path, None, f"xxh3 is {xxh3}, {expected.xxh3} was written; restore it"
+        )

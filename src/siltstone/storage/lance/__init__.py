@@ -1,0 +1,1 @@
+"""Lance: the seam's real side; no other room imports lance."""

@@ -1,0 +1,1 @@
+"""What other Lance clients wrote: found, checked, imported."""

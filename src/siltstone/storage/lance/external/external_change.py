@@ -1,0 +1,197 @@
+"""Foreign change: a client's version differs from the one below it only by the client's operation.
+
+    Lance builds a commit on the highest version that stands in <folder>/_versions/. That may be one
+    that somebody wrote by path, under a number that a version of ours has, too, without a public
+    name yet. Taken over, it would lose the rows of ours and bring those that were written by path.
+
+So the fragments are compared: one that the operation does not name is as it was, and there is none
+that neither the version below nor the operation has. A manifest does not say what it was built on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from siltstone.storage.tables.tables import OtherLineError
+
+_DATA = "data"
+_ANEW = frozenset(("Overwrite", "Restore"))  # nothing of the version below has to be left
+_ALL_FILES = frozenset(("Merge", "Project"))  # each fragment may change, and none goes
+_ROWS_ONLY = frozenset(("Append", "Delete", "Update", "UpdateConfig", "DataReplacement"))
+# Where an operation keeps fragments that it writes, or writes anew.
+_FRAGMENTS = ("fragments", "new_fragments", "updated_fragments")
+Fragments = Mapping[int, tuple[str, ...]]
+
+
+def of(folder: str, fragments: Iterable[Any]) -> dict[int, tuple[str, ...]]:
+    """Return the data and deletion files of each fragment by its number, relative to the root."""
+    found: dict[int, tuple[str, ...]] = {}
+    for fragment in fragments:
+        deletions = fragment.deletion_file()
+        gone = () if deletions is None else (f"{folder}/{deletions}",)
+        found[fragment.fragment_id] = (*_paths(folder, fragment.metadata), *gone)
+    return found
+
+
+def refuse_other_line(
+    folder: str, operation: Any, note: bytes, below: Fragments, above: Fragments
+) -> None:
+    """Refuse a version that is not the one below with the change of `operation`.
+
+    Of a compaction of an indexed table (None) pylance 14 cannot say which fragments it took and
+    made; their files, of random names, stand in `note`, the bytes of Lance's account of it.
+
+    Raises:
+        OtherLineError: It is none; nothing was committed.
+    """
+    name = "" if operation is None else type(operation).__name__
+    if name == "Restore":
+        return  # its files are compared with those of the versions in sight
+    if operation is None:
+        changed = {number for number, paths in below.items() if _are_in(note, paths)}
+        removed = changed
+        allowed = {path for paths in above.values() for path in paths if _are_in(note, [path])}
+    else:
+        changed, removed = _changed(operation, below), _removed(operation)
+        allowed = _written(folder, operation)
+    lost = [] if name in _ANEW else sorted(below.keys() - above.keys() - removed)
+    allowed.update(path for number in changed for path in below.get(number, ()))
+    other = sorted(
+        number
+        for number, paths in above.items()
+        if _is_other(paths, below.get(number), allowed, may_change=number in changed)
+    )
+    if lost or other:
+        raise OtherLineError(
+            f"the version was not built on the newest one of {folder}: it lacks its fragments"
+            f" {lost[:10]} and has others of the numbers {other[:10]}. Somebody wrote versions by"
+            " path; nothing was committed; open the table again"
+        )
+
+
+def refuse_other_rows(operation: Any, below: Any, above: Any) -> None:
+    """Refuse a delete or an update that brings rows back which the version below has not any more.
+
+    For one that was planned on an older version, and rebased; `below` and `above` are Lance's
+    handles. Of the fragments that it changes the files stay, and the rows that live are compared.
+
+    Raises:
+        OtherLineError: It is one; nothing was committed.
+    """
+    left = {each.fragment_id: each for each in below.get_fragments()}
+    for number in sorted(each.id for each in getattr(operation, "updated_fragments", ())):
+        before, after = left.get(number), above.get_fragment(number)
+        if before is None or after is None:
+            continue
+        is_same = _paths("", before.metadata) == _paths("", after.metadata)
+        if not is_same or not np.isin(_living(above, after), _living(below, before)).all():
+            raise OtherLineError(
+                f"the version brings rows of fragment {number} back that were changed since it was"
+                " planned; nothing was committed; open the table again"
+            )
+
+
+def refuse_unsure(folder: str, operation: Any) -> None:
+    """Refuse a change of rows in fragments that stay, where it may be built on a version by path.
+
+    Of those that it deletes nobody could tell which the other one had deleted; of all else the
+    files tell.
+
+    Raises:
+        OtherLineError: It is one; nothing was committed.
+    """
+    if getattr(operation, "updated_fragments", ()):
+        raise OtherLineError(
+            f"a version that somebody wrote by path into {folder} was set aside while this one was"
+            " made, and it may be built on that; nothing was committed; write again, or open the"
+            " table again"
+        )
+
+
+def _living(dataset: Any, fragment: Any) -> Any:
+    scanner = dataset.scanner(columns=[], fragments=[fragment], with_row_address=True)
+    return scanner.to_table().column("_rowaddr").to_numpy()
+
+
+def refuse_other_schema(operation: Any, below: Any, above: Any) -> None:
+    """Refuse columns, or indexes, that came with a version which the operation did not make.
+
+    `below` and `above` are Lance's handles.
+
+    Raises:
+        OtherLineError: There are such; nothing was committed.
+    """
+    if type(operation).__name__ not in _ROWS_ONLY:
+        return
+    if _fields(below) != _fields(above) or not _indexes(above) <= _indexes(below):
+        raise OtherLineError(
+            "the version has columns or indexes that neither the newest one nor its own change has:"
+            " somebody wrote versions by path; nothing was committed; open the table again"
+        )
+
+
+def _is_other(
+    paths: tuple[str, ...],
+    before: tuple[str, ...] | None,
+    allowed: Collection[str],
+    *,
+    may_change: bool,
+) -> bool:
+    if paths == before:
+        return False
+    if before is not None and not may_change:
+        return True
+    # A deletion file is written anew when Lance rebases a delete.
+    return any(path not in allowed for path in paths if f"/{_DATA}/" in path)
+
+
+def _are_in(note: bytes, paths: Iterable[str]) -> bool:
+    names = [path.rpartition("/")[2].encode() for path in paths if f"/{_DATA}/" in path]
+    return all(name in note for name in names)
+
+
+def _removed(operation: Any) -> set[int]:
+    """Return the fragments that an operation takes away."""
+    found = {each.id for each in getattr(operation, "updated_fragments", ())}
+    found.update(getattr(operation, "removed_fragment_ids", ()))
+    found.update(getattr(operation, "deleted_fragment_ids", ()))
+    for group in getattr(operation, "groups", ()):
+        found.update(each.id for each in getattr(group, "old_fragments", ()))
+    return found
+
+
+def _changed(operation: Any, below: Fragments) -> set[int]:
+    """Return the fragments of the version below that may be other ones, of the same number."""
+    if type(operation).__name__ in _ANEW | _ALL_FILES:
+        return set(below)
+    replaced = {each.fragment_id for each in getattr(operation, "replacements", ())}
+    return _removed(operation) | replaced
+
+
+def _written(folder: str, operation: Any) -> set[str]:
+    """Return the data files that an operation says it wrote, relative to the root."""
+    groups = getattr(operation, "groups", ())
+    fragments = [
+        each
+        for one in (operation, *groups)
+        for kind in _FRAGMENTS
+        for each in getattr(one, kind, ())
+    ]
+    found = {path for fragment in fragments for path in _paths(folder, fragment)}
+    replaced = getattr(operation, "replacements", ())
+    return found | {f"{folder}/{_DATA}/{each.new_file.path}" for each in replaced}
+
+
+def _paths(folder: str, fragment: Any) -> tuple[str, ...]:
+    return tuple(f"{folder}/{_DATA}/{file.path}" for file in fragment.files)
+
+
+def _fields(dataset: Any) -> list[tuple[str, int]]:
+    return [(field.name(), field.id()) for field in dataset.lance_schema.fields()]
+
+
+def _indexes(dataset: Any) -> set[str]:
+    return {str(part.uuid) for index in dataset.describe_indices() for part in index.segments}

@@ -1,0 +1,248 @@
+"""Foreign versions: manifests that another Lance client staged, checked before they are taken over.
+
+    the client   writes data files and  <folder>/_versions/<n>.manifest-<uuid>
+    we move it   to                     <folder>/_siltstone/<uuid>/<n>.manifest
+
+The private name has the client's uuid, so a second request for the same manifest is known by the
+pin that the first one made. Whatever a manifest names must lie in the table's own folder, under a
+name that Lance gives; what another process wrote is data, not a path to follow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Collection, Container, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from siltstone.errors import RequestError
+from siltstone.storage.tables.kept_names import kept_of
+from siltstone.storage.tables.promotion import STRANGERS, public_name
+from siltstone.storage.tables.tables import INDEX_DIRECTORY, PRIVATE_DIRECTORY, ForeignVersion
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from siltstone.storage.files.files import Files
+
+MANIFEST_BYTES_MAX = 256 << 20
+VERSION_MAX = (1 << 63) - 1
+_VERSIONS, _DATA, _DELETIONS = "_versions", "data", "_deletions"
+_STAGED_NAME = re.compile(r"([0-9]{1,20})\.manifest-([0-9A-Za-z][0-9A-Za-z-]{0,63})")
+# What Lance writes before it links or renames it to a name of `_versions` or `_refs`.
+_HALF_WRITTEN_NAME = re.compile(
+    rf"([0-9]{{1,20}}\.manifest|{_STAGED_NAME.pattern})#[0-9]{{1,9}}|\.tmp[0-9A-Za-z]{{6}}"
+)
+_TRANSACTION_NAME = re.compile(r"[0-9]{1,20}-[0-9A-Za-z-]{1,64}\.txn")
+_FILE_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,199}")
+
+
+@dataclass(frozen=True, slots=True)
+class StagedManifest:
+    """Where the client wrote a manifest, and where it is taken to (absolute)."""
+
+    source: Path
+    target: Path
+
+    def pin_path(self, root: Path) -> str:
+        """Return what a pin over it calls it."""
+        return str(self.target.relative_to(root))
+
+
+def staged_manifest(root: Path, folder: str, given: ForeignVersion) -> StagedManifest:
+    """Return where the manifest lies, by its name alone; nothing is read.
+
+    Raises:
+        RequestError: It is not a staged manifest of that version in the table's own folder.
+    """
+    where = root / folder
+    if type(given.version) is not int or not 0 < given.version <= VERSION_MAX:
+        raise RequestError(f"a version is an integer from 1, not {given.version!r}")
+    text = given.path if isinstance(given.path, str) else ""
+    path = Path("/" + text.removeprefix("file://").lstrip("/"))
+    name = _STAGED_NAME.fullmatch(path.name)
+    if "\0" in text or ".." in path.parts or path.parent != where / _VERSIONS or name is None:
+        raise RequestError(
+            f"the manifest path {text[:200]!r} is not a staged manifest in {where / _VERSIONS}"
+        )
+    if name[2] == STRANGERS:
+        raise RequestError(f"the manifest {path.name!r} would lie with what is set aside")
+    canonical = public_name(given.version)
+    if name[1] not in {canonical.partition(".")[0], str(given.version)}:
+        raise RequestError(f"the manifest {path.name!r} is not named as version {given.version}")
+    return StagedManifest(path, where / PRIVATE_DIRECTORY / name[2] / canonical)
+
+
+def is_left(name: str) -> bool:
+    """Say whether a file in `_versions` is a manifest that a client staged, or half wrote."""
+    return any(known.fullmatch(name) for known in (_STAGED_NAME, _HALF_WRITTEN_NAME))
+
+
+def take(files: Files, staged: StagedManifest, size: int | None) -> None:
+    """Move the manifest to its private name, not synced; one that an earlier try moved is fine.
+
+    Raises:
+        RequestError: It is missing, a link, has another size, or its private name is taken.
+    """
+    source, target = staged.source, staged.target
+    found = target if files.exists(target) and not files.exists(source) else source
+    if not files.exists(found) or files.is_dir(found):
+        raise RequestError(f"the manifest {source} does not exist")
+    if found.resolve() != found.parent.parent.resolve() / found.parent.name / found.name:
+        raise RequestError(f"the manifest {source} is a link, or lies behind one")
+    nbytes = files.size(found)
+    if nbytes > MANIFEST_BYTES_MAX or size not in {None, nbytes}:
+        raise RequestError(f"the manifest {source} has {nbytes} bytes, {size} were announced")
+    if found is source:
+        if files.exists(target):  # no uuid of a client's making
+            raise RequestError(f"the manifest {source} is named as one that is there already")
+        if not files.is_dir(target.parent.parent):
+            files.mkdir(target.parent.parent)
+        with contextlib.suppress(FileExistsError):
+            files.make_level(target.parent)
+        files.rename(source, target)
+
+
+def transaction_name(text: str) -> str:
+    """Return the name of the file with the transaction of a version.
+
+    Raises:
+        RequestError: The manifest has none, or a strange one.
+    """
+    if not _TRANSACTION_NAME.fullmatch(text):
+        raise RequestError(f"the manifest names the transaction {text[:200]!r}")
+    return text
+
+
+def read_version(text: str) -> int:
+    """Return the version that a transaction was planned on."""
+    return int(transaction_name(text).partition("-")[0])
+
+
+def refuse_lost(operation: Any, known: Collection[int]) -> None:
+    """Refuse a delete or an update of fragments that are not in the version below.
+
+    Lance rebases past a version that it cannot look up, and then leaves what it does not find as it
+    is: rows would not be deleted, or be there twice.
+
+    Raises:
+        RequestError: It is one.
+    """
+    changed = {fragment.id for fragment in getattr(operation, "updated_fragments", ())}
+    changed.update(getattr(operation, "removed_fragment_ids", ()))
+    changed.update(getattr(operation, "deleted_fragment_ids", ()))
+    lost = sorted(changed.difference(known))
+    if lost:
+        raise RequestError(
+            f"the version changes fragments {lost}, which are not in the version that it follows;"
+            " open the table again"
+        )
+
+
+def refuse_blobs(schema: pa.Schema) -> None:
+    """Refuse columns whose values may lie in files that no fragment names.
+
+    Raises:
+        RequestError: It names one.
+    """
+    for field in schema:
+        marks = [*(field.metadata or {}), *(field.metadata or {}).values()]
+        if any(b"blob" in mark for mark in marks):
+            raise RequestError(f"column {field.name!r} is a blob column, which is not supported")
+
+
+def files_of(
+    files: Files, root: Path, folder: str, fragments: Iterable[Any], below: Container[str] = ()
+) -> list[str]:
+    """Return the data and deletion files that fragments name, relative to the root.
+
+    Those that the version below needs, too, are not looked at again.
+
+    Raises:
+        RequestError: One has a strange name, lies elsewhere, is missing or has another size.
+    """
+    found: list[str] = []
+    for fragment in fragments:
+        for path, size in _named(folder, fragment):
+            if path not in below:
+                _refuse_unwhole(files, root / path, size)
+            found.append(path)
+    return found
+
+
+def _named(folder: str, fragment: Any) -> Iterator[tuple[str, int | None]]:
+    """Yield the files that a fragment names, with their bytes where it says those."""
+    metadata = fragment.metadata
+    if metadata.overlays:
+        raise RequestError(f"fragment {metadata.id} has overlays, which are not supported")
+    for file in metadata.files:
+        if file.base_id is not None:
+            raise RequestError(f"the data file {file.path!r} lies in another dataset")
+        yield _inside(folder, _DATA, file.path), file.file_size_bytes
+    deletions = fragment.deletion_file()
+    if deletions is not None:
+        head, _, name = str(deletions).rpartition("/")
+        if head != _DELETIONS:
+            raise RequestError(f"the deletion file {deletions!r} lies elsewhere")
+        yield _inside(folder, _DELETIONS, name), None
+
+
+def index_folders(folder: str, dataset: Any) -> dict[str, int]:
+    """Return the folders, relative to the root, that hold the indexes of a version.
+
+    And how many bytes Lance says they hold at least.
+
+    Raises:
+        RequestError: One lies in another dataset.
+    """
+    segments = [segment for index in dataset.describe_indices() for segment in index.segments]
+    if any(segment.base_id is not None for segment in segments):
+        raise RequestError("an index lies in another dataset")
+    return {
+        _inside(folder, INDEX_DIRECTORY, str(segment.uuid)): segment.size_bytes or 0
+        for segment in segments
+    }
+
+
+def index_files(files: Files, root: Path, folder: str, nbytes_min: int = 0) -> list[str]:
+    """Return the files that lie in the folder of an index, relative to the root.
+
+    Under either name: a clean-up may be taking the public ones away.
+
+    Raises:
+        RequestError: The folder is missing, holds something strange, or lacks a file.
+    """
+    found: dict[str, int] = {}
+    for home in (kept_of(folder), folder):
+        if home is None or not files.is_dir(root / home):
+            continue
+        for name in files.list(root / home):
+            path = _inside(folder, "", name)
+            if files.is_dir(root / home / name):
+                raise RequestError(f"the index {folder} holds a directory, {name!r}")
+            with contextlib.suppress(FileNotFoundError):
+                found[path] = files.size(root / home / name)
+    if not found:
+        raise RequestError(f"the index {folder} is missing")
+    if sum(found.values()) < nbytes_min:
+        held = sum(found.values())
+        raise RequestError(f"the index {folder} has {held} bytes, its version says {nbytes_min}")
+    return sorted(found)
+
+
+def _inside(folder: str, directory: str, name: str) -> str:
+    if not _FILE_NAME.fullmatch(name):
+        raise RequestError(f"a file called {name[:200]!r} cannot be one of the table")
+    return "/".join(part for part in (folder, directory, name) if part)
+
+
+def _refuse_unwhole(files: Files, path: Path, size: int | None) -> None:
+    if not files.exists(path) or files.is_dir(path):
+        raise RequestError(f"the manifest names {path.name}, which does not exist")
+    if path.resolve() != path.parent.parent.resolve() / path.parent.name / path.name:
+        raise RequestError(f"the file {path.name} is a link, or lies behind one")
+    nbytes = files.size(path)
+    if size not in {None, nbytes}:
+        raise RequestError(f"the file {path.name} has {nbytes} bytes, the manifest says {size}")

@@ -1,0 +1,163 @@
+"""Lance indexes: built over chosen fragments beside every version, put on one by a commit.
+
+    <folder>/_indices/<uuid>/*      a segment: an index over the rows of some fragments
+
+An index is one or more segments of one name. Lance builds a segment without a commit, so nobody
+sees it before our own commit names it; `create_scalar_index` and `optimize_indices` commit where
+other versions stand, and rebase over them unasked. Rows have stable ids, so a segment stays right
+when fragments that it covers go or are compacted: it then covers less, and a scan reads the rest.
+
+But Lance refuses to compact covered and uncovered fragments into one: `split` names the segments
+that must go for that.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from siltstone.storage.tables.tables import IndexKind, IndexSpec, Segment
+
+_STAGING = "staging"
+_SCALAR = {"btree": "BTREE", "bitmap": "BITMAP", "fts": "INVERTED"}
+_ENCODINGS = {"flat": "IVF_FLAT", "pq": "IVF_PQ", "sq": "IVF_SQ"}
+_KINDS: dict[str, IndexKind] = {"BTree": "btree", "Bitmap": "bitmap", "Inverted": "fts"}
+PARTITION_ROWS = 4096
+TRAINING_ROWS_MIN = 256
+
+
+def build(dataset: Any, spec: IndexSpec, fragments: Sequence[Any]) -> Any:
+    """Write a segment over `fragments` of `dataset`; return what Lance says of it."""
+    numbers = [fragment.fragment_id for fragment in fragments]
+    if spec.kind == "vector":
+        rows = sum(fragment.metadata.num_rows for fragment in fragments)
+        return _build_vectors(dataset, spec, numbers, rows)
+    built = dataset.create_index_uncommitted(
+        spec.column,
+        _SCALAR[spec.kind],
+        name=spec.name,
+        replace=True,  # of the name alone: nothing is committed
+        fragment_ids=numbers,
+        **dict(spec.options),
+    )
+    # Of a text index the parts lie aside until they are merged, also when there is but one.
+    return dataset.merge_existing_index_segments([built]) if spec.kind == "fts" else built
+
+
+def _build_vectors(dataset: Any, spec: IndexSpec, numbers: list[int], rows: int) -> Any:
+    options = dict(spec.options)
+    encoding = str(options.get("encoding", "flat"))
+    if rows < TRAINING_ROWS_MIN:
+        encoding = "flat"  # too few to train a code book of
+    partitions = int(options.get("partitions", max(1, rows // PARTITION_ROWS)))
+    more = {"num_sub_vectors": options["sub_vectors"]} if "sub_vectors" in options else {}
+    return dataset.create_index_uncommitted(
+        spec.column,
+        _ENCODINGS[encoding],
+        name=spec.name,
+        replace=True,  # of the name alone: nothing is committed
+        metric=str(options.get("metric", "l2")),
+        num_partitions=max(1, min(partitions, rows // TRAINING_ROWS_MIN)),
+        fragment_ids=numbers,
+        **(more if encoding == "pq" else {}),
+    )
+
+
+def encode(index: Any) -> str:
+    """Return what Lance says of a segment as text; `decode` is the other way."""
+    kind, details = index.index_details
+    return json.dumps(
+        {
+            "uuid": str(index.uuid),
+            "name": index.name,
+            "fields": list(index.fields),
+            "dataset_version": index.dataset_version,
+            "fragment_ids": sorted(index.fragment_ids),
+            "index_version": index.index_version,
+            "files": [[file.path, file.size_bytes] for file in index.files],
+            "index_details": [kind, base64.b64encode(details).decode()],
+        }
+    )
+
+
+def decode(text: str) -> Any:
+    """Return a segment as Lance wants it."""
+    found = json.loads(text)
+    lance = importlib.import_module("lance.dataset")
+    kind, details = found.pop("index_details")
+    files = [lance.IndexFile(path, size) for path, size in found.pop("files")]
+    return lance.Index(**found, files=files, index_details=(kind, base64.b64decode(details)))
+
+
+def covering(index: Any, fragments: Collection[int]) -> Any:
+    """Return a segment as one that covers these fragments alone; its files stay as they are."""
+    return replace(index, fragment_ids=set(fragments))
+
+
+def segments(dataset: Any, spans: Mapping[int, tuple[int, int]]) -> list[Segment]:
+    """Return the segments of a version; `spans` has the positions of its fragments' rows."""
+    return [
+        Segment(
+            id=str(segment.uuid),
+            index=index.name,
+            kind=_KINDS.get(index.index_type, "vector"),
+            columns=tuple(index.field_names),
+            covered=tuple(sorted(spans[n] for n in segment.fragment_ids if n in spans)),
+            nbytes=segment.size_bytes or 0,
+        )
+        for index in dataset.describe_indices()
+        for segment in index.segments
+    ]
+
+
+def covered(dataset: Any, name: str, gone: Collection[str]) -> set[int]:
+    """Return the fragments that segments of an index cover, but for those with the ids `gone`."""
+    return {
+        number
+        for index in dataset.describe_indices()
+        if index.name == name
+        for segment in index.segments
+        if str(segment.uuid) not in gone
+        for number in segment.fragment_ids
+    }
+
+
+def change(dataset: Any, new: Iterable[Any], gone: Collection[str]) -> Any:
+    """Return the operation that adds segments, and takes those with the ids `gone` away."""
+    lance = importlib.import_module("lance")
+    index_of = importlib.import_module("lance.dataset").Index  # `lance.dataset` is a function, too
+    removed = [
+        index_of(
+            uuid=segment.uuid,
+            name=index.name,
+            fields=list(index.fields),
+            dataset_version=segment.dataset_version_at_last_update,
+            fragment_ids=set(segment.fragment_ids),
+            index_version=segment.index_version,
+        )
+        for index in dataset.describe_indices()
+        for segment in index.segments
+        if str(segment.uuid) in gone
+    ]
+    return lance.LanceOperation.CreateIndex(list(new), removed)
+
+
+def split(dataset: Any, groups: Iterable[Collection[int]]) -> set[str]:
+    """Return the ids of the segments that cover some, but not all, fragments of a group."""
+    found = [s for index in dataset.describe_indices() for s in index.segments]
+    wanted = [set(group) for group in groups]
+    return {
+        str(segment.uuid)
+        for segment in found
+        if any(0 < len(group & set(segment.fragment_ids)) < len(group) for group in wanted)
+    }
+
+
+def staging_of(home: Path) -> Path:
+    """Return the directory that a merged text index leaves in its own, empty."""
+    return home / _STAGING

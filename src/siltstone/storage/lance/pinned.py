@@ -1,0 +1,508 @@
+"""Pinned table: reads of one version of one Lance dataset, through a handle opened at its pin.
+
+    position of a row     = rows of the fragments before its own + its offset in that fragment
+    Lance's row address   = fragment id << 32 | offset
+
+Fragments stand in the order of their seqs where all of their files say them, so that rows of
+history are in seq order whatever was compacted; those of one large write, which span the same seqs,
+in the order of their stable row ids. Otherwise in the order of their own ids, as in Lance.
+
+So positions and addresses are one addition apart where a fragment has no deletion file: we never
+write one (scans over them are slow). Other Lance clients do, to plain tables: there a position
+counts the rows that live. One that the inventory does not know is refused.
+No lock: nothing changes after construction but memos, and those only from absent to present.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from siltstone import deadline
+from siltstone.errors import CorruptionError, RequestError, SchemaMismatchError
+from siltstone.formats.inventory import InventoryFile
+from siltstone.storage.lance import indexes as lance_indexes
+from siltstone.storage.tables import staging
+from siltstone.storage.lance.errors import is_panic, translated
+from siltstone.storage.tables.tables import POSITION, WORN_RATIO, Segment
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+    from siltstone.formats.manifest import Pin
+
+_log = logging.getLogger(__name__)
+_ADDRESS, _ROW_ID = "_rowaddr", "_rowid"
+_OFFSET_BITS = 32
+_BATCH_ROWS_MIN, _BATCH_ROWS_MAX = 64, 262_144
+_BATCH_BYTES = 16 << 20
+_COMPRESSION = 4
+# How far a scan runs ahead of its reader. With Lance's defaults it held 700 MB of a table with rows
+# of 2 kB and 260 of one with 40 B, with these 390 and 140 (much of it free memory that malloc
+# keeps), and it is no slower on two cores (measured).
+_AHEAD = {"batch_readahead": 4, "fragment_readahead": 2, "io_buffer_size": 32 << 20}
+# Of a filter that finds nothing Lance gives no batch before the end. So a scan that must have ended
+# by then is done in pieces, each of so many bytes of files (a part at least): a second, or less.
+PIECE_BYTES = 256 << 20
+_POSITION_FIELD = pa.field(POSITION, pa.int64(), nullable=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A fragment: `start` is the position of its first row, `paths` its data and deletion files.
+
+    `rows` live; `stored` lie in its data files, the others are deleted. `index` is its place, and
+    `lance_start` the offset of its first row, in Lance's own order.
+    """
+
+    number: int
+    start: int
+    rows: int
+    paths: tuple[str, ...]
+    index: int
+    lance_start: int
+    stored: int
+
+
+class LancePinned:
+    """See `tables.PinnedTable`.
+
+    Args:
+        dataset: A Lance handle opened at the pin.
+        live: Gives the inventory's word on data files, paths relative to the store's root.
+        verify: Checks files that this process has not checked yet.
+        index_paths: Gives the paths of the files of all indexes, as `live` knows them.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        folder: str,
+        root: Path,
+        pin: Pin,
+        live: Callable[[Iterable[str]], dict[str, InventoryFile]],
+        verify: Callable[[Iterable[InventoryFile]], None],
+        index_paths: Callable[[], list[str]],
+    ) -> None:
+        self.dataset, self.pin = dataset, pin
+        self.schema: pa.Schema = dataset.schema
+        self._folder, self._where = folder, root / folder
+        self._live, self._verify, self._index_paths = live, verify, index_paths
+        self.parts, self.fragments = self._ordered(dataset.get_fragments())
+        self._is_reordered = any(part.start != part.lance_start for part in self.parts)
+        self.rows = pin.rows
+        if sum(part.rows for part in self.parts) != pin.rows:
+            raise CorruptionError(
+                root / pin.path,
+                None,
+                f"the manifest has {sum(p.rows for p in self.parts)} rows, the pin {pin.rows}",
+            )
+        self._verified: set[int] = set()
+        self._deletions: dict[int, np.ndarray] = {}
+        self._sampled: dict[str, pa.ChunkedArray[Any]] = {}
+
+    def count(self) -> int:
+        return self.rows
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """See `tables.PinnedTable.spans`."""
+        return [(part.start, part.start + part.rows) for part in self.parts]
+
+    @property
+    def worn(self) -> list[tuple[int, int]]:
+        """See `tables.PinnedTable.worn`."""
+        return [
+            (part.start, part.start + part.rows)
+            for part in self.parts
+            if part.rows and part.stored - part.rows >= WORN_RATIO * part.stored
+        ]
+
+    @property
+    def segments(self) -> list[Segment]:
+        """See `tables.PinnedTable.segments`."""
+        return self._segments
+
+    @cached_property
+    def _segments(self) -> list[Segment]:
+        spans = {part.number: (part.start, part.start + part.rows) for part in self.parts}
+        with translated(self._where, is_reading=True):
+            return lance_indexes.segments(self.dataset, spans)
+
+    @cached_property
+    def _has_sound_indexes(self) -> bool:
+        """Say whether there are indexes, and their files are as they were written.
+
+        A damaged one would leave rows out in silence. No answer needs it, so reads go on without.
+        """
+        if not self.segments:
+            return False
+        try:
+            self._verify(self._live(self._index_paths()).values())
+        except (CorruptionError, RequestError) as error:
+            _log.warning("scans go on without an index that is damaged: %s", error)
+            return False
+        return True
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        prefilter: str | pc.Expression | None = None,
+        seqs: tuple[int, int] | None = None,
+        positions: bool = False,
+        limit: int | None = None,
+        within: tuple[int, int] | None = None,
+        indexed: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """See `tables.PinnedTable.scan`; wrong columns are refused here, not at the first batch."""
+        self._know(columns)
+        wanted = range(len(self.parts)) if seqs is None else self._within(*seqs)
+        if within is not None:
+            spans = self.spans
+            wanted = [i for i in wanted if within[0] <= spans[i][0] and spans[i][1] <= within[1]]
+        self._check(wanted)
+        is_whole = prefilter is None and len(wanted) == len(self.parts)
+        addresses = positions and not is_whole
+        options: dict[str, Any] = {
+            "scan_in_order": True,
+            "with_row_address": addresses,
+            "batch_size": self._batch_rows,
+            **_AHEAD,
+        }
+        if columns is not None:
+            options["columns"] = list(columns)
+        if prefilter is not None:
+            options["filter"] = prefilter
+            options["use_scalar_index"] = indexed and self._has_sound_indexes
+        if limit is not None:
+            options["limit"] = limit
+        batches = self._batches(wanted, options)
+        if not positions:
+            return batches
+        return self._positioned(batches) if addresses else self._counted(batches)
+
+    def sample(self, columns: Sequence[str]) -> pa.Table:
+        """See `tables.PinnedTable.sample`."""
+        missing = [name for name in columns if name not in self._sampled]
+        if missing:
+            found = self.take(staging.spread(self.rows), missing)
+            self._sampled.update(zip(missing, found.columns, strict=True))
+        return pa.table([self._sampled[name] for name in columns], names=list(columns))
+
+    def take(self, positions: np.ndarray, columns: Sequence[str] | None = None) -> pa.Table:
+        """See `tables.PinnedTable.take`."""
+        wanted = np.asarray(positions, dtype=np.int64)
+        if len(wanted) and not 0 <= wanted.min() <= wanted.max() < self.rows:
+            raise RequestError(f"positions {wanted.min()}..{wanted.max()} of {self.rows} rows")
+        self._know(columns)
+        names = self.schema.names if columns is None else list(columns)
+        if not names:
+            return pa.table({"_": pa.nulls(len(wanted))}).select([])
+        if not len(wanted):
+            return pa.schema([self.schema.field(name) for name in names]).empty_table()
+        self._check(self.fragments_of(wanted))
+        # Lance is asked in ascending order, each row once: it reads every page once.
+        unique, back = np.unique(self._lance_offsets(wanted), return_inverse=True)
+        with translated(self._where, is_reading=True):
+            table = self.dataset.take(unique, columns=names)
+        ascending = len(unique) == len(wanted) and bool((back[1:] > back[:-1]).all())
+        return table if ascending else table.take(pa.array(back))
+
+    def fragments_of(self, positions: np.ndarray) -> np.ndarray:
+        """Return the indexes, into `parts`, of the fragments that hold these rows; ascending."""
+        held = np.searchsorted(self._starts, positions, side="right") - 1
+        return np.flatnonzero(np.bincount(held))
+
+    def _lance_offsets(self, positions: np.ndarray) -> np.ndarray:
+        """Return where Lance counts the rows at `positions`."""
+        if not self._is_reordered:
+            return positions
+        index = np.searchsorted(self._starts, positions, side="right") - 1
+        shift = np.array([part.lance_start - part.start for part in self.parts], dtype=np.int64)
+        return positions + shift[index]
+
+    def parts_within(self, within: tuple[int, int]) -> list[Part]:
+        """Return the parts whose rows all lie in [first, end)."""
+        first, end = within
+        return [p for p in self.parts if first <= p.start and p.start + p.rows <= end]
+
+    def fragments_for(self, parts: Iterable[Part]) -> list[Any]:
+        """Return Lance's handles of parts, whose files are as they were written.
+
+        Raises:
+            CorruptionError: One is not.
+        """
+        indexes = [self.parts.index(part) for part in parts]
+        self._check(indexes)
+        return [self.fragments[index] for index in indexes]
+
+    def fragment_of(self, part: Part) -> Any:
+        """Return Lance's handle of a part."""
+        return self.fragments[self.parts.index(part)]
+
+    def touched(self, dropped: np.ndarray, compact_below: int, *, has_more: bool) -> list[int]:
+        """Return the indexes of the fragments to write anew: those losing a row, and small ones.
+
+        One small fragment with nothing to join it stays: writing it anew would change nothing.
+        """
+        losing = set(self.fragments_of(dropped).tolist())
+        small = {index for index, part in enumerate(self.parts) if part.rows < compact_below}
+        touched = losing | small
+        return sorted(touched) if losing or has_more or len(touched) > 1 else []
+
+    def surviving(self, parts: Iterable[int], dropped: np.ndarray) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of some fragments, whole columns, but those at `dropped` (ascending)."""
+        for index in parts:
+            part = self.parts[index]
+            gone = np.searchsorted(dropped, [part.start, part.start + part.rows])
+            if gone[1] - gone[0] == part.rows:
+                continue
+            self._check([index])
+            with translated(self._where, is_reading=True):
+                scanner = self.dataset.scanner(
+                    fragments=[self.fragments[index]],
+                    scan_in_order=True,
+                    batch_size=self._batch_rows,
+                    **_AHEAD,
+                )
+            start = part.start
+            for batch in self._stream(scanner):
+                low, high = np.searchsorted(dropped, [start, start + batch.num_rows])
+                keep = np.ones(batch.num_rows, dtype=bool)
+                keep[dropped[low:high] - start] = False
+                start += batch.num_rows
+                yield batch if low == high else batch.filter(pa.array(keep))
+            if start != part.start + part.rows:
+                raise CorruptionError(self._where, None, f"fragment {part.number} lacks rows")
+
+    def inventory(self) -> dict[str, InventoryFile]:
+        """Return path -> file for every data file of the pin."""
+        return self._files
+
+    @cached_property
+    def _files(self) -> dict[str, InventoryFile]:
+        return self._live(path for part in self.parts for path in part.paths)
+
+    @cached_property
+    def _batch_rows(self) -> int:
+        """Return how many rows a batch has: many, as each costs 10 us, but bounded in bytes.
+
+        Of 10 M rows a narrow scan in batches of Lance's default 8,192 takes 28 ms, of 65,536 16 ms;
+        and beside a thread that writes, each batch waits for the interpreter's lock.
+        """
+        stored = sum(file.size for file in self._files.values())
+        row_bytes = _COMPRESSION * stored // max(1, self.rows)
+        return max(_BATCH_ROWS_MIN, min(_BATCH_ROWS_MAX, _BATCH_BYTES // max(1, row_bytes)))
+
+    @cached_property
+    def _starts(self) -> np.ndarray:
+        return np.array([part.start for part in self.parts], dtype=np.int64)
+
+    @cached_property
+    def _shift(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return fragment ids, ascending, and what to add to the offsets in each."""
+        numbers = np.array([part.number for part in self.parts], dtype=np.int64)
+        order = np.argsort(numbers)
+        return numbers[order], self._starts[order]
+
+    def _ordered(self, fragments: Sequence[Any]) -> tuple[tuple[Part, ...], list[Any]]:
+        parts: list[Part] = []
+        start = 0
+        for index, fragment in enumerate(fragments):
+            paths = self._paths_of(fragment)
+            rows, stored = fragment.metadata.num_rows, fragment.metadata.physical_rows
+            parts.append(Part(fragment.metadata.id, start, rows, paths, index, start, stored))
+            start += rows
+        if len(parts) > 1:
+            files = self._live(path for part in parts for path in part.paths)
+            order = staging.in_seq_order(
+                [[files[path] for path in p.paths] for p in parts],
+                lambda index: self._first_row_id(fragments[index]),
+            )
+            parts = [parts[index] for index in order]
+        starts = accumulate((part.rows for part in parts), initial=0)
+        placed = tuple(replace(p, start=at) for p, at in zip(parts, starts, strict=False))
+        return placed, [fragments[part.index] for part in placed]
+
+    def _paths_of(self, fragment: Any) -> tuple[str, ...]:
+        metadata = fragment.metadata
+        paths = tuple(f"{self._folder}/data/{file.path}" for file in metadata.files)
+        if metadata.overlays:
+            raise CorruptionError(self._where, None, f"fragment {metadata.id} has overlays")
+        if metadata.deletion_file is None:
+            return paths
+        deletions = f"{self._folder}/{fragment.deletion_file()}"
+        try:
+            self._live([deletions])
+        except CorruptionError as error:
+            reason = f"fragment {metadata.id} has deletions that nobody committed"
+            # It names the inventory, which may be what is damaged.
+            raise CorruptionError(error.path, error.offset, f"{error.reason}: {reason}") from error
+        return (*paths, deletions)
+
+    def _first_row_id(self, fragment: Any) -> int:
+        """Return the stable id of its first row, from the manifest: rows get them as they come.
+
+        A compaction keeps them, but gives its fragment a number, and so a place in Lance's order,
+        behind what was written later.
+        """
+        with translated(self._where, is_reading=True):
+            scanner = self.dataset.scanner(
+                columns=[], fragments=[fragment], with_row_id=True, limit=1
+            )
+            found: int = scanner.to_table().column(_ROW_ID)[0].as_py()
+        return found
+
+    def _know(self, columns: Sequence[str] | None) -> None:
+        unknown = sorted(set(columns or ()) - set(self.schema.names))
+        if unknown:
+            raise SchemaMismatchError(f"no column {unknown} in {self.schema.names}")
+
+    def _within(self, low: int, high: int) -> list[int]:
+        """Return the fragments that may hold a row with low < _seq <= high."""
+
+        def may_hold(part: Part) -> bool:
+            return all(self._files[path].may_hold(low, high) for path in part.paths)
+
+        return [index for index, part in enumerate(self.parts) if may_hold(part)]
+
+    def _check(self, wanted: Iterable[int]) -> None:
+        fresh = [int(index) for index in wanted if index not in self._verified]
+        if fresh:
+            paths = [path for index in fresh for path in self.parts[index].paths]
+            self._verify(deadline.checked([self._files[path] for path in paths]))
+            self._verified.update(fresh)
+
+    def _batches(self, wanted: Sequence[int], options: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+        """Return the batches of a scan of parts; a filter is looked at here."""
+        if len(wanted) < len(self.parts) or self._is_reordered:
+            options["fragments"] = [self.fragments[index] for index in wanted]
+        with translated(self._where, is_reading=True):
+            scanner = self.dataset.scanner(**options)
+        if not wanted:
+            return iter(())
+        if deadline.is_set() and "filter" in options and not options["use_scalar_index"]:
+            return self._in_pieces(wanted, options)
+        return self._stream(scanner, options.get("filter"))
+
+    def _in_pieces(
+        self, wanted: Iterable[int], options: dict[str, Any]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a scan of parts, and look at the deadline between any two pieces."""
+        left = options.get("limit")
+        for piece in self._pieces(wanted):
+            deadline.check()
+            fragments = [self.fragments[index] for index in piece]
+            with translated(self._where, is_reading=True):
+                scanner = self.dataset.scanner(**options | {"fragments": fragments, "limit": left})
+            for batch in self._stream(scanner, options["filter"]):
+                left = None if left is None else left - batch.num_rows
+                yield batch
+            if left == 0:
+                return
+
+    def _pieces(self, wanted: Iterable[int]) -> Iterator[list[int]]:
+        piece: list[int] = []
+        nbytes = 0
+        for index in wanted:
+            piece.append(index)
+            nbytes += sum(self._files[path].size for path in self.parts[index].paths)
+            if nbytes >= PIECE_BYTES:
+                yield piece
+                piece, nbytes = [], 0
+        if piece:
+            yield piece
+
+    def _stream(self, scanner: Any, wanted: object = None) -> Iterator[pa.RecordBatch]:
+        # One block around all batches: entering one for each costs a tenth of a narrow scan. What
+        # the consumer raises does not come through here.
+        with translated(self._where, is_reading=True):
+            reader = scanner.to_reader() if wanted is None else self._filtered(scanner, wanted)
+            try:
+                yield from deadline.checked(reader)
+            finally:
+                reader.close()
+
+    def _filtered(self, scanner: Any, wanted: object) -> Any:
+        """Start a scan. If Lance cannot plan its filter, even without an index, say so.
+
+        It says of such a filter what it says of damage.
+        """
+        try:
+            return scanner.to_reader()
+        except BaseException as error:
+            if not isinstance(error, Exception) and not is_panic(error):
+                raise
+            if self._takes(wanted):
+                raise
+            raise RequestError(
+                f"{self._where}: Lance does not take the filter {str(wanted)[:200]!r}: {error}"
+            ) from error
+
+    def _takes(self, wanted: object) -> bool:
+        try:
+            self.dataset.scanner(filter=wanted, use_scalar_index=False).to_reader().close()
+        except BaseException as error:
+            if not isinstance(error, Exception) and not is_panic(error):
+                raise
+            return False
+        return True
+
+    def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Add the positions of a scan that gives every row: half the cost of row addresses."""
+        start = 0
+        for batch in batches:
+            end = start + batch.num_rows
+            yield batch.append_column(_POSITION_FIELD, pa.array(np.arange(start, end)))
+            start = end
+
+    def _positioned(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            at = batch.schema.get_field_index(_ADDRESS)
+            address = batch.column(at).to_numpy(zero_copy_only=False).view(np.int64)
+            position = pa.array(self._position(address))
+            yield batch.remove_column(at).append_column(_POSITION_FIELD, position)
+
+    def _position(self, address: np.ndarray) -> np.ndarray:
+        numbers, starts = self._shift
+        fragment = address >> _OFFSET_BITS
+        offset = address & ((1 << _OFFSET_BITS) - 1)
+        if len(fragment) and fragment[0] == fragment[-1]:  # in order, so the whole batch is in it
+            start = starts[np.searchsorted(numbers, fragment[0])]
+        else:
+            start = starts[np.searchsorted(numbers, fragment)]
+        if self._has_deletions:
+            for number in np.unique(fragment).tolist():
+                mine = fragment == number
+                offset[mine] -= np.searchsorted(self._deleted(number), offset[mine])
+        return offset + start
+
+    @cached_property
+    def _has_deletions(self) -> bool:
+        return any(part.rows != part.stored for part in self.parts)
+
+    def _deleted(self, number: int) -> np.ndarray:
+        """Return the offsets of the deleted rows of a fragment, ascending; found out once."""
+        known = self._deletions.get(number)
+        if known is None:
+            index = next(i for i, part in enumerate(self.parts) if part.number == number)
+            stored, fragment = self.parts[index].stored, self.fragments[index]
+            self._check([index])
+            with translated(self._where, is_reading=True):
+                options = {"with_row_address": True, "scan_in_order": True}
+                scanner = self.dataset.scanner(columns=[], fragments=[fragment], **options)
+                addresses = scanner.to_table().column(_ADDRESS).to_numpy()
+            gone = np.ones(stored, dtype=bool)
+            gone[addresses & np.uint64((1 << _OFFSET_BITS) - 1)] = False
+            known = self._deletions[number] = np.flatnonzero(gone)
+        return known

@@ -1,0 +1,50 @@
+"""Format check: whether a newer siltstone wrote a store, before anything is done to it.
+
+    newest record    its format is that of the store: whoever changes the format of any file
+                     raises it, too
+    FLOOR            replaced without a record
+    headers of log   an owner writes its segments before its first checkpoint
+
+What is damaged says nothing here; who reads it names it. Makes no write call, and costs a listing,
+and 4 KiB per segment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from siltstone.errors import CorruptionError, UnavailableError
+from siltstone.formats.frame import HEADER_BYTES, decode_header
+from siltstone.storage.files.files import Files
+from siltstone.storage.manifest.manifest_store import ManifestStore
+from siltstone.storage.wal.segments import parse_name, read_part
+
+_DAMAGED = (CorruptionError, FileNotFoundError, NotADirectoryError)
+
+
+def refuse_newer(files: Files, root: Path) -> None:
+    """Refuse a store that a newer siltstone wrote.
+
+    Raises:
+        UnsupportedFormatError: One did; not a byte was changed.
+        UnavailableError: The file system refuses.
+    """
+    manifests = ManifestStore(files, root)
+    with contextlib.suppress(*_DAMAGED):
+        manifests.floor()
+    with contextlib.suppress(*_DAMAGED):
+        for number in manifests.numbers(below_floor=True)[-1:]:
+            manifests.read(number)
+    try:
+        _refuse_newer_log(files, root / "wal")
+    except OSError as error:
+        raise UnavailableError(f"cannot read the log of {root}: {error}") from error
+
+
+def _refuse_newer_log(files: Files, directory: Path) -> None:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        for name in filter(parse_name, files.list(directory)):
+            path = directory / name
+            with contextlib.suppress(FileNotFoundError):  # recycled since it was listed
+                decode_header(read_part(files, path, 0, HEADER_BYTES), path)

@@ -1,0 +1,531 @@
+r"""Manifest store: the chain of records on disk, and who may build on it or delete from it.
+
+    manifest/00000000000000000042.json   one record, created whole (link) and never changed
+    manifest/FLOOR                       "siltstone-floor <format> <number> <check>\n"
+    manifest/FLOOR.lock                  flock'd while FLOOR is moved, so that it only rises
+
+    publish   change(base) ─▶ create n+1 if absent ─▶ read FLOOR ─▶ done
+                 ▲               │ exists                 │ above n+1: a dead number, or we slept
+                 └── newest ◀────┴────────────────────────┘
+
+A record's writer token is fresh for each attempt, so a lost acknowledgement is resolved by reading
+the record back; when its sync failed, the next record says the same again, and its sync counts.
+Records below FLOOR are gone or islands: only who asks by number sees them. A lease is a shared
+flock on the record's file: no clock, no write, it ends with its process.
+No lock in memory: any thread may use a store, and any number of processes may.
+Over 400 lines: publish, FLOOR and leases are one protocol, and are reviewed as one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+import uuid
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+import xxhash
+
+from siltstone.errors import (
+    BusyError,
+    CorruptionError,
+    FencedError,
+    RequestError,
+    UnavailableError,
+    UnsupportedFormatError,
+)
+from siltstone.failpoints import Failpoint, cross
+from siltstone.formats import manifest
+from siltstone.formats.manifest import Record
+from siltstone.storage.files.files import Files, Lock
+from siltstone.units import require
+
+ATTEMPTS_MAX = 64
+_RECORD_NAME = re.compile(r"[0-9]{20}\.json")  # not \d: other scripts have digits, too
+FLOOR_FORMAT = 1
+_FLOOR_TEXT = re.compile(rb"siltstone-floor (\d+) (.*) ([0-9a-f]{16})\n")
+
+
+class _End:
+    """Releases a lock when its lease is gone.
+
+    A lease has no `__del__` of its own: while that ran, those who share leases would still find it.
+    """
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, lock: Lock) -> None:
+        self._lock = lock
+
+    def __del__(self) -> None:
+        self._lock.release()
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Lease:
+    """As long as it is held, vacuum keeps record `number` and what it names.
+
+    It ends with `release`, or when nobody refers to it any more: views and readers hold it.
+    """
+
+    number: int
+    lock: Lock
+    _end: _End = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_end", _End(self.lock))
+
+    @property
+    def is_held(self) -> bool:
+        """False after `release`, and in a forked child."""
+        return self.lock.fd >= 0
+
+    def release(self) -> None:
+        self.lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+def system_time_us() -> int:
+    return time.time_ns() // 1000
+
+
+def random_token() -> str:
+    return uuid.uuid4().hex
+
+
+class ManifestStore:
+    """The chain of records of the store at `root`. See the module."""
+
+    def __init__(
+        self,
+        files: Files,
+        root: Path,
+        *,
+        now_us: Callable[[], int] = system_time_us,
+        new_token: Callable[[], str] = random_token,
+    ) -> None:
+        self.folder = root / "manifest"
+        self._files, self._root, self._now_us, self._new_token = files, root, now_us, new_token
+
+    # --- reading: no write call
+
+    def path(self, number: int) -> Path:
+        return self.folder / f"{number:020d}.json"
+
+    def read(self, number: int) -> Record:
+        """Return a record by number, also one below FLOOR.
+
+        Raises:
+            FileNotFoundError: There is none (any more).
+            CorruptionError: The file is not the record of that number.
+            UnavailableError: The file system refuses.
+        """
+        path = self.path(number)
+        with _reading(path):
+            data = self._files.read(path)
+        record = manifest.decode(data, str(path))
+        if record.number != number:
+            raise CorruptionError(path, None, f"it holds record {record.number}")
+        return record
+
+    def numbers(self, *, below_floor: bool = False) -> list[int]:
+        """Return the numbers of the records from FLOOR on (or of all that exist), ascending."""
+        floor = 0 if below_floor else self.floor()
+        with _reading(self.folder):
+            names = self._files.list(self.folder)
+        lowest = f"{floor:020d}"  # of as many digits: names have the order of numbers
+        is_record = _RECORD_NAME.fullmatch
+        return [int(name[:20]) for name in names if name >= lowest and is_record(name)]
+
+    def floor(self) -> int:
+        """Return FLOOR; 0 before the first vacuum.
+
+        Raises:
+            UnsupportedFormatError: A newer siltstone wrote it.
+            CorruptionError: It is damaged.
+        """
+        path = self.folder / "FLOOR"
+        try:
+            with _reading(path):
+                data = self._files.read(path)
+        except FileNotFoundError:
+            return 0
+        match = _FLOOR_TEXT.fullmatch(data)
+        if not match or _checked(data[: match.start(3)]) != data:
+            raise CorruptionError(path, 0, "not a FLOOR, or its checksum does not match")
+        if int(match[1]) > FLOOR_FORMAT:
+            raise UnsupportedFormatError(path, int(match[1]), FLOOR_FORMAT)
+        if not match[2].isdigit() or data != _floor_text(int(match[2])):
+            raise CorruptionError(path, 0, "not a FLOOR, though its checksum matches")
+        return int(match[2])
+
+    def newest(self) -> Record:
+        """Return the newest record.
+
+        Raises:
+            RequestError: There is no store at `root`.
+            CorruptionError: The newest record is damaged, or all are gone.
+            UnavailableError: The file system refuses.
+        """
+        with _refusals(f"cannot read {self.folder}"):
+            return self._newest()
+
+    def _newest(self) -> Record:
+        for _ in range(ATTEMPTS_MAX):
+            floor = self.floor()
+            try:
+                numbers = self.numbers()
+            except (FileNotFoundError, NotADirectoryError) as error:
+                raise RequestError(f"{self._root} is not a siltstone store") from error
+            if numbers:
+                try:
+                    return self.read(numbers[-1])
+                except FileNotFoundError:
+                    continue  # vacuumed since the listing: there are newer ones
+            elif self.floor() == floor:
+                raise self._no_record(floor)
+        raise BusyError(f"{self.folder} changed {ATTEMPTS_MAX} times while it was read; try again")
+
+    def _no_record(self, floor: int) -> Exception:
+        names = set(self._files.list(self._root))
+        if RESTORING in names:
+            return _half_restored(self._root)
+        if floor or names & _MADE_AFTER_RECORD_1:
+            return CorruptionError(self.folder, None, f"no record at or above FLOOR {floor}")
+        return RequestError(f"{self._root} is not a siltstone store: it has no manifest record")
+
+    def news(self, after: Record) -> Record | None:
+        """Return the newest record when it is newer than `after`: FLOOR is asked, then n+1.
+
+        n+1 alone would be blind for ever once it is vacuumed.
+        """
+        following = after.number + 1
+        with _refusals(f"cannot read {self.folder}"):
+            if self.floor() <= following and not self._files.exists(self.path(following)):
+                return None
+        newest = self.newest()
+        return newest if newest.number > after.number else None
+
+    # --- publishing
+
+    def publish(
+        self,
+        change: Callable[[Record], Record],
+        *,
+        base: Record,
+        attempts: int = ATTEMPTS_MAX,
+    ) -> Record:
+        """Publish `change(base)` as the next record, on top of whatever won before it.
+
+        Args:
+            change: Gives the next record's fields; number, writer and time are set here. Called
+                again for each lost race; it may raise; when it returns what it got, all is
+                done already and that record is returned. Who slept for long may be given a
+                record that holds the change: it must see that.
+            base: The newest record that the caller knows.
+            attempts: How many records are tried at most.
+
+        Raises:
+            BusyError: Every attempt lost.
+            FencedError: Another store stands in the place of ours.
+            UnavailableError: The file system refused. The change may be published all the same,
+                not known to be durable: read the newest record before anything is made of it.
+        """
+        for _ in range(attempts):
+            changed = change(base)
+            with _refusals(f"cannot publish after record {base.number}"):
+                if changed is base:
+                    self.sync()
+                    return base
+                published = self._attempt(self._stamp(changed, base))
+                if published is not None:
+                    return published
+                base = self._of_same_store(self._synced_newest(), base)
+        raise BusyError(f"{self.folder}: {attempts} publishes lost their race; try again")
+
+    def _of_same_store(self, newest: Record, base: Record) -> Record:
+        """Refuse to build on another store that was put in the place of ours (restored)."""
+        if newest.store_id != base.store_id:
+            raise FencedError(f"of store {base.store_id}", f"of store {newest.store_id}")
+        return newest
+
+    def _stamp(self, changed: Record, base: Record) -> Record:
+        record = msgspec.structs.replace(
+            changed,
+            number=base.number + 1,
+            writer=self._new_token(),
+            time_us=max(self._now_us(), base.time_us + 1),
+        )
+        require(record.store_id == base.store_id, "a publish changed the store id")
+        for name in ("epoch", "last_seq", "flushed_seq", "wal_floor", "oldest_seq"):
+            before, after = getattr(base, name), getattr(record, name)
+            require(after >= before, f"record {record.number}: {name} {before} -> {after}")
+        return record
+
+    def _attempt(self, record: Record) -> Record | None:
+        """Create a record; return the one that holds its change, None when the race is lost."""
+        is_sure = True
+        try:
+            is_made = self._files.create_if_absent(
+                self.path(record.number), manifest.encode(record)
+            )
+            cross(Failpoint.PUBLISH_AFTER_CREATE)
+        except OSError:
+            if not self._is_ours(record):
+                raise
+            is_made, is_sure = True, False
+        if not is_made:
+            if not self._is_ours(record):
+                return None
+            self.sync()  # it was made, and only the answer was lost
+        if self._is_dead(record):
+            return None
+        return record if is_sure else self._say_again(record)
+
+    def _is_dead(self, record: Record) -> bool:
+        """Say whether FLOOR passed a record of ours while we slept; unlink it if nobody needs it.
+
+        Either its number had been vacuumed, and what stands above it does not know it; or we were
+        in time, and others built on it. The change tells, when it is applied to the newest record.
+        """
+        if self.floor() <= record.number:
+            return False
+        lock = self._lock(record.number, shared=False)
+        if lock is not None:  # else it is gone, or somebody leased it: it was in time
+            try:
+                with contextlib.suppress(FileNotFoundError):
+                    self._files.unlink(self.path(record.number))
+            finally:
+                lock.release()
+        return True
+
+    def _say_again(self, record: Record) -> Record:
+        """Make durable what a visible record of ours says whose sync failed.
+
+        A second sync of the same name may lie; the next record is a new name, and whole.
+        """
+        again = self._stamp(record, record)
+        is_made = self._files.create_if_absent(self.path(again.number), manifest.encode(again))
+        if is_made and not self._is_dead(again):
+            return again
+        return self._synced_newest()  # others built on our record: theirs holds the change
+
+    def _synced_newest(self) -> Record:
+        newest = self.newest()
+        self.sync()
+        return newest
+
+    def _is_ours(self, record: Record) -> bool:
+        try:
+            return self.read(record.number).writer == record.writer
+        except FileNotFoundError:
+            return False
+
+    def sync(self) -> None:
+        """Make the names of all records durable, whoever made them.
+
+        Who deletes or retires on a record that somebody else wrote calls this first.
+        """
+        self._files.sync_dir(self.folder)
+
+    def claim_epoch(self, base: Record) -> Record:
+        """Publish the next epoch: from here on the owner of an older one is fenced."""
+        return self.publish(
+            lambda record: msgspec.structs.replace(record, epoch=record.epoch + 1), base=base
+        )
+
+    # --- FLOOR and leases
+
+    def write_floor(self, number: int) -> None:
+        """Raise FLOOR, durably; a lower number changes nothing.
+
+        Raises:
+            BusyError: Another process is raising it.
+            UnavailableError: The file system refuses; FLOOR may be the new one all the same.
+        """
+        with _refusals(f"cannot raise FLOOR to {number}"):
+            lock = self._files.lock(self.folder / "FLOOR.lock", create=True)
+            if lock is None:
+                raise BusyError(f"{self.folder / 'FLOOR'} is being raised by another process")
+            try:
+                self._raise_floor(number)
+            finally:
+                lock.release()
+
+    def _raise_floor(self, number: int) -> None:
+        if number < self.floor():
+            return
+        # Also an equal one is written: a process may have died between its rename and its sync.
+        require(self._files.exists(self.path(number)), f"FLOOR {number} has no record")
+        self._files.replace(self.folder / "FLOOR", _floor_text(number))
+
+    def floor_item(self, number: int) -> bytes:
+        """Return the bytes of a FLOOR at `number`, for who replaces one that is lost."""
+        require(self._files.exists(self.path(number)), f"FLOOR {number} has no record")
+        return _floor_text(number)
+
+    def lease(self, number: int, *, below_floor: bool = False) -> Lease | None:
+        """Keep a record from vacuum; None when it is vacuumed or just being so.
+
+        `below_floor`: the caller knows that the record is an island (tagged).
+        """
+        with _refusals(f"cannot lease record {number}"):
+            lock = self._shared(number)
+            # Locked first: a vacuum that raised FLOOR before is seen now, one after it sees us.
+            if lock is None or self._is_kept(number, lock, below_floor=below_floor):
+                return None if lock is None else Lease(number, lock)
+            lock.release()
+            return None
+
+    def _shared(self, number: int) -> Lock | None:
+        """Lock a record; a vacuum that only asks who leases it lets go of it at once."""
+        for _ in range(ATTEMPTS_MAX):
+            lock = self._lock(number, shared=True)
+            if lock is not None or not self._files.exists(self.path(number)):
+                return lock
+        return None
+
+    def _is_kept(self, number: int, lock: Lock, *, below_floor: bool) -> bool:
+        try:
+            return (below_floor or self.floor() <= number) and lock.names(self.path(number))
+        except BaseException:
+            lock.release()
+            raise
+
+    def lease_newest(self) -> tuple[Record, Lease]:
+        """Return the newest record and a lease on it."""
+        for _ in range(ATTEMPTS_MAX):
+            record = self.newest()
+            lease = self.lease(record.number)
+            if lease is not None:
+                return record, lease
+        raise BusyError(f"{self.folder}: {ATTEMPTS_MAX} records were vacuumed before their lease")
+
+    def try_exclusive(self, number: int) -> Lock | None:
+        """Lock a record that nobody leases, for vacuum; None when somebody does or it is gone."""
+        with _refusals(f"cannot lock record {number}"):
+            return self._lock(number, shared=False)
+
+    def _lock(self, number: int, *, shared: bool) -> Lock | None:
+        try:
+            return self._files.lock(self.path(number), shared=shared)
+        except FileNotFoundError:
+            return None
+
+
+@contextlib.contextmanager
+def _refusals(what: str) -> Generator[None]:
+    """Turn what the file system refuses into an error that says what it was needed for."""
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(f"{what}: {error}") from error
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Generator[None]:
+    """As `_refusals`; but what is absent is an answer, and the caller knows which."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise UnavailableError(f"cannot read {path}: {error}") from error
+
+
+def _floor_text(number: int) -> bytes:
+    return _checked(b"siltstone-floor %d %d " % (FLOOR_FORMAT, number))
+
+
+def _checked(head: bytes) -> bytes:
+    return head + xxhash.xxh3_64_hexdigest(head).encode() + b"\n"
+
+
+RESTORING = "RESTORING"
+_MADE_AFTER_RECORD_1 = {"inventory", "wal", "tables", "commits", "jobs", "quarantine", "RESERVE"}
+_MADE_BEFORE_RECORD_1 = {"manifest", "LOCK"}
+
+
+def initialise(
+    files: Files,
+    root: Path,
+    *,
+    now_us: Callable[[], int] = system_time_us,
+    new_token: Callable[[], str] = random_token,
+) -> Record:
+    """Return the newest record of the store at `root`; make the store when there is none.
+
+    What a crash left half made is completed. Two processes may do it at once: one record 1 wins.
+
+    Raises:
+        RequestError: `root` is something else than a store or an empty directory.
+        UnavailableError: The file system refuses.
+    """
+    store = ManifestStore(files, root, now_us=now_us, new_token=new_token)
+    try:
+        if _is_new(files, root):
+            files.mkdir(root)
+            files.mkdir(store.folder)
+            first = Record(
+                store_id=new_token(), number=1, epoch=0, writer=new_token(), time_us=now_us()
+            )
+            files.create_if_absent(store.path(1), manifest.encode(first))
+        newest = store.newest()
+        store.sync()  # whoever made the record may have died before its sync
+    except NotADirectoryError as error:
+        raise RequestError(f"{root} lies below a file; a store is a directory") from error
+    except OSError as error:
+        raise UnavailableError(f"cannot make a store in {root}: {error}") from error
+    return newest
+
+
+def _is_new(files: Files, root: Path) -> bool:
+    """Tell whether there is no store at `root` yet, and may be one."""
+    if not files.exists(root):
+        return True
+    if not files.is_dir(root):
+        raise RequestError(f"{root} is a file, not a store")
+    names = set(files.list(root))
+    inside = files.list(root / "manifest") if files.is_dir(root / "manifest") else []
+    if any(name == "FLOOR" or _RECORD_NAME.fullmatch(name) for name in inside):
+        return False
+    if RESTORING in names:
+        raise _half_restored(root)
+    if names & _MADE_AFTER_RECORD_1 and "manifest" in names:
+        return False  # `newest` says what is missing
+    foreign = names - _MADE_BEFORE_RECORD_1 or {n for n in inside if not n.startswith(".")}
+    if foreign:
+        raise RequestError(f"{root} is not a store, and not empty: it holds {min(foreign)!r}")
+    return True
+
+
+def _half_restored(root: Path) -> RequestError:
+    return RequestError(f"{root} is half restored and no store yet; run the restore again")
+
+
+def begin_chain(files: Files, root: Path, record: Record, islands: Sequence[Record]) -> None:
+    """Make the chain of a restored store: FLOOR is its first record, `islands` lie below.
+
+    The record comes last: without it there is no store. Running it again completes it.
+    """
+    store = ManifestStore(files, root)
+    files.mkdir(store.folder)
+    files.replace(store.folder / "FLOOR", _floor_text(record.number))
+    for island in islands:  # without a FLOOR above it one would be the newest record
+        files.replace(store.path(island.number), manifest.encode(island))
+    files.create_if_absent(store.path(record.number), manifest.encode(record))

@@ -1,0 +1,1 @@
+"""Tables: the seam to columnar datasets, the names of their files, and jobs that work on them."""

@@ -1,0 +1,438 @@
+r"""Jobs: what maintenance is about to do, and has done, in records that die with nobody.
+
+    jobs/FINISHED       the last jobs that ended well, one line each; unsynced, lines may be lost
+    jobs/<uuid>.json    line 1: the job; then one line per finished task: <xxh3-64, hex> <JSON>\n
+
+    make it, empty ─▶ flock it ─▶ write the job, sync, sync the directory ─▶ first data file
+    ─▶ one synced line per finished task ─▶ publish ─▶ unlink
+
+A job is *running* while the flock of its record is held, else it is *dead*: a crash left it, and
+what it finished may be taken over. A line that a crash tore ends the list. A record is evidence,
+never authority: without it, nothing is lost but time.
+
+Lock: none; one thread writes a job's record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import time
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import msgspec
+import xxhash
+
+from siltstone.errors import CorruptionError, UnavailableError
+from siltstone.formats.inventory import InventoryFile
+from siltstone.formats.manifest import Record
+from siltstone.storage.files.files import File, Files, Lock
+from siltstone.storage.tables.inventories import check
+
+DIRECTORY = "jobs"
+_SUFFIX = ".json"
+_ATTEMPTS_MAX = 8
+_FINISHED = "FINISHED"
+FINISHED_MAX = 20
+
+
+class CondemnedError(Exception):
+    """A vacuum took our work for dead, and may have deleted its files: begin again."""
+
+    def __init__(self, record: int, condemned_us: int, started_us: int) -> None:
+        self.condemned_us = condemned_us
+        super().__init__(
+            f"record {record} condemns what was begun before {condemned_us} and is not published;"
+            f" this was begun at {started_us}"
+        )
+
+
+def refuse_condemned(record: Record, started_us: int) -> None:
+    """Refuse to publish on `record` what was begun at `started_us` if its files may be gone.
+
+    Vacuum says in a record what it condemns before it deletes, deletes nothing that is younger,
+    and spares what is older than a running job; so who publishes on a record that does not condemn
+    it has all its files, also when a vacuum comes right after.
+
+    Raises:
+        CondemnedError: They may be.
+    """
+    if record.condemned_us > started_us:
+        raise CondemnedError(record.number, record.condemned_us, started_us)
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """When work began: by the clock that dates its files, and by one that nobody can set.
+
+    `above_us` is the condemned time of the record that it began upon.
+    """
+
+    clock_us: int
+    steady_us: int
+    above_us: int
+
+    @property
+    def first_us(self) -> int:
+        """When it began, before it had written anything."""
+        return max(self.clock_us, self.above_us)
+
+    @classmethod
+    def at(cls, now_us: Callable[[], int], above_us: int) -> Self:
+        """Begin now."""
+        clock_us = now_us()
+        return cls(clock_us, time.monotonic_ns() // 1000, above_us)
+
+    def started_us(self, now_us: Callable[[], int]) -> int:
+        """Return when it began, as the files say that were written until now.
+
+        The clock may have been set back since: they are older then than the work that wrote them.
+        """
+        passed_us = time.monotonic_ns() // 1000 - self.steady_us
+        set_back_us = max(0, self.clock_us + passed_us - now_us())
+        return max(self.clock_us - set_back_us, self.above_us)
+
+
+class Job(msgspec.Struct, frozen=True):
+    """What a process set out to do: `inputs` are the parts it reads, as a person may want them.
+
+    `started_us` is never before the condemned time of the record that it began upon: a vacuum with
+    a clock that was ahead must not condemn what comes after it.
+    """
+
+    id: str
+    kind: str
+    tables: tuple[str, ...]
+    inputs: tuple[str, ...]
+    pid: int
+    host: str
+    started_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class SeenJob:
+    """A record as it was found; `job` is None if a crash left it without one, or we may not look.
+
+    What we may not look at counts as running: so vacuum spares what may be its files.
+    """
+
+    id: str
+    job: Job | None
+    finished: tuple[bytes, ...]
+    is_running: bool
+    nbytes: int
+    changed_us: int
+
+
+class FinishedJob(msgspec.Struct, frozen=True):
+    """A job that ended well, as far as anybody remembers."""
+
+    job: Job
+    ended_us: int
+
+
+class OpenJob:
+    """The record of a job of this process; its flock ends with `finish`, `abandon` or with us."""
+
+    def __init__(
+        self,
+        files: Files,
+        path: Path,
+        file: File,
+        lock: Lock,
+        job: Job,
+        now_us: Callable[[], int],
+        begun: Begun,
+    ) -> None:
+        self.job, self._begun = job, begun
+        self._files, self._path, self._file, self._lock = files, path, file, lock
+        self._now_us = now_us
+        self._end, self._is_of_use = 0, False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_of_use:
+            self.abandon()
+        else:
+            self.drop()
+
+    def as_written(self) -> Job:
+        """Return the job, begun before all that it has written until now: see `Begun`."""
+        started_us = min(self.job.started_us, self._begun.started_us(self._now_us))
+        return msgspec.structs.replace(self.job, started_us=started_us)
+
+    def append(self, task: bytes) -> None:
+        """Add the JSON of a finished task, durably.
+
+        Raises:
+            UnavailableError: The file system refuses; the job may go on without a record.
+        """
+        with _refusals(self._path):
+            self._write(task, is_durable=True)
+        self._is_of_use = True
+
+    def _write(self, text: bytes, *, is_durable: bool) -> None:
+        line = xxhash.xxh3_64_hexdigest(text).encode() + b" " + text + b"\n"
+        self._file.pwrite(line, self._end)
+        self._end += len(line)
+        if is_durable:
+            self._file.sync()
+
+    def write_first(self, *, is_durable: bool) -> None:
+        """Write the job itself; `Jobs.begin` does."""
+        self._write(msgspec.json.encode(self.job), is_durable=is_durable)
+
+    def finish(self) -> None:
+        """Remove the record and remember the job: what it set out to do is published."""
+        if self._lock.fd >= 0:
+            with contextlib.suppress(OSError):  # a memory, nothing depends on it
+                self._remember()
+        self.drop()
+
+    def _remember(self) -> None:
+        path = self._path.with_name(_FINISHED)
+        lines = [line for line in _read(self._files, path).splitlines(keepends=True) if line]
+        ended = msgspec.json.encode(FinishedJob(self.job, self._now_us())) + b"\n"
+        data = b"".join([*lines, ended][-FINISHED_MAX:])
+        self._files.replace(path, data, durable=False)
+
+    def drop(self) -> None:
+        """Remove the record: nobody will want what it names."""
+        if self._lock.fd >= 0:
+            with contextlib.suppress(OSError):  # then it is found dead, and of no use to anybody
+                self._files.unlink(self._path)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Leave the record, as a dead one, to who comes next; after `finish` nothing."""
+        self._file.close()
+        self._lock.release()
+
+
+class Jobs:
+    """The job records of the store at `root`. Holds no state."""
+
+    def __init__(
+        self, files: Files, root: Path, now_us: Callable[[], int], new_token: Callable[[], str]
+    ) -> None:
+        self.folder = root / DIRECTORY
+        self._files, self._now_us, self._new_token = files, now_us, new_token
+
+    def begin(
+        self, kind: str, tables: tuple[str, ...], inputs: tuple[str, ...] = (), *, above_us: int = 0
+    ) -> OpenJob:
+        """Begin a job; its record is durable before this returns.
+
+        Args:
+            kind: What it does.
+            tables: The names of the tables that it is about.
+            inputs: What it reads.
+            above_us: The condemned time of the record that it begins upon.
+
+        Raises:
+            UnavailableError: The file system refuses; nothing was begun.
+        """
+        begun = Begun.at(self._now_us, above_us)
+        return self._open(kind, tables, inputs, begun, is_durable=True)
+
+    def hold(self, started_us: int) -> OpenJob:
+        """Keep from vacuum what was staged since `started_us`, while a commit names it.
+
+        A record like that of a job, but not durable: it ends with the process that would commit.
+
+        Raises:
+            UnavailableError: The file system refuses.
+        """
+        begun = Begun(started_us, time.monotonic_ns() // 1000, started_us)
+        return self._open("commit", (), (), begun, is_durable=False)
+
+    def _open(
+        self,
+        kind: str,
+        tables: tuple[str, ...],
+        inputs: tuple[str, ...],
+        begun: Begun,
+        *,
+        is_durable: bool,
+    ) -> OpenJob:
+        with _refusals(self.folder):
+            if is_durable or not self._files.exists(self.folder):
+                self._files.mkdir(self.folder)
+            for _ in range(_ATTEMPTS_MAX):
+                job = Job(
+                    self._new_token(), kind, tables, inputs,
+                    os.getpid(), platform.node(), begun.first_us,
+                )  # fmt: skip
+                found = self._begin(job, begun, is_durable=is_durable)
+                if found is not None:
+                    return found
+        raise UnavailableError(f"{self.folder}: {_ATTEMPTS_MAX} records were taken away at birth")
+
+    def _begin(self, job: Job, begun: Begun, *, is_durable: bool) -> OpenJob | None:
+        """Write the record under a name that nobody looks at: who sees it sees it locked and whole.
+
+        None if a vacuum took it for what a crash had left.
+        """
+        path = self.path(job.id)
+        temporary = self._files.temporary(path)
+        lock = self._files.lock(temporary, create=True)
+        if lock is None:
+            return None
+        try:
+            file = self._files.open(temporary)
+        except BaseException:
+            lock.release()
+            self._discard(temporary)
+            raise
+        opened = OpenJob(self._files, path, file, lock, job, self._now_us, begun)
+        try:
+            opened.write_first(is_durable=is_durable)
+            self._files.rename(temporary, path)
+            if is_durable:
+                self._files.sync_dir(self.folder)
+        except FileNotFoundError:
+            opened.abandon()
+            return None
+        except BaseException:
+            opened.drop()
+            self._discard(temporary)
+            raise
+        return opened
+
+    def _discard(self, temporary: Path) -> None:
+        with contextlib.suppress(OSError):
+            self._files.unlink(temporary)
+
+    def list(self) -> list[SeenJob]:
+        """Return the jobs, oldest first; makes no write call.
+
+        Raises:
+            UnavailableError: The file system refuses.
+        """
+        with _refusals(self.folder):
+            try:
+                names = self._files.list(self.folder)
+            except FileNotFoundError:
+                return []
+            ids = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
+            seen = [found for job_id in ids if (found := self._seen(job_id)) is not None]
+        return sorted(seen, key=lambda one: (one.changed_us if one.job is None else
+                                             one.job.started_us, one.id))  # fmt: skip
+
+    def _seen(self, job_id: str) -> SeenJob | None:
+        path = self.path(job_id)
+        try:
+            if self._files.is_dir(path):
+                return None  # a stranger's
+            lock = self._files.lock(path, shared=True)
+            is_running = lock is None
+            if lock is not None:
+                lock.release()
+            data, changed = self._files.read(path), self._files.mtime(path)
+        except FileNotFoundError:  # finished since it was listed
+            return None
+        except PermissionError:  # another user's: nobody can say that it is dead
+            changed_us = int(self._files.mtime(path) * 1e6)
+            return SeenJob(job_id, None, (), True, self._files.size(path), changed_us)
+        lines = _lines(data)
+        job = _job(lines[0], job_id) if lines else None
+        finished = () if job is None else tuple(lines[1:])
+        return SeenJob(job_id, job, finished, is_running, len(data), int(changed * 1e6))
+
+    def finished(self) -> list[FinishedJob]:
+        """Return the last jobs that ended well, oldest first; at most `FINISHED_MAX`.
+
+        Raises:
+            UnavailableError: The file system refuses.
+        """
+        with _refusals(self.folder):
+            lines = _read(self._files, self.folder / _FINISHED).splitlines()
+        found: list[FinishedJob] = []
+        for line in lines:
+            with contextlib.suppress(msgspec.MsgspecError):
+                found.append(msgspec.json.decode(line, type=FinishedJob))
+        return found
+
+    def remove(self, job_id: str) -> bool:
+        """Remove the record of a dead job; False when it runs, or is gone.
+
+        Raises:
+            UnavailableError: The file system refuses.
+        """
+        path = self.path(job_id)
+        with _refusals(path):
+            try:
+                lock = self._files.lock(path)
+            except FileNotFoundError:
+                return False
+            if lock is None:
+                return False
+            try:
+                self._files.unlink(path)
+            except FileNotFoundError:
+                return False
+            finally:
+                lock.release()
+        return True
+
+    def written_us(self, files: Iterable[InventoryFile]) -> int | None:
+        """Return when the oldest of some files of a dead job was written, as vacuum counts it.
+
+        None: one is not as the job made it, or gone. Its record is evidence, never authority.
+
+        Raises:
+            UnavailableError: The file system refuses.
+        """
+        root, oldest = self.folder.parent, 1 << 62
+        with _refusals(self.folder):
+            for file in files:
+                try:
+                    check(self._files, root, file)
+                    oldest = min(oldest, int(self._files.mtime(root / file.path) * 1e6))
+                except (CorruptionError, FileNotFoundError):
+                    return None
+        return oldest
+
+    def path(self, job_id: str) -> Path:
+        """Return where the record of a job is."""
+        return self.folder / f"{job_id}{_SUFFIX}"
+
+
+def _read(files: Files, path: Path) -> bytes:
+    try:
+        return files.read(path)
+    except (FileNotFoundError, IsADirectoryError):
+        return b""
+
+
+def _lines(data: bytes) -> list[bytes]:
+    """Return the whole lines, up to the first that a crash (or anybody) damaged."""
+    found: list[bytes] = []
+    for line in data.split(b"\n")[:-1]:
+        check, _, text = line.partition(b" ")
+        if xxhash.xxh3_64_hexdigest(text).encode() != check:
+            break
+        found.append(text)
+    return found
+
+
+def _job(text: bytes, job_id: str) -> Job | None:
+    try:
+        job = msgspec.json.decode(text, type=Job)
+    except msgspec.MsgspecError:
+        return None
+    return job if job.id == job_id else None
+
+
+@contextlib.contextmanager
+def _refusals(path: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(f"cannot keep the record of a job in {path}: {error}") from error

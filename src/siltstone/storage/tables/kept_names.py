@@ -1,0 +1,219 @@
+"""Kept names: a second name for every file that a version needs, where no clean-up looks.
+
+    <folder>/data/x.lance   ═link═   <folder>/_siltstone/_kept/data/x.lance
+    _deletions/, _indices/<uuid>/ and _transactions/ likewise
+
+Other programs open a plain table, or a base, by its path, and may clean it up: Lance then deletes
+every file in those directories that none of the versions needs which it keeps, and with
+`delete_unverified` also what is just being written. It never lists `_siltstone`. So readers of ours
+open a version at `_siltstone/_kept`, and only vacuum takes both names away. Histories and staged
+bulk commits have no public version that a program could open: they have one name.
+
+Linux refuses to link a file that another user wrote: of that one the kept name is a copy.
+
+A kept name is made when its file is staged or taken over, and is durable before a pin names the
+file. A crash anywhere leaves files with one name: `unite` makes what is missing on either side,
+when the store is opened, when versions are promoted, and when other programs ask for a version.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+from siltstone.storage.files.copying import copy_new
+from siltstone.storage.files.files import Files
+from siltstone.storage.tables.tables import INDEX_DIRECTORY, PRIVATE_DIRECTORY
+
+KEPT = "_kept"  # no transaction is called so: their names begin with a letter or a digit
+DIRECTORIES = ("data", "_deletions", INDEX_DIRECTORY, "_transactions")
+TICK_S = 0.1
+"""Of a directory that changed so long ago every later change shows in its time."""
+_ATTEMPTS = 8
+
+
+def home_of(folder: str) -> str | None:
+    """Return where the kept names of a dataset are; None: other programs cannot open it."""
+    if not folder.startswith("tables/") or "/." in folder:
+        return None
+    return f"{folder}/{PRIVATE_DIRECTORY}/{KEPT}"
+
+
+def kept_of(path: str) -> str | None:
+    """Return the kept name of a file by its public one, both below the root; None: it has none."""
+    parts = path.split("/")
+    depth = 3 if parts[2:3] == ["base"] else 2
+    folder, inside = "/".join(parts[:depth]), parts[depth:]
+    home = home_of(folder)
+    if home is None or len(inside) < 2 or inside[0] not in DIRECTORIES:
+        return None
+    return "/".join((home, *inside))
+
+
+def public_of(path: str) -> str:
+    """Return the public name of a file by its kept one; of any other the path itself."""
+    return path.replace(f"/{PRIVATE_DIRECTORY}/{KEPT}/", "/", 1)
+
+
+def place(files: Files, root: Path, path: str) -> Path:
+    """Return where the store reads a file: at its kept name, if it has one."""
+    kept = kept_of(path)
+    if kept is not None and files.exists(root / kept):
+        return root / kept
+    return root / path
+
+
+def both(files: Files, root: Path, path: str) -> None:
+    """Give a file the name that it lacks; idempotent, by any process at once.
+
+    Raises:
+        FileNotFoundError: It has neither.
+    """
+    kept = kept_of(path)
+    if kept is None:
+        return
+    if not files.exists(root / kept):
+        _link(files, root / path, root / kept)
+    elif not files.exists(root / path):
+        _link(files, root / kept, root / path)
+
+
+def unite(files: Files, root: Path, folder: str) -> None:
+    """Give all files of a dataset both names: those that one of the two directories lacks.
+
+    What nobody needs gets its second name, too; vacuum takes both away.
+    """
+    home = home_of(folder)
+    if home is None or not files.is_dir(root / folder):
+        return
+    for directory in DIRECTORIES:
+        public = set(_below(files, root / folder / directory))
+        kept = set(_below(files, root / home / directory))
+        for name in sorted(public ^ kept):
+            # Vacuumed since the listing; or no file at all, which nothing of ours is.
+            with contextlib.suppress(FileNotFoundError, PermissionError):
+                both(files, root, f"{folder}/{directory}/{name}")
+        fresh = {(root / home / directory / name).parent for name in public - kept}
+        for where in sorted(fresh):
+            with contextlib.suppress(FileNotFoundError):
+                files.sync_dir(where)
+
+
+def make(files: Files, root: Path, folder: str) -> None:
+    """Make the directories that every version of a dataset needs; Lance would not sync them."""
+    home = home_of(folder)
+    if home is not None:
+        for directory in ("data", "_transactions"):
+            files.mkdir(root / home / directory)
+
+
+def sync(files: Files, root: Path, folder: str, directory: str) -> None:
+    """Make the kept names durable that lie in a directory of a dataset."""
+    home = home_of(folder)
+    if home is not None:
+        files.sync_dir(root / home / directory)
+
+
+def changed(files: Files, root: Path, folder: str) -> tuple[float, ...] | None:
+    """Return when each directory of a dataset changed last; None: its files have one name.
+
+    0 for a directory that is not there. The directory above those of indexes does not change when
+    one of their files goes.
+    """
+    home = home_of(folder)
+    if home is None:
+        return None
+    places = [f"{top}/{name}" for top in (folder, home) for name in DIRECTORIES]
+    for top in (folder, home):
+        above = f"{top}/{INDEX_DIRECTORY}"
+        places += [f"{above}/{name}" for name in _names(files, root / above)]
+    return tuple(_mtime(files, root / place) for place in places)
+
+
+def is_shared(path: str) -> bool:
+    """Say whether a directory below the root is one into which files of every version go."""
+    above, _, name = path.rpartition("/")
+    return name in DIRECTORIES and above.endswith(f"/{PRIVATE_DIRECTORY}/{KEPT}")
+
+
+def _names(files: Files, directory: Path) -> list[str]:
+    try:
+        return files.list(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _mtime(files: Files, path: Path) -> float:
+    try:
+        return files.mtime(path)
+    except FileNotFoundError:
+        return 0.0
+
+
+def folders(files: Files, root: Path) -> list[str]:
+    """Return the datasets of a store that other programs can open."""
+    try:
+        names = files.list(root / "tables")
+    except FileNotFoundError:
+        return []
+    bases = {name: f"tables/{name}/base" for name in names}
+    return [base if files.is_dir(root / base) else f"tables/{n}" for n, base in bases.items()]
+
+
+def lacking(files: Files, root: Path, paths: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return which files have no kept name, and which have no public one or another file there.
+
+    Two files of one size are a copy: so a store looks that was copied without its hard links.
+    """
+    exposed: list[str] = []
+    hidden: list[str] = []
+    for path in paths:
+        kept = kept_of(path)
+        if kept is None:
+            continue
+        if not files.exists(root / kept):
+            exposed.append(path)
+        elif not _is_same(files, root / path, root / kept):
+            hidden.append(path)
+    return exposed, hidden
+
+
+def _is_same(files: Files, public: Path, kept: Path) -> bool:
+    try:
+        is_one = files.identity(public) == files.identity(kept)
+        return is_one or files.size(public) == files.size(kept)
+    except FileNotFoundError:
+        return False
+
+
+def _below(files: Files, directory: Path) -> Iterator[str]:
+    """Yield the files in a directory, and in those directly in it, as an index has them."""
+    for name in _names(files, directory):
+        if directory.name == INDEX_DIRECTORY:
+            yield from (f"{name}/{inner}" for inner in _below(files, directory / name))
+        elif not name.startswith("."):  # half written
+            yield name
+
+
+def _link(files: Files, old: Path, new: Path) -> None:
+    """Link; vacuum may take the directory away, once it is empty, between two calls.
+
+    Linux refuses to link a file of another user that one may not write: that one is copied.
+    """
+    put = files.link
+    for attempt in range(_ATTEMPTS):
+        try:
+            return put(old, new)
+        except FileExistsError:
+            return None
+        except FileNotFoundError:
+            if attempt == _ATTEMPTS - 1 or files.is_dir(new.parent):
+                raise
+            files.mkdir(new.parent)
+        except PermissionError:
+            if put != files.link or files.is_dir(old):
+                raise
+            put = partial(copy_new, files)
+    return None

@@ -1,0 +1,252 @@
+"""Promotion: hard links that show pins to readers of the plain path (`lance.dataset(folder)`).
+
+    _siltstone/<txn>/<n>.manifest   ═link═   _versions/<n>.manifest
+
+Late, idempotent, never a commit point: no reader of ours looks here. A crash between two steps
+leaves too little or too much, and the next promotion completes it. Promotions of several processes
+may meet: what another one made or took away meanwhile is done. What a clean-up by another program
+takes away here, the next promotion makes again: the files themselves have names of ours (`kept`).
+
+A version that somebody wrote by path takes a number that a pin of ours has or will have. Its
+manifest is set aside, with a warning, when ours needs the name, when a catalog is asked for the
+table (Lance would build a client's commit on it), and at each promotion of the table:
+
+    _versions/<n>.manifest ═link═▶ _siltstone/strangers/.<n>.manifest.<inode>.manifest
+                           ─rename▶ a temporary name ─▶ unlink
+
+A crash between the two steps leaves both names, of one file, which is one version; the next who
+sets it aside finds the name taken by that very file, and goes on. It is never deleted here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import re
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+from siltstone.failpoints import Failpoint, cross
+from siltstone.storage.files.files import Files
+from siltstone.storage.tables.tables import PRIVATE_DIRECTORY
+
+STRANGERS = "strangers"
+SUFFIX = ".manifest"
+_TAGS = "_refs/tags"
+_PROTECTIVE_TAG = re.compile(r"siltstone-[0-9]+\.json")
+_HINT = "latest_version_hint.json"
+_VERSION_MAX = (1 << 64) - 1
+# Each try loses to another writer by path, or to another process of ours.
+_LINKS_MAX = 16
+_log = logging.getLogger(__name__)
+
+
+def link(
+    files: Files, folder: Path, wanted: Mapping[int, Path], newest: int, *, durable: bool = True
+) -> None:
+    """Give each manifest (version -> private path) its public name; the newest comes last.
+
+    Names that are not `durable` may be gone after a loss of power, and have to be given again.
+    """
+    public = folder / "_versions"
+    if durable or not files.is_dir(public):
+        files.mkdir(public)
+    for version in sorted(wanted, key=lambda number: (number == newest, number)):
+        private = wanted[version]
+        _give(files, folder, private, public / private.name)
+    if durable:
+        files.sync_dir(public)
+
+
+def hint(files: Files, folder: Path, newest: int) -> None:
+    """Tell Lance the newest version: from its own hint on it would stop at a number we skipped.
+
+    Not synced: a hint that is behind, or gone, costs a listing.
+    """
+    path = folder / "_versions" / _HINT
+    files.replace(path, json.dumps({"version": newest}).encode(), durable=False)
+
+
+def _give(files: Files, folder: Path, private: Path, public: Path) -> None:
+    """Link a manifest to its public name, whoever has that name now.
+
+    Raises:
+        FileExistsError: Others took it again and again.
+    """
+    for _ in range(_LINKS_MAX):
+        with contextlib.suppress(FileExistsError):
+            files.link(private, public)
+            return
+        with contextlib.suppress(FileNotFoundError):  # another process took it away meanwhile
+            if files.identity(public) == files.identity(private):
+                return
+            if is_ours(files, folder, public):
+                files.unlink(public)  # of an older line: a base was folded again; or a copy
+            else:
+                _set_aside(files, folder, public)
+    raise FileExistsError(f"{public} was taken {_LINKS_MAX} times while it was given a version")
+
+
+def clear(files: Files, folder: Path, above: int = 0) -> list[tuple[int, Path]]:
+    """Set aside the versions by path with numbers above `above`; return those, and where they are.
+
+    From the highest on, so that what a crash leaves follows `above`, where the next one looks.
+    """
+    public = folder / "_versions"
+    names = files.list(public) if files.is_dir(public) else ()
+    high = sorted(
+        ((version, name) for name in names if (version := _version(name) or 0) > above),
+        reverse=True,
+    )
+    ours = identities(files, folder, [public / name for _, name in high]) if high else frozenset()
+    found: list[tuple[int, Path]] = []
+    for version, name in high:
+        with contextlib.suppress(FileNotFoundError):
+            if files.identity(public / name) not in ours:
+                aside = _set_aside(files, folder, public / name)
+                found += [(version, aside)] if aside.parent != public else []
+    return found
+
+
+def is_followed(files: Files, folder: Path, newest: int) -> bool:
+    """Say whether a version stands there behind `newest`: Lance leaves out no number."""
+    return files.exists(folder / "_versions" / public_name(newest + 1))
+
+
+def unlink_stale(files: Files, folder: Path, kept: Collection[int], newest: int) -> None:
+    """Take away the public names of our versions below `newest` that are not `kept`."""
+    public = folder / "_versions"
+    stale = [
+        name
+        for name in files.list(public)
+        if (version := _version(name)) is not None and version < newest and version not in kept
+    ]
+    ours = identities(files, folder, [public / n for n in stale]) if stale else frozenset()
+    for name in stale:
+        with contextlib.suppress(FileNotFoundError):
+            if files.identity(public / name) in ours:
+                files.unlink(public / name)
+    if stale:
+        files.sync_dir(public)
+
+
+def may_be_built_on(files: Files, folder: Path, staged: Path) -> bool:
+    """Say whether a version was set aside since a client wrote the manifest `staged`.
+
+    Its client may have built on that one, and Lance notes nothing of it: a delete that it rebased
+    says that it was planned on the number that ours has, too.
+    """
+    try:
+        return files.mtime(staged) <= files.mtime(folder / PRIVATE_DIRECTORY / STRANGERS)
+    except FileNotFoundError:
+        return False
+
+
+def forget_tags(files: Files, folder: Path) -> None:
+    """Take away the tags by which an older siltstone kept versions from a clean-up.
+
+    `kept` does that now, and with a tag on every version LanceDB's optimize would always fail.
+    """
+    tags = folder / _TAGS
+    for name in files.list(tags) if files.is_dir(tags) else ():
+        if _PROTECTIVE_TAG.fullmatch(name):
+            with contextlib.suppress(FileNotFoundError):  # another process was faster
+                files.unlink(tags / name)
+
+
+def _set_aside(files: Files, folder: Path, public: Path) -> Path:
+    """Give a version by path a name in our directory, and then take its public one away.
+
+    Raises:
+        FileNotFoundError: It is gone: another process has set it aside.
+    """
+    aside = folder / PRIVATE_DIRECTORY / STRANGERS
+    files.mkdir(aside)
+    identity = files.identity(public)
+    target = aside / f".{public.name}.{identity[1]}{SUFFIX}"
+    if files.exists(target) and files.identity(target) != identity:  # a copied store has it
+        target = files.temporary(aside / public.name).with_suffix(SUFFIX)
+    with contextlib.suppress(FileExistsError):
+        files.link(public, target)
+    if is_ours(files, folder, target):  # another process has given ours that name meanwhile
+        files.unlink(target)
+        return public
+    files.sync_file(target)
+    files.sync_dir(aside)
+    cross(Failpoint.ASIDE_AFTER_LINK)
+    _take_away(files, public, identity, files.temporary(aside / public.name))
+    cross(Failpoint.ASIDE_AFTER_UNLINK)
+    _log.warning(
+        "%s: a version that was written by path, not through siltstone, was set aside as %s;"
+        " nothing reads it: verify says what it added, adopt(<table>) commits rows that it"
+        " appended, and write through siltstone",
+        public,
+        target,
+    )
+    return target
+
+
+def _take_away(files: Files, public: Path, identity: tuple[int, int], scratch: Path) -> None:
+    """Unlink a public name, unless another thread or process has given it to a version of ours.
+
+    What it is can be known for certain only once nobody else finds it.
+    """
+    files.rename(public, scratch)
+    if files.identity(scratch) != identity:
+        with contextlib.suppress(FileExistsError):
+            files.link(scratch, public)
+    files.unlink(scratch)
+
+
+def is_ours(files: Files, folder: Path, public: Path) -> bool:
+    """Tell whether a public name in the dataset `folder` is of a manifest of ours."""
+    return files.identity(public) in identities(files, folder, [public])
+
+
+def identities(
+    files: Files, folder: Path, public: Iterable[Path] = ()
+) -> frozenset[tuple[int, int]]:
+    """Return the identities of all manifests of ours in the dataset `folder`, listed once.
+
+    And of those among the `public` names that are a copy of one: a store that was copied without
+    its hard links has two files where we made two names.
+    """
+    private, found = folder / PRIVATE_DIRECTORY, set[tuple[int, int]]()
+    called: dict[str, list[Path]] = {}
+    for name in files.list(private) if files.is_dir(private) else ():
+        if name == STRANGERS:
+            continue
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # vacuumed meanwhile
+            for each in files.list(private / name):
+                found.add(files.identity(private / name / each))
+                called.setdefault(each, []).append(private / name / each)
+    for path in public:
+        with contextlib.suppress(FileNotFoundError):
+            identity = files.identity(path)
+            ours = called.get(public_name(version_of(path.name) or 0), ())
+            if identity not in found and any(_is_copy(files, path, each) for each in ours):
+                found.add(identity)
+    return frozenset(found)
+
+
+def _is_copy(files: Files, path: Path, ours: Path) -> bool:
+    return files.size(path) == files.size(ours) and files.read(path) == files.read(ours)
+
+
+def public_name(version: int) -> str:
+    """Return the name of a version's manifest: the newest sorts first."""
+    return f"{_VERSION_MAX - version:020d}{SUFFIX}"
+
+
+def version_of(name: str) -> int | None:
+    """Return the version that a manifest's name says, also of one that was set aside."""
+    return _version(name.removeprefix(".").partition(SUFFIX)[0] + SUFFIX)
+
+
+def _version(name: str) -> int | None:
+    stem = name.removesuffix(SUFFIX)
+    if stem == name or not (stem.isascii() and stem.isdecimal() and len(stem) <= 20):
+        return None  # there are digits that are none of ours, such as those of other scripts
+    version = _VERSION_MAX - int(stem)
+    return None if version < 0 else version

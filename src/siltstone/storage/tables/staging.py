@@ -1,0 +1,225 @@
+"""Staging: what is checked, and put into shape, before rows or columns go into a dataset. Pure.
+
+Lance numbers fields by position where it can (`write_fragments(rows, path)`), so nothing here
+relies on it: columns are matched by name, put into the schema's order and checked by type, and the
+field ids of what was written are compared with the pin's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from siltstone.errors import InvariantError, SchemaMismatchError
+from siltstone.formats.inventory import InventoryFile
+from siltstone.storage.tables.tables import SAMPLED_ROWS
+
+Column = tuple[str, int, str]
+
+
+class Feed:
+    """An iterator of batches for Lance that keeps what the caller's side raised.
+
+    Lance turns an exception of its source into an OSError with a text; `error` is the exception.
+    """
+
+    def __init__(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
+        self.schema = schema
+        self.error: BaseException | None = None
+        self._batches = batches
+
+    def reader(self) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(self.schema, iter(self))
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in self._batches:
+                if batch.num_rows:
+                    yield arranged(batch, self.schema)
+        except BaseException as error:
+            self.error = error
+            raise
+
+
+def peeked(batches: Iterable[pa.RecordBatch]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]] | None:
+    """Return the schema of the first batch that has rows, and all of them; None without rows."""
+    source = iter(batches)
+    for batch in source:
+        if batch.num_rows:
+            return batch.schema, chain([batch], source)
+    return None
+
+
+def narrowed(schema: pa.Schema, names: Iterable[str]) -> pa.Schema:
+    """Return the fields of `schema` that `names` has, in the schema's order.
+
+    Raises:
+        SchemaMismatchError: A name that the schema lacks, or a column without which no row is.
+    """
+    given = list(names)
+    unknown = sorted(set(given) - set(schema.names))
+    if unknown or len(set(given)) < len(given):
+        raise SchemaMismatchError(f"columns {given} do not fit {schema.names}")
+    missing = [f.name for f in schema if f.name not in given and not f.nullable]
+    if missing:
+        raise SchemaMismatchError(f"columns {missing} are not nullable and have no values")
+    narrow = pa.schema([field for field in schema if field.name in given])
+    return narrow.with_metadata(schema.metadata) if schema.metadata else narrow
+
+
+def arranged(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return `batch` in the order of `schema`; nullable columns that it lacks are null."""
+    if not batch.schema.equals(schema, check_metadata=True):
+        narrowed(schema, batch.schema.names)
+        batch = _recast(batch, schema)
+    for field, column in zip(schema, batch.columns, strict=True):
+        if not field.nullable and column.null_count:
+            raise SchemaMismatchError(f"column {field.name!r} has nulls and is not nullable")
+    return _aligned(batch)
+
+
+def _aligned(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return `batch` with decimals at multiples of 16 bytes: Lance panics otherwise.
+
+    What came from the log or from another process lies at multiples of 8; all other types are
+    content with that.
+    """
+    arrays = [
+        pa.concat_arrays([column, pa.nulls(0, column.type)])  # two parts: always a copy
+        if "decimal" in str(column.type) and any(b and b.address % 16 for b in column.buffers())
+        else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+
+
+def _recast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = []
+    for field in schema:
+        index = batch.schema.get_field_index(field.name)
+        column = pa.nulls(batch.num_rows, field.type) if index < 0 else batch.column(index)
+        if column.type != field.type:
+            raise SchemaMismatchError(
+                f"column {field.name!r} is {column.type}, the table has {field.type}"
+            )
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def columns_of(lance_schema: Any, schema: pa.Schema) -> tuple[Column, ...]:
+    """Return (name, field id, type) of the columns of `schema` as Lance numbers them."""
+    ids = {field.name(): field.id() for field in lance_schema.fields()}
+    return tuple((field.name, ids[field.name], str(field.type)) for field in schema)
+
+
+def check_field_ids(fragments: Iterable[Any], lance_schema: Any, names: Iterable[str]) -> None:
+    """Refuse fragments whose files hold other fields, or other places for them, than by name.
+
+    Raises:
+        InvariantError: Values would land in other columns.
+    """
+    wanted = set(names)
+    tree = [f for f in lance_schema.fields() if f.name() in wanted]
+    expected = [number for field in tree for number in _leaves(field)]
+    for fragment in fragments:
+        for file in fragment.files:
+            if list(file.fields) != expected:
+                raise InvariantError(
+                    f"Lance wrote fields {file.fields} to {file.path}, by name they are {expected}"
+                )
+
+
+def is_bare(fragment: Any, lance_schema: Any, drop: Sequence[str]) -> bool:
+    """Say whether no file of a fragment holds a column other than those of `drop`."""
+    left = {n for f in lance_schema.fields() if f.name() not in drop for n in _leaves(f)}
+    return not any(number in left for file in fragment.files for number in file.fields)
+
+
+def _leaves(field: Any) -> list[int]:
+    children = field.children()
+    return [n for child in children for n in _leaves(child)] if children else [field.id()]
+
+
+def refuse_unfit(columns: Iterable[Column], known: Iterable[Column]) -> None:
+    """Refuse staged columns that are not, name, id and type, columns of the version.
+
+    Raises:
+        SchemaMismatchError: A column was renamed, dropped or made anew since they were staged.
+    """
+    strange = sorted(set(columns) - set(known))
+    if strange:
+        raise SchemaMismatchError(
+            f"the staged columns {strange} are not columns of this version; stage the rows again"
+        )
+
+
+def refuse_unknown(schema: pa.Schema, column: str) -> None:
+    """Refuse a column that is not there.
+
+    Raises:
+        SchemaMismatchError: It names it.
+    """
+    if column not in schema.names:
+        raise SchemaMismatchError(f"no column {column!r} in {schema.names}")
+
+
+def refuse_alter(
+    schema: pa.Schema, rename: Mapping[str, str], drop: Sequence[str], add: Sequence[pa.Field]
+) -> None:
+    """Refuse an alter that Lance would refuse half-way, or carry out on another column."""
+    names = list(schema.names)
+    for old, new in rename.items():
+        if old not in names or new in names:
+            raise SchemaMismatchError(f"cannot rename {old!r} to {new!r} in {names}")
+        names[names.index(old)] = new
+    unknown = sorted(set(drop) - set(names))
+    left = [name for name in names if name not in set(drop)]
+    final = left + [field.name for field in add]
+    if unknown or not left or len(set(final)) < len(final):
+        raise SchemaMismatchError(f"cannot drop {list(drop)} and reach {final} from {names}")
+    forced = [field.name for field in add if not field.nullable]
+    if forced:
+        raise SchemaMismatchError(f"columns {forced} are new and must be nullable")
+
+
+def span(
+    inputs: Iterable[InventoryFile], seqs: tuple[int, int] | None, *, has_more: bool
+) -> tuple[int, int] | None:
+    """Return (lowest, highest) seq of what a rewrite writes; None where a part does not say.
+
+    Args:
+        inputs: The files that are written anew.
+        seqs: Of the rows that come on top, if `has_more`.
+    """
+    ranges = [file.seqs for file in inputs] + [seqs] * has_more
+    known = [each for each in ranges if each is not None]
+    if not known or len(known) < len(ranges):
+        return None
+    return min(low for low, _ in known), max(high for _, high in known)
+
+
+def spread(rows: int) -> np.ndarray:
+    """Return at most `SAMPLED_ROWS` positions, ascending, over the whole of so many rows."""
+    return np.unique(np.linspace(0, rows - 1, min(rows, SAMPLED_ROWS)).astype(np.int64))
+
+
+def in_seq_order(
+    files: Sequence[Sequence[InventoryFile]], tie: Callable[[int], int] = lambda index: index
+) -> list[int]:
+    """Return the indexes of the parts, whose `files` are given, in the order of their rows.
+
+    By the lowest seq where every file says its seqs; else as they stand. Equal ones are parts of
+    one write, or made of such: `tie` says of an index what orders those, and is asked for no other.
+    """
+    lows = [min((f.min_seq for f in part if f.min_seq is not None), default=None) for part in files]
+    known = [low for low in lows if low is not None]
+    if len(known) < len(files) or any(f.seqs is None for part in files for f in part):
+        return list(range(len(files)))
+    counts = Counter(known)
+    keys = [(low, tie(index) if counts[low] > 1 else 0) for index, low in enumerate(known)]
+    return sorted(range(len(files)), key=keys.__getitem__)

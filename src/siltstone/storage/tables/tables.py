@@ -1,0 +1,503 @@
+"""Tables: what the engine needs of its columnar datasets. `storage.lance.lance_tables.LanceTables` is one.
+
+A dataset lies in a folder (relative to the store's root) and is only ever named by a `Pin`: one
+immutable version. Every operation makes a new pin from an old one and shows it to nobody; all that
+a pin names is durable when it is returned. A pin that no record names is inert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from siltstone.errors import RequestError
+from siltstone.formats.inventory import InventoryFile
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from siltstone.formats.manifest import Pin
+    from siltstone.storage.lance.external.external_versions import Stranger
+
+WORN_RATIO = 0.1  # as in Lance: from so much on a compaction materializes deletions
+POSITION = "_position"
+PRIVATE_DIRECTORY = "_siltstone"
+INDEX_DIRECTORY = "_indices"
+
+SAMPLED_ROWS = 1024
+
+IndexKind = Literal["btree", "bitmap", "fts", "vector"]
+IndexOption = str | int | bool
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Durable data files that no pin names yet. Pickles; `commit` puts it on any pin that fits.
+
+    `fragments` is opaque. `columns` is (name, id, type) of each column written: the same id under
+    another name, or the same name with another id, is another column and does not fit.
+    """
+
+    rows: int
+    fragments: tuple[str, ...]
+    files: tuple[InventoryFile, ...]
+    columns: tuple[tuple[str, int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """The rows of some parts of a pin in fewer files, durable; no pin names them yet. Pickles.
+
+    `swap` puts it on any pin that has the inputs as they were. `inputs` and `fragments` are opaque.
+    """
+
+    rows: int
+    inputs: tuple[str, ...]
+    fragments: tuple[str, ...]
+    files: tuple[InventoryFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignVersion:
+    """A version that another Lance client staged: where its manifest is, and its size in bytes."""
+
+    version: int
+    path: str
+    size: int | None = None
+
+
+class OtherLineError(RequestError):
+    """A client's version was built on one that was written by path: it may commit again."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    """A foreign version that is ours now: durable, described, named by nobody yet.
+
+    `operation` is what Lance calls the change ("Append", "Delete", ...); it was planned on
+    `read_version`, and perhaps rebased from there. `added` are the paths of the files that the
+    client wrote, the manifest among them; `back` those that the version below has not, though an
+    older one had: that of number `restored`, if the client says so.
+    """
+
+    pin: Pin
+    schema: pa.Schema
+    operation: str
+    read_version: int
+    added: tuple[str, ...]
+    back: tuple[str, ...] = ()
+    restored: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSpec:
+    """An index as a dataset has it: its name there, the column as the pin calls it, its kind."""
+
+    name: str
+    column: str
+    kind: IndexKind
+    options: tuple[tuple[str, IndexOption], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of the index `index` in a pin: the rows of the parts with the spans `covered`.
+
+    `id` is the name of its folder, below `INDEX_DIRECTORY` in the dataset's.
+    """
+
+    id: str
+    index: str
+    kind: IndexKind
+    columns: tuple[str, ...]
+    covered: tuple[Span, ...]
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltSegment:
+    """A segment of the index `index`, durable; no pin names it yet. Pickles.
+
+    `put_indexes` puts it on any pin that has some of the inputs as they were. `inputs` and
+    `described` are opaque.
+    """
+
+    index: str
+    inputs: tuple[str, ...]
+    described: str
+    files: tuple[InventoryFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An object as Lance's directory namespace lists it: a "table" in a folder, a "namespace"."""
+
+    name: str
+    kind: str
+    folder: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RootTable:
+    """A table in no namespace, as `t.lance` shows it to Lance's directory namespace."""
+
+    name: str
+    folder: str
+    pin: Pin
+
+
+@dataclass(frozen=True, slots=True)
+class Ephemeral:
+    """A version for other Lance clients that no pin names; `files` were written for it alone.
+
+    Nothing of it is durable: after a crash it is garbage.
+    """
+
+    version: int
+    path: str
+    size: int
+    xxh3: str
+    rows: int
+    files: tuple[InventoryFile, ...]
+
+
+class InputsMovedError(Exception):
+    """What was compacted is not in the pin of today, or has other rows: plan again."""
+
+
+def join(parts: Sequence[Staged]) -> Staged:
+    """Return several stagings as one; their rows follow each other in the order of `parts`."""
+    return Staged(
+        rows=sum(part.rows for part in parts),
+        fragments=tuple(text for part in parts for text in part.fragments),
+        files=tuple(file for part in parts for file in part.files),
+        columns=tuple(dict.fromkeys(column for part in parts for column in part.columns)),
+    )
+
+
+class PinnedTable(Protocol):
+    """One version of one dataset. Threads may share it; positions are 0, 1, ... in row order."""
+
+    @property
+    def pin(self) -> Pin: ...
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def spans(self) -> Sequence[tuple[int, int]]:
+        """The positions [first, end) that each part of the version holds, in row order.
+
+        A part is what `scan` can read without the others: a fragment.
+        """
+        ...
+
+    @property
+    def worn(self) -> Sequence[tuple[int, int]]:
+        """Those of `spans` of whose stored rows other clients deleted `WORN_RATIO` or more."""
+        ...
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """The segments of all indexes of the version."""
+        ...
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        prefilter: str | pc.Expression | None = None,
+        seqs: tuple[int, int] | None = None,
+        positions: bool = False,
+        limit: int | None = None,
+        within: tuple[int, int] | None = None,
+        indexed: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield rows in row order; close or drop the iterator at any time.
+
+        Args:
+            columns: None is all; an empty list gives batches that have rows and no column.
+            prefilter: A hint: a superset of the matching rows may come, the caller filters again.
+                An expression only over tables of our own, as the log of commits: Lance takes it
+                together with the types of all columns, and refuses many.
+            seqs: `(lo, hi)`: rows with a `_seq` outside (lo, hi] may be left out, in whole files.
+            positions: Add int64 `_position`: the row's position in the whole pin.
+            limit: At most so many rows.
+            within: Only the parts whose `spans` lie in [first, end); positions stay those of the
+                whole pin. Not together with `seqs`.
+            indexed: Let indexes find the rows of the prefilter; the rows are the same without.
+                They cost by the rows that are found: many are found better without.
+
+        Raises:
+            CorruptionError: The bytes of a file are not what was written.
+            RequestError: A column or a prefilter that the table does not understand.
+        """
+        ...
+
+    def sample(self, columns: Sequence[str]) -> pa.Table:
+        """Return at most `SAMPLED_ROWS` rows, spread over the whole version; kept, once read."""
+        ...
+
+    def take(self, positions: np.ndarray, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the rows at `positions`, in that order; a position may come twice."""
+        ...
+
+    def count(self) -> int: ...
+
+
+class Tables(Protocol):
+    """The datasets of one open store; threads may share it.
+
+    Every method that returns a `Pin` may raise:
+        SchemaMismatchError: The rows or columns do not fit the pin.
+        UnavailableError: The file system refuses; no pin came of it.
+    """
+
+    def create(self, folder: str, schema: pa.Schema) -> Pin:
+        """Make an empty dataset."""
+        ...
+
+    def stage(
+        self,
+        folder: str,
+        pin: Pin,
+        batches: Iterable[pa.RecordBatch],
+        *,
+        seqs: tuple[int, int] | None = None,
+    ) -> Staged:
+        """Write rows, columns matched by name; nullable columns may be missing.
+
+        `seqs` is (lowest, highest) `_seq` of these rows, both inclusive.
+        """
+        ...
+
+    def commit(self, folder: str, pin: Pin, staged: Staged) -> Pin:
+        """Append what `stage` wrote, perhaps on another pin. Never twice on one line of pins."""
+        ...
+
+    def append(
+        self,
+        folder: str,
+        pin: Pin,
+        batches: Iterable[pa.RecordBatch],
+        *,
+        seqs: tuple[int, int] | None = None,
+    ) -> Pin:
+        """`stage`, then `commit`; without a row the pin itself."""
+        ...
+
+    def overwrite(
+        self, folder: str, pin: Pin, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+    ) -> Pin:
+        """Replace all rows and the schema."""
+        ...
+
+    def rewrite(
+        self,
+        folder: str,
+        pin: Pin,
+        *,
+        drop: np.ndarray,
+        batches: Iterable[pa.RecordBatch],
+        compact_below: int = 0,
+        seqs: tuple[int, int] | None = None,
+        is_numbered: bool = False,
+    ) -> Pin:
+        """Drop the rows at the positions `drop` and append `batches`, in one step.
+
+        Only files that hold a dropped row, or fewer than `compact_below` rows, are written anew;
+        their other rows move, in order, behind the files that stay and before the new rows;
+        where every file says its seqs, files stand in the order of the lowest. With `is_numbered`
+        the version's number is the next one, and its transaction tells other clients all of it.
+        """
+        ...
+
+    def touched(
+        self, folder: str, pin: Pin, drop: np.ndarray, *, compact_below: int, has_more: bool
+    ) -> list[tuple[int, int]]:
+        """Return the spans of the parts that `rewrite` would write anew; `has_more`: rows come."""
+        ...
+
+    def replace(
+        self, folder: str, pin: Pin, gone: Sequence[tuple[int, int]], staged: Staged
+    ) -> Pin:
+        """Put `staged` in the place of the parts with the spans `gone`.
+
+        With what is left of those parts among what was staged upon this pin, it is a `rewrite`
+        whose writing was shared out.
+        """
+        ...
+
+    def compact(self, folder: str, pin: Pin, within: tuple[int, int]) -> Compacted:
+        """Write the rows of the parts in [first, end) anew, in order, as few files.
+
+        Raises:
+            CorruptionError: The bytes of an input are not what was written.
+        """
+        ...
+
+    def untouched(
+        self, folder: str, pin: Pin, planned: Pin, within: Sequence[tuple[int, int]]
+    ) -> list[bool]:
+        """Say for each [first, end) of `planned` whether `pin` has those parts as they were."""
+        ...
+
+    def ready(self, folder: str, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
+        """Return the version on which `swap` is one step, for who numbers each; maybe `pin`."""
+        ...
+
+    def swap(self, folder: str, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
+        """Put `compacted` in the place of its inputs; the rows stay the same.
+
+        Raises:
+            InputsMovedError: `pin` lacks an input, or has it otherwise; nothing was done.
+        """
+        ...
+
+    def index(self, folder: str, pin: Pin, spec: IndexSpec, within: Sequence[Span]) -> BuiltSegment:
+        """Build a segment of an index over the parts of the pin with the spans `within`.
+
+        Raises:
+            CorruptionError: The bytes of an input are not what was written.
+        """
+        ...
+
+    def put_indexes(
+        self, folder: str, pin: Pin, built: Sequence[BuiltSegment], gone: Sequence[str] = ()
+    ) -> Pin:
+        """Add segments, and take those with the ids `gone` away; the rows stay the same.
+
+        A segment then covers those of its inputs that `pin` has as they were.
+
+        Raises:
+            InputsMovedError: `pin` has no input of one of them any more, or another segment of the
+                same index covers one already; nothing was done.
+        """
+        ...
+
+    def alter(
+        self,
+        folder: str,
+        pin: Pin,
+        *,
+        rename: Mapping[str, str],
+        drop: Sequence[str],
+        add: Sequence[pa.Field],
+    ) -> Pin:
+        """Rename, then drop, then add columns (nullable, all null, at the end).
+
+        Of no part the last stored column may go: see `bare`.
+        """
+        ...
+
+    def bare(self, folder: str, pin: Pin, drop: Sequence[str]) -> list[tuple[int, int]]:
+        """Return the spans of the parts of which no file has a column but those of `drop`.
+
+        Columns that were added after a part was written lie in no file of it. When all others go,
+        nothing tells its rows any more: it is written anew before, by `compact`.
+        """
+        ...
+
+    def take_over(self, folder: str, pin: Pin | None, given: ForeignVersion) -> TakenOver:
+        """Make a pin of what another Lance client staged on `pin` (None: the first version).
+
+        Of a version that is not committed after all, files are left that nobody names.
+
+        Raises:
+            RequestError: It is not a whole version in the table's own folder.
+        """
+        ...
+
+    def show(self, folder: str, pins: Sequence[Pin], *, is_whole: bool = False) -> None:
+        """Show pins to readers and writers of the plain path, too; takes none away. Idempotent.
+
+        `is_whole`: they are all that the table has, in order; the next time only newer ones cost.
+        """
+        ...
+
+    def write_directory(self, listed: Sequence[Listed]) -> None:
+        """List tables to readers of the plain path that know Lance's directory namespace."""
+        ...
+
+    def write_root_tables(self, tables: Sequence[RootTable]) -> None:
+        """Let `t.lance` show these tables, and no others, where that namespace looks for them.
+
+        All are tried.
+
+        Raises:
+            UnavailableError, RequestError: One of them could not be shown.
+        """
+        ...
+
+    def overlaid(
+        self,
+        folder: str,
+        pin: Pin,
+        *,
+        drop: np.ndarray,
+        batches: Iterable[pa.RecordBatch],
+        version: int,
+    ) -> Ephemeral:
+        """Lay rows over a pin, for other Lance clients to read: no file of it is written anew.
+
+        Without the rows at the positions `drop`, with `batches` behind the others. It has the
+        number `version`, which no pin has and no other overlay of the dataset ever had.
+        """
+        ...
+
+    def open(self, folder: str, pin: Pin) -> PinnedTable:
+        """Return the version; its manifest is verified here, its data files at their first use."""
+        ...
+
+    def promote(self, folder: str, pins: Sequence[Pin], newest: Pin) -> None:
+        """Show `pins` (with `newest`) and no other pin to readers of the plain path. Idempotent."""
+        ...
+
+    def set_aside(self, folder: str, above: int) -> list[tuple[int, str]]:
+        """Take the public names of versions that were written by path, those above `above`.
+
+        They are kept: see `strangers`. Return their numbers, highest first, and where they are.
+        """
+        ...
+
+    def unite(self, folder: str) -> None:
+        """Give every file of a dataset its public name and the one that no clean-up finds."""
+        ...
+
+    def unite_all(self) -> None:
+        """`unite` all datasets of the store that other programs can open."""
+        ...
+
+    def lacking(self, paths: Iterable[str]) -> tuple[list[str], list[str]]:
+        """Return which of these files have no name of the store's own, and which no public one.
+
+        The first a clean-up by another program may delete; of the second one deleted the name.
+        """
+        ...
+
+    def files(self, folder: str, pin: Pin) -> list[InventoryFile]:
+        """Return every file that the pin needs, its manifest and inventories included."""
+        ...
+
+    def strangers(self, folder: str) -> list[Stranger]:
+        """Return the versions that somebody wrote past siltstone, lowest first."""
+        ...
+
+    def added(self, folder: str, stranger: Stranger) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that a stranger's version added.
+
+        Raises:
+            CorruptionError: They cannot be read (any more).
+        """
+        ...
+
+    def check(self, folder: str, pin: Pin) -> None:
+        """Read every file that the pin needs; CorruptionError names the first that is damaged."""
+        ...

@@ -1,0 +1,1 @@
+"""The write-ahead log: segments, appends, recovery, and readers that follow it."""

@@ -1,0 +1,236 @@
+"""Chain: which segments are the log, from the floor to its end, and whether all of it is sound.
+
+    newest segment (highest epoch, then number) ── `previous` ─▶ the one before ─▶ … ─▶ floor
+
+Every older segment must validate exactly up to where its successor says that it ends. Only the
+newest may end in a torn tail: its first invalid frame ends the log, unless something says that
+the place was once durable: the segment's header, a later valid frame, or MARK. Then it is damage.
+
+Everything here only reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from siltstone.errors import CorruptionError
+from siltstone.formats.frame import (
+    HEADER_BYTES,
+    Frame,
+    Mark,
+    Position,
+    SegmentHeader,
+    Source,
+    claimed_end,
+    find_frames,
+)
+from siltstone.storage.files.files import Files
+from siltstone.storage.wal.segments import (
+    FoundSegment,
+    LoggedFrame,
+    find_segments,
+    read_mark,
+    read_part,
+    segment_path,
+    walk,
+)
+from siltstone.units import EMPTY_SEQ, Epoch, SegmentNumber, Seq
+
+FIRST_SEGMENT = SegmentNumber(1)
+_ZEROS = bytes(64 << 10)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The part of a segment that is in the log: from behind its header up to `end`."""
+
+    path: Path
+    header: SegmentHeader
+    end: Position
+
+    @property
+    def source(self) -> Source:
+        """Where a buffer that begins behind the header comes from."""
+        header = self.header
+        return Source(self.path, header.store_id, header.epoch, header.segment, HEADER_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The log as it was found.
+
+    `old` are the segments before the newest, oldest first; `frames` are the newest one's, in
+    memory; `tail` the bytes behind them that were written but are no frame; `others` the files
+    with a segment's name and no header of that name; `superseded` those that were a part of the
+    log once: below the floor, replaced by one of a later epoch, or (`newest`) just about to be.
+    """
+
+    old: tuple[Stretch, ...]
+    newest: Stretch
+    frames: tuple[Frame, ...]
+    tail: bytes
+    others: tuple[FoundSegment, ...]
+    superseded: tuple[FoundSegment, ...] = ()
+
+
+def read_chain(
+    files: Files,
+    directory: Path,
+    *,
+    store_id: bytes,
+    floor: SegmentNumber,
+    last_seq: Seq = EMPTY_SEQ,
+) -> Chain:
+    """Return the log in `directory` from segment `floor` on, all of it verified.
+
+    A new store's log is one empty segment of epoch 0 that has no file; it begins behind `last_seq`.
+
+    Raises:
+        CorruptionError: An acknowledged part is damaged or gone, or the log ends before `last_seq`.
+        UnsupportedFormatError: A newer siltstone wrote it.
+        OSError: The file system refuses.
+    """
+    mark = read_mark(files, directory, store_id)  # first: an owner who goes on only adds to it
+    found = find_segments(files, directory, store_id)
+    active = {segment.age: header for segment in found if (header := segment.header)}
+    others = tuple(segment for segment in found if segment.header is None)
+    age = max(active, default=(0, 0))
+    _refuse_lost_segments(files, directory, others, age, mark, store_id)
+    if not active:
+        _refuse_missing_log(directory, others, floor)
+        return Chain((), _nothing(directory, store_id, last_seq), (), b"", others)
+    old, header = _walk_back(directory, active, active[age], floor)
+    for stretch in old:
+        for _ in read_stretch(files, stretch):
+            pass
+    newest, frames, tail = _read_newest(files, directory, header, mark)
+    if newest.end.seq < last_seq:
+        reason = f"the log ends at seq {newest.end.seq}, but seq {last_seq} was durable"
+        raise CorruptionError(newest.path, newest.end.offset, reason)
+    on_chain = {stretch.path for stretch in old}
+    superseded = tuple(s for s in found if s.header is not None and s.path not in on_chain)
+    return Chain(old, newest, frames, tail, others, superseded)
+
+
+def read_stretch(files: Files, stretch: Stretch) -> Iterator[LoggedFrame]:
+    """Yield the frames of a stretch, whose bytes are read at once.
+
+    Raises:
+        CorruptionError: They do not end exactly where the stretch does.
+    """
+    end = stretch.header.start
+    data = read_part(files, stretch.path, HEADER_BYTES, stretch.end.offset)
+    for frame, behind in walk(data, stretch.source, end):
+        end = behind
+        yield LoggedFrame(end.segment, frame.first_seq, frame.last_seq, frame.payload)
+    if end != stretch.end:
+        reason = f"the segment is damaged: it was durable up to byte {stretch.end.offset}"
+        raise CorruptionError(stretch.path, end.offset, reason)
+
+
+def _refuse_lost_segments(
+    files: Files,
+    directory: Path,
+    others: tuple[FoundSegment, ...],
+    newest: tuple[int, int],
+    mark: Mark | None,
+    store_id: bytes,
+) -> None:
+    """Refuse a log that had a segment newer than its newest.
+
+    A header is durable before its first frame is written, and before MARK names its segment.
+    """
+    if mark is not None and (mark.epoch, mark.segment) > newest:
+        path = segment_path(directory, mark.epoch, mark.segment)
+        raise CorruptionError(path, 0, "MARK says that the segment was durable; its header is gone")
+    for segment in others:
+        if segment.age > newest:
+            source = Source(segment.path, store_id, segment.epoch, segment.number)
+            if any(True for _ in find_frames(files.read(segment.path), HEADER_BYTES, source)):
+                raise CorruptionError(segment.path, 0, "a damaged header before intact frames")
+
+
+def _refuse_missing_log(
+    directory: Path, others: tuple[FoundSegment, ...], floor: SegmentNumber
+) -> None:
+    """Refuse what has lost its log: in a new store no file is made before the first segment."""
+    if others or floor != FIRST_SEGMENT:
+        raise CorruptionError(directory, None, f"segment {floor} and all after it are gone")
+
+
+def _nothing(directory: Path, store_id: bytes, last_seq: Seq) -> Stretch:
+    before = Position(Epoch(0), SegmentNumber(0), HEADER_BYTES, 0, last_seq)
+    header = SegmentHeader(store_id, Epoch(0), FIRST_SEGMENT, before)
+    return Stretch(segment_path(directory, Epoch(0), FIRST_SEGMENT), header, header.start)
+
+
+def _walk_back(
+    directory: Path,
+    active: dict[tuple[int, int], SegmentHeader],
+    newest: SegmentHeader,
+    floor: SegmentNumber,
+) -> tuple[tuple[Stretch, ...], SegmentHeader]:
+    """Return the stretches from the floor up to the newest segment, oldest first, and that one."""
+    if newest.segment < floor:
+        path = segment_path(directory, newest.epoch, newest.segment)
+        raise CorruptionError(path, None, f"segment {floor} and all after it are gone")
+    old: list[Stretch] = []
+    header = newest
+    while header.segment > floor:
+        end = header.previous
+        path = segment_path(directory, end.epoch, end.segment)
+        before = active.get((end.epoch, end.segment))
+        if end.segment != header.segment - 1 or before is None:
+            raise CorruptionError(
+                path, 0, f"segment {header.segment} follows it; its header is gone"
+            )
+        header = before
+        old.append(Stretch(path, header, end))
+    return tuple(reversed(old)), newest
+
+
+def _read_newest(
+    files: Files, directory: Path, header: SegmentHeader, mark: Mark | None
+) -> tuple[Stretch, tuple[Frame, ...], bytes]:
+    path = segment_path(directory, header.epoch, header.segment)
+    data = files.read(path)
+    source = Source(path, header.store_id, header.epoch, header.segment)
+    end = header.start
+    frames: list[Frame] = []
+    for frame, behind in walk(data, source, end):
+        frames.append(frame)
+        end = behind
+    durable = _once_durable(data, source, header, mark, end.offset)
+    if end.offset < durable:
+        reason = f"a damaged frame: the segment was durable up to byte {durable}"
+        raise CorruptionError(path, end.offset, reason)
+    # Behind the end of a recycled file lie stale bytes: only what names this place is a torn tail.
+    written = claimed_end(data, end.offset, source) if header.is_recycled else len(data)
+    tail = data[end.offset : _end_of_bytes(data, end.offset, written)]
+    return Stretch(path, header, end), tuple(frames), tail
+
+
+def _end_of_bytes(data: bytes, start: int, end: int) -> int:
+    """Return where the zeros begin that end `data[start:end]`.
+
+    By blocks: most of a segment is zeros, and `rstrip` looks at each byte by itself.
+    """
+    while end > start:
+        block = data[max(start, end - len(_ZEROS)) : end]
+        if block != _ZEROS[: len(block)]:
+            return end - len(block) + len(block.rstrip(b"\0"))
+        end -= len(block)
+    return start
+
+
+def _once_durable(
+    data: bytes, source: Source, header: SegmentHeader, mark: Mark | None, end: int
+) -> int:
+    """Return the highest offset that anything says was durable; the last frame ends at `end`."""
+    claims = [header.durable_offset]
+    if mark is not None and (mark.epoch, mark.segment) == (header.epoch, header.segment):
+        claims.append(mark.offset)
+    claims.extend(frame.durable_offset for frame in find_frames(data, end, source))
+    return max(claims)

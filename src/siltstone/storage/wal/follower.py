@@ -1,0 +1,159 @@
+"""Follower: reads the log of a store that another process owns, or nobody.
+
+It makes no write call, never maps a file, and checks every frame in its own copy: the owner may
+recycle a segment under it. It goes as far as MARK, for what lies behind may not be durable.
+
+Where MARK is missing, or of an older epoch than the newest segment, nobody has appended since
+the last crash or recovery. Then the newest header counts: the segments before it are durable whole.
+Of the newest segment itself only what MARK said of it in the older epoch is (recovery keeps
+offsets), and no more than what recovery found.
+
+Lock: none; one thread at a time.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from siltstone.errors import CorruptionError
+from siltstone.formats.frame import HEADER_BYTES, Mark, Position, SegmentHeader, Source
+from siltstone.storage.files.files import Files
+from siltstone.storage.wal.segments import (
+    LoggedFrame,
+    find_segments,
+    read_header,
+    read_mark,
+    read_part,
+    segment_path,
+    walk,
+)
+from siltstone.units import Epoch, SegmentNumber
+
+_Place = tuple[Epoch, SegmentNumber, int]
+ATTEMPTS_MAX = 64
+
+
+class SegmentRecycled(Exception):
+    """A segment below the mark does not hold what it should: recycled, or damaged.
+
+    Read the newest record again. If its floor is above `segment`, poll from there; else the
+    segment is damaged: raise CorruptionError(path, offset, ...).
+    """
+
+    def __init__(self, path: Path, segment: SegmentNumber, offset: int) -> None:
+        self.path, self.segment, self.offset = path, segment, offset
+        super().__init__(f"{path} at byte {offset}: not the frame that the mark promises")
+
+
+class WalFollower:
+    """A place in the log, and what came behind it since the last poll."""
+
+    def __init__(self, files: Files, directory: Path, *, store_id: bytes) -> None:
+        self._files, self._directory, self._store_id = files, directory, store_id
+        self._position: Position | None = None
+
+    @property
+    def position(self) -> Position | None:
+        """Where the next poll begins; None before the first one that found a log."""
+        return self._position
+
+    def poll(self, floor: SegmentNumber) -> list[LoggedFrame]:
+        """Return the durable frames from segment `floor` on that no poll returned, in order.
+
+        `floor` is that of the newest record the caller knows. Frames that no poll returned and
+        that lie below it are in that record.
+
+        Raises:
+            SegmentRecycled: See there; nothing was lost, the next poll begins at the same place.
+            CorruptionError: The segments do not form a chain.
+            UnsupportedFormatError: A newer siltstone owns the store.
+        """
+        target = self._target(floor)
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                return self._poll(target, floor)
+            except SegmentRecycled:
+                before, target = target, self._target(floor)
+                if target == before:
+                    raise
+                # A recovery wrote the newest segment again: MARK names that one now.
+        return []  # the next poll begins at the same place
+
+    def _poll(self, target: _Place | None, floor: SegmentNumber) -> list[LoggedFrame]:
+        position = self._position
+        if target is None or target[1] < floor:
+            return []
+        if position is not None and target <= position.place:
+            return []
+        frames: list[LoggedFrame] = []
+        for header, end in self._stretches(target, floor):
+            start = header.start
+            if position is not None and position.place[:2] == start.place[:2]:
+                start = position
+            position = self._read(start, end, frames)
+        self._position = position
+        return frames
+
+    def _target(self, floor: SegmentNumber) -> _Place | None:
+        """Return the place up to which the log is durable, as far as one can tell."""
+        mark = read_mark(self._files, self._directory, self._store_id)
+        if mark is not None and self._position is not None and mark.segment >= floor:
+            return mark.epoch, mark.segment, mark.offset
+        return self._target_by_headers(mark)
+
+    def _target_by_headers(self, mark: Mark | None) -> _Place | None:
+        try:
+            found = find_segments(self._files, self._directory, self._store_id)
+        except FileNotFoundError:
+            return None
+        newest = max((s.header for s in found if s.header), key=lambda h: h.age, default=None)
+        if mark is not None and (newest is None or (mark.epoch, mark.segment) >= newest.age):
+            return mark.epoch, mark.segment, mark.offset  # also when its segment is damaged
+        if newest is None:
+            return None
+        offset = HEADER_BYTES
+        if mark is not None and mark.segment == newest.segment:
+            offset = min(mark.offset, newest.durable_offset)
+        return newest.epoch, newest.segment, offset
+
+    def _stretches(
+        self, target: _Place, floor: SegmentNumber
+    ) -> list[tuple[SegmentHeader, Position | int]]:
+        """Return the segments to read, oldest first, each with where to stop."""
+        epoch, number, stop = target
+        first = floor if self._position is None else max(floor, self._position.segment)
+        end: Position | int = stop
+        found: list[tuple[SegmentHeader, Position | int]] = []
+        while True:
+            path = segment_path(self._directory, epoch, number)
+            header = read_header(self._files, self._directory, epoch, number, self._store_id)
+            if header is None:
+                raise SegmentRecycled(path, number, 0)
+            found.append((header, end))
+            if number <= first:
+                return found[::-1]
+            end = header.previous
+            if end.segment != number - 1:
+                raise CorruptionError(path, 0, f"segment {number} does not follow {number - 1}")
+            epoch, number = end.epoch, end.segment
+
+    def _read(self, start: Position, end: Position | int, frames: list[LoggedFrame]) -> Position:
+        """Read one segment from `start` to `end` into `frames`; return the position behind."""
+        path = segment_path(self._directory, start.epoch, start.segment)
+        stop = end if isinstance(end, int) else end.offset
+        try:
+            data = read_part(self._files, path, start.offset, stop)
+        except FileNotFoundError as error:
+            raise SegmentRecycled(path, start.segment, start.offset) from error
+        source = Source(path, self._store_id, start.epoch, start.segment, start.offset)
+        at = start
+        known = self._position.seq if self._position is not None else 0
+        for frame, behind in walk(data, source, start):
+            at = behind
+            if frame.first_seq > known:  # a recovered segment holds again what we have
+                frames.append(
+                    LoggedFrame(start.segment, frame.first_seq, frame.last_seq, frame.payload)
+                )
+        if at.offset != stop or (isinstance(end, Position) and at != end):
+            raise SegmentRecycled(path, start.segment, at.offset)
+        return at

@@ -1,0 +1,277 @@
+"""Replay: make what is readable of the log durable, and go on in a new epoch.
+
+    read and verify the chain ─▶ set a torn tail aside ─▶ unlink what was only ready
+    ─▶ write the fresh segment ─▶ MARK ─▶ hand out the frames ─▶ unlink what is off the chain
+
+    before    … ─ 1-5 ─ 1-6                    (epoch-segment)
+    after     … ─ 1-5 ─ 2-6    1-6 is off the chain, and goes when 2-6 is durable and read
+
+*Readable is not durable*: after a failed sync, or a kill before one, the frames of the newest
+segment may be in the page cache alone. They are written again into a fresh file (never a recycled
+one) that takes the newest segment's number in the new epoch: under a temporary name, synced,
+renamed, the directory synced. Nothing of it depends on the old file: its `previous` is the old
+one's, and the name and bytes of the segment before were synced before the old one's header was
+written. Frames keep segment number, offset and seqs; their epoch and checksums are new, so what an
+owner of the old epoch still appends is never read.
+
+Files that are off the chain are unlinked, never used again: all that they held is in a segment of
+a later epoch, or in a durable record, or in quarantine. They go when the fresh one is durable, for
+until then the name of what replaced them may not be; behind MARK, so that who reads beside finds
+the fresh one; and when every frame was read, so that nothing goes of a log that is refused because
+a newer siltstone wrote some of it. What was only ready goes before anything is written: the disk
+may be full.
+
+A crash anywhere leaves the old chain, or the new one beside it: recovery runs again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from siltstone.errors import FencedError
+from siltstone.formats.frame import (
+    Buffer,
+    Frame,
+    Mark,
+    Position,
+    SegmentHeader,
+    encode_frame,
+    encode_header,
+    encode_mark,
+)
+from siltstone.storage.wal.chain import Chain, Stretch, read_chain, read_stretch
+from siltstone.storage.files.files import TEMPORARY_SUFFIX, File, Files
+from siltstone.storage.wal.segment_pool import SEGMENT_BYTES, SegmentPool, first_bytes
+from siltstone.storage.wal.segments import MARK_NAME, LoggedFrame, segment_path, unavailable
+from siltstone.storage.wal.wal import Wal
+from siltstone.units import EMPTY_SEQ, Epoch, SegmentNumber, Seq
+
+_BATCH_FRAMES = 256
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What the log holds, all of it durable.
+
+    `frames` yields once, oldest first, and holds one segment at a time; read it before the log is
+    retired. They begin behind `start_seq`, which the record's `flushed_seq` must have reached, and
+    end at `last_seq`. Who has read all of them gives up what is off the chain: until then nothing
+    is unlinked, for a frame may hold what only a newer siltstone understands. `torn_tail` is the
+    copy of what was set aside, if anything was.
+    """
+
+    frames: Iterator[LoggedFrame]
+    wal: Wal
+    start_seq: Seq
+    last_seq: Seq
+    torn_tail: Path | None
+
+
+def recover(
+    files: Files,
+    directory: Path,
+    *,
+    store_id: bytes,
+    floor: SegmentNumber,
+    epoch: Epoch,
+    quarantine: Path,
+    segment_bytes: int = SEGMENT_BYTES,
+    last_seq: Seq = EMPTY_SEQ,
+    reserve: Callable[[int], None] = lambda _: None,
+    require_in_place: Callable[[], None] = lambda: None,
+) -> Recovery:
+    """Recover the log in `directory` for a new owner, whose `epoch` is durably claimed.
+
+    Args:
+        files: The file system.
+        directory: Of the segments; made when it is absent.
+        store_id: 16 bytes.
+        floor: The lowest segment with commits that are nowhere else; 1 for a new store.
+        epoch: Higher than every epoch before.
+        quarantine: The directory that a torn tail is copied to; made when it is needed.
+        segment_bytes: The size that segments grow to.
+        last_seq: The log cannot end before it; a new store's begins behind it.
+        reserve: Hears how large the next segment is to be; see `SegmentPool`.
+        require_in_place: Raises where the directory is not the owner's any more; as above.
+
+    Raises:
+        CorruptionError: An acknowledged part of the log is damaged or gone; nothing was changed.
+        FencedError: The log has this epoch or a later one already.
+        UnsupportedFormatError: A newer siltstone wrote it; nothing was changed.
+        UnavailableError: No space, or the file system refuses; run it again.
+    """
+    with unavailable(directory):
+        files.mkdir(directory)
+        chain = read_chain(files, directory, store_id=store_id, floor=floor, last_seq=last_seq)
+        if chain.newest.header.epoch >= epoch:
+            raise FencedError(epoch, chain.newest.header.epoch)
+        torn_tail = _set_aside(files, quarantine, chain)
+        fresh, size = _write_fresh(files, directory, chain, epoch, segment_bytes)
+        file, mark = _open_for_append(files, directory, fresh)
+    number = fresh.end.segment
+    pool = SegmentPool(
+        files,
+        directory,
+        epoch=epoch,
+        taken=number,
+        reserve=reserve,
+        require_in_place=require_in_place,
+    )
+    wal = Wal(
+        pool=pool,
+        mark=mark,
+        store_id=store_id,
+        file=file,
+        size=size,
+        end=fresh.end,
+        segment_bytes=segment_bytes,
+    )
+    stretches = [*chain.old, fresh]
+    return Recovery(
+        frames=_frames(files, directory, stretches, [each.path for each in chain.superseded]),
+        wal=wal,
+        start_seq=stretches[0].header.previous.seq,
+        last_seq=wal.last_seq,
+        torn_tail=torn_tail,
+    )
+
+
+def _frames(
+    files: Files, directory: Path, stretches: list[Stretch], superseded: list[Path]
+) -> Iterator[LoggedFrame]:
+    for stretch in stretches:
+        with unavailable(directory):
+            yield from read_stretch(files, stretch)
+    with unavailable(directory):
+        for path in superseded:
+            files.unlink(path)
+
+
+def _set_aside(files: Files, quarantine: Path, chain: Chain) -> Path | None:
+    """Copy the torn tail to quarantine; a copy that an earlier recovery made is as good."""
+    if not chain.tail:
+        return None
+    path, offset = chain.newest.path, chain.newest.end.offset
+    copy = quarantine / f"{path.stem}-{offset}.tail"
+    files.mkdir(quarantine)
+    files.create_if_absent(copy, chain.tail)
+    _log.warning(
+        "%s: %d bytes of a torn write from byte %d on were never acknowledged; copied to %s",
+        path,
+        len(chain.tail),
+        offset,
+        copy,
+    )
+    return copy
+
+
+def _write_fresh(
+    files: Files, directory: Path, chain: Chain, epoch: Epoch, segment_bytes: int
+) -> tuple[Stretch, int]:
+    """Write the newest segment again, in the new epoch; it is durable, name and content.
+
+    What was only ready goes first: the disk may be full.
+    """
+    _remove_leftovers(files, directory, chain)
+    old = chain.newest
+    header = SegmentHeader(
+        old.header.store_id,
+        epoch,
+        old.header.segment,
+        old.header.previous,
+        durable_offset=old.end.offset,
+    )
+    data, checksum = encode_header(header)
+    header = msgspec.structs.replace(header, checksum=checksum)
+    path = segment_path(directory, epoch, header.segment)
+    size = first_bytes(old.end.offset, segment_bytes)
+    temporary = files.temporary(path)
+    try:
+        try:
+            files.preallocate(temporary, size)
+        except OSError:  # no space to spare: then it holds what there is, and not more
+            size, temporary = old.end.offset, files.temporary(path)
+            files.preallocate(temporary, size)
+        end = _fill(files, temporary, data, header, chain.frames)
+        files.rename(temporary, path)
+        files.sync_dir(directory)
+    except OSError:
+        for leftover in (temporary, path):  # give the space back
+            with contextlib.suppress(OSError):
+                files.unlink(leftover)
+        raise
+    return Stretch(path, header, end), size
+
+
+def _fill(
+    files: Files, path: Path, data: bytes, header: SegmentHeader, frames: Sequence[Frame]
+) -> Position:
+    """Write and sync a segment's header and frames; return where they end."""
+    file = files.open(path)
+    try:
+        file.pwrite(data, 0)
+        end = header.start
+        for start in range(0, len(frames), _BATCH_FRAMES):
+            buffers: list[Buffer] = []
+            at = end.offset
+            for frame in frames[start : start + _BATCH_FRAMES]:
+                parts, end = _moved(frame, end, header.store_id)
+                buffers.extend(parts)
+            file.pwritev(buffers, at)
+        file.sync()
+    finally:
+        file.close()
+    return end
+
+
+def _moved(frame: Frame, at: Position, store_id: bytes) -> tuple[list[Buffer], Position]:
+    """Encode a frame of an old epoch anew, for `at`; return its buffers and the position behind."""
+    buffers, size, checksum = encode_frame(
+        [frame.payload],
+        store_id=store_id,
+        at=at,
+        first_seq=frame.first_seq,
+        last_seq=frame.last_seq,
+        durable_offset=at.offset,  # says nothing: the header says that all of them are durable
+    )
+    end = Position(at.epoch, at.segment, at.offset + size, checksum, frame.last_seq)
+    return buffers, end
+
+
+def _remove_leftovers(files: Files, directory: Path, chain: Chain) -> None:
+    """Unlink what old epochs prepared and temporary files; if they come back, no harm is done.
+
+    A file without a header that may have been a part of the log, below its end, stays.
+    """
+    for segment in chain.others:
+        if segment.number > chain.newest.header.segment:
+            files.unlink(segment.path)
+    for name in files.list(directory):
+        if name.startswith(".") and name.endswith(TEMPORARY_SUFFIX):
+            files.unlink(directory / name)
+
+
+def _open_for_append(files: Files, directory: Path, fresh: Stretch) -> tuple[File, File]:
+    """Open the fresh segment and MARK, which then says that all of it is durable."""
+    end = fresh.end
+    file = files.open(fresh.path)
+    try:
+        mark = files.open(directory / MARK_NAME, create=True)
+    except OSError:
+        file.close()
+        raise
+    try:
+        written = Mark(end.epoch, end.segment, end.offset, end.seq)
+        mark.pwrite(encode_mark(written, fresh.header.store_id), 0)
+    except OSError:
+        mark.close()
+        file.close()
+        raise
+    return file, mark

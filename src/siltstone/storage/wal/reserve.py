@@ -1,0 +1,178 @@
+"""Reserve: space that a store keeps for itself, to be opened and vacuumed when its disk is full.
+
+    <store>/RESERVE   bytes that nobody reads, of the size of what those two need
+
+    KEPT ──the disk is full──▶ RELEASED (unlinked) ──▶ the work is done ──▶ KEPT, as far as it goes
+                                                      or refused
+
+How much: a base for records, FLOOR and what Lance writes, and as much as the log's newest segment,
+which recovery writes again. So the log takes no larger segment before the reserve has grown. What
+is written must not be compressed away: random bytes.
+
+One that was released and cannot be made whole takes what there is: nobody else gets that. If a
+crash leaves it too small or takes its name, the next opening makes it again. Nothing but space
+depends on it: it may be deleted by hand, and no backup holds it. One that cannot be written (it
+belongs to another user, whose vacuum made it) is made anew; if that is refused, a line in the log
+says so, and the store goes on without.
+
+Lock: `_lock` over making it; any process may release it, for it is unlinked and made by its name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from siltstone.errors import SiltstoneError, UnavailableError, in_words
+from siltstone.storage.files.files import Files
+from siltstone.storage.wal.segment_pool import SEGMENT_BYTES
+
+T = TypeVar("T")
+
+RESERVE_NAME = "RESERVE"
+BASE_BYTES = 4 << 20
+_BASE_BYTES_MIN = 64 << 10
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+_NO_SPACE_WORDS = ("no space left", "os error 28", "quota exceeded", "os error 122")
+_BLOCK_BYTES = 1 << 20
+_CAUSES_MAX = 16
+_log = logging.getLogger(__name__)
+
+
+def is_full(error: BaseException) -> bool:
+    """Say whether `error` is, or comes from, a disk without space; Lance says so in words alone."""
+    found: BaseException | None = error
+    for _ in range(_CAUSES_MAX):
+        if found is None:
+            return False
+        if isinstance(found, OSError) and found.errno in _NO_SPACE:
+            return True
+        if any(words in str(found).lower() for words in _NO_SPACE_WORDS):
+            return True
+        found = found.__cause__ or found.__context__
+    return False
+
+
+class Reserve:
+    """See the module."""
+
+    def __init__(self, files: Files, root: Path, *, segment_bytes: int = SEGMENT_BYTES) -> None:
+        """`segment_bytes`: how large segments become at most; small ones get a smaller base, too.
+
+        A frame that is larger than a segment is not provided for.
+        """
+        self._files, self._root, self._path = files, root, root / RESERVE_NAME
+        self._segment_bytes = segment_bytes
+        self._base = max(_BASE_BYTES_MIN, min(BASE_BYTES, segment_bytes // 4))
+        self._wanted = 0
+        self._lock = threading.Lock()
+
+    def keep(self, segment: int) -> None:
+        """Have space for a log whose newest segment is `segment` bytes long; never less than now.
+
+        Raises:
+            OSError: There is no such space; what there was is taken.
+        """
+        with self._lock:
+            self._wanted = self._size_for(segment)
+            self._make()
+
+    def fit(self, segment: int) -> None:
+        """As `keep`, but less if it holds far more; for who can go on without it: only logged."""
+        try:
+            if self._size() > 2 * self._size_for(segment):
+                self.release()
+            self.keep(segment)
+        except OSError as error:
+            _log.warning("%s cannot be made again, the disk is full: %s", self._path, error)
+
+    def release(self) -> bool:
+        """Give the space to the file system; False: there was none."""
+        with self._lock:
+            size = self._size()
+            self._wanted = max(size, self._wanted)
+            with contextlib.suppress(OSError):
+                self._files.unlink(self._path)
+                return size > 0
+        return False
+
+    def lend(self, work: Callable[[bool], T]) -> T:
+        """Do `work(False)`; if the disk is full, release the space, and do `work(True)`.
+
+        Raises:
+            UnavailableError: The disk is full, and there was no reserve, or too little.
+        """
+        try:
+            return work(False)
+        except (SiltstoneError, OSError) as error:
+            if not is_full(error):
+                raise
+            if not self.release():
+                raise self._refusal(error) from error
+            _log.warning("%s is released, the disk is full: %s", self._path, in_words(error))
+        try:
+            return work(True)
+        except (SiltstoneError, OSError) as error:
+            if not is_full(error):
+                raise
+            raise self._refusal(error) from error
+        finally:
+            self._make_again()
+
+    def _make_again(self) -> None:
+        with self._lock:
+            try:
+                self._make()
+            except OSError as error:
+                _log.warning("%s cannot be made again, the disk is full: %s", self._path, error)
+
+    def _make(self) -> None:
+        """Have it as large as is wanted, as far as anything but space is concerned.
+
+        Raises:
+            OSError: There is no space.
+        """
+        try:
+            try:
+                self._fill(self._wanted)
+            except PermissionError:
+                self._files.unlink(self._path)
+                self._fill(self._wanted)
+        except OSError as error:
+            if is_full(error):
+                raise
+            _log.warning("%s cannot be made, a full disk will need space: %s", self._path, error)
+
+    def _refusal(self, error: Exception) -> UnavailableError:
+        return UnavailableError(
+            f"the disk of {self._root} is full, and the store's reserve is used up; nothing was"
+            f" lost: make space there and try again ({in_words(error)})"
+        )
+
+    def _size_for(self, segment: int) -> int:
+        return self._base + min(segment, self._segment_bytes)
+
+    def _size(self) -> int:
+        try:
+            return self._files.size(self._path)
+        except FileNotFoundError:
+            return 0
+
+    def _fill(self, nbytes: int) -> None:
+        """Write it up to `nbytes`, in place: what it holds already is never given away for that."""
+        if self._size() >= nbytes:
+            return
+        file = self._files.open(self._path, create=True)
+        try:
+            for at in range(file.size(), nbytes, _BLOCK_BYTES):
+                size = min(_BLOCK_BYTES, nbytes - at)
+                file.pwrite(random.Random(at).randbytes(size), at)  # noqa: S311 - no secret
+            file.sync()
+        finally:
+            file.close()

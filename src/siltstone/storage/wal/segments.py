@@ -1,0 +1,148 @@
+"""Segments: what the files of the log are called, and how a log is read.
+
+    NAME    `<epoch>-<segment>.wal`     a name alone says nothing: a file is a part of the log when
+            its header names the same store, epoch and number. Else it is ready for use (zeros, or
+            what it held before it was recycled), or damaged.
+    ORDER   by epoch, then number: a segment of a later epoch replaces that of an earlier one with
+            the same number, see `storage.wal.recovery`.
+
+Everything here only reads, with copies: the owner may write the same file at the same time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from siltstone.errors import CorruptionError, UnavailableError
+from siltstone.formats.frame import (
+    HEADER_BYTES,
+    Frame,
+    Mark,
+    Position,
+    SegmentHeader,
+    Source,
+    decode_frame,
+    decode_header,
+    decode_mark,
+)
+from siltstone.storage.files.files import Files
+from siltstone.units import Epoch, SegmentNumber, Seq
+
+MARK_NAME = "MARK"
+
+_NAME = re.compile(r"([0-9]{8,})-([0-9]{12,})\.wal")
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedFrame:
+    """The commits `first_seq` to `last_seq` as one segment holds them."""
+
+    segment: SegmentNumber
+    first_seq: Seq
+    last_seq: Seq
+    payload: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSegment:
+    """A file with a segment's name; `header` is None where it is not (yet) part of the log."""
+
+    epoch: Epoch
+    number: SegmentNumber
+    path: Path
+    header: SegmentHeader | None
+
+    @property
+    def age(self) -> tuple[int, int]:
+        return self.epoch, self.number
+
+
+def segment_path(directory: Path, epoch: Epoch, number: SegmentNumber) -> Path:
+    return directory / f"{epoch:08d}-{number:012d}.wal"
+
+
+def parse_name(name: str) -> tuple[Epoch, SegmentNumber] | None:
+    """Return epoch and number that a file name says, or None where it is no segment's."""
+    found = _NAME.fullmatch(name)
+    return (Epoch(int(found[1])), SegmentNumber(int(found[2]))) if found else None
+
+
+def read_header(
+    files: Files, directory: Path, epoch: Epoch, number: SegmentNumber, store_id: bytes
+) -> SegmentHeader | None:
+    """Return the header of a segment; None where it is absent, only ready, damaged or foreign."""
+    path = segment_path(directory, epoch, number)
+    try:
+        header = decode_header(read_part(files, path, 0, HEADER_BYTES), path)
+    except FileNotFoundError:
+        return None
+    if header is None or (header.epoch, header.segment, header.store_id) != (
+        epoch,
+        number,
+        store_id,
+    ):
+        return None
+    return header
+
+
+def find_segments(files: Files, directory: Path, store_id: bytes) -> list[FoundSegment]:
+    """Return all files with a segment's name, by epoch and number."""
+    found: list[FoundSegment] = []
+    for name in files.list(directory):
+        named = parse_name(name)
+        if named is not None:
+            header = read_header(files, directory, *named, store_id)
+            found.append(FoundSegment(*named, segment_path(directory, *named), header))
+    return sorted(found, key=lambda segment: segment.age)
+
+
+def read_part(files: Files, path: Path, start: int, end: int) -> bytes:
+    """Return a copy of the bytes from `start` to `end`; fewer where the file ends before."""
+    file = files.open(path, write=False)
+    try:
+        return file.pread(max(0, end - start), start)
+    finally:
+        file.close()
+
+
+def read_mark(files: Files, directory: Path, store_id: bytes) -> Mark | None:
+    """Return how far MARK says the log is durable; None when it is absent, torn or foreign."""
+    try:
+        return decode_mark(files.read(directory / MARK_NAME), store_id)
+    except FileNotFoundError:
+        return None
+
+
+def walk(data: bytes, source: Source, start: Position) -> Iterator[tuple[Frame, Position]]:
+    """Yield the frames that follow `start` without a gap, each with the position behind it.
+
+    The first invalid frame ends it: what that means is for the caller to say.
+
+    Raises:
+        CorruptionError: A valid frame does not continue the one before it.
+    """
+    view = memoryview(data)
+    epoch, segment = start.epoch, start.segment
+    at, checksum, seq = start.offset, start.checksum, start.seq
+    while (frame := decode_frame(view, at, source)) is not None:
+        if frame.previous != checksum:
+            raise CorruptionError(source.path, at, "the frame does not follow the one before it")
+        if frame.first_seq != seq + 1 or frame.last_seq < frame.first_seq:
+            raise CorruptionError(
+                source.path, at, f"seq {frame.first_seq} to {frame.last_seq} after seq {seq}"
+            )
+        at, checksum, seq = frame.end, frame.checksum, frame.last_seq
+        yield frame, Position(epoch, segment, at, checksum, seq)
+
+
+@contextlib.contextmanager
+def unavailable(directory: Path) -> Generator[None]:
+    """Make an UnavailableError of what the file system refuses."""
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(f"the log in {directory} cannot go on: {error}") from error

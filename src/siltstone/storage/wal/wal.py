@@ -1,0 +1,233 @@
+"""WAL: the log of a store, to which its owner appends.
+
+    append   (next segment when the frame does not fit) ─▶ pwritev ─▶ fdatasync ─▶ MARK
+                                                                     the commit point
+    next     sync the old one ─▶ take a ready file ─▶ write its header ─▶ fdatasync ─▶ MARK
+
+    OPEN ──a write or sync stopped half-way──▶ POISONED      nothing is written or synced any more
+      └──────────────close──────────────▶ CLOSED ◀── close ──┘
+
+A poisoned log stays so: after a failed sync Linux marks the pages clean, so the next sync would
+succeed without the bytes (Rebello, ATC 2020), and a header that is half written must not be
+followed by frames of the segment before it. Only a missing next segment is a clean failure,
+because not a byte of the frame or of a header was written.
+
+MARK tells other processes how far the log is durable. It is written after each sync and before
+the acknowledgement, and never synced: it may be behind what is durable, never before it.
+
+Lock: none here. One thread at a time calls `append`, `sync`, `rotate` and `close`: the leader of a
+group, under the committer's lock. `prepare` and `retire` may run beside them, see
+`storage.wal.segment_pool`. Recovery makes the one `Wal` of an owner: `storage.wal.recovery.recover`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from siltstone.errors import ClosedError, InvariantError, PoisonedError
+from siltstone.formats.frame import (
+    HEADER_BYTES,
+    Buffer,
+    Position,
+    SegmentHeader,
+    encode_frame,
+    encode_header,
+    encode_mark,
+    frame_bytes,
+    payload_bytes,
+)
+from siltstone.storage.files.files import File
+from siltstone.storage.wal.segment_pool import SEGMENT_BYTES, SMALLEST_BYTES, SegmentPool
+from siltstone.units import SegmentNumber, Seq
+
+
+class Wal:
+    """The end of the log. For the lock and the states see the module."""
+
+    def __init__(
+        self,
+        *,
+        pool: SegmentPool,
+        mark: File,
+        store_id: bytes,
+        file: File,
+        size: int,
+        end: Position,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> None:
+        """Go on at `end` of the segment `file` of `size` bytes; all before it is durable.
+
+        `segment_bytes`: how large the segments become at most, if no frame is larger.
+        """
+        self._pool, self._mark, self._store_id = pool, mark, store_id
+        self._file, self._size, self._end = file, size, end
+        self._segment_bytes, self._rests = segment_bytes, False
+        self._durable_offset, self._durable_seq = end.offset, end.seq
+        self._is_poisoned = self._is_closed = False
+
+    @property
+    def durable_seq(self) -> Seq:
+        """The last seq that is synced. Any thread may ask."""
+        return self._durable_seq
+
+    @property
+    def last_seq(self) -> Seq:
+        """The last seq that was appended, durable or not."""
+        return self._end.seq
+
+    @property
+    def segment(self) -> SegmentNumber:
+        """The segment that takes the frames."""
+        return self._end.segment
+
+    @property
+    def size(self) -> int:
+        """The bytes of the file that takes the frames. Any thread may ask."""
+        return self._size
+
+    @property
+    def wants_next(self) -> bool:
+        """Whether half of the segment is used, so that a next one is due. Any thread may ask."""
+        return 2 * self._end.offset > self._size
+
+    @property
+    def is_poisoned(self) -> bool:
+        return self._is_poisoned
+
+    def append(
+        self, *, first_seq: Seq, last_seq: Seq, payload: Sequence[Buffer], sync: bool = True
+    ) -> None:
+        """Write one frame with the commits `first_seq` to `last_seq`; durable on return if `sync`.
+
+        Raises:
+            UnavailableError: There is no room for a next segment; nothing was written, the log
+                goes on when there is.
+            OSError: The frame may or may not be durable; the log is poisoned, recovery decides.
+            PoisonedError: An earlier call failed.
+        """
+        self._refuse_unusable()
+        if first_seq != self._end.seq + 1 or last_seq < first_seq:
+            raise InvariantError(f"seqs {first_seq} to {last_seq} after seq {self._end.seq}")
+        size = frame_bytes(payload_bytes(payload))
+        if self._end.offset + size > self._size:
+            self._start_segment(HEADER_BYTES + size)
+        at = self._end
+        buffers, _, checksum = encode_frame(
+            payload,
+            store_id=self._store_id,
+            at=at,
+            first_seq=first_seq,
+            last_seq=last_seq,
+            durable_offset=self._durable_offset,
+        )
+        self._is_poisoned = True  # whatever stops us from here to the end leaves it so
+        self._file.pwritev(buffers, at.offset)
+        self._end = Position(at.epoch, at.segment, at.offset + size, checksum, last_seq)
+        if sync:
+            self._make_durable()
+        self._is_poisoned = False
+
+    def sync(self) -> None:
+        """Make durable what was appended without `sync`.
+
+        Raises:
+            OSError, PoisonedError: As `append`.
+        """
+        self._refuse_unusable()
+        if self._durable_offset == self._end.offset:
+            return
+        self._is_poisoned = True
+        self._make_durable()
+        self._is_poisoned = False
+
+    def rotate(self) -> SegmentNumber:
+        """Have later frames in a later segment than earlier ones; return its number.
+
+        Frames so far are synced. A segment without a frame is not followed by another.
+
+        Raises:
+            UnavailableError, OSError, PoisonedError: As `append`.
+        """
+        self._refuse_unusable()
+        if self._end.offset > HEADER_BYTES:
+            self._start_segment(HEADER_BYTES)
+        return self._end.segment
+
+    def prepare(self) -> None:
+        """Have the next segment ready before it is needed; for a background thread.
+
+        Raises:
+            UnavailableError: No space, or the file system refuses; try again later.
+        """
+        self._pool.prepare(self._next_bytes())
+
+    def rest(self) -> None:
+        """Give back the files that wait for frames, and go on small; for who expects none soon.
+
+        Any thread may call it. The file in use stays until the next rotation.
+        """
+        self._rests = True
+        self._pool.give_back()
+
+    def retire(self, floor: SegmentNumber) -> None:
+        """Use the segments below `floor` again; the record that has this floor must be durable.
+
+        Raises:
+            UnavailableError: The file system refuses; call again later.
+        """
+        self._pool.retire(floor, self._next_bytes())
+
+    def close(self) -> None:
+        """Sync, if the log is sound, and close. A second time does nothing."""
+        if self._is_closed:
+            return
+        try:
+            if not self._is_poisoned:
+                self.sync()
+        finally:
+            self._is_closed = True
+            self._pool.close(gives_back=not self._is_poisoned)  # poisoned, it touches no file
+            self._file.close()
+            self._mark.close()
+
+    def _start_segment(self, size: int) -> None:
+        """Go on in the next segment, of at least `size` bytes.
+
+        Its header says where the one before ends, so that one must be durable first. The header is
+        durable before the first frame: a damaged header before a frame is never a torn write.
+        """
+        self.sync()
+        ready = self._pool.take(size, self._next_bytes())
+        self._is_poisoned, self._rests = True, False
+        header = SegmentHeader(
+            self._store_id,
+            self._end.epoch,
+            ready.number,
+            self._end,
+            is_recycled=ready.is_recycled,
+        )
+        data, checksum = encode_header(header)
+        old, self._file, self._size = self._file, ready.file, ready.size
+        old.close()  # it is synced; from here on nobody else would close it
+        self._file.pwrite(data, 0)
+        self._end = Position(header.epoch, ready.number, HEADER_BYTES, checksum, self._end.seq)
+        self._make_durable()
+        self._is_poisoned = False
+
+    def _next_bytes(self) -> int:
+        """Return how large the next segment should be: as this one, twice that once it is used."""
+        if self._rests:
+            return min(SMALLEST_BYTES, self._segment_bytes)
+        return min(self._segment_bytes, self._size * (2 if self.wants_next else 1))
+
+    def _make_durable(self) -> None:
+        end = self._end
+        self._file.sync()
+        self._mark.pwrite(encode_mark(end, self._store_id), 0)
+        self._durable_offset, self._durable_seq = end.offset, end.seq
+
+    def _refuse_unusable(self) -> None:
+        if self._is_closed:
+            raise ClosedError("the log is closed; open the store again")
+        if self._is_poisoned:
+            raise PoisonedError("an earlier write of the log failed; open the store again")
