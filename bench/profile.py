@@ -34,11 +34,11 @@ from bench.report import number
 from siltstone import handles
 from siltstone.cli.bench.machine import facts
 from siltstone.engine.commit import committer
-from siltstone.engine.write import submission
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.core import Core
-from siltstone.storage.wal import wal
+from siltstone.engine.write import submission
 from siltstone.storage.files.files import RealFile
+from siltstone.storage.wal import wal
 from siltstone.storage.wal.wal import Wal
 
 _ROWS = 100_000

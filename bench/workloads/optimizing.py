@@ -21,17 +21,17 @@ import siltstone as st
 from bench import data
 from bench.measure import Clients, Operation, Sample, run_for
 from bench.workload import Metrics, Place
-from siltstone.engine.recover.following import Follower
 from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.reader import Readers
+from siltstone.engine.recover.following import Follower
 from siltstone.formats.manifest import Pin
+from siltstone.maintenance.compaction.optimize import Optimizer
 from siltstone.maintenance.compaction.plain_table_commit import PlainTablesBeside
 from siltstone.maintenance.merge.merge import COMPACT_BELOW_ROWS
-from siltstone.maintenance.compaction.optimize import Optimizer
 from siltstone.storage.files.files import RealFiles
-from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.lance.lance_tables import LanceTables
 from siltstone.storage.manifest.manifest_store import ManifestStore, random_token, system_time_us
+from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.tables.tables import Compacted
 from siltstone.wiring import maintainers
 

@@ -28,21 +28,21 @@ from siltstone.errors import (
 
 if TYPE_CHECKING:
     from siltstone.admin import backups, repair, restore
+    from siltstone.engine.commit.write_set import Receipt
     from siltstone.engine.write.stage_task import Staged, StageTask
     from siltstone.engine.write.transaction import Transaction
-    from siltstone.engine.commit.write_set import Receipt
     from siltstone.formats.backup import Backup
     from siltstone.handles import Snapshot, SnapshotTable, Table
     from siltstone.joined.store import JoinedStore
     from siltstone.maintenance.backup.backup import BackedUp
+    from siltstone.maintenance.backup.restore import Restored
     from siltstone.maintenance.compaction.compaction_job import Optimized
+    from siltstone.maintenance.gc.vacuum import Vacuumed
     from siltstone.maintenance.index.index_plan import IndexStatus
     from siltstone.maintenance.merge.merge import Deferred, Merged
     from siltstone.maintenance.repair.repair import Repaired
-    from siltstone.maintenance.backup.restore import Restored
-    from siltstone.maintenance.schedule.status import Status
-    from siltstone.maintenance.gc.vacuum import Vacuumed
     from siltstone.maintenance.repair.verify import Verified
+    from siltstone.maintenance.schedule.status import Status
     from siltstone.query.scan.scan_task import ScanTask
     from siltstone.store import Store, connect
 

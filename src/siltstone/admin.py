@@ -13,30 +13,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.recover.following import Follower
 from siltstone.engine.read.moment import time_us_of
 from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.reader import Readers
+from siltstone.engine.recover.following import Follower
 from siltstone.errors import BusyError, CorruptionError, OwnedError
 from siltstone.formats.backup import Backup
-from siltstone.maintenance.merge import merge_task
 from siltstone.maintenance.backup.backup import BackedUp, Backuper, Progress
+from siltstone.maintenance.backup.restore import Restored, Restorer
 from siltstone.maintenance.compaction.compaction import TARGET_ROWS
 from siltstone.maintenance.compaction.compaction_job import Optimized, called
-from siltstone.maintenance.compaction.plain_table_commit import WAIT_S, PlainTablesBeside
-from siltstone.maintenance.merge.merge import ATTEMPTS, Deferred, Merged
 from siltstone.maintenance.compaction.optimize import WORKERS, Execute
-from siltstone.maintenance.repair.quarantine import Item, Quarantine
-from siltstone.maintenance.repair.repair import Repaired, Step
-from siltstone.maintenance.backup.restore import Restored, Restorer
+from siltstone.maintenance.compaction.plain_table_commit import WAIT_S, PlainTablesBeside
 from siltstone.maintenance.gc.sweep import Removed
 from siltstone.maintenance.gc.vacuum import GRACE_S, BesideLive, Vacuum, Vacuumed
+from siltstone.maintenance.merge import merge_task
+from siltstone.maintenance.merge.merge import ATTEMPTS, Deferred, Merged
+from siltstone.maintenance.repair.quarantine import Item, Quarantine
+from siltstone.maintenance.repair.repair import Repaired, Step
 from siltstone.maintenance.repair.verify import Verified
 from siltstone.options import Options, resolve
 from siltstone.paths import root_of
-from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, ManifestStore
 from siltstone.storage.manifest.ownership import recovered_epoch
+from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.wal.reserve import Reserve
 from siltstone.wiring import (
     Carers,

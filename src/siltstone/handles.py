@@ -14,25 +14,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.commit.core import Core
 from siltstone.engine.catalog.row_input import ROWS_MAX as FEW_MAX
 from siltstone.engine.catalog.row_input import Given, given_keys, given_rows, stream_of
-from siltstone.engine.write.keyed_writes import batch_part
+from siltstone.engine.catalog.table_schema import Shape, shape_of
+from siltstone.engine.commit.core import Core
+from siltstone.engine.commit.write_set import BLIND, BatchPart, Receipt, RowPart, WriteSet
 from siltstone.engine.read.readable import Readable
 from siltstone.engine.read.reader import Reader
-from siltstone.engine.catalog.table_schema import Shape, shape_of
+from siltstone.engine.read.table_versions import TableVersions, of_keyed, of_plain
+from siltstone.engine.read.view import State
+from siltstone.engine.write.keyed_writes import batch_part
 from siltstone.engine.write.submission import submit
 from siltstone.engine.write.transaction import Transaction, run
 from siltstone.engine.write.transaction_table import TransactionTable
-from siltstone.engine.read.table_versions import TableVersions, of_keyed, of_plain
-from siltstone.engine.read.view import State
-from siltstone.engine.commit.write_set import BLIND, BatchPart, Receipt, RowPart, WriteSet
 from siltstone.errors import ClosedError, ConflictError, RequestError, TableNotFoundError
 from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.keys import Key
 from siltstone.formats.manifest import Table as Definition
-from siltstone.maintenance.index.index_plan import IndexStatus, statuses
 from siltstone.maintenance.flush.bulk_load import load
+from siltstone.maintenance.index.index_plan import IndexStatus, statuses
 from siltstone.maintenance.index.table_indexes import TableIndexes
 from siltstone.query.scan.scan_plan import ROWS_MAX, Site, plan
 from siltstone.query.scan.scan_task import ScanTask

@@ -27,12 +27,12 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
 from siltstone.engine.commit import interrupts
 from siltstone.engine.commit.core import Core
+from siltstone.engine.commit.write_set import Receipt
 from siltstone.engine.read.moment import refuse_future, time_us_of
 from siltstone.engine.read.past import LogEntry, log_entry
+from siltstone.engine.read.view import State
 from siltstone.engine.write.stage_task import StageTask, begin
 from siltstone.engine.write.transaction import Transaction, run
-from siltstone.engine.read.view import State
-from siltstone.engine.commit.write_set import Receipt
 from siltstone.errors import OwnedError, RequestError, SnapshotExpiredError, UnavailableError
 from siltstone.formats.manifest import Record
 from siltstone.handles import Snapshot, Table
@@ -42,23 +42,23 @@ from siltstone.lance_namespace.fresh import FreshVersions
 from siltstone.maintenance.backup.backup import BackedUp, Backuper, Progress
 from siltstone.maintenance.compaction.compaction import TARGET_ROWS
 from siltstone.maintenance.compaction.compaction_job import Optimized, called
-from siltstone.maintenance.repair.external_appends import Adopted, Adopter
-from siltstone.maintenance.merge.merge import ATTEMPTS, Deferred, Merged
 from siltstone.maintenance.compaction.optimize import WORKERS
+from siltstone.maintenance.gc.vacuum import GRACE_S, Vacuumed
+from siltstone.maintenance.merge.merge import ATTEMPTS, Deferred, Merged
+from siltstone.maintenance.repair.external_appends import Adopted, Adopter
 from siltstone.maintenance.repair.quarantine import Quarantine
 from siltstone.maintenance.repair.repair import Repaired
-from siltstone.maintenance.schedule.status import JobStatus, Status, jobs_of, status_of
-from siltstone.maintenance.gc.vacuum import GRACE_S, Vacuumed
 from siltstone.maintenance.repair.verify import Verified
+from siltstone.maintenance.schedule.status import JobStatus, Status, jobs_of, status_of
 from siltstone.opened import Opened, read_alone, share
 from siltstone.options import Options, resolve, seconds_of
 from siltstone.paths import MEMORY, root_of
+from siltstone.query.changes.change_feed import changes, kept_from, readable
 from siltstone.query.changes.change_plan import begins_at, cut, plan_changes
 from siltstone.query.changes.change_task import ChangeTask
-from siltstone.query.changes.change_feed import changes, kept_from, readable
 from siltstone.query.scan.scan_plan import ROWS_MAX
-from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, random_token
+from siltstone.storage.tables.jobs import Jobs
 from siltstone.wiring import (
     Carers,
     Endpoint,

@@ -18,16 +18,16 @@ from typing import Protocol
 from siltstone import threads
 from siltstone.engine.commit.admission import TagMovedError
 from siltstone.engine.commit.committer import Committer
-from siltstone.engine.levels.commit_log import transaction_id
 from siltstone.engine.commit.core import Core, Ids
-from siltstone.engine.recover.following import Follower
+from siltstone.engine.commit.recent_writes import RECENT_BYTES_MAX, OpenTransactions, RecentWrites
+from siltstone.engine.commit.reservations import Reservations
+from siltstone.engine.commit.write_set import BLIND, WriteSet
+from siltstone.engine.levels.commit_log import transaction_id
 from siltstone.engine.read.past import CommitHistory, PastRecords
 from siltstone.engine.read.reader import Readers
-from siltstone.engine.commit.recent_writes import RECENT_BYTES_MAX, OpenTransactions, RecentWrites
-from siltstone.engine.recover.replay import Replayer, view_of
-from siltstone.engine.commit.reservations import Reservations
 from siltstone.engine.read.view import GivenUp, State
-from siltstone.engine.commit.write_set import BLIND, WriteSet
+from siltstone.engine.recover.following import Follower
+from siltstone.engine.recover.replay import Replayer, view_of
 from siltstone.errors import (
     CorruptionError,
     FencedError,
@@ -41,15 +41,18 @@ from siltstone.formats import group
 from siltstone.formats.manifest import Record, Tag
 from siltstone.lance_namespace.directory import Directory
 from siltstone.lance_namespace.fresh import FreshVersions
-from siltstone.maintenance.flush.checkpoint import Checkpointer
+from siltstone.maintenance.compaction.optimize import Optimizer
 from siltstone.maintenance.compaction.plain_table_commit import OwnPlainTables, PlainTables
+from siltstone.maintenance.flush.checkpoint import Checkpointer
+from siltstone.maintenance.flush.idle import Rest
+from siltstone.maintenance.gc.vacuum import OwnerLive, Vacuum
 from siltstone.maintenance.index.indexer import Indexer
+from siltstone.maintenance.index.table_indexes import TableIndexes
 from siltstone.maintenance.merge.merge import Merger
 from siltstone.maintenance.merge.merge_child import MergeChild
-from siltstone.maintenance.compaction.optimize import Optimizer
 from siltstone.maintenance.repair.quarantine import Quarantine
 from siltstone.maintenance.repair.repair import Repairer
-from siltstone.maintenance.flush.idle import Rest
+from siltstone.maintenance.repair.verify import Verifier
 from siltstone.maintenance.schedule.scheduler import (
     KeyWatch,
     Scheduler,
@@ -60,14 +63,10 @@ from siltstone.maintenance.schedule.scheduler import (
 )
 from siltstone.maintenance.schedule.status import Counts
 from siltstone.maintenance.schedule.syncer import Syncer
-from siltstone.maintenance.index.table_indexes import TableIndexes
-from siltstone.maintenance.gc.vacuum import OwnerLive, Vacuum
-from siltstone.maintenance.repair.verify import Verifier
 from siltstone.options import Options
-from siltstone.storage.lance import lance_tables
 from siltstone.storage.files.files import Files, RealFiles
+from siltstone.storage.lance import lance_tables
 from siltstone.storage.manifest.format_check import refuse_newer
-from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.manifest.manifest_store import (
     ManifestStore,
     initialise,
@@ -75,9 +74,10 @@ from siltstone.storage.manifest.manifest_store import (
     system_time_us,
 )
 from siltstone.storage.manifest.ownership import Ownership, own
+from siltstone.storage.tables.jobs import Jobs
+from siltstone.storage.tables.tables import Tables
 from siltstone.storage.wal.recovery import Recovery, recover
 from siltstone.storage.wal.reserve import Reserve
-from siltstone.storage.tables.tables import Tables
 from siltstone.storage.wal.wal import Wal
 from siltstone.units import Epoch, SegmentNumber, Seq
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from siltstone.storage.tables import kept_names
 from siltstone.storage.simulated_files import Fault, Image, SimFiles, SimulatedCrash
+from siltstone.storage.tables import kept_names
 from tests.crash.store_life import IS_LONG
 
 ROOT = Path("/data/shop")

@@ -15,8 +15,8 @@ import pytest
 
 from siltstone.formats.manifest import Pin
 from siltstone.storage.lance import manifest, root_tables
-from siltstone.storage.tables import promotion
 from siltstone.storage.simulated_files import Fault, Image, SimFiles, SimulatedCrash
+from siltstone.storage.tables import promotion
 from siltstone.storage.tables.tables import RootTable
 from tests.crash.store_life import IS_LONG
 

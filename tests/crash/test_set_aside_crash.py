@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from siltstone.storage.tables import promotion
 from siltstone.storage.lance.external import external_versions
-from siltstone.storage.tables.promotion import public_name
 from siltstone.storage.simulated_files import Fault, Image, SimFiles, SimulatedCrash
+from siltstone.storage.tables import promotion
+from siltstone.storage.tables.promotion import public_name
 from tests.crash.store_life import IS_LONG
 
 ROOT = Path("/data/shop")

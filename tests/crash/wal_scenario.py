@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from siltstone.errors import UnavailableError
-from siltstone.storage.wal.recovery import Recovery, recover
 from siltstone.storage.simulated_files import SimFiles
+from siltstone.storage.wal.recovery import Recovery, recover
 from siltstone.storage.wal.wal import Wal
 from siltstone.units import Epoch, SegmentNumber, Seq
 

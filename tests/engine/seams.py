@@ -12,8 +12,8 @@ from typing import Self
 from siltstone.options import Options
 from siltstone.storage.fake_lance import FakeLance
 from siltstone.storage.files.files import File, RealFiles
-from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.manifest.manifest_store import system_time_us
+from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.tables.tables import Tables
 from siltstone.store import Store
 from siltstone.wiring import Env

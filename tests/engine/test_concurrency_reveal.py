@@ -19,7 +19,12 @@ ROWS = 3
 class Onlooker:
     """Calls `look` before each line that this thread runs in the files of a commit's way."""
 
-    WHERE = ("engine/commit/committer.py", "engine/levels/memtable.py", "engine/read/view.py", "storage/wal/wal.py")
+    WHERE = (
+        "engine/commit/committer.py",
+        "engine/levels/memtable.py",
+        "engine/read/view.py",
+        "storage/wal/wal.py",
+    )
 
     def __init__(self, look: Callable[[], None]) -> None:
         self._look = look

@@ -9,8 +9,8 @@ import pytest
 
 import siltstone as st
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.write.merge_insert import Merge, Merged, merge
 from siltstone.engine.read.reader import plain_folder
+from siltstone.engine.write.merge_insert import Merge, Merged, merge
 from siltstone.storage.tables.tables import InputsMovedError
 from tests.engine.seams import fake_env, open_store
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.engine.read.point import key_named
 from siltstone.engine.catalog.table_schema import shape_of
+from siltstone.engine.read.point import key_named
 from siltstone.formats import schema as schemas
 
 COLUMNS = {

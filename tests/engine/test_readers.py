@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from siltstone.engine.catalog.table_schema import shape_of
 from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.reader import Readers
-from siltstone.engine.catalog.table_schema import shape_of
 from siltstone.formats.manifest import Column, Pin, Schema
 from siltstone.storage.fake_lance import FakeLance
 from siltstone.storage.manifest.manifest_store import ManifestStore

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from siltstone.engine.recover.following import Follower
 from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.reader import Readers
+from siltstone.engine.recover.following import Follower
+from siltstone.maintenance.compaction.optimize import Optimizer
 from siltstone.maintenance.compaction.plain_table_commit import PlainTablesBeside
 from siltstone.maintenance.index.indexer import Indexer
 from siltstone.maintenance.merge.merge import Merger
-from siltstone.maintenance.compaction.optimize import Optimizer
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.tables.tables import Tables
 from tests.engine.seams import fake_env, jobs_of

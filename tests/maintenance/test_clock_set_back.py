@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from siltstone.admin import follow_vacuum
+from siltstone.engine.commit.write_set import Receipt
 from siltstone.engine.write import bulk, submission
 from siltstone.engine.write.bulk import Rows
-from siltstone.engine.commit.write_set import Receipt
 from siltstone.errors import BusyError
 from siltstone.formats.keys import Codes
 from siltstone.formats.manifest import Pin

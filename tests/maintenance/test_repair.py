@@ -23,8 +23,8 @@ from siltstone.formats import manifest
 from siltstone.maintenance.repair.verify import WARNING
 from siltstone.options import Options
 from siltstone.storage.fake_lance import FakeLance
-from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.manifest.manifest_store import ManifestStore
+from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.wal.segments import find_segments
 from siltstone.wiring import carers
 from tests.maintenance.stores import Clock, UnsyncedFiles, env_of, open_store, paths, rows

@@ -22,8 +22,8 @@ from siltstone.maintenance.flush.bulk_load import load
 from siltstone.maintenance.gc.vacuum import Vacuum
 from siltstone.options import Options
 from siltstone.storage.files.files import RealFiles
-from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.manifest.manifest_store import ManifestStore
+from siltstone.storage.tables.jobs import Jobs
 from siltstone.store import Store
 from tests.engine.seams import HookedTables, fake_env
 from tests.maintenance.stores import Clock, data_paths, env_of, open_store, paths, rows

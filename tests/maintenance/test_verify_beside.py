@@ -8,10 +8,10 @@ from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.reader import Readers
 from siltstone.maintenance.backup.backup import Backuper
 from siltstone.maintenance.backup.restore import Restorer
-from siltstone.storage.wal import segments
 from siltstone.storage.fake_lance import FakeLance
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.manifest_store import ManifestStore, random_token, system_time_us
+from siltstone.storage.wal import segments
 from siltstone.wiring import carers
 from tests.engine.seams import Threads, until
 from tests.maintenance.stores import UnsyncedFiles, open_store

@@ -18,8 +18,8 @@ import pytest
 import siltstone as st
 from siltstone.joined.store import JoinedStore
 from siltstone.maintenance.flush.bulk_load import load
-from siltstone.query.changes.change_task import ChangeTask
 from siltstone.query.changes.change_feed import kept_from
+from siltstone.query.changes.change_task import ChangeTask
 from tests.cli.shell import Shell
 from tests.maintenance.stores import Clock, open_store
 from tests.query.test_changes_of_names import apply, copies

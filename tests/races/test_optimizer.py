@@ -16,8 +16,8 @@ import pytest
 
 import siltstone as st
 from siltstone.failpoints import Failpoint, Point
-from siltstone.storage.lance import compaction
 from siltstone.storage.files.files import RealFiles
+from siltstone.storage.lance import compaction
 from siltstone.storage.lance.lance_tables import LanceTables
 from siltstone.storage.manifest.manifest_store import ManifestStore, system_time_us
 from siltstone.storage.tables.tables import Compacted, InputsMovedError

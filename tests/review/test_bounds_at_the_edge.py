@@ -10,8 +10,8 @@ import pytest
 
 import siltstone as st
 from siltstone.engine.catalog.definitions import APP_CHARACTERS_MAX, HOLDER_CHARACTERS_MAX
-from siltstone.engine.filter.compiler import TEXT_BYTES_MAX
 from siltstone.engine.commit.recent_writes import Keys, RecentWrites
+from siltstone.engine.filter.compiler import TEXT_BYTES_MAX
 from siltstone.formats.schema import COLUMNS_MAX, NAME_CHARACTERS_MAX
 from siltstone.query.sql import sql
 from siltstone.server.rest.access import (

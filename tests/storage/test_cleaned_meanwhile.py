@@ -16,9 +16,9 @@ import pytest
 
 from siltstone.errors import SiltstoneError
 from siltstone.formats.manifest import Pin
-from siltstone.storage.tables import kept_names
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.lance_tables import LanceTables
+from siltstone.storage.tables import kept_names
 from siltstone.storage.tables.tables import IndexSpec
 
 FOLDER = "tables/t-1"

@@ -13,8 +13,8 @@ import pytest
 from siltstone.errors import UnavailableError
 from siltstone.formats.manifest import Record
 from siltstone.storage.files.files import RealFiles
-from siltstone.storage.tables.jobs import CondemnedError, Jobs, refuse_condemned
 from siltstone.storage.simulated_files import Fault, Kind, SimFiles, SimulatedCrash
+from siltstone.storage.tables.jobs import CondemnedError, Jobs, refuse_condemned
 
 ROOT = Path("/store")
 

@@ -21,8 +21,8 @@ from siltstone.errors import (
 from siltstone.formats.manifest import Pin
 from siltstone.storage.fake_lance import FakeLance
 from siltstone.storage.files.files import RealFiles
-from siltstone.storage.tables.kept_names import place
 from siltstone.storage.lance.lance_tables import LanceTables
+from siltstone.storage.tables.kept_names import place
 from siltstone.storage.tables.tables import POSITION, InputsMovedError, Tables, join
 
 FOLDER = "tables/orders-7/base"

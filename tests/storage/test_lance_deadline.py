@@ -12,8 +12,8 @@ import pytest
 from siltstone.deadline import Deadline, within
 from siltstone.errors import RequestError
 from siltstone.formats.manifest import Pin
-from siltstone.storage.lance import pinned
 from siltstone.storage.files.files import RealFiles
+from siltstone.storage.lance import pinned
 from siltstone.storage.lance.lance_tables import LanceTables
 from siltstone.storage.lance.pinned import LancePinned
 

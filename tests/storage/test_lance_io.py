@@ -22,9 +22,9 @@ import pytest
 from siltstone.errors import CorruptionError, RequestError, SchemaMismatchError, UnavailableError
 from siltstone.formats.manifest import Pin
 from siltstone.storage.files.files import RealFiles
-from siltstone.storage.tables.kept_names import place
 from siltstone.storage.lance.errors import classify
 from siltstone.storage.lance.lance_tables import LanceTables, warm_up
+from siltstone.storage.tables.kept_names import place
 from siltstone.storage.tables.promotion import public_name
 from siltstone.storage.tables.tables import ForeignVersion, IndexSpec
 

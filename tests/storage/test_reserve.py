@@ -9,10 +9,10 @@ import pytest
 
 from siltstone.errors import BusyError, UnavailableError
 from siltstone.storage.files.files import RealFiles
+from siltstone.storage.simulated_files import SimFiles
 from siltstone.storage.wal.recovery import recover
 from siltstone.storage.wal.reserve import RESERVE_NAME, Reserve, is_full
 from siltstone.storage.wal.segment_pool import SMALLEST_BYTES
-from siltstone.storage.simulated_files import SimFiles
 from siltstone.units import Epoch, SegmentNumber, Seq
 from tests.maintenance.stores import open_store
 

@@ -11,9 +11,9 @@ import pytest
 from siltstone.errors import ClosedError, InvariantError, PoisonedError, UnavailableError
 from siltstone.formats.frame import Mark, decode_header
 from siltstone.storage.files.files import RealFiles
+from siltstone.storage.simulated_files import Fault, Kind, SimFiles
 from siltstone.storage.wal.recovery import recover
 from siltstone.storage.wal.segments import read_mark
-from siltstone.storage.simulated_files import Fault, Kind, SimFiles
 from siltstone.storage.wal.wal import Wal
 from siltstone.units import Epoch, SegmentNumber, Seq
 from tests.crash.wal_scenario import LOG, SEGMENT_BYTES, STORE_ID, reopen

@@ -9,9 +9,9 @@ import pytest
 
 from siltstone.errors import CorruptionError
 from siltstone.formats.frame import Mark, encode_mark
+from siltstone.storage.simulated_files import SimFiles
 from siltstone.storage.wal import follower
 from siltstone.storage.wal.follower import SegmentRecycled, WalFollower
-from siltstone.storage.simulated_files import SimFiles
 from siltstone.storage.wal.wal import Wal
 from siltstone.units import Epoch, SegmentNumber, Seq
 from tests.crash.wal_scenario import LOG, STORE_ID, Life, reopen, steps

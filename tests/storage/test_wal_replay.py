@@ -19,10 +19,10 @@ from siltstone.formats.frame import (
     encode_header,
     encode_mark,
 )
+from siltstone.storage.simulated_files import SimFiles
 from siltstone.storage.wal import chain
 from siltstone.storage.wal.recovery import Recovery
 from siltstone.storage.wal.segments import read_mark
-from siltstone.storage.simulated_files import SimFiles
 from siltstone.storage.wal.wal import Wal
 from siltstone.units import Epoch, SegmentNumber, Seq
 from tests.crash.wal_scenario import LOG, QUARANTINE, STORE_ID, reopen

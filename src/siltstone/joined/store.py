@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import pyarrow as pa
 
+from siltstone.engine.commit.write_set import Receipt
 from siltstone.engine.read.moment import as_utc
 from siltstone.engine.read.past import LogEntry
 from siltstone.engine.write.stage_task import StageTask
 from siltstone.engine.write.transaction import run
-from siltstone.engine.commit.write_set import Receipt
 from siltstone.errors import RequestError
 from siltstone.formats.manifest import Record
 from siltstone.joined.link import Link
@@ -33,14 +33,14 @@ from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.maintenance.backup.backup import BackedUp, Backuper, Progress
 from siltstone.maintenance.compaction.compaction import TARGET_ROWS
 from siltstone.maintenance.compaction.compaction_job import Optimized
-from siltstone.maintenance.repair.external_appends import Adopted, Adopter
-from siltstone.maintenance.merge.merge import ATTEMPTS, Deferred, Merged
 from siltstone.maintenance.compaction.optimize import WORKERS
+from siltstone.maintenance.gc.vacuum import GRACE_S, Vacuumed
+from siltstone.maintenance.merge.merge import ATTEMPTS, Deferred, Merged
+from siltstone.maintenance.repair.external_appends import Adopted, Adopter
 from siltstone.maintenance.repair.quarantine import Quarantine
 from siltstone.maintenance.repair.repair import Repaired
-from siltstone.maintenance.schedule.status import JobStatus, Status
-from siltstone.maintenance.gc.vacuum import GRACE_S, Vacuumed
 from siltstone.maintenance.repair.verify import Verified
+from siltstone.maintenance.schedule.status import JobStatus, Status
 from siltstone.query.changes.change_task import ChangeTask
 from siltstone.query.scan.scan_plan import ROWS_MAX
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, random_token, system_time_us

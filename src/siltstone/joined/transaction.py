@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from siltstone.engine.commit.write_set import Receipt
 from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.engine.write.transaction import Phase
-from siltstone.engine.commit.write_set import Receipt
 from siltstone.errors import ClosedError, RequestError, SiltstoneError
 from siltstone.joined import protocol
 from siltstone.joined.link import Link

@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.table_schema import Shape
 from siltstone.engine.commit.core import Core
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import Reader, plain_folder
-from siltstone.engine.catalog.table_schema import Shape
 from siltstone.engine.read.table_versions import TableVersions
 from siltstone.errors import BusyError, TableNotFoundError, UnavailableError
 from siltstone.formats.manifest import Pin, Version

@@ -28,11 +28,11 @@ import pyarrow as pa
 from siltstone.errors import RequestError, SchemaMismatchError, UnavailableError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
-from siltstone.storage.lance.external import version_import, external_versions
+from siltstone.storage.lance.errors import translated
+from siltstone.storage.lance.external import external_versions, version_import
+from siltstone.storage.lance.external.external_versions import Stranger
 from siltstone.storage.tables import promotion, staging
 from siltstone.storage.tables.inventories import Inventories, check, describe
-from siltstone.storage.lance.errors import translated
-from siltstone.storage.lance.external.external_versions import Stranger
 from siltstone.storage.tables.tables import (
     INDEX_DIRECTORY,
     POSITION,

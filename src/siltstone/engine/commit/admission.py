@@ -13,8 +13,8 @@ The leader calls it, in queue order, with the catalog as the earlier members lea
 from __future__ import annotations
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.commit.recent_writes import Coded, Keys, RecentWrites
 from siltstone.engine.catalog.table_schema import Shape, shape_of
+from siltstone.engine.commit.recent_writes import Coded, Keys, RecentWrites
 from siltstone.engine.commit.write_set import AdvancePart, Part, Reads, WriteSet
 from siltstone.errors import (
     ConflictError,

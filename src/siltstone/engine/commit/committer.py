@@ -23,13 +23,21 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from siltstone.engine.commit import admission
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.commit import admission
+from siltstone.engine.commit.interrupts import Deferred
+from siltstone.engine.commit.recent_writes import OpenTransactions, RecentWrites
+from siltstone.engine.commit.write_set import (
+    AdvancePart,
+    AttachPart,
+    BatchPart,
+    Receipt,
+    RowPart,
+    WriteSet,
+)
 from siltstone.engine.levels.attached import run_bytes
 from siltstone.engine.levels.commit_log import CommitLog, transaction_id
-from siltstone.engine.commit.interrupts import Deferred
 from siltstone.engine.levels.memtable import Memtable
-from siltstone.engine.commit.recent_writes import OpenTransactions, RecentWrites
 from siltstone.engine.read.view import (
     Generation,
     Levels,
@@ -40,14 +48,6 @@ from siltstone.engine.read.view import (
     with_entry,
     with_load,
     with_token,
-)
-from siltstone.engine.commit.write_set import (
-    AdvancePart,
-    AttachPart,
-    BatchPart,
-    Receipt,
-    RowPart,
-    WriteSet,
 )
 from siltstone.errors import (
     ConflictError,

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Protocol
 
 from siltstone.engine.commit.committer import Committer
+from siltstone.engine.commit.recent_writes import OpenTransactions, RecentWrites
+from siltstone.engine.commit.write_set import Receipt, WriteSet
 from siltstone.engine.levels.commit_log import Commit
 from siltstone.engine.read.reader import Readers
-from siltstone.engine.commit.recent_writes import OpenTransactions, RecentWrites
 from siltstone.engine.read.view import State
-from siltstone.engine.commit.write_set import Receipt, WriteSet
 from siltstone.errors import (
     BusyError,
     ClosedError,

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import msgspec
 import pyarrow as pa
 
+from siltstone.engine.catalog.table_schema import Shape
+from siltstone.engine.commit.recent_writes import Keys
+from siltstone.engine.filter.predicate import Predicate
 from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.chunk import run_of
-from siltstone.engine.filter.predicate import Predicate
-from siltstone.engine.commit.recent_writes import Keys
-from siltstone.engine.catalog.table_schema import Shape
 from siltstone.formats import group
 from siltstone.formats.keys import Codes, Key
 from siltstone.formats.manifest import Tag

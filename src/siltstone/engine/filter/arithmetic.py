@@ -181,9 +181,7 @@ def _temporal_literal(text: str, target: pa.DataType) -> Literal:
     if pa.types.is_time(target):
         return Literal("time", literals.time_of_day(text))
     found = literals.moment(text)
-    if pa.types.is_date32(target) and (
-        found.has_offset or found.seconds % literals.DAY_SECONDS
-    ):
+    if pa.types.is_date32(target) and (found.has_offset or found.seconds % literals.DAY_SECONDS):
         raise RequestError(f"{text!r} is not a date like '2026-01-31'")
     if pa.types.is_timestamp(target) and target.tz and not found.has_offset:
         found = literals.Moment(found.seconds, has_offset=True)
@@ -211,11 +209,7 @@ def _is_same_clock(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _has_cast(source: pa.DataType, target: pa.DataType) -> bool:
-    plain = (
-        typed.is_number(target)
-        or pa.types.is_boolean(target)
-        or typed.is_text(target)
-    )
+    plain = typed.is_number(target) or pa.types.is_boolean(target) or typed.is_text(target)
     if typed.is_number(source) or pa.types.is_boolean(source):
         return plain
     if typed.is_text(source):

@@ -19,7 +19,8 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.engine.filter import compare as filter_compare, literals, pickled, pushed
+from siltstone.engine.filter import compare as filter_compare
+from siltstone.engine.filter import literals, pickled, pushed
 from siltstone.engine.filter.literals import Operator
 from siltstone.engine.filter.pickled import UnreadError
 from siltstone.engine.filter.typed import Value, is_text
@@ -187,9 +188,7 @@ def _push_set(column: Value, values: pa.Array[Any]) -> pushed.Push | None:
     known = [literals.literal_of(scalar) for scalar in values if scalar.is_valid]
     if not known:
         return None
-    found = pushed.FalseIfNull(
-        filter_compare.membership(column, known).push, str(column.column)
-    )
+    found = pushed.FalseIfNull(filter_compare.membership(column, known).push, str(column.column))
     if len(known) == len(values):
         return found
     return pushed.AnyOf((filter_compare.is_null(column).push, found))

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.engine.filter import literals as filter_literals, pushed, typed
+from siltstone.engine.filter import literals as filter_literals
+from siltstone.engine.filter import pushed, typed
 from siltstone.engine.filter.literals import Literal, Operator
 from siltstone.engine.filter.typed import Value, boolean, null, of_scalar
 from siltstone.errors import RequestError
@@ -268,9 +269,7 @@ def coalesce(terms: Sequence[Term]) -> Value:
         if common is None:
             raise RequestError(f"coalesce cannot choose between {type_} and {value.type}")
         type_ = common
-    return Value(
-        type_, typed.first_valid([typed.widen(value, type_) for value in values])
-    )
+    return Value(type_, typed.first_valid([typed.widen(value, type_) for value in values]))
 
 
 def _is_null_literal(term: Term) -> bool:

@@ -276,9 +276,7 @@ class _Compiler:
 
     def arithmetic(self, node: Expression) -> Value:
         operator = _ARITHMETIC[type(node)]
-        return arithmetic.binary(
-            operator, self.value(node.this), self.value(node.expression)
-        )
+        return arithmetic.binary(operator, self.value(node.this), self.value(node.expression))
 
     def minus(self, node: Expression) -> Term:
         found = self.term(node.this)

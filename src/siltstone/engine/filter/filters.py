@@ -11,7 +11,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.engine.filter import arrow, pickled, pushed, predicate
+from siltstone.engine.filter import arrow, pickled, predicate, pushed
 from siltstone.engine.filter.arrow import Piece
 from siltstone.engine.filter.predicate import Predicate
 from siltstone.errors import RequestError

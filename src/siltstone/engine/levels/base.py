@@ -25,10 +25,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.engine.catalog.table_schema import Shape
+from siltstone.engine.filter.filters import filter_of
 from siltstone.engine.levels.bits import Bits
 from siltstone.engine.levels.chunk import NOTHING, Run
-from siltstone.engine.filter.filters import filter_of
-from siltstone.engine.catalog.table_schema import Shape
 from siltstone.formats.keys import Codes, Key, KeyCodec
 from siltstone.formats.rows import from_storage_values, value_getter
 from siltstone.storage.tables.tables import POSITION, PinnedTable

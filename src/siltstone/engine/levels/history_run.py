@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from siltstone.engine.catalog.table_schema import Shape, shape_of
 from siltstone.engine.levels.base import batches_kept
 from siltstone.engine.levels.chunk import (
     NOTHING,
@@ -28,7 +29,6 @@ from siltstone.engine.levels.chunk import (
     run_of,
 )
 from siltstone.engine.levels.memtable import Found, Memtable
-from siltstone.engine.catalog.table_schema import Shape, shape_of
 from siltstone.formats.group import DELETE
 from siltstone.formats.keys import Key
 from siltstone.formats.manifest import Schema

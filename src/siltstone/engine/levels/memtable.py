@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from siltstone.engine.catalog.table_schema import Shape
 from siltstone.engine.levels.chunk import (
     Chunk,
     Indexed,
@@ -42,7 +43,6 @@ from siltstone.engine.levels.chunk import (
     rung,
     small_rung,
 )
-from siltstone.engine.catalog.table_schema import Shape
 from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.keys import Codes, Key
 from siltstone.formats.rows import Row

@@ -21,13 +21,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone import deadline
+from siltstone.engine.catalog.table_schema import Shape
+from siltstone.engine.filter.filters import Filter, filter_of
 from siltstone.engine.levels.base import Base, batches_kept, batches_kept_by_position
 from siltstone.engine.levels.chunk import Chunk, Part, batch_of
-from siltstone.engine.filter.filters import Filter, filter_of
-from siltstone.engine.read.index_use import prefilter_of
-from siltstone.engine.levels.visibility import Kept, Liveness
 from siltstone.engine.levels.memtable import Found
-from siltstone.engine.catalog.table_schema import Shape
+from siltstone.engine.levels.visibility import Kept, Liveness
+from siltstone.engine.read.index_use import prefilter_of
 from siltstone.formats.keys import Key
 from siltstone.formats.rows import from_storage_values
 

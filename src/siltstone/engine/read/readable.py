@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.engine.filter.filters import Filter, filter_of
 from siltstone.engine.catalog.row_input import given_keys
+from siltstone.engine.filter.filters import Filter, filter_of
 from siltstone.engine.read.point import key_named
 from siltstone.engine.read.read_union import KeyedReader, Row
 from siltstone.engine.read.reader import Reader

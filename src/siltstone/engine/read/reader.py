@@ -19,14 +19,14 @@ from typing import Protocol
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.table_schema import Shape, shape_of, whole_shape
+from siltstone.engine.filter.filters import Filter
 from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.chunk import Indexed, batch_of
-from siltstone.engine.filter.filters import Filter
 from siltstone.engine.levels.history_run import HistoryRun
-from siltstone.engine.read.index_use import prefilter_of
 from siltstone.engine.levels.visibility import Kept
+from siltstone.engine.read.index_use import prefilter_of
 from siltstone.engine.read.read_union import KeyedReader, Source
-from siltstone.engine.catalog.table_schema import Shape, shape_of, whole_shape
 from siltstone.engine.read.view import View
 from siltstone.errors import CorruptionError, SnapshotExpiredError
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, Table

@@ -15,8 +15,8 @@ from typing import overload
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.read.reader import Readers, plain_folder
 from siltstone.engine.catalog.table_schema import shape_of
+from siltstone.engine.read.reader import Readers, plain_folder
 from siltstone.engine.read.view import View, storage_folder
 from siltstone.errors import ConflictError, RequestError
 from siltstone.formats.manifest import Pin, Table, Version

@@ -16,14 +16,14 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.table_schema import Shape, shape_of
 from siltstone.engine.levels.attached import Attached
 from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.commit_log import CommitLog
 from siltstone.engine.levels.history_run import HistoryRun
-from siltstone.engine.levels.visibility import Kept
 from siltstone.engine.levels.memtable import Memtable
+from siltstone.engine.levels.visibility import Kept
 from siltstone.engine.read.read_union import Source
-from siltstone.engine.catalog.table_schema import Shape, shape_of
 from siltstone.errors import ClosedError
 from siltstone.formats import group
 from siltstone.formats.manifest import Catalog, KeyedStorage, Record

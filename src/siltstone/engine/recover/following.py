@@ -14,13 +14,13 @@ import threading
 from pathlib import Path
 
 from siltstone.engine.read.reader import Readers
-from siltstone.engine.recover.replay import Replayer, view_of
 from siltstone.engine.read.view import State
+from siltstone.engine.recover.replay import Replayer, view_of
 from siltstone.errors import BusyError, CorruptionError
 from siltstone.formats.manifest import Record
 from siltstone.storage.files.files import Files
-from siltstone.storage.wal.follower import SegmentRecycled, WalFollower
 from siltstone.storage.manifest.manifest_store import ManifestStore
+from siltstone.storage.wal.follower import SegmentRecycled, WalFollower
 from siltstone.units import SegmentNumber
 
 ATTEMPTS_MAX = 64

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.table_schema import Shape, shape_of
 from siltstone.engine.levels.attached import run_bytes
 from siltstone.engine.levels.commit_log import CommitLog
 from siltstone.engine.levels.memtable import Memtable
 from siltstone.engine.read.reader import Readers
-from siltstone.engine.catalog.table_schema import Shape, shape_of
 from siltstone.engine.read.view import (
     Levels,
     View,

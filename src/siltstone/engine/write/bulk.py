@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.levels.chunk import run_of
-from siltstone.engine.commit.core import Core
-from siltstone.engine.write.keyed_writes import chunk_of_batch
-from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.catalog.table_schema import Shape, shape_of
-from siltstone.engine.write.stage_task import ATTACHED, BASE, Staged, StageTask, stored_fields
-from siltstone.engine.read.view import View, is_virgin
+from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import AdvancePart, AttachPart
+from siltstone.engine.levels.chunk import run_of
+from siltstone.engine.read.read_union import KeyedReader
+from siltstone.engine.read.view import View, is_virgin
+from siltstone.engine.write.keyed_writes import chunk_of_batch
+from siltstone.engine.write.stage_task import ATTACHED, BASE, Staged, StageTask, stored_fields
 from siltstone.errors import DuplicateKeyError, RequestError
 from siltstone.formats import group
 from siltstone.formats.keys import Codes, Key, newest_rows

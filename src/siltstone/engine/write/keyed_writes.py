@@ -10,12 +10,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from siltstone.engine.levels.chunk import Chunk, rows_at
 from siltstone.engine.catalog.row_input import Given
-from siltstone.engine.levels.memtable import Memtable
-from siltstone.engine.recover.replay import key_fields
 from siltstone.engine.catalog.table_schema import Shape
 from siltstone.engine.commit.write_set import AdvancePart, AttachPart, BatchPart, Part, RowPart
+from siltstone.engine.levels.chunk import Chunk, rows_at
+from siltstone.engine.levels.memtable import Memtable
+from siltstone.engine.recover.replay import key_fields
 from siltstone.errors import ConflictError
 from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.keys import Codes, Key

@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.engine.filter.filters import Filter, filter_of
 from siltstone.engine.catalog.row_input import batch_of_all
+from siltstone.engine.filter.filters import Filter, filter_of
 from siltstone.engine.write.transaction import Transaction
 from siltstone.engine.write.transaction_table import TransactionTable
 from siltstone.errors import RequestError, SchemaMismatchError

@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.filter.filters import Filter
-from siltstone.engine.read.reader import PlainReader, Readers
 from siltstone.engine.catalog.table_schema import Shape
 from siltstone.engine.commit.write_set import AdvancePart
+from siltstone.engine.filter.filters import Filter
+from siltstone.engine.read.reader import PlainReader, Readers
 from siltstone.errors import RequestError
 from siltstone.formats import group
 from siltstone.formats.manifest import Incarnation, Pin

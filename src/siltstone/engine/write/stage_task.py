@@ -24,10 +24,10 @@ from typing import cast
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.commit.core import Core
 from siltstone.engine.catalog.row_input import stream_of
-from siltstone.engine.read.reader import plain_folder
 from siltstone.engine.catalog.table_schema import Shape, shape_of
+from siltstone.engine.commit.core import Core
+from siltstone.engine.read.reader import plain_folder
 from siltstone.engine.read.view import Levels, is_virgin, storage_folder
 from siltstone.errors import RequestError, SchemaMismatchError, UnavailableError
 from siltstone.formats.manifest import Incarnation, Pin, Schema
@@ -35,8 +35,8 @@ from siltstone.formats.manifest import Table as Definition
 from siltstone.formats.rows import conform
 from siltstone.formats.schema import history_field
 from siltstone.storage.files.files import Files
-from siltstone.storage.tables.kept_names import kept_of
 from siltstone.storage.site import site_of
+from siltstone.storage.tables.kept_names import kept_of
 from siltstone.storage.tables.tables import Staged as StagedFiles
 from siltstone.storage.tables.tables import Tables
 from siltstone.storage.tables.tables import join as join_files

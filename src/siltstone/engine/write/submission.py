@@ -12,6 +12,7 @@ from typing import NoReturn
 import msgspec
 
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.table_schema import shape_of
 from siltstone.engine.commit.admission import (
     AlreadyAppliedError,
     MovedError,
@@ -21,12 +22,6 @@ from siltstone.engine.commit.admission import (
     refuse_older,
 )
 from siltstone.engine.commit.core import Core
-from siltstone.engine.write.keyed_writes import widened
-from siltstone.engine.write.plain_writes import PlainWrites
-from siltstone.engine.filter.predicate import Predicate
-from siltstone.engine.read.read_union import KeyedReader
-from siltstone.engine.catalog.table_schema import shape_of
-from siltstone.engine.read.view import View
 from siltstone.engine.commit.write_set import (
     BLIND,
     AdvancePart,
@@ -36,6 +31,11 @@ from siltstone.engine.commit.write_set import (
     RowPart,
     WriteSet,
 )
+from siltstone.engine.filter.predicate import Predicate
+from siltstone.engine.read.read_union import KeyedReader
+from siltstone.engine.read.view import View
+from siltstone.engine.write.keyed_writes import widened
+from siltstone.engine.write.plain_writes import PlainWrites
 from siltstone.errors import ConflictError
 from siltstone.formats.manifest import Table
 

@@ -22,22 +22,22 @@ import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
-from siltstone.engine.read import table_versions
-from siltstone.engine.write.bulk import BulkWrites
+from siltstone.engine.catalog.table_schema import shape_of
 from siltstone.engine.commit.core import Core
+from siltstone.engine.commit.write_set import Part, Reads, Receipt, WriteSet
 from siltstone.engine.filter.filters import Filter, TextFilter
-from siltstone.engine.write.keyed_writes import KeyedWrites
-from siltstone.engine.write.plain_writes import PlainWrites
+from siltstone.engine.read import table_versions
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import PlainReader, Reader, plain_folder
-from siltstone.engine.catalog.table_schema import shape_of
 from siltstone.engine.read.since import changed_since
+from siltstone.engine.read.table_versions import TableVersion, TableVersions
+from siltstone.engine.read.view import State, storage_folder
+from siltstone.engine.write.bulk import BulkWrites
+from siltstone.engine.write.keyed_writes import KeyedWrites
+from siltstone.engine.write.plain_writes import PlainWrites
 from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.engine.write.submission import submit
 from siltstone.engine.write.transaction_table import TransactionTable
-from siltstone.engine.read.table_versions import TableVersion, TableVersions
-from siltstone.engine.read.view import State, storage_folder
-from siltstone.engine.commit.write_set import Part, Reads, Receipt, WriteSet
 from siltstone.errors import (
     ClosedError,
     ConflictError,
@@ -247,7 +247,9 @@ class Transaction:
             at = self._core.readers
             return table_versions.of_keyed(table, self.read_seq + 1, self._view, at)[0]
         writes = self._plain.get(table.id)
-        return table_versions.of_plain(table, self.read_seq + 1, () if writes is None else writes.steps)
+        return table_versions.of_plain(
+            table, self.read_seq + 1, () if writes is None else writes.steps
+        )
 
     def declare_table(self, name: str) -> None:
         """Create a plain table without columns, which its first version brings.

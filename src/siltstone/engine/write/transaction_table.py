@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
-from siltstone.engine.filter.filters import Filter, filter_of
 from siltstone.engine.catalog.row_input import (
     conformed,
     dicts_of,
@@ -17,11 +16,12 @@ from siltstone.engine.catalog.row_input import (
     given_rows,
     stream_of,
 )
-from siltstone.engine.write.keyed_writes import chunk_of
+from siltstone.engine.catalog.table_schema import Shape, shape_of
+from siltstone.engine.filter.filters import Filter, filter_of
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.readable import Readable
 from siltstone.engine.read.reader import Reader
-from siltstone.engine.catalog.table_schema import Shape, shape_of
+from siltstone.engine.write.keyed_writes import chunk_of
 from siltstone.errors import DuplicateKeyError, RequestError
 from siltstone.formats.keys import Key
 from siltstone.formats.manifest import Table

@@ -36,13 +36,13 @@ from siltstone.maintenance import retention
 from siltstone.maintenance.gc.sweep import distinct, pins_of
 from siltstone.storage.files.copying import copy_file, hash_of, is_there, link_file
 from siltstone.storage.files.files import TEMPORARY_SUFFIX, Files
-from siltstone.storage.wal.follower import SegmentRecycled, WalFollower
+from siltstone.storage.manifest.manifest_store import Lease, ManifestStore
 from siltstone.storage.tables.inventories import describe
 from siltstone.storage.tables.kept_names import place
-from siltstone.storage.wal.log_copy import write_segment
-from siltstone.storage.manifest.manifest_store import Lease, ManifestStore
-from siltstone.storage.wal.segments import LoggedFrame
 from siltstone.storage.tables.tables import Tables
+from siltstone.storage.wal.follower import SegmentRecycled, WalFollower
+from siltstone.storage.wal.log_copy import write_segment
+from siltstone.storage.wal.segments import LoggedFrame
 from siltstone.units import Epoch, SegmentNumber, Seq
 
 ATTEMPTS_MAX = 64

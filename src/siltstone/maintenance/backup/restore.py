@@ -32,9 +32,9 @@ from siltstone.formats.manifest import Record
 from siltstone.maintenance.backup.backup import FILES, MARKER, Progress, backups, read_backup
 from siltstone.storage.files.copying import copy_file, is_there
 from siltstone.storage.files.files import Files
-from siltstone.storage.wal.log_copy import begin_log, read_segment
 from siltstone.storage.manifest.manifest_store import RESTORING, ManifestStore, begin_chain
 from siltstone.storage.tables.tables import PRIVATE_DIRECTORY
+from siltstone.storage.wal.log_copy import begin_log, read_segment
 from siltstone.units import Epoch, SegmentNumber, Seq
 
 NUMBERS_SKIPPED = 1_000_000_000

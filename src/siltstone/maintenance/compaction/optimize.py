@@ -53,6 +53,7 @@ from siltstone.maintenance.compaction.compaction_job import (
 from siltstone.maintenance.compaction.plain_table_commit import PlainTables
 from siltstone.maintenance.index.indexer import Indexer
 from siltstone.maintenance.merge.merge import Deferred, require_budgets
+from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, ManifestStore
 from siltstone.storage.tables.jobs import (
     CondemnedError,
     Job,
@@ -61,7 +62,6 @@ from siltstone.storage.tables.jobs import (
     SeenJob,
     refuse_condemned,
 )
-from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, ManifestStore
 from siltstone.storage.tables.tables import Compacted, Tables
 
 ATTEMPTS = 8

@@ -15,15 +15,15 @@ from itertools import chain
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.write.bulk import Repeats, Rows, attach_part, load_part, refuse_living, unique
-from siltstone.engine.commit.core import Core
 from siltstone.engine.catalog.row_input import conformed, stream_of
-from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.catalog.table_schema import Shape
+from siltstone.engine.commit.core import Core
+from siltstone.engine.commit.write_set import Receipt, WriteSet
+from siltstone.engine.read.read_union import KeyedReader
+from siltstone.engine.read.view import Levels, State, is_virgin
+from siltstone.engine.write.bulk import Repeats, Rows, attach_part, load_part, refuse_living, unique
 from siltstone.engine.write.stage_task import ATTACHED, stored_fields
 from siltstone.engine.write.submission import submit
-from siltstone.engine.read.view import Levels, State, is_virgin
-from siltstone.engine.commit.write_set import Receipt, WriteSet
 from siltstone.errors import ConflictError
 from siltstone.formats.keys import Codes
 from siltstone.formats.manifest import Table

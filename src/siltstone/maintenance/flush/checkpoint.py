@@ -26,13 +26,13 @@ import msgspec
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.table_schema import Shape, whole_shape
 from siltstone.engine.commit.committer import Committer
-from siltstone.engine.levels.commit_log import COMMITS_SCHEMA
 from siltstone.engine.commit.interrupts import Deferred
+from siltstone.engine.levels.commit_log import COMMITS_SCHEMA
 from siltstone.engine.levels.memtable import Memtable
 from siltstone.engine.read.read_union import EVERYTHING, Source
 from siltstone.engine.read.reader import Readers
-from siltstone.engine.catalog.table_schema import Shape, whole_shape
 from siltstone.engine.read.view import Generation, View
 from siltstone.errors import BusyError, ClosedError, FencedError
 from siltstone.failpoints import Failpoint, cross
@@ -46,8 +46,8 @@ from siltstone.formats.schema import (
 )
 from siltstone.maintenance.flush.refresh import adopt, renewals, renewed
 from siltstone.maintenance.retention import carried
-from siltstone.storage.tables.jobs import Begun, CondemnedError, refuse_condemned
 from siltstone.storage.manifest.manifest_store import ManifestStore
+from siltstone.storage.tables.jobs import Begun, CondemnedError, refuse_condemned
 from siltstone.storage.tables.tables import Staged, Tables
 from siltstone.units import SegmentNumber
 

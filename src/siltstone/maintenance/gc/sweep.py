@@ -25,8 +25,8 @@ from siltstone.engine.read.reader import plain_folder
 from siltstone.engine.read.view import storage_folder
 from siltstone.errors import CorruptionError
 from siltstone.formats.manifest import Catalog, Pin, Record, Table
-from siltstone.storage.lance.external import version_import
 from siltstone.storage.files.files import TEMPORARY_SUFFIX, Files
+from siltstone.storage.lance.external import version_import
 from siltstone.storage.tables.inventories import DIRECTORY, Inventories
 from siltstone.storage.tables.jobs import DIRECTORY as JOBS
 from siltstone.storage.tables.kept_names import is_shared, kept_of, public_of

@@ -37,10 +37,10 @@ import numpy as np
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.commit.committer import Committer
-from siltstone.engine.recover.following import Follower
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.read.reader import plain_folder
 from siltstone.engine.read.view import View
+from siltstone.engine.recover.following import Follower
 from siltstone.errors import BusyError, SiltstoneError, UnavailableError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import Catalog, KeyedStorage, Pin, Record, Tag
@@ -61,11 +61,11 @@ from siltstone.maintenance.gc.sweep import (
     versions_of,
 )
 from siltstone.storage.files.files import Files
+from siltstone.storage.manifest.manifest_store import ManifestStore, random_token
 from siltstone.storage.tables.inventories import Inventories
 from siltstone.storage.tables.jobs import Jobs, SeenJob
-from siltstone.storage.manifest.manifest_store import ManifestStore, random_token
-from siltstone.storage.wal.reserve import Reserve, is_full
 from siltstone.storage.tables.tables import POSITION, Tables
+from siltstone.storage.wal.reserve import Reserve, is_full
 
 GRACE_S = 86_400.0
 TICK_S = 0.05

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow.compute as pc
 
-from siltstone.engine.filter.pushed import is_pushable
 from siltstone.engine.filter.filters import filter_of
+from siltstone.engine.filter.pushed import is_pushable
 from siltstone.storage.tables.tables import POSITION, PinnedTable
 
 SAMPLED_ROWS = 64

@@ -37,8 +37,8 @@ from siltstone.maintenance.index.index_plan import (
     wanted,
 )
 from siltstone.maintenance.merge.merge import Deferred, candidates, require_budgets
-from siltstone.storage.tables.jobs import CondemnedError, Job, Jobs, refuse_condemned
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, ManifestStore
+from siltstone.storage.tables.jobs import CondemnedError, Job, Jobs, refuse_condemned
 from siltstone.storage.tables.tables import BuiltSegment, InputsMovedError, Tables
 
 ATTEMPTS = 8

@@ -21,16 +21,16 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.table_schema import Shape, shape_of
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.read.read_union import KeyedReader, Overlay
 from siltstone.engine.read.reader import Readers
-from siltstone.engine.catalog.table_schema import Shape, shape_of
 from siltstone.errors import BusyError, RequestError, SiltstoneError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, Table
 from siltstone.maintenance.merge.merge_task import Execute, live_rows, survivors
-from siltstone.storage.tables.jobs import CondemnedError, Job, Jobs, refuse_condemned
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, ManifestStore
+from siltstone.storage.tables.jobs import CondemnedError, Job, Jobs, refuse_condemned
 from siltstone.storage.tables.tables import Tables, join
 
 ATTEMPTS = 8

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.catalog.table_schema import Shape
+from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.formats.manifest import Pin
 from siltstone.formats.schema import history_name
 from siltstone.storage.files.files import RealFiles

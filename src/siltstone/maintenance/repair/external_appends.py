@@ -29,11 +29,11 @@ from siltstone.errors import (
     UnavailableError,
 )
 from siltstone.formats.manifest import Record, Table
-from siltstone.maintenance.repair.quarantine import Item, Quarantine
 from siltstone.maintenance.gc.sweep import distinct, home_of, homes, pins_of
+from siltstone.maintenance.repair.quarantine import Item, Quarantine
 from siltstone.storage.files.files import Files
-from siltstone.storage.tables.inventories import describe
 from siltstone.storage.lance.external.external_versions import Stranger
+from siltstone.storage.tables.inventories import describe
 from siltstone.storage.tables.tables import Tables
 
 SAMPLE_ROWS = 5

@@ -34,26 +34,26 @@ from pathlib import Path
 import msgspec
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.read.reader import plain_folder
 from siltstone.engine.catalog.table_schema import shape_of
+from siltstone.engine.read.reader import plain_folder
 from siltstone.errors import CorruptionError, SiltstoneError, UnavailableError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import manifest
 from siltstone.formats.manifest import KeyedStorage, Pin, Record
 from siltstone.maintenance.backup.backup import Progress, named_by
-from siltstone.maintenance.index.indexer import Indexer
-from siltstone.maintenance.repair.quarantine import Item, Quarantine
-from siltstone.maintenance.repair.integrity import UNREADABLE, Soundness, relative
 from siltstone.maintenance.gc.sweep import distinct, pins_of
+from siltstone.maintenance.index.indexer import Indexer
+from siltstone.maintenance.repair.integrity import UNREADABLE, Soundness, relative
+from siltstone.maintenance.repair.quarantine import Item, Quarantine
 from siltstone.maintenance.repair.verify import ERROR, Finding, Verifier, epoch_of_log, told_of
-from siltstone.storage.tables import promotion
-from siltstone.storage.wal.chain import read_chain, read_stretch
 from siltstone.storage.files.files import Files
-from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.manifest.manifest_store import RESTORING, ManifestStore
 from siltstone.storage.manifest.ownership import own
-from siltstone.storage.wal.segments import LoggedFrame
+from siltstone.storage.tables import promotion
+from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.tables.tables import INDEX_DIRECTORY, Tables
+from siltstone.storage.wal.chain import read_chain, read_stretch
+from siltstone.storage.wal.segments import LoggedFrame
 from siltstone.units import SegmentNumber, Seq
 
 _FOLDED = "the next merge folds it again from its history, which is whole"

@@ -27,23 +27,23 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.table_schema import Shape, shape_of
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import Readers, plain_folder
-from siltstone.engine.catalog.table_schema import Shape, shape_of
 from siltstone.formats.keys import newest_rows
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, Table
 from siltstone.formats.schema import SEQ_COLUMN
 from siltstone.maintenance.backup.backup import Progress, created_by, named_by, newest_with_log
-from siltstone.maintenance.repair.external_appends import strangers_of, told
-from siltstone.maintenance.index.index_check import wrong_indexes
-from siltstone.maintenance.repair.integrity import UNREADABLE, Soundness
 from siltstone.maintenance.gc.sweep import Sweep, distinct, pins_of
-from siltstone.storage.wal.chain import read_chain
+from siltstone.maintenance.index.index_check import wrong_indexes
+from siltstone.maintenance.repair.external_appends import strangers_of, told
+from siltstone.maintenance.repair.integrity import UNREADABLE, Soundness
 from siltstone.storage.files.files import Files
-from siltstone.storage.tables.jobs import Jobs, SeenJob
 from siltstone.storage.manifest.manifest_store import ManifestStore
-from siltstone.storage.wal.segments import MARK_NAME, find_segments, read_mark
+from siltstone.storage.tables.jobs import Jobs, SeenJob
 from siltstone.storage.tables.tables import Tables
+from siltstone.storage.wal.chain import read_chain
+from siltstone.storage.wal.segments import MARK_NAME, find_segments, read_mark
 from siltstone.units import SegmentNumber, Seq
 
 ERROR, WARNING, DRIFT = "error", "warning", "drift"

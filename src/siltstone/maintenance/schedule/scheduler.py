@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from siltstone import threads
-from siltstone.engine.levels.base import INDEX_ROW_BYTES
 from siltstone.engine.commit.committer import Committer
+from siltstone.engine.levels.base import INDEX_ROW_BYTES
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.levels.memtable import Memtable
 from siltstone.engine.read.view import View

@@ -15,8 +15,8 @@ from siltstone.formats.manifest import Pin
 from siltstone.maintenance.index.index_plan import IndexStatus, statuses
 from siltstone.storage.files.files import Files
 from siltstone.storage.tables.jobs import Job, Jobs
-from siltstone.storage.wal.segments import parse_name
 from siltstone.storage.tables.tables import Tables
+from siltstone.storage.wal.segments import parse_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,15 +16,14 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.levels.attached import Attached
+from siltstone.engine.catalog.table_schema import Shape
 from siltstone.engine.commit.core import Core
+from siltstone.engine.levels.attached import Attached
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.read.reader import plain_folder
-from siltstone.engine.catalog.table_schema import Shape
 from siltstone.engine.read.view import State
 from siltstone.errors import RequestError
 from siltstone.formats.schema import OP_COLUMN, SEQ_COLUMN, history_name
-from siltstone.query.changes.change_task import ChangeTask, Mark, Range
 from siltstone.query.changes.change_feed import (
     Feed,
     Part,
@@ -36,6 +35,7 @@ from siltstone.query.changes.change_feed import (
     readable,
     whole,
 )
+from siltstone.query.changes.change_task import ChangeTask, Mark, Range
 from siltstone.query.scan.scan_plan import Site, groups, in_hand, numbers, plan
 from siltstone.query.scan.scan_task import PinnedRows, ScanTask
 

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.engine.levels.chunk import Part
 from siltstone.engine.filter.filters import ExpressionFilter, Filter, filter_of
+from siltstone.engine.levels.chunk import Part
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.read.read_union import KeyedReader, Source
 from siltstone.engine.read.readable import known_columns

@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.engine.levels.chunk import batch_of
 from siltstone.engine.filter.filters import Filter, filter_of
+from siltstone.engine.levels.chunk import batch_of
 from siltstone.errors import CorruptionError, SnapshotExpiredError
 from siltstone.formats.manifest import Pin
 from siltstone.storage.manifest.manifest_store import Lease, ManifestStore

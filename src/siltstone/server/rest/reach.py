@@ -18,9 +18,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from siltstone import deadline
+from siltstone.engine.commit.write_set import Receipt
 from siltstone.engine.write.transaction import Transaction
 from siltstone.engine.write.transaction_table import TransactionTable
-from siltstone.engine.commit.write_set import Receipt
 from siltstone.errors import ClosedError, ConflictError, InDoubtError, RequestError
 from siltstone.handles import Snapshot, SnapshotTable
 from siltstone.lance_namespace.turns import Turns

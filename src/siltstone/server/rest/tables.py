@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.filter.expression import compile_value
-from siltstone.engine.write.transaction import Transaction
 from siltstone.engine.read.view import storage_folder
+from siltstone.engine.write.transaction import Transaction
 from siltstone.errors import TableNotFoundError
 from siltstone.server.rest.arrow_input import table_of as arrow_of
 from siltstone.server.rest.exchange import Call

@@ -39,16 +39,20 @@ from siltstone.errors import CorruptionError, RequestError, SiltstoneError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
-from siltstone.storage.lance.external import version_import, external_change, external_versions
-from siltstone.storage.tables import kept_names as kept, promotion, staging
-from siltstone.storage.lance import compaction, directory as lance_directory, indexes as lance_indexes, manifest as lance_manifest, overlay, root_tables
-from siltstone.storage.tables.inventories import Inventories, describe
-from siltstone.storage.tables.inventories import check as check_file
+from siltstone.storage.files.syncs import Syncing, Syncs
+from siltstone.storage.lance import compaction, overlay, root_tables
+from siltstone.storage.lance import directory as lance_directory
+from siltstone.storage.lance import indexes as lance_indexes
+from siltstone.storage.lance import manifest as lance_manifest
 from siltstone.storage.lance.errors import translated
+from siltstone.storage.lance.external import external_change, external_versions, version_import
+from siltstone.storage.lance.external.external_versions import Stranger
 from siltstone.storage.lance.pinned import LancePinned, Part
 from siltstone.storage.lance.staged_catalog import TABLE_ID, StagedCatalog
-from siltstone.storage.lance.external.external_versions import Stranger
-from siltstone.storage.files.syncs import Syncing, Syncs
+from siltstone.storage.tables import kept_names as kept
+from siltstone.storage.tables import promotion, staging
+from siltstone.storage.tables.inventories import Inventories, describe
+from siltstone.storage.tables.inventories import check as check_file
 from siltstone.storage.tables.tables import (
     INDEX_DIRECTORY,
     PRIVATE_DIRECTORY,
@@ -483,7 +487,9 @@ class LanceTables:
         txn = f"{folder}/{_TRANSACTIONS}/{transaction}"
         live = [
             *([txn] if self._files.exists(self._root / txn) else []),
-            *version_import.files_of(self._files, self._root, folder, dataset.get_fragments(), living),
+            *version_import.files_of(
+                self._files, self._root, folder, dataset.get_fragments(), living
+            ),
             *self._index_files(folder, dataset, inventory),
         ]
         strange = [path for path in live if path not in living]

@@ -30,8 +30,8 @@ from siltstone import deadline
 from siltstone.errors import CorruptionError, RequestError, SchemaMismatchError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.storage.lance import indexes as lance_indexes
-from siltstone.storage.tables import staging
 from siltstone.storage.lance.errors import is_panic, translated
+from siltstone.storage.tables import staging
 from siltstone.storage.tables.tables import POSITION, WORN_RATIO, Segment
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from siltstone.errors import RequestError
 from siltstone.formats.manifest import Pin
+from siltstone.storage.files.files import TEMPORARY_SUFFIX, Files
 from siltstone.storage.lance import manifest
 from siltstone.storage.tables import promotion
-from siltstone.storage.files.files import TEMPORARY_SUFFIX, Files
 from siltstone.storage.tables.tables import RootTable
 
 SUFFIX = ".lance"
@@ -49,9 +49,7 @@ def show(files: Files, root: Path, table: RootTable, clone: Clone) -> None:
     if newest and _is_whole(files, where, newest) and _mark(files, where, newest) == made_of:
         return
     number = max(newest + 1, table.pin.version)
-    data = manifest.changed(
-        clone(table.folder, table.pin), version=number, writer_flags=FENCE
-    )
+    data = manifest.changed(clone(table.folder, table.pin), version=number, writer_flags=FENCE)
     files.mkdir(where / _MARKS)
     files.mkdir(where / _VERSIONS)
     if files.create_if_absent(where / _MARKS / str(number), made_of):  # else another process does

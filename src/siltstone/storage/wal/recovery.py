@@ -45,8 +45,8 @@ from siltstone.formats.frame import (
     encode_header,
     encode_mark,
 )
-from siltstone.storage.wal.chain import Chain, Stretch, read_chain, read_stretch
 from siltstone.storage.files.files import TEMPORARY_SUFFIX, File, Files
+from siltstone.storage.wal.chain import Chain, Stretch, read_chain, read_stretch
 from siltstone.storage.wal.segment_pool import SEGMENT_BYTES, SegmentPool, first_bytes
 from siltstone.storage.wal.segments import MARK_NAME, LoggedFrame, segment_path, unavailable
 from siltstone.storage.wal.wal import Wal

@@ -20,10 +20,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from siltstone.storage.lance.external import external_change
-from siltstone.storage.tables import promotion
 from siltstone.storage.files.files import Files
 from siltstone.storage.lance.errors import translated
+from siltstone.storage.lance.external import external_change
+from siltstone.storage.tables import promotion
 from siltstone.storage.tables.tables import PRIVATE_DIRECTORY
 
 ASIDE = f"{PRIVATE_DIRECTORY}/{promotion.STRANGERS}"
