@@ -189,7 +189,7 @@ class Snapshot:
         )
 
     def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
-        """Run a query over this snapshot; see `query.sql.sql.run`. It ends when the snapshot does."""
+        """Run a query over this snapshot; it ends when the snapshot does. See `query.sql.sql`."""
         from siltstone.query.sql import sql as queries  # noqa: PLC0415 - as in `dataset`
 
         def table(name: str) -> SnapshotTable | None:

@@ -448,7 +448,8 @@ class Store:
         """Return the row versions (since, until] per keyed table; ends at the durable seq.
 
         A feed is of a name: a copy of what was called so at `since` becomes a copy of what is
-        called so at `until`, also over truncates, drops and renames (see `query.changes.change_feed`).
+        called so at `until`, also over truncates, drops and renames
+        (see `query.changes.change_feed`).
 
         From seq 0, for who has nothing, a table whose first versions are gone begins with its rows
         of one seq, with `_op` "snapshot".

@@ -27,8 +27,8 @@ LINES_MIN = 40
 class Meddler:
     """Calls `meddle` before the nth line at which another thread could commit."""
 
-    WHERE = ("engine/write/transaction.py", "engine/commit/recent_writes.py", "engine/write/submission.py",
-             "maintenance/flush/bulk_load.py")  # fmt: skip
+    WHERE = ("engine/write/transaction.py", "engine/commit/recent_writes.py",
+             "engine/write/submission.py", "maintenance/flush/bulk_load.py")  # fmt: skip
     COMMIT = "engine/commit/committer.py"
 
     def __init__(self, db: Store, nth: int, meddle: Callable[[], object]) -> None:

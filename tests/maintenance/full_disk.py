@@ -167,7 +167,7 @@ def filled_by_others(root: Path) -> None:
 
 
 def of_a_plain_table(root: Path) -> None:
-    """Other programs may open one, so each of its files has a second name (`storage.tables.kept_names`)."""
+    """Other programs may open one, so each of its files has a second name (`kept_names`)."""
     with opened(root) as db:
         number = filled(db, key=None)
         stuff(root)

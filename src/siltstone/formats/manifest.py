@@ -5,7 +5,8 @@ r"""Manifest record: the immutable value that names everything live in a store.
 
 `check` is 16 hex digits: the xxh3-64 of "siltstone-manifest <format> " and the body. Line 1 stays
 like this in all formats: a record with a right check and a higher format is newer, not damaged. The
-format is that of the store: a change of any file's format raises it (`storage.manifest.format_check`).
+format is that of the store: a change of any file's format raises it
+(`storage.manifest.format_check`).
 
 The records 1, 2, 3, ... form a chain; each is whole, none needs its predecessor. A record grows
 with the number of tables, not with rows, files or history: files live in inventories.

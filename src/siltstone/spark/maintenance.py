@@ -3,8 +3,8 @@
     plan on the newest record ─▶ one Spark task for each piece of work ─▶ one publish
 
 A task writes files that nobody names before the publish, so one that Spark runs twice, or that
-dies, leaves garbage that vacuum finds. Who loses the race plans again; see `maintenance.merge.merge` and
-`maintenance.compaction.optimize`.
+dies, leaves garbage that vacuum finds. Who loses the race plans again; see
+`maintenance.merge.merge` and `maintenance.compaction.optimize`.
 """
 
 from __future__ import annotations

@@ -30,7 +30,6 @@ from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage.lance.errors import translated
 from siltstone.storage.lance.external import external_versions, version_import
-from siltstone.storage.lance.external.external_versions import Stranger
 from siltstone.storage.tables import promotion, staging
 from siltstone.storage.tables.inventories import Inventories, check, describe
 from siltstone.storage.tables.tables import (
@@ -40,6 +39,7 @@ from siltstone.storage.tables.tables import (
     BuiltSegment,
     Compacted,
     Ephemeral,
+    ExternalVersion,
     ForeignVersion,
     IndexSpec,
     InputsMovedError,
@@ -564,22 +564,24 @@ class FakeLance:
         manifest = InventoryFile(pin.path, pin.size, pin.xxh3)
         return [*live.values(), manifest, *self._inventories.own_files(pin.inventory)]
 
-    def strangers(self, folder: str) -> list[Stranger]:
+    def strangers(self, folder: str) -> list[ExternalVersion]:
         """Take each for one that appended the last of its data files."""
-        found: list[Stranger] = []
+        found: list[ExternalVersion] = []
         for version, path in external_versions.manifests(self._files, self._root, folder):
             try:
                 manifest = _Manifest.decode(self._bytes(path))
             except ValueError as error:
-                found.append(Stranger(path, version, 0, f"it cannot be read: {error}"))
+                found.append(ExternalVersion(path, version, 0, f"it cannot be read: {error}"))
                 continue
             last = manifest.paths[-1:]
             rows = sum(manifest.rows)
             added = sum(manifest.rows[-1:])
-            found.append(Stranger(path, version, rows, "Append", added, last, manifest.paths))
+            found.append(
+                ExternalVersion(path, version, rows, "Append", added, last, manifest.paths)
+            )
         return found
 
-    def added(self, folder: str, stranger: Stranger) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+    def added(self, folder: str, stranger: ExternalVersion) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
         for path in stranger.files:
             yield from pa.ipc.open_stream(self._bytes(path)).read_all().to_batches()
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from siltstone.engine.filter.filters import Filter, filter_of
 from siltstone.engine.levels.base import Base, batches_kept, batches_kept_by_position
 from siltstone.engine.levels.chunk import Chunk, Part, batch_of
 from siltstone.engine.levels.memtable import Found
+from siltstone.engine.levels.source import Source
 from siltstone.engine.levels.visibility import Kept, Liveness
 from siltstone.engine.read.index_use import prefilter_of
 from siltstone.formats.keys import Key
@@ -34,30 +35,6 @@ from siltstone.formats.rows import from_storage_values
 EVERYTHING = 1 << 62
 _REMEMBERED_MAX = 256
 Row = dict[str, object]
-
-
-class Source(Protocol):
-    """A level above base: row versions of one table over some seqs."""
-
-    @property
-    def first_seq(self) -> int: ...
-
-    @property
-    def last_seq(self) -> int: ...
-
-    def find(self, key: Key, seq: int) -> Found | None: ...
-
-    def parts(self, seq: int) -> tuple[Part, ...]: ...
-
-    def rows_kept(
-        self, parts: Sequence[Part], kept: pa.BooleanArray, shape: Shape, columns: Sequence[str]
-    ) -> Iterator[pa.RecordBatch]: ...
-
-    def rows_at(
-        self, parts: Sequence[Part], ordinals: np.ndarray, shape: Shape, columns: Sequence[str]
-    ) -> Iterator[pa.RecordBatch]: ...
-
-    def chunks_upto(self, seq: int) -> Iterable[Chunk]: ...
 
 
 class Lives(NamedTuple):

@@ -24,9 +24,10 @@ from siltstone.engine.filter.filters import Filter
 from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.chunk import Indexed, batch_of
 from siltstone.engine.levels.history_run import HistoryRun
+from siltstone.engine.levels.source import Source
 from siltstone.engine.levels.visibility import Kept
 from siltstone.engine.read.index_use import prefilter_of
-from siltstone.engine.read.read_union import KeyedReader, Source
+from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.view import View
 from siltstone.errors import CorruptionError, SnapshotExpiredError
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, Table

@@ -22,8 +22,8 @@ from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.commit_log import CommitLog
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.levels.memtable import Memtable
+from siltstone.engine.levels.source import Source
 from siltstone.engine.levels.visibility import Kept
-from siltstone.engine.read.read_union import Source
 from siltstone.errors import ClosedError
 from siltstone.formats import group
 from siltstone.formats.manifest import Catalog, KeyedStorage, Record

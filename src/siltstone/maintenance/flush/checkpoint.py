@@ -31,7 +31,8 @@ from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.interrupts import Deferred
 from siltstone.engine.levels.commit_log import COMMITS_SCHEMA
 from siltstone.engine.levels.memtable import Memtable
-from siltstone.engine.read.read_union import EVERYTHING, Source
+from siltstone.engine.levels.source import Source
+from siltstone.engine.read.read_union import EVERYTHING
 from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import Generation, View
 from siltstone.errors import BusyError, ClosedError, FencedError

@@ -12,8 +12,8 @@ from dataclasses import replace
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.levels.history_run import HistoryRun, known_of
 from siltstone.engine.levels.memtable import Memtable
+from siltstone.engine.levels.source import Source
 from siltstone.engine.levels.visibility import Kept
-from siltstone.engine.read.read_union import Source
 from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import Generation, Levels, View
 from siltstone.formats.manifest import KeyedStorage, Record

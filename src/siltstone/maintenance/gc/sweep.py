@@ -8,7 +8,8 @@
 The directory is listed first and the names are gathered after, so a file that is published in
 between is safe either way. `_versions` and `_refs` of a dataset that lives are the promotion's,
 but for manifests that clients staged, or half wrote, there: those wait for the grace period like
-all else. A file with two names (`storage.tables.kept_names`) counts by its public one, and loses both.
+all else. A file with two names (`storage.tables.kept_names`) counts by its public one, and loses
+both.
 """
 
 from __future__ import annotations

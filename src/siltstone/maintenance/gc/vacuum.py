@@ -11,8 +11,9 @@ A crash between any two steps leaves too much, never too little. A record below 
 while it is leased or serves a tag. Records from FLOOR on keep their files too, so trimmed history
 gives its space back when the last record from before the trim falls below FLOOR.
 
-Who publishes work that was begun before the condemned time begins again (`storage/tables/jobs.py`), so a
-sleeper whose files went finds out, and one that published before is seen by the gathering.
+Who publishes work that was begun before the condemned time begins again
+(`storage/tables/jobs.py`), so a sleeper whose files went finds
+out, and one that published before is seen by the gathering.
 
 Any process may run it: what only an owner knows (frames that are in no record yet) comes in
 through `Live`; beside an owner that is alive, through its log. Who commits a frame that names

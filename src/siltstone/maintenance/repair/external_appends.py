@@ -32,9 +32,8 @@ from siltstone.formats.manifest import Record, Table
 from siltstone.maintenance.gc.sweep import distinct, home_of, homes, pins_of
 from siltstone.maintenance.repair.quarantine import Item, Quarantine
 from siltstone.storage.files.files import Files
-from siltstone.storage.lance.external.external_versions import Stranger
 from siltstone.storage.tables.inventories import describe
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.tables import ExternalVersion, Tables
 
 SAMPLE_ROWS = 5
 ATTEMPTS_MAX = 8
@@ -67,7 +66,7 @@ class Adopted:
 
 def strangers_of(
     tables: Tables, record: Record, logged: Iterable[str] = ()
-) -> Iterator[tuple[str, Stranger]]:
+) -> Iterator[tuple[str, ExternalVersion]]:
     """Yield every version by path in the folders of a record's tables, with the folder.
 
     Args:
@@ -81,7 +80,7 @@ def strangers_of(
             yield folder, stranger
 
 
-def told(stranger: Stranger) -> str:
+def told(stranger: ExternalVersion) -> str:
     """Say what a stranger's version is."""
     added = "" if stranger.added is None else f", {stranger.added} of them appended by it"
     return (
@@ -90,7 +89,7 @@ def told(stranger: Stranger) -> str:
     )
 
 
-def _next_step(stranger: Stranger) -> str:
+def _next_step(stranger: ExternalVersion) -> str:
     if stranger.added is None:
         return "if its change is wanted, make it through siltstone; then move this file away"
     if not stranger.added:
@@ -150,7 +149,7 @@ class Adopter:
             f" read; {len(done.versions)} were committed; adopt again"
         )
 
-    def _appended(self, table: Table) -> list[tuple[str, Stranger]]:
+    def _appended(self, table: Table) -> list[tuple[str, ExternalVersion]]:
         if catalogs.schema_of(table).key:
             reason = "is keyed: read the version with Lance, and upsert its rows"
             raise RequestError(f"{catalogs.name_of(table)} {reason}")
@@ -175,11 +174,11 @@ class Adopter:
             )
         return found
 
-    def _require_there(self, stranger: Stranger) -> None:
+    def _require_there(self, stranger: ExternalVersion) -> None:
         if not self._files.exists(self._root / stranger.path):
             raise _MovedError(stranger.path)
 
-    def _added(self, folder: str, stranger: Stranger) -> Iterator[pa.RecordBatch]:
+    def _added(self, folder: str, stranger: ExternalVersion) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a version; its data files stay, whoever moves its manifest."""
         try:
             rows = self._tables.added(folder, stranger)
@@ -189,7 +188,9 @@ class Adopter:
             raise
         return iter(()) if first is None else chain([first], rows)
 
-    def _sample(self, found: Sequence[tuple[str, Stranger]]) -> Iterator[Mapping[str, object]]:
+    def _sample(
+        self, found: Sequence[tuple[str, ExternalVersion]]
+    ) -> Iterator[Mapping[str, object]]:
         left = SAMPLE_ROWS
         for folder, stranger in found:
             for batch in self._added(folder, stranger):
@@ -199,7 +200,7 @@ class Adopter:
                     return
 
     def _adopt(
-        self, table: Table, folder: str, stranger: Stranger, transaction: Transaction
+        self, table: Table, folder: str, stranger: ExternalVersion, transaction: Transaction
     ) -> int:
         try:
             app = f"adopted {describe(self._files, self._root, stranger.path).xxh3}"

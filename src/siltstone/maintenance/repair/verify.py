@@ -7,8 +7,8 @@
             indexes find what scans find, for some values
 
 An error is damage. A warning is what the next owner sets right, or what was lost without loss of
-rows. Drift is what strangers wrote past siltstone; nothing reads it. `maintenance.repair.repair` says what
-can be done about each.
+rows. Drift is what strangers wrote past siltstone; nothing reads it. `maintenance.repair.repair`
+says what can be done about each.
 
 A damaged file ends no other check. What vacuum deletes meanwhile is not missed: a record is leased
 while it is checked, the newest to the end.

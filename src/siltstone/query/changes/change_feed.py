@@ -30,7 +30,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import Shape, shape_of
 from siltstone.engine.commit.core import Core
 from siltstone.engine.levels.history_run import HistoryRun
-from siltstone.engine.read.read_union import Source
+from siltstone.engine.levels.source import Source
 from siltstone.engine.read.reader import PlainReader, Reader, plain_folder
 from siltstone.engine.read.view import Levels, State
 from siltstone.errors import (

@@ -4,7 +4,8 @@
     versions             what history holds of (since, until], with the seqs and ops that lie there
     versions in hand     of memtables, as the feed shows them
 
-It pickles; the scan task inside says how long it may wait, and what it raises (`query.scan.scan_task`).
+It pickles; the scan task inside says how long it may wait, and what it raises
+(`query.scan.scan_task`).
 """
 
 from __future__ import annotations

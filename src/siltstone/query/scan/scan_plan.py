@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 from siltstone.engine.filter.filters import ExpressionFilter, Filter, filter_of
 from siltstone.engine.levels.chunk import Part
 from siltstone.engine.levels.history_run import HistoryRun
-from siltstone.engine.read.read_union import KeyedReader, Source
+from siltstone.engine.levels.source import Source
+from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.readable import known_columns
 from siltstone.engine.read.reader import PlainReader, Reader, plain_folder
 from siltstone.errors import RequestError

@@ -46,7 +46,6 @@ from siltstone.storage.lance import indexes as lance_indexes
 from siltstone.storage.lance import manifest as lance_manifest
 from siltstone.storage.lance.errors import translated
 from siltstone.storage.lance.external import external_change, external_versions, version_import
-from siltstone.storage.lance.external.external_versions import Stranger
 from siltstone.storage.lance.pinned import LancePinned, Part
 from siltstone.storage.lance.staged_catalog import TABLE_ID, StagedCatalog
 from siltstone.storage.tables import kept_names as kept
@@ -59,6 +58,7 @@ from siltstone.storage.tables.tables import (
     BuiltSegment,
     Compacted,
     Ephemeral,
+    ExternalVersion,
     ForeignVersion,
     IndexSpec,
     InputsMovedError,
@@ -766,19 +766,19 @@ class LanceTables:
         )
         return [*table.inventory().values(), *indexes.values(), *notes, manifest, *inventories]
 
-    def strangers(self, folder: str) -> list[Stranger]:
+    def strangers(self, folder: str) -> list[ExternalVersion]:
         """See `tables.Tables.strangers`."""
         found = external_versions.manifests(self._files, self._root, folder)
         return [self._stranger(folder, version, path) for version, path in found]
 
-    def _stranger(self, folder: str, version: int, path: str) -> Stranger:
+    def _stranger(self, folder: str, version: int, path: str) -> ExternalVersion:
         try:
             dataset = self._strange(folder, version, path)
             return external_versions.describe(dataset, path, self._root / folder, folder)
         except SiltstoneError as error:
-            return Stranger(path, version, 0, f"it cannot be read: {error}")
+            return ExternalVersion(path, version, 0, f"it cannot be read: {error}")
 
-    def added(self, folder: str, stranger: Stranger) -> Iterator[pa.RecordBatch]:
+    def added(self, folder: str, stranger: ExternalVersion) -> Iterator[pa.RecordBatch]:
         """See `tables.Tables.added`."""
         dataset = self._strange(folder, stranger.version, stranger.path)
         return external_versions.read(dataset, stranger, self._root / folder)

@@ -1,4 +1,4 @@
-"""Tables: what the engine needs of its columnar datasets. `storage.lance.lance_tables.LanceTables` is one.
+"""Tables: what the engine needs of its columnar datasets; `lance.lance_tables.LanceTables` is one.
 
 A dataset lies in a folder (relative to the store's root) and is only ever named by a `Pin`: one
 immutable version. Every operation makes a new pin from an old one and shows it to nobody; all that
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
 
     from siltstone.formats.manifest import Pin
-    from siltstone.storage.lance.external.external_versions import Stranger
 
 WORN_RATIO = 0.1  # as in Lance: from so much on a compaction materializes deletions
 POSITION = "_position"
@@ -32,6 +31,26 @@ SAMPLED_ROWS = 1024
 IndexKind = Literal["btree", "bitmap", "fts", "vector"]
 IndexOption = str | int | bool
 Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalVersion:
+    """A version that another program wrote by path.
+
+    `path` is that of its manifest, relative to the store's root.
+
+    `by` says what is known of who wrote it. `added` counts the rows that it appended; None where it
+    did something else, or cannot be read. `files` hold those rows (names below `data/`). `named`
+    are all files that its manifest names, relative to the root; None: it cannot be read.
+    """
+
+    path: str
+    version: int
+    rows: int
+    by: str
+    added: int | None = None
+    files: tuple[str, ...] = ()
+    named: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -486,11 +505,11 @@ class Tables(Protocol):
         """Return every file that the pin needs, its manifest and inventories included."""
         ...
 
-    def strangers(self, folder: str) -> list[Stranger]:
+    def strangers(self, folder: str) -> list[ExternalVersion]:
         """Return the versions that somebody wrote past siltstone, lowest first."""
         ...
 
-    def added(self, folder: str, stranger: Stranger) -> Iterator[pa.RecordBatch]:
+    def added(self, folder: str, stranger: ExternalVersion) -> Iterator[pa.RecordBatch]:
         """Yield the rows that a stranger's version added.
 
         Raises:

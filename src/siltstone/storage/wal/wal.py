@@ -17,7 +17,8 @@ the acknowledgement, and never synced: it may be behind what is durable, never b
 
 Lock: none here. One thread at a time calls `append`, `sync`, `rotate` and `close`: the leader of a
 group, under the committer's lock. `prepare` and `retire` may run beside them, see
-`storage.wal.segment_pool`. Recovery makes the one `Wal` of an owner: `storage.wal.recovery.recover`.
+`storage.wal.segment_pool`. Recovery makes the one `Wal` of an owner:
+`storage.wal.recovery.recover`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ which rows may have been deleted since.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,27 +23,9 @@ from siltstone.storage.files.files import Files
 from siltstone.storage.lance.errors import translated
 from siltstone.storage.lance.external import external_change
 from siltstone.storage.tables import promotion
-from siltstone.storage.tables.tables import PRIVATE_DIRECTORY
+from siltstone.storage.tables.tables import PRIVATE_DIRECTORY, ExternalVersion
 
 ASIDE = f"{PRIVATE_DIRECTORY}/{promotion.STRANGERS}"
-
-
-@dataclass(frozen=True, slots=True)
-class Stranger:
-    """One version; `path` is that of its manifest, relative to the store's root.
-
-    `by` says what is known of who wrote it. `added` counts the rows that it appended; None where it
-    did something else, or cannot be read. `files` hold those rows (names below `data/`). `named`
-    are all files that its manifest names, relative to the root; None: it cannot be read.
-    """
-
-    path: str
-    version: int
-    rows: int
-    by: str
-    added: int | None = None
-    files: tuple[str, ...] = ()
-    named: tuple[str, ...] | None = None
 
 
 def manifests(files: Files, root: Path, folder: str) -> list[tuple[int, str]]:
@@ -80,7 +61,7 @@ def _strange(files: Files, path: Path, ours: Collection[tuple[int, int]]) -> tup
         return None
 
 
-def describe(dataset: Any, path: str, folder: Path, inside: str) -> Stranger:
+def describe(dataset: Any, path: str, folder: Path, inside: str) -> ExternalVersion:
     """Return what a version that Lance opened from `path` says of itself.
 
     `folder` is the dataset's, `inside` the same relative to the root.
@@ -90,16 +71,16 @@ def describe(dataset: Any, path: str, folder: Path, inside: str) -> Stranger:
         transaction = dataset.read_transaction(version)
         named = _named(dataset, transaction, inside)
         if transaction is None:
-            return Stranger(path, version, rows, "nobody knows", named=named)
+            return ExternalVersion(path, version, rows, "nobody knows", named=named)
         what = type(transaction.operation).__name__
         by = f"{what}, transaction {transaction.uuid}"
         # To append where no dataset is makes one, which Lance calls an overwrite.
         is_first = what == "Overwrite" and version == 1 and not transaction.read_version
         if what != "Append" and not is_first:
-            return Stranger(path, version, rows, by, named=named)
+            return ExternalVersion(path, version, rows, by, named=named)
         names = {file.path for f in transaction.operation.fragments for file in f.files}
         added = sum(fragment.count_rows() for fragment in _holding(dataset, names))
-        return Stranger(path, version, rows, by, added, tuple(sorted(names)), named)
+        return ExternalVersion(path, version, rows, by, added, tuple(sorted(names)), named)
 
 
 def _named(dataset: Any, transaction: Any, inside: str) -> tuple[str, ...]:
@@ -110,7 +91,7 @@ def _named(dataset: Any, transaction: Any, inside: str) -> tuple[str, ...]:
     return (*(path for paths in files for path in paths), note)
 
 
-def read(dataset: Any, stranger: Stranger, folder: Path) -> Iterator[pa.RecordBatch]:
+def read(dataset: Any, stranger: ExternalVersion, folder: Path) -> Iterator[pa.RecordBatch]:
     """Yield the rows that a version added."""
     with translated(folder, is_reading=True):
         for fragment in _holding(dataset, set(stranger.files)):

@@ -1,0 +1,38 @@
+"""Source: what a read needs of one level above base."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from siltstone.engine.catalog.table_schema import Shape
+from siltstone.engine.levels.chunk import Chunk, Part
+from siltstone.engine.levels.memtable import Found
+from siltstone.formats.keys import Key
+
+
+class Source(Protocol):
+    """A level above base: row versions of one table over some seqs."""
+
+    @property
+    def first_seq(self) -> int: ...
+
+    @property
+    def last_seq(self) -> int: ...
+
+    def find(self, key: Key, seq: int) -> Found | None: ...
+
+    def parts(self, seq: int) -> tuple[Part, ...]: ...
+
+    def rows_kept(
+        self, parts: Sequence[Part], kept: pa.BooleanArray, shape: Shape, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]: ...
+
+    def rows_at(
+        self, parts: Sequence[Part], ordinals: np.ndarray, shape: Shape, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]: ...
+
+    def chunks_upto(self, seq: int) -> Iterable[Chunk]: ...
