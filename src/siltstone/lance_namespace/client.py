@@ -47,10 +47,34 @@ _ERRORS: dict[int, type[spec_errors.LanceNamespaceError]] = {
     for kind in vars(spec_errors).values()
     if isinstance(kind, type) and issubclass(kind, spec_errors.LanceNamespaceError)
 }
-_METHODS = {name: name for name in sorted(READS | WRITES)} | {
+_RESPONSES = {
+    "list_namespaces": spec.ListNamespacesResponse,
+    "describe_namespace": spec.DescribeNamespaceResponse,
+    "namespace_exists": spec.NamespaceExistsResponse,
+    "create_namespace": spec.CreateNamespaceResponse,
+    "drop_namespace": spec.DropNamespaceResponse,
+    "list_tables": spec.ListTablesResponse,
+    "list_all_tables": spec.ListTablesResponse,
+    "declare_table": spec.DeclareTableResponse,
+    "create_empty_table": spec.CreateEmptyTableResponse,
+    "describe_table": spec.DescribeTableResponse,
+    "table_exists": spec.TableExistsResponse,
+    "drop_table": spec.DropTableResponse,
+    "deregister_table": spec.DeregisterTableResponse,
+    "rename_table": spec.RenameTableResponse,
+    "list_table_branches": spec.ListTableBranchesResponse,
+    "list_table_versions": spec.ListTableVersionsResponse,
+    "describe_table_version": spec.DescribeTableVersionResponse,
+    "create_table_version": spec.CreateTableVersionResponse,
+    "batch_create_table_versions": spec.BatchCreateTableVersionsResponse,
+    "batch_delete_table_versions": spec.BatchDeleteTableVersionsResponse,
+    "batch_commit_tables": spec.BatchCommitTablesResponse,
+}
+_OPERATIONS = {
     "create_empty_table": "declare_table",  # its name in older versions of the specification
     "deregister_table": "drop_table",  # the store keeps no table that it does not list
 }
+assert {_OPERATIONS.get(name, name) for name in _RESPONSES} == READS | WRITES
 _numbers = itertools.count(1)
 
 
@@ -69,7 +93,7 @@ class OwnersStore(Protocol):
 
 
 class _ScopedNamespace(spec.LanceNamespace):
-    """The operations of the specification over one scope: those of `_METHODS`.
+    """The operations of the specification over one scope: those of `_RESPONSES`.
 
     The base class refuses all others as unsupported.
     """
@@ -97,8 +121,8 @@ def _answer(answers: Answers, operation: str, request: Any) -> Answer:
     return found
 
 
-def _method(name: str, operation: str) -> Callable[[_ScopedNamespace, Any], Any]:
-    response = getattr(spec, f"{name.title().replace('_', '')}Response")
+def _method(name: str, response: Callable[..., Any]) -> Callable[[_ScopedNamespace, Any], Any]:
+    operation = _OPERATIONS.get(name, name)
 
     def method(self: _ScopedNamespace, request: Any) -> Any:
         return response(**_answer(self.answers, operation, request))
@@ -108,8 +132,8 @@ def _method(name: str, operation: str) -> Callable[[_ScopedNamespace, Any], Any]
     return method
 
 
-for _name, _operation in _METHODS.items():
-    setattr(_ScopedNamespace, _name, _method(_name, _operation))
+for _name, _response in _RESPONSES.items():
+    setattr(_ScopedNamespace, _name, _method(_name, _response))
 
 
 class SiltstoneNamespace(_ScopedNamespace):
