@@ -208,9 +208,7 @@ def _done(face: object, call: RpcCall) -> Any:
     return found(*bound.args, **bound.kwargs)
 
 
-def _answered(
-    asked: Operation, face: object, call: RpcCall, turn: Turn | None = None
-) -> Outcome:
+def _answered(asked: Operation, face: object, call: RpcCall, turn: Turn | None = None) -> Outcome:
     """Return the answer of a face as the operation's codec wants it."""
     if asked.codec is Codec.ROW:
         _bound(getattr(face, asked.name), call)

@@ -12,9 +12,9 @@ from siltstone.engine.write.transaction import Transaction
 from siltstone.engine.write.transaction_table import TransactionTable
 from siltstone.errors import RequestError
 from siltstone.handles import Table
-from siltstone.joined.targets import is_url
 from siltstone.joined.store import JoinedStore
 from siltstone.joined.tables import JoinedTransactionTable
+from siltstone.joined.targets import is_url
 from siltstone.joined.transaction import JoinedTransaction
 from siltstone.paths import root_of
 from siltstone.store import Store, connect

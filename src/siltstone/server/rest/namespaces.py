@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from siltstone.engine.read.table_versions import ROW_OPERATIONS
-from siltstone.query.lance_catalog import LanceCatalog
-from siltstone.query.lance_scopes import Turns
+from siltstone.lance_namespace.catalog import LanceCatalog
+from siltstone.lance_namespace.turns import Turns
 from siltstone.server.rest.exchange import Call, Handler
 from siltstone.server.rest.lance_scope import LanceScope
 from siltstone.server.rest.names import namespace_of
@@ -29,15 +29,15 @@ class Namespaces:
 
     def list_all(self, call: Call) -> Reply:
         """Return the namespaces in a namespace."""
-        return self._asked(call, lambda catalog, asked: catalog.list_namespaces(asked))
+        return self._asked(call, lambda catalog, asked: catalog.answer("list_namespaces", asked))
 
     def describe(self, call: Call) -> Reply:
         """Return the properties of a namespace."""
-        return self._asked(call, lambda catalog, asked: catalog.describe_namespace(asked))
+        return self._asked(call, lambda catalog, asked: catalog.answer("describe_namespace", asked))
 
     def exists(self, call: Call) -> Reply:
         """Answer nothing, or that there is no such namespace."""
-        self._asked(call, lambda catalog, asked: catalog.namespace_exists(asked))
+        self._asked(call, lambda catalog, asked: catalog.answer("namespace_exists", asked))
         return empty()
 
     def create(self, call: Call) -> Reply:
@@ -61,13 +61,13 @@ class Namespaces:
 
     def list_tables(self, call: Call) -> Reply:
         """Return the tables of a namespace, by their short names."""
-        return self._asked(call, lambda catalog, asked: catalog.list_tables(asked))
+        return self._asked(call, lambda catalog, asked: catalog.answer("list_tables", asked))
 
     def table(self, call: Call) -> Reply:
         """Return where a table lies, for a client that opens it there."""
 
         def work(catalog: LanceCatalog, asked: dict[str, Any]) -> dict[str, Any]:
-            found = catalog.describe_table(asked)
+            found = catalog.answer("describe_table", asked)
             if "schema" in found:
                 found["schema"] = schema_json(found["schema"], is_remote=False)
             # Of a commit to such a table Lance tells its user no reason.
@@ -81,7 +81,7 @@ class Namespaces:
         """Return the handler of an operation, by the name that the specification has for it."""
 
         def handler(call: Call) -> Reply:
-            return self._asked(call, lambda catalog, asked: getattr(catalog, operation)(asked))
+            return self._asked(call, lambda catalog, asked: catalog.answer(operation, asked))
 
         handler.__doc__ = operation.replace("_", " ").capitalize()
         return handler
