@@ -38,6 +38,7 @@ from siltstone.formats.manifest import Record
 from siltstone.handles import Snapshot, Table
 from siltstone.joined.address import address_of
 from siltstone.joined.targets import is_url
+from siltstone.lance_namespace.fresh import FreshVersions
 from siltstone.maintenance.backup.backup import BackedUp, Backuper, Progress
 from siltstone.maintenance.compaction.compaction import TARGET_ROWS
 from siltstone.maintenance.compaction.compaction_job import Optimized, called
@@ -55,7 +56,6 @@ from siltstone.paths import MEMORY, root_of
 from siltstone.query.changes.change_feed import changes, kept_from, readable
 from siltstone.query.changes.change_plan import begins_at, cut, plan_changes
 from siltstone.query.changes.change_task import ChangeTask
-from siltstone.query.fresh import FreshVersions
 from siltstone.query.scan.scan_plan import ROWS_MAX
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, random_token
 from siltstone.storage.tables.jobs import Jobs

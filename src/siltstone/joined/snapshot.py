@@ -11,8 +11,8 @@ from siltstone.joined import protocol
 from siltstone.joined.connection_pool import ConnectionPool
 from siltstone.joined.remote import ask, remote
 from siltstone.joined.tables import JoinedSnapshotTable
+from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.operations import Face, Operation, operation
-from siltstone.query.lance_catalog import Answer, Request
 
 
 @remote(Face.SNAPSHOT)

@@ -28,11 +28,12 @@ from siltstone.joined.snapshot import JoinedSnapshot
 from siltstone.joined.tables import JoinedTable
 from siltstone.joined.targets import Target
 from siltstone.joined.transaction import JoinedTransaction
+from siltstone.lance_namespace.catalog import WRITES
+from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.maintenance.backup.backup import Backuper
 from siltstone.maintenance.repair.external_appends import Adopter
 from siltstone.maintenance.repair.quarantine import Quarantine
 from siltstone.operations import Effect, Face, Operation, operation
-from siltstone.query.lance_catalog import WRITES, Answer, Request
 from siltstone.storage.manifest.manifest_store import random_token, system_time_us
 from siltstone.storage.site import site_of
 

@@ -18,9 +18,9 @@ from siltstone.joined.connection import Message
 from siltstone.joined.connection_pool import ConnectionPool
 from siltstone.joined.remote import ask, remote
 from siltstone.joined.tables import JoinedTransactionTable
+from siltstone.lance_namespace.fresh import KEYED
+from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.operations import Effect, Face, Operation, operation
-from siltstone.query.fresh import KEYED
-from siltstone.query.lance_catalog import Answer, Request
 
 
 @remote(Face.TRANSACTION)

@@ -12,9 +12,12 @@ from typing import Any
 from siltstone.engine.write.transaction import Transaction
 from siltstone.errors import RequestError
 from siltstone.handles import Snapshot
-from siltstone.query.fresh import KEYED
-from siltstone.query.lance_catalog import WRITES, Answer, LanceCatalog, Request, Scope
-from siltstone.query.lance_scopes import InTransaction, Live, Pinned, Turns
+from siltstone.lance_namespace.catalog import WRITES, LanceCatalog
+from siltstone.lance_namespace.fresh import KEYED
+from siltstone.lance_namespace.requests import Answer, Request
+from siltstone.lance_namespace.scope import Scope
+from siltstone.lance_namespace.store_scopes import LiveScope, SnapshotScope, TransactionScope
+from siltstone.lance_namespace.turns import Turns
 from siltstone.server.served import Number, Served
 
 VERB = "lance_catalog"
@@ -61,17 +64,17 @@ class LanceCalls:
         """Answer at the newest seq; a statement commits under `number`."""
         db = self._served.db
         commits = None if number is None else self._served.numbered(number)
-        return _answer(Live(db, self._turns, is_fresh=asked.is_fresh, commits=commits), asked)
+        return _answer(LiveScope(db, self._turns, is_fresh=asked.is_fresh, commits=commits), asked)
 
     def of_transaction(self, tx: Transaction, asked: LanceCall) -> Answer:
         """Answer as a statement of a transaction, whose caller holds its lock."""
         db = self._served.db
-        return _answer(InTransaction(db.path, tx, db.fresh_versions()), asked)
+        return _answer(TransactionScope(db.path, tx, db.fresh_versions()), asked)
 
     def of_snapshot(self, snapshot: Snapshot, asked: LanceCall) -> Answer:
         """Answer at the seq of a snapshot."""
         db = self._served.db
-        scope = Pinned(db.path, snapshot, db.fresh_versions(), is_fresh=asked.is_fresh)
+        scope = SnapshotScope(db.path, snapshot, db.fresh_versions(), is_fresh=asked.is_fresh)
         return _answer(scope, asked)
 
 
