@@ -1,8 +1,7 @@
 """Operations: what a store can be asked for, in one table: name, faces, effect, role, codec.
 
-    rpc             server/calls.py answers a verb if a row has it, by the method of that name
-    joined client   joined/remote.py makes a method of each row: how it is asked for, and decoded
-    roles           server/rest asks a row which token may call it
+    rpc             server/rpc/routes.py makes a route of each row, server/calls.py answers it
+    joined client   joined/remote.py makes a method of each row, which asks for it and decodes
     REST            server/rest/routes.py: the same columns, and a path, a request and a response
 
 A new method is written in three places: where it works, in the protocol of its face, and here.
@@ -156,16 +155,17 @@ OPERATIONS = (
     Operation("indexes", _TABLE, _READ, Role.READ),
 )
 
-_BY_FACE = {face: {row.name: row for row in OPERATIONS if face in row.faces} for face in Face}
-
 
 def of_face(face: Face) -> dict[str, Operation]:
-    """Return the operations of one face, by name."""
-    return _BY_FACE[face]
+    """Return the operations of a face, or of any of several, by name."""
+    return {row.name: row for row in OPERATIONS if face & row.faces}
+
+
+_BY_FACE = {face: of_face(face) for face in Face}
 
 
 def operation(face: Face, name: str) -> Operation:
-    """Return one operation.
+    """Return one operation of one face.
 
     Raises:
         RequestError: The face has none of that name.
@@ -176,9 +176,3 @@ def operation(face: Face, name: str) -> Operation:
         what = f"table of a {words[0]}" if len(words) > 1 else words[0]
         raise RequestError(f"a {what} has no {name!r}; it has {sorted(_BY_FACE[face])}")
     return found
-
-
-def role_of(face: Face, name: str) -> Role:
-    """Return the role that a call needs; of an operation that does not exist the highest."""
-    found = _BY_FACE[face].get(name)
-    return Role.ADMIN if found is None else found.role

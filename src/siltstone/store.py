@@ -618,17 +618,17 @@ class Store:
         owner.ownership.announce(epoch=epoch, endpoint=str(address))
         try:
             # By name: the server is above this module, and an extra.
-            module = importlib.import_module("siltstone.server.endpoint")
+            module = importlib.import_module("siltstone.server.rpc.server")
             self._core.check()  # a signal's handler may have closed the store meanwhile
             return self._unless_closed(
-                module.Endpoint(self._inner(), self._parts, address, idle_s=idle_s)
+                module.LocalServer(self._inner(), self._parts, address, idle_s=idle_s)
             )
         except BaseException as error:
             if owner.ownership.is_held:
                 owner.ownership.will_not_serve()
                 owner.ownership.announce(epoch=epoch)
             if isinstance(error, ImportError):
-                text = "serve_local() needs FastAPI: pip install 'siltstone[server]'"
+                text = "serve_local() needs Starlette: pip install 'siltstone[server]'"
                 raise UnavailableError(text) from error
             raise
 
@@ -652,7 +652,7 @@ class Store:
             host: Where it listens; one that other machines reach needs `tokens`.
             port: 0 is any that is free; the service has it as `port`, and its `url`.
             options: `tokens`, `allowed_hosts`, `certificate`, `key`, `limits`; see
-                `server.rest.service.Service`.
+                `server.rest.server.RestServer`.
 
         Raises:
             RequestError: Other machines would reach it without a token; it serves already.
@@ -665,13 +665,13 @@ class Store:
                 raise RequestError(f"the store is served already, at {self._parts.service.url}")
             try:
                 # By name: the server is above this module, and an extra.
-                module = importlib.import_module("siltstone.server.rest.service")
+                module = importlib.import_module("siltstone.server.rest.server")
             except ImportError as error:
-                text = "serve() needs FastAPI: pip install 'siltstone[server]'"
+                text = "serve() needs Starlette: pip install 'siltstone[server]'"
                 raise UnavailableError(text) from error
             self._core.check()
             made = self._unless_closed(
-                module.Service(self._inner(), self._parts, host=host, port=port, **options)
+                module.RestServer(self._inner(), self._parts, host=host, port=port, **options)
             )
             self._parts.service = made
             self._opened.is_served = True

@@ -17,6 +17,7 @@ from siltstone.joined.address import address_of
 from siltstone.joined.connection import OwnerConnection
 from siltstone.joined.store import JoinedStore
 from siltstone.joined.values import decode, encode
+from siltstone.server.rpc.server import rpc_policy
 from siltstone.server.sessions import Sessions
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.ownership import read_holder
@@ -116,7 +117,7 @@ def test_a_request_that_is_too_large_is_refused_on_both_sides(tmp_path: Path) ->
     with opened(tmp_path / "shop") as owner:
         owner.create_table("t", {"id": "int64", "v": "string"}, primary_key="id")
         address = tmp_path / "s.sock"
-        with endpoint_of(owner, address, body_bytes_max=4096):
+        with endpoint_of(owner, address, policy=rpc_policy(body_bytes_max=4096)):
             joined = JoinedStore(owner.path, str(address))
             table = joined["t"]
             for rows in (
@@ -136,16 +137,17 @@ def test_a_request_that_is_too_large_is_refused_on_both_sides(tmp_path: Path) ->
 def test_too_many_requests_at_once_are_refused_and_may_be_tried_again(tmp_path: Path) -> None:
     with opened(tmp_path / "shop") as owner:
         address = tmp_path / "s.sock"
-        with endpoint_of(owner, address, requests_max=0), pytest.raises(st.BusyError):
+        full = rpc_policy(requests_max=0)
+        with endpoint_of(owner, address, policy=full), pytest.raises(st.BusyError):
             JoinedStore(owner.path, str(address))
         with endpoint_of(owner, address) as endpoint:
             joined = JoinedStore(owner.path, str(address))
             tx = joined.transaction()
             made = tx.create_table("t", {"id": "int64"}, "id")
-            endpoint._desk.requests_max = 0
+            endpoint.pipeline.policy = full
             with pytest.raises(st.BusyError, match="try again later"):
                 made.insert({"id": 1})
-            endpoint._desk.requests_max = 10
+            endpoint.pipeline.policy = rpc_policy()
             made.insert({"id": 1})  # the transaction goes on
             tx.commit()
             joined.close()
@@ -225,7 +227,7 @@ def test_who_answers_says_so_in_words(both: Both) -> None:
 def test_an_owner_without_the_extra_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "siltstone.server.endpoint", None)
+    monkeypatch.setitem(__import__("sys").modules, "siltstone.server.rpc.server", None)
     with opened(tmp_path / "shop") as owner:
         with pytest.raises(st.UnavailableError, match=r"siltstone\[server\]"):
             owner.serve_local()

@@ -12,17 +12,14 @@ import pytest
 
 import siltstone as st
 from siltstone.joined.store import JoinedStore
-from siltstone.server.app import Desk
-from siltstone.server.calls import SNAPSHOT_VERBS, STORE_READS, TRANSACTION_VERBS
 from siltstone.server.rest.access import Role, new_token, tokens_of
-from siltstone.server.rest.joined import role_of
-from siltstone.server.rest.service import Service
+from siltstone.server.rest.server import RestServer
 from tests.server.rest import rest_of
 from tests.server.stores import eventually, joined_to
 
 SECRETS = {role: new_token() for role in (Role.READ, Role.WRITE, Role.ADMIN)}
 TOKENS = tokens_of(";".join(f"{r.name} {r.name} {s}" for r, s in SECRETS.items()), "test")
-Both = tuple[st.Store, Service, st.Store]
+Both = tuple[st.Store, RestServer, st.Store]
 
 
 @pytest.fixture
@@ -101,12 +98,17 @@ def test_a_token_opens_what_its_role_allows(both: Both) -> None:
     assert db["t"].count() == 1
 
 
-def test_every_verb_has_a_role_and_an_unknown_one_the_highest() -> None:
-    assert {role_of(verb) for verb in STORE_READS} == {Role.READ}
-    assert role_of("attach") is role_of("stage") is role_of("explode") is Role.ADMIN
-    for verb in (TRANSACTION_VERBS | SNAPSHOT_VERBS) - STORE_READS - {"scan_tasks"}:
-        assert role_of(verb) > Role.READ, verb
-    assert Desk  # the routes are the ones of the socket
+@pytest.mark.parametrize("at", ["", "table/1/", "transaction/t1/", "snapshot/s1/"])
+def test_an_operation_that_does_not_exist_needs_the_highest_role(both: Both, at: str) -> None:
+    _, service, remote = both
+    unknown = remote.pool.message(f"{at}explode")
+    with pytest.raises(st.RequestError, match="has no 'explode'; it has"):
+        remote.pool.ask(unknown)
+    with (
+        st.connect(service.url, token=SECRETS[Role.WRITE]) as writer,
+        pytest.raises(st.RequestError, match="needs admin"),
+    ):
+        writer.pool.ask(unknown)
 
 
 def test_what_needs_the_files_says_so_where_they_are_not(both: Both, tmp_path: Path) -> None:
@@ -210,7 +212,7 @@ def test_both_ends_of_a_connection_notice_a_machine_that_is_gone(both: Both) -> 
     (near,) = [connection.sock for connection in remote.pool._idle]
     (far,) = [
         connection.transport.get_extra_info("socket")
-        for connection in service._server.server_state.connections
+        for connection in service.http.thread.server_state.connections
     ]
     for sock in (near, far):
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1

@@ -18,13 +18,13 @@ from proof.exhaustion.faulty_files import Faults, FaultyFiles
 from siltstone.engine.write.transaction import Transaction
 from siltstone.options import resolve
 from siltstone.server.rest.limits import Limits
-from siltstone.server.rest.service import Service
+from siltstone.server.rest.server import RestServer
 from siltstone.wiring import Env
 from tests.engine.seams import Threads, until
 from tests.server.rest import Answer, Rest, rest_of
 from tests.server.stores import eventually
 
-Served = tuple[st.Store, Service, Rest]
+Served = tuple[st.Store, RestServer, Rest]
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_a_commit_that_is_asked_for_again_while_it_runs_is_answered_as_the_first
     db, service, rest = served
     key = begin(rest)
     assert rest.post("/v1/table/keyed/insert", ROWS, x_siltstone_txn=key).status == 200
-    inside = service.exchange.counters
+    inside = service.pipeline.counters
     gate, answers, threads = threading.Event(), list[Answer](), Threads()
     threads.start(db._core.committer.run, gate.wait)  # nothing commits until it is let go
 

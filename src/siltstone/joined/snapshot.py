@@ -21,7 +21,7 @@ class JoinedSnapshot(Snapshot):
 
     def __init__(self, pool: ConnectionPool, named: dict[str, object]) -> None:
         self._pool = pool
-        home, found = pool.open("snapshot/open", named)
+        home, found = pool.open(protocol.ADDRESSES["snapshot"], named)
         self._id: str = found["id"]
         self.seq: int = found["seq"]
         self._is_open = True

@@ -29,7 +29,7 @@ class JoinedTransaction(Transaction):
 
     def __init__(self, pool: ConnectionPool, named: dict[str, object]) -> None:
         self._pool = pool
-        self._home, found = pool.open("transaction/begin", named)
+        self._home, found = pool.open(protocol.ADDRESSES["transaction"], named)
         self._key: str = found["id"]
         self._read_seq: int = found["seq"]
         self._phase = Phase.OPEN

@@ -20,7 +20,7 @@ from siltstone.errors import RequestError
 from siltstone.handles import Snapshot
 from siltstone.operations import Codec, Effect, Face, Operation, operation
 from siltstone.server.lance_calls import VERB as LANCE
-from siltstone.server.lance_calls import LanceCalls, LanceRequest
+from siltstone.server.lance_calls import LanceCall, LanceCalls
 from siltstone.server.rpc.call import Outcome, RpcCall, Turn
 from siltstone.server.served import Number, Served
 from siltstone.server.sessions import Session, Sessions
@@ -38,8 +38,9 @@ class Calls:
     def of_store(self, call: RpcCall) -> Outcome:
         """Answer a call to the store."""
         asked = operation(Face.STORE, call.verb)
-        if asked.name == LANCE:
-            return self._lance_of_store(call)
+        own = {"transaction": self._begin, "snapshot": self._open, LANCE: self._lance_of_store}
+        if asked.name in own:
+            return own[asked.name](call)
         if asked.effect is Effect.WRITE:
             with self._sessions.statement(call.session, call.statement) as transaction_id:
                 return _answered(asked, self._served.numbered(Number(transaction_id)), call)
@@ -51,7 +52,7 @@ class Calls:
         return found
 
     def _lance_of_store(self, call: RpcCall) -> Outcome:
-        asked = LanceRequest.of(call.arguments)
+        asked = LanceCall.of(call.arguments)
         if asked.commits:
             with self._sessions.statement(call.session, call.statement) as transaction_id:
                 return Outcome(self._lance.of_store(asked, Number(transaction_id)))
@@ -83,7 +84,7 @@ class Calls:
 
     # transactions
 
-    def begin(self, call: RpcCall) -> Outcome:
+    def _begin(self, call: RpcCall) -> Outcome:
         """Begin a transaction that lives with its connection.
 
         Raises:
@@ -119,14 +120,14 @@ class Calls:
         with self._sessions.using(key) as held:
             tx = held.transaction
             if asked.name == LANCE:
-                return Outcome(self._lance.of_transaction(tx, LanceRequest.of(call.arguments)))
+                return Outcome(self._lance.of_transaction(tx, LanceCall.of(call.arguments)))
             if asked.name == "id_of":
                 return Outcome(_named(tx, call).id)
             return _answered(asked, tx, call)
 
     # snapshots
 
-    def open(self, call: RpcCall) -> Outcome:
+    def _open(self, call: RpcCall) -> Outcome:
         """Open a snapshot that lives with its connection."""
         snapshot: Snapshot = _done(self._served.db, call)
         try:
@@ -145,7 +146,7 @@ class Calls:
                 return Outcome(held.snapshot.close())
         with self._sessions.using(key) as held:
             if asked.name == LANCE:
-                found = self._lance.of_snapshot(held.snapshot, LanceRequest.of(call.arguments))
+                found = self._lance.of_snapshot(held.snapshot, LanceCall.of(call.arguments))
                 return Outcome(found)
             if asked.name == "id_of":
                 return Outcome(_named(held.snapshot, call).name)

@@ -32,14 +32,12 @@ def path_of(place: Uri | AnyStore) -> str:
         RequestError: The store's directory is not on this machine, under its own name; no path.
         UnavailableError: No server answers at the URL.
     """
-    if isinstance(place, Store):
-        return str(place.path)
-    if isinstance(place, JoinedStore):
-        if not place.pool.is_near(place.path):
-            raise RequestError(
-                f"the store of {place.pool.root} is at {place.path}, which this machine does not"
-                " see; Spark reads and writes its files"
-            )
+    if isinstance(place, JoinedStore) and not place.pool.is_near(place.path):
+        raise RequestError(
+            f"the store of {place.pool.root} is at {place.path}, which this machine does not"
+            " see; Spark reads and writes its files"
+        )
+    if not isinstance(place, str | os.PathLike):
         return str(place.path)
     if not is_url(place):
         return str(root_of(place))

@@ -2,7 +2,7 @@
 
     BTREE BITMAP FTS (or INVERTED) IVF_FLAT IVF_SQ IVF_PQ      the kinds that a client asks for
 
-Indexes are maintenance: no answer changes by one, so they are no part of a transaction. A plain
+IndexRoutes are maintenance: no answer changes by one, so they are no part of a transaction. A plain
 table's are made by Lance clients, who commit them as versions.
 """
 
@@ -13,11 +13,11 @@ from typing import Any
 from siltstone import deadline
 from siltstone.handles import Table
 from siltstone.maintenance.index.index_plan import IndexStatus
-from siltstone.server.rest.exchange import Call
+from siltstone.server.http.replies import Reply
+from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.names import table_of
-from siltstone.server.rest.reach import SNAPSHOT_HEADER, TRANSACTION_HEADER
 from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
-from siltstone.server.rest.replies import Reply
+from siltstone.server.rest.scope import SNAPSHOT_HEADER, TRANSACTION_HEADER
 from siltstone.server.served import Served
 
 _VECTOR = {"IVF_FLAT": "flat", "IVF_SQ": "sq", "IVF_PQ": "pq"}
@@ -29,13 +29,13 @@ _WORDS = (
 )
 
 
-class Indexes:
+class IndexRoutes:
     """See the module. Any thread."""
 
     def __init__(self, served: Served) -> None:
         self._served = served
 
-    def create(self, call: Call) -> Reply:
+    def create(self, call: RestCall) -> Reply:
         """Declare an index and build it over what is merged."""
         _refuse_scope(call)
         body = call.json()
@@ -54,7 +54,7 @@ class Indexes:
             table.create_index(column, kind, name=name, **options)
         return Reply({})
 
-    def list_all(self, call: Call) -> Reply:
+    def list_all(self, call: RestCall) -> Reply:
         """Return the indexes of a table, and how far they are behind."""
         table = self._table(call, call.json())
         if not table.primary_key:
@@ -62,7 +62,7 @@ class Indexes:
         rows = table.count()
         return Reply({"indexes": [_shown(index, rows) for index in table.indexes()]})
 
-    def stats(self, call: Call) -> Reply:
+    def stats(self, call: RestCall) -> Reply:
         """Return how many rows an index has, and how many it lacks."""
         table = self._keyed(call, call.json())
         found = _shown(self._named(table, call), table.count())
@@ -76,7 +76,7 @@ class Indexes:
             }
         )
 
-    def drop(self, call: Call) -> Reply:
+    def drop(self, call: RestCall) -> Reply:
         """Give an index up."""
         _refuse_scope(call)
         table = self._keyed(call, {})
@@ -85,17 +85,17 @@ class Indexes:
             table.drop_index(index.name)
         return Reply({})
 
-    def _named(self, table: Table, call: Call) -> IndexStatus:
+    def _named(self, table: Table, call: RestCall) -> IndexStatus:
         name = call.path["name"]
         for index in table.indexes():
             if index.name == name:
                 return index
         raise Refused(Code.INDEX_NOT_FOUND, name[:200])
 
-    def _table(self, call: Call, body: dict[str, Any]) -> Table:
+    def _table(self, call: RestCall, body: dict[str, Any]) -> Table:
         return self._served.db[table_of(call, body)]
 
-    def _keyed(self, call: Call, body: dict[str, Any]) -> Table:
+    def _keyed(self, call: RestCall, body: dict[str, Any]) -> Table:
         table = self._table(call, body)
         if not table.primary_key:
             raise unsupported(_OF_LANCE)
@@ -105,7 +105,7 @@ class Indexes:
 _OF_LANCE = "the indexes of a table without a primary key are made, and listed, by Lance clients"
 
 
-def _refuse_scope(call: Call) -> None:
+def _refuse_scope(call: RestCall) -> None:
     if call.headers.get(TRANSACTION_HEADER) or call.headers.get(SNAPSHOT_HEADER):
         raise invalid("an index is no part of a transaction or snapshot: ask without their header")
 

@@ -16,10 +16,10 @@ from siltstone.errors import ReadOnlyError
 from siltstone.lance_namespace.fresh import KEYED
 from siltstone.lance_namespace.shown_tables import ShownTables
 from siltstone.lance_namespace.turns import Turns
-from siltstone.server.rest.access import Role
-from siltstone.server.rest.exchange import Call
-from siltstone.server.rest.reach import SNAPSHOT_HEADER, TRANSACTION_HEADER, Face, Reach
+from siltstone.server.http.route import Role
+from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.refusals import invalid
+from siltstone.server.rest.scope import SNAPSHOT_HEADER, TRANSACTION_HEADER, Face, RequestScope
 
 KEYED_HEADER = "x-siltstone-keyed"
 
@@ -27,15 +27,15 @@ KEYED_HEADER = "x-siltstone-keyed"
 class LanceScope:
     """One request: reads and statements in its transaction, at its snapshot, or now."""
 
-    def __init__(self, reach: Reach, call: Call, turns: Turns) -> None:
-        self._reach, self._call, self._turns = reach, call, turns
+    def __init__(self, scope: RequestScope, call: RestCall, turns: Turns) -> None:
+        self._scope, self._call, self._turns = scope, call, turns
         self.seq: int | None = None
         self._transaction_id: str | None = None
 
     @property
     def root(self) -> Path:
         """The store's directory."""
-        return self._reach.served.db.path
+        return self._scope.served.db.path
 
     @property
     def is_writable(self) -> bool:
@@ -51,7 +51,7 @@ class LanceScope:
             Refused: Fresh rows in a transaction, or a header that says something else.
         """
         is_fresh = self._is_fresh()
-        with self._reach.reading(self._call) as face:
+        with self._scope.reading(self._call) as face:
             if self.seq is None:
                 self.seq = face.read_seq if isinstance(face, Transaction) else face.seq
             yield self._seen(face, is_fresh=is_fresh)
@@ -63,7 +63,7 @@ class LanceScope:
         return wanted == "fresh"
 
     def _seen(self, face: Face, *, is_fresh: bool) -> ShownTables:
-        fresh = self._reach.served.db.fresh_versions()
+        fresh = self._scope.served.db.fresh_versions()
         if not is_fresh:
             return ShownTables(face, fresh, None, clears=self.is_writable)
         if isinstance(face, Transaction):
@@ -83,7 +83,7 @@ class LanceScope:
         """
         if self._call.headers.get(SNAPSHOT_HEADER):
             raise ReadOnlyError("a snapshot is read, not written")
-        with self._reach.statement(self._call) as tx:
+        with self._scope.statement(self._call) as tx:
             yield tx
         if tx.receipt is not None:
             self.seq = tx.receipt.seq

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from siltstone.server.rest.exchange import Call
+from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.refusals import Code, Refused, invalid
 
 DELIMITER = "$"
 
 
-def table_of(call: Call, body: Mapping[str, object] | None = None) -> str:
+def table_of(call: RestCall, body: Mapping[str, object] | None = None) -> str:
     """Return the name of the table that a call is about; `id` in the body says the same.
 
     Raises:
@@ -28,14 +28,14 @@ def table_of(call: Call, body: Mapping[str, object] | None = None) -> str:
     return ".".join(parts)
 
 
-def namespace_of(call: Call, body: Mapping[str, object] | None = None) -> tuple[str, ...]:
+def namespace_of(call: RestCall, body: Mapping[str, object] | None = None) -> tuple[str, ...]:
     """Return the names of the namespace that a call is about, () for the root."""
     parts = _parts(call.path["id"], call)
     _refuse_other(parts, body)
     return parts
 
 
-def _parts(text: str, call: Call) -> tuple[str, ...]:
+def _parts(text: str, call: RestCall) -> tuple[str, ...]:
     delimiter = call.query.get("delimiter") or DELIMITER
     if text == delimiter:
         return ()

@@ -8,43 +8,45 @@ from typing import Any
 from siltstone.engine.read.table_versions import ROW_OPERATIONS
 from siltstone.lance_namespace.catalog import LanceCatalog
 from siltstone.lance_namespace.turns import Turns
-from siltstone.server.rest.exchange import Call, Handler
+from siltstone.server.http.replies import Reply
+from siltstone.server.http.route import Handler
+from siltstone.server.rest.arrow_schemas import schema_json
+from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.lance_scope import LanceScope
 from siltstone.server.rest.names import namespace_of
-from siltstone.server.rest.reach import Reach
 from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
-from siltstone.server.rest.replies import Reply, empty
-from siltstone.server.rest.schemas import schema_json
+from siltstone.server.rest.replies import empty
+from siltstone.server.rest.scope import RequestScope
 
 _TRUTHS = {"true": True, "false": False}
 _WORDS = ("branch", "page_token")
 _FLAGS = ("descending", "with_table_uri", "load_detailed_metadata", "include_declared")
 
 
-class Namespaces:
+class NamespaceRoutes:
     """See the module. Any thread."""
 
-    def __init__(self, reach: Reach) -> None:
-        self._reach, self._turns = reach, Turns()
+    def __init__(self, scope: RequestScope) -> None:
+        self._scope, self._turns = scope, Turns()
 
-    def list_all(self, call: Call) -> Reply:
+    def list_all(self, call: RestCall) -> Reply:
         """Return the namespaces in a namespace."""
         return self._asked(call, lambda catalog, asked: catalog.answer("list_namespaces", asked))
 
-    def describe(self, call: Call) -> Reply:
+    def describe(self, call: RestCall) -> Reply:
         """Return the properties of a namespace."""
         return self._asked(call, lambda catalog, asked: catalog.answer("describe_namespace", asked))
 
-    def exists(self, call: Call) -> Reply:
+    def exists(self, call: RestCall) -> Reply:
         """Answer nothing, or that there is no such namespace."""
         self._asked(call, lambda catalog, asked: catalog.answer("namespace_exists", asked))
         return empty()
 
-    def create(self, call: Call) -> Reply:
+    def create(self, call: RestCall) -> Reply:
         """Say that a namespace is there with its first table, or that it is there already."""
         parts = namespace_of(call, call.json())
         mode = str(call.json().get("mode") or "create").replace("_", "").lower()
-        names = self._reach.served.db.tables()
+        names = self._scope.served.db.tables()
         is_there = not parts or any(name.startswith(f"{parts[0]}.") for name in names)
         if is_there and mode == "existok":
             return Reply({"properties": {}})
@@ -52,18 +54,18 @@ class Namespaces:
             raise Refused(Code.NAMESPACE_EXISTS, "$".join(parts) or "the root")
         raise unsupported("a namespace is there as long as it has a table: create the table in it")
 
-    def drop(self, call: Call) -> Reply:
+    def drop(self, call: RestCall) -> Reply:
         """Say that a namespace goes with its last table."""
         self.describe(call)
         if not namespace_of(call):
             raise invalid("the root namespace cannot be dropped")
         raise Refused(Code.NAMESPACE_NOT_EMPTY, "a namespace goes with its last table: drop those")
 
-    def list_tables(self, call: Call) -> Reply:
+    def list_tables(self, call: RestCall) -> Reply:
         """Return the tables of a namespace, by their short names."""
         return self._asked(call, lambda catalog, asked: catalog.answer("list_tables", asked))
 
-    def table(self, call: Call) -> Reply:
+    def table(self, call: RestCall) -> Reply:
         """Return where a table lies, for a client that opens it there."""
 
         def work(catalog: LanceCatalog, asked: dict[str, Any]) -> dict[str, Any]:
@@ -80,16 +82,16 @@ class Namespaces:
     def managed(self, operation: str) -> Handler:
         """Return the handler of an operation, by the name that the specification has for it."""
 
-        def handler(call: Call) -> Reply:
+        def handler(call: RestCall) -> Reply:
             return self._asked(call, lambda catalog, asked: catalog.answer(operation, asked))
 
         handler.__doc__ = operation.replace("_", " ").capitalize()
         return handler
 
     def _asked(
-        self, call: Call, work: Callable[[LanceCatalog, dict[str, Any]], dict[str, Any]]
+        self, call: RestCall, work: Callable[[LanceCatalog, dict[str, Any]], dict[str, Any]]
     ) -> Reply:
-        scope = LanceScope(self._reach, call, self._turns)
+        scope = LanceScope(self._scope, call, self._turns)
         try:
             found = work(LanceCatalog(scope), _request(call))
         except (TypeError, AttributeError, KeyError) as error:
@@ -98,7 +100,7 @@ class Namespaces:
         return Reply(found, scope.seq)
 
 
-def _request(call: Call) -> dict[str, Any]:
+def _request(call: RestCall) -> dict[str, Any]:
     """Return the members of the body with those of the address."""
     found = dict(call.json())
     if "id" in call.path:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from siltstone.server.rest.access import Role
-from siltstone.server.rest.exchange import ARROW, NOTHING, Route
+from siltstone.server.http.route import ARROW, NOTHING, Role, Route
 
 _GIVES = {
     "json": ("application/json", {}),

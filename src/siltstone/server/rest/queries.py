@@ -15,16 +15,17 @@ import pyarrow as pa
 
 from siltstone.engine.write.merge_insert import Merge, Merged, merge
 from siltstone.engine.write.transaction import Transaction
+from siltstone.server.http.replies import Reply
 from siltstone.server.rest import rows as statements
 from siltstone.server.rest.arrow_input import table_of as arrow_of
-from siltstone.server.rest.exchange import Call
+from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.names import table_of
-from siltstone.server.rest.nearest import nearest
-from siltstone.server.rest.reach import TRANSACTION_HEADER, Face, Reach, ReadTable
 from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
-from siltstone.server.rest.replies import Reply, arrow
-from siltstone.server.rest.tables import Tables, seq_shown
+from siltstone.server.rest.replies import arrow
+from siltstone.server.rest.scope import TRANSACTION_HEADER, Face, ReadTable, RequestScope
+from siltstone.server.rest.tables import TableRoutes, seq_shown
+from siltstone.server.rest.vector_search import vector_search
 from siltstone.server.rest.versions import seq_of
 
 _NOT_OFFERED = ("full_text_query", "with_row_id", "order_by", "lower_bound", "upper_bound")
@@ -32,7 +33,7 @@ _TRUTHS = {"true": True, "1": True, "false": False, "0": False, "": False}
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class RowQuery:
     """What rows are asked for; `limit` None is all."""
 
     columns: list[str] | None
@@ -45,7 +46,7 @@ class Query:
     version: object
 
     @classmethod
-    def of(cls, body: dict[str, Any]) -> Query:
+    def of(cls, body: dict[str, Any]) -> RowQuery:
         """Return the query of a body, of either kind of client.
 
         Raises:
@@ -66,77 +67,77 @@ class Query:
         )
 
 
-class Queries:
+class QueryRoutes:
     """See the module. Any thread."""
 
-    def __init__(self, reach: Reach, tables: Tables) -> None:
-        self._reach, self._tables = reach, tables
+    def __init__(self, scope: RequestScope, tables: TableRoutes) -> None:
+        self._scope, self._tables = scope, tables
 
     # reading
 
-    def query(self, call: Call) -> Reply:
+    def query(self, call: RestCall) -> Reply:
         """Return the rows that match, as an Arrow IPC file."""
         return self._rows(call, call.json(), is_file=True)
 
-    def scan(self, call: Call) -> Reply:
+    def scan(self, call: RestCall) -> Reply:
         """Return the rows that match, as an Arrow IPC stream."""
         return self._rows(call, call.json(), is_file=False)
 
-    def _rows(self, call: Call, body: dict[str, Any], *, is_file: bool) -> Reply:
-        name, wanted = table_of(call, body), Query.of(body)
+    def _rows(self, call: RestCall, body: dict[str, Any], *, is_file: bool) -> Reply:
+        name, wanted = table_of(call, body), RowQuery.of(body)
         with ExitStack() as held:
             face = self._face(call, name, wanted.version, held)
             reader = self._read(face[name], wanted)
             if call.headers.get(TRANSACTION_HEADER):
                 # The next statement of the transaction must not wait for this answer to be read.
-                found = statements.collected(reader, self._reach.limits)
+                found = statements.collected(reader, self._scope.limits)
                 reader = found.to_reader()
                 return Reply(arrow(reader, lambda: None, is_file=is_file), seq_shown(face))
             later = held.pop_all()
             return Reply(arrow(reader, later.close, is_file=is_file), seq_shown(face))
         raise AssertionError
 
-    def _face(self, call: Call, name: str, version: object, held: ExitStack) -> Face:
+    def _face(self, call: RestCall, name: str, version: object, held: ExitStack) -> Face:
         if version is None:
-            return self._reach.opened(call, held)
-        seq = seq_of(self._reach.served, name, version)
-        self._reach.served.settle()
-        return held.enter_context(self._reach.served.db.snapshot(seq=seq))
+            return self._scope.opened(call, held)
+        seq = seq_of(self._scope.served, name, version)
+        self._scope.served.settle()
+        return held.enter_context(self._scope.served.db.snapshot(seq=seq))
 
-    def _read(self, table: ReadTable, wanted: Query) -> pa.RecordBatchReader:
+    def _read(self, table: ReadTable, wanted: RowQuery) -> pa.RecordBatchReader:
         if wanted.vector:
-            return nearest(table, wanted, self._reach.limits).to_reader()
+            return vector_search(table, wanted, self._scope.limits).to_reader()
         most = None if wanted.limit is None else wanted.limit + wanted.offset
         reader = table.scan(wanted.columns, wanted.filter, most)
         if not wanted.offset:
             return reader
         return pa.RecordBatchReader.from_batches(reader.schema, _after(reader, wanted.offset))
 
-    def count(self, call: Call) -> Reply:
+    def count(self, call: RestCall) -> Reply:
         """Return how many rows there are, or how many match."""
         body = call.json()
         name = table_of(call, body)
         with ExitStack() as held:
             face = self._face(call, name, body.get("version"), held)
             rows = face[name].count(_optional_text(body, "predicate"))
-            self._reach.served.settle()
+            self._scope.served.settle()
             return Reply(rows, seq_shown(face))
 
-    def explain(self, call: Call) -> Reply:
+    def explain(self, call: RestCall) -> Reply:
         """Return in words how a query is answered."""
         return self._explained(call, is_run=False)
 
-    def analyze(self, call: Call) -> Reply:
+    def analyze(self, call: RestCall) -> Reply:
         """Answer a query, and return in words how, and how many rows there were."""
         return self._explained(call, is_run=True)
 
-    def _explained(self, call: Call, *, is_run: bool) -> Reply:
+    def _explained(self, call: RestCall, *, is_run: bool) -> Reply:
         body = call.json()
         name = table_of(call, body)
         asked = body.get("query", body)
         if not isinstance(asked, dict):
             raise invalid("query is an object")
-        wanted = Query.of(asked)
+        wanted = RowQuery.of(asked)
         with ExitStack() as held:
             face = self._face(call, name, wanted.version, held)
             table = face[name]
@@ -157,24 +158,24 @@ class Queries:
 
     # writing
 
-    def insert(self, call: Call) -> Reply:
+    def insert(self, call: RestCall) -> Reply:
         """Add the rows of an Arrow stream."""
-        name, rows = table_of(call), arrow_of(call.body, self._reach.limits)
+        name, rows = table_of(call), arrow_of(call.body, self._scope.limits)
         mode = (call.query.get("mode") or "append").lower()
         if mode not in {"append", "overwrite"}:
             raise invalid(f"mode is append or overwrite, not {mode[:80]!r}")
         _refuse_branch(call.query.get("branch"))
         overwrites = mode == "overwrite"
-        seq = self._reach.write(
+        seq = self._scope.write(
             call, lambda tx: statements.insert(tx, name, rows, overwrites=overwrites)
         )
         version = self._tables.version_now(name, seq)
         return Reply({"num_inserted_rows": rows.num_rows, "version": version}, seq)
 
-    def merge_insert(self, call: Call) -> Reply:
+    def merge_insert(self, call: RestCall) -> Reply:
         """Merge the rows of an Arrow stream: by the primary key, or by columns of a plain table."""
-        name, how = table_of(call), _merge_of(call, self._reach.limits)
-        rows = arrow_of(call.body, self._reach.limits)
+        name, how = table_of(call), _merge_of(call, self._scope.limits)
+        rows = arrow_of(call.body, self._scope.limits)
         done = Merged(0, 0, 0)
 
         def work(tx: Transaction) -> None:
@@ -182,7 +183,7 @@ class Queries:
             _refuse_unknown(tx[name].schema, name, how.on)
             done = merge(tx, name, rows, how)
 
-        seq = self._reach.write(call, work)
+        seq = self._scope.write(call, work)
         found = {
             "num_updated_rows": done.updated,
             "num_inserted_rows": done.inserted,
@@ -190,7 +191,7 @@ class Queries:
         }
         return Reply(found | {"version": self._tables.version_now(name, seq)}, seq)
 
-    def update(self, call: Call) -> Reply:
+    def update(self, call: RestCall) -> Reply:
         """Set columns to SQL expressions in the rows that match."""
         body = call.json()
         name, updates = table_of(call, body), _updates(body.get("updates"))
@@ -199,13 +200,13 @@ class Queries:
 
         def work(tx: Transaction) -> None:
             nonlocal count
-            count = statements.assign(tx, name, updates, predicate, self._reach.limits)
+            count = statements.assign(tx, name, updates, predicate, self._scope.limits)
 
-        seq = self._reach.write(call, work)
+        seq = self._scope.write(call, work)
         found = {"updated_rows": count, "version": self._tables.version_now(name, seq)}
         return Reply(found | ({"rows_updated": count} if call.is_remote else {}), seq)
 
-    def restore(self, call: Call) -> Reply:
+    def restore(self, call: RestCall) -> Reply:
         """Write the rows of an older version anew, as the newest one."""
         body = call.json()
         _refuse_branch(_optional_text(body, "branch"))
@@ -214,14 +215,14 @@ class Queries:
             raise invalid("version is the one to restore")
 
         def work(tx: Transaction) -> None:
-            seq = seq_of(self._reach.served, name, version)
-            with self._reach.served.db.snapshot(seq=seq) as past:
-                statements.restore(tx, past[name], self._reach.limits)
+            seq = seq_of(self._scope.served, name, version)
+            with self._scope.served.db.snapshot(seq=seq) as past:
+                statements.restore(tx, past[name], self._scope.limits)
 
-        seq = self._reach.write(call, work)
+        seq = self._scope.write(call, work)
         return Reply({"version": self._tables.version_now(name, seq)}, seq)
 
-    def delete(self, call: Call) -> Reply:
+    def delete(self, call: RestCall) -> Reply:
         """Delete the rows that match."""
         body = call.json()
         name, predicate = table_of(call, body), _optional_text(body, "predicate")
@@ -233,7 +234,7 @@ class Queries:
             nonlocal count
             count = tx[name].delete_where(predicate)
 
-        seq = self._reach.write(call, work)
+        seq = self._scope.write(call, work)
         version = self._tables.version_now(name, seq)
         return Reply({"version": version, "num_deleted_rows": count}, seq)
 
@@ -305,7 +306,7 @@ def _refuse_unknown(schema: pa.Schema, table: str, columns: Sequence[str]) -> No
             raise Refused(Code.COLUMN_NOT_FOUND, f"table {table!r} has no column {name[:128]!r}")
 
 
-def _merge_of(call: Call, limits: Limits) -> Merge:
+def _merge_of(call: RestCall, limits: Limits) -> Merge:
     query = call.query
     for name in ("when_matched_update_all_filt", "when_matched_delete"):
         if query.get(name):

@@ -10,50 +10,53 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from siltstone.server.rest.access import Role
-from siltstone.server.rest.exchange import ARROW, JSON, NOTHING, Call, Handler, Route
-from siltstone.server.rest.feed import Feed
-from siltstone.server.rest.house import House
-from siltstone.server.rest.indexes import Indexes
-from siltstone.server.rest.jobs import Jobs
-from siltstone.server.rest.namespaces import Namespaces
-from siltstone.server.rest.queries import Queries
+from siltstone.server.http.replies import Reply
+from siltstone.server.http.route import ARROW, JSON, NOTHING, Handler, Role, Route
+from siltstone.server.rest.call import RestCall
+from siltstone.server.rest.changes import ChangeRoutes
+from siltstone.server.rest.indexes import IndexRoutes
+from siltstone.server.rest.jobs import JobRoutes
+from siltstone.server.rest.namespaces import NamespaceRoutes
+from siltstone.server.rest.queries import QueryRoutes
 from siltstone.server.rest.refusals import unsupported
-from siltstone.server.rest.replies import Reply
-from siltstone.server.rest.tables import Tables
-from siltstone.server.rest.transactions import Transactions
+from siltstone.server.rest.system import SystemRoutes
+from siltstone.server.rest.tables import TableRoutes
+from siltstone.server.rest.tags import TagRoutes
+from siltstone.server.rest.transactions import TransactionRoutes
 
 FILE, STREAM, TEXT = "file", "stream", "text"
 _PAGE = ("page_token", "limit")
 
 
 @dataclass(frozen=True, slots=True)
-class Desks:
+class RestHandlers:
     """The handlers, by what they are about."""
 
-    house: House
-    namespaces: Namespaces
-    tables: Tables
-    queries: Queries
-    indexes: Indexes
-    transactions: Transactions
-    feed: Feed
-    jobs: Jobs
+    system: SystemRoutes
+    namespaces: NamespaceRoutes
+    tables: TableRoutes
+    tags: TagRoutes
+    queries: QueryRoutes
+    indexes: IndexRoutes
+    transactions: TransactionRoutes
+    changes: ChangeRoutes
+    jobs: JobRoutes
 
 
-def routes_of(desks: Desks) -> list[Route]:
+def routes_of(handlers: RestHandlers) -> list[Route]:
     """Return all routes; the first that fits a path answers."""
     routes = [
-        *_house(desks),
-        *_namespaces(desks.namespaces),
-        *_tables(desks.tables),
-        *_queries(desks.queries),
-        *_indexes(desks.indexes),
-        *_transactions(desks.transactions),
-        *_versions(desks.namespaces),
+        *_system(handlers),
+        *_namespaces(handlers.namespaces),
+        *_tables(handlers.tables),
+        *_tags(handlers.tags),
+        *_queries(handlers.queries),
+        *_indexes(handlers.indexes),
+        *_transactions(handlers.transactions),
+        *_versions(handlers.namespaces),
         *_unsupported(),
     ]
-    desks.house.describe(routes)
+    handlers.system.describe(routes)
     return routes
 
 
@@ -70,15 +73,15 @@ def _summary(handler: Handler) -> str:
     return (handler.__doc__ or "").partition("\n")[0].rstrip(".")
 
 
-def _house(desks: Desks) -> Iterable[Route]:
-    house, jobs = desks.house, desks.jobs
+def _system(handlers: RestHandlers) -> Iterable[Route]:
+    system, jobs = handlers.system, handlers.jobs
     changes = ("since", "until", "tables", "format")
-    yield _get("/healthz", Role.NOBODY, house.healthz)
-    yield _get("/readyz", Role.NOBODY, house.readyz)
-    yield _get("/openapi.json", Role.READ, house.described)
-    yield _get("/metrics", Role.READ, house.metrics, gives=TEXT)
-    yield _get("/v1/status", Role.READ, house.status)
-    yield _get("/v1/changes", Role.READ, desks.feed.changes, gives=STREAM, query=changes)
+    yield _get("/healthz", Role.NOBODY, system.healthz)
+    yield _get("/readyz", Role.NOBODY, system.readyz)
+    yield _get("/openapi.json", Role.READ, system.described)
+    yield _get("/metrics", Role.READ, system.metrics, gives=TEXT)
+    yield _get("/v1/status", Role.READ, system.status)
+    yield _get("/v1/changes", Role.READ, handlers.changes.changes, gives=STREAM, query=changes)
     yield _get("/v1/jobs", Role.READ, jobs.list_all)
     yield _get("/v1/jobs/{id}", Role.READ, jobs.status)
     yield _post("/v1/checkpoint", Role.WRITE, jobs.checkpoint)
@@ -87,7 +90,7 @@ def _house(desks: Desks) -> Iterable[Route]:
     yield _post("/v1/vacuum", Role.ADMIN, jobs.vacuum)
 
 
-def _namespaces(spaces: Namespaces) -> Iterable[Route]:
+def _namespaces(spaces: NamespaceRoutes) -> Iterable[Route]:
     yield _get("/v1/namespace/{id}/list", Role.READ, spaces.list_all, query=_PAGE)
     yield _get("/v1/namespace/{id}/table/list", Role.READ, spaces.list_tables, query=_PAGE)
     yield _post("/v1/namespace/{id}/describe", Role.READ, spaces.describe)
@@ -96,7 +99,7 @@ def _namespaces(spaces: Namespaces) -> Iterable[Route]:
     yield _post("/v1/namespace/{id}/drop", Role.ADMIN, spaces.drop)
 
 
-def _tables(tables: Tables) -> Iterable[Route]:
+def _tables(tables: TableRoutes) -> Iterable[Route]:
     at = "/v1/table/{id}"
     made = ("mode", "primary_key", "properties")
     yield _get("/v1/table", Role.READ, tables.list_all, query=_PAGE)
@@ -109,14 +112,18 @@ def _tables(tables: Tables) -> Iterable[Route]:
     yield _post(f"{at}/add_columns", Role.WRITE, tables.add_columns)
     yield _post(f"{at}/alter_columns", Role.WRITE, tables.alter_columns)
     yield _post(f"{at}/drop_columns", Role.WRITE, tables.drop_columns)
-    yield _post(f"{at}/tags/list", Role.READ, tables.list_tags)
-    yield _post(f"{at}/tags/version", Role.READ, tables.tag_version)
-    yield _post(f"{at}/tags/create", Role.WRITE, tables.create_tag)
-    yield _post(f"{at}/tags/update", Role.WRITE, tables.update_tag)
-    yield _post(f"{at}/tags/delete", Role.WRITE, tables.delete_tag)
 
 
-def _queries(queries: Queries) -> Iterable[Route]:
+def _tags(tags: TagRoutes) -> Iterable[Route]:
+    at = "/v1/table/{id}/tags"
+    yield _post(f"{at}/list", Role.READ, tags.list_all)
+    yield _post(f"{at}/version", Role.READ, tags.version)
+    yield _post(f"{at}/create", Role.WRITE, tags.create)
+    yield _post(f"{at}/update", Role.WRITE, tags.update)
+    yield _post(f"{at}/delete", Role.WRITE, tags.delete)
+
+
+def _queries(queries: QueryRoutes) -> Iterable[Route]:
     at = "/v1/table/{id}"
     merged = (
         *("on", "when_matched_update_all", "when_not_matched_insert_all"),
@@ -134,7 +141,7 @@ def _queries(queries: Queries) -> Iterable[Route]:
     yield _post(f"{at}/restore", Role.WRITE, queries.restore)
 
 
-def _indexes(indexes: Indexes) -> Iterable[Route]:
+def _indexes(indexes: IndexRoutes) -> Iterable[Route]:
     at = "/v1/table/{id}"
     yield _post(f"{at}/create_index", Role.WRITE, indexes.create)
     yield _post(f"{at}/create_scalar_index", Role.WRITE, indexes.create)
@@ -143,7 +150,7 @@ def _indexes(indexes: Indexes) -> Iterable[Route]:
     yield _post(f"{at}/index/{{name}}/drop", Role.WRITE, indexes.drop)
 
 
-def _transactions(transactions: Transactions) -> Iterable[Route]:
+def _transactions(transactions: TransactionRoutes) -> Iterable[Route]:
     at = "/v1/transaction/{id}"
     yield _post("/v1/transaction/begin", Role.READ, transactions.begin)
     yield _post("/v1/transaction/apply", Role.WRITE, transactions.apply)
@@ -153,7 +160,7 @@ def _transactions(transactions: Transactions) -> Iterable[Route]:
     yield _post(f"{at}/alter", Role.READ, transactions.alter)
 
 
-def _versions(spaces: Namespaces) -> Iterable[Route]:
+def _versions(spaces: NamespaceRoutes) -> Iterable[Route]:
     at = "/v1/table/{id}"
     listed = ("branch", "limit", "descending", "page_token")
     yield _post(f"{at}/declare", Role.WRITE, spaces.managed("declare_table"))
@@ -206,5 +213,5 @@ def _unsupported() -> Iterable[Route]:
         yield Route("POST", path, Role.READ, refuse, f"Not offered: {path}", takes=JSON)
 
 
-def _refuse(reason: str, _: Call) -> Reply:
+def _refuse(reason: str, _: RestCall) -> Reply:
     raise unsupported(reason)

@@ -483,7 +483,7 @@ class OneVersionAnswer(Answer):
 
 
 class CreateVersionRequest(TableRequest):
-    version: Annotated[int, Meta(ge=1, lt=1 << 63)]
+    version: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
     manifest_path: str
     manifest_size: int | None = None
     branch: str | None = None

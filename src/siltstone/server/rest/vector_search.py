@@ -1,4 +1,4 @@
-"""Nearest: the k rows whose vectors are nearest to one, exact, over every row that is committed.
+"""Vector search: the k rows with the nearest vectors, exact, over every row that is committed.
 
 It reads all rows that match, a batch at a time, and keeps k of them: no index is asked, so no row
 that came a moment ago is missed.
@@ -13,17 +13,17 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.server.rest.limits import Limits
-from siltstone.server.rest.reach import ReadTable
 from siltstone.server.rest.refusals import Code, Refused, invalid
+from siltstone.server.rest.scope import ReadTable
 
 if TYPE_CHECKING:
-    from siltstone.server.rest.queries import Query
+    from siltstone.server.rest.queries import RowQuery
 
 DISTANCE = "_distance"
 K_DEFAULT = 10
 
 
-def nearest(table: ReadTable, wanted: Query, limits: Limits) -> pa.Table:
+def vector_search(table: ReadTable, wanted: RowQuery, limits: Limits) -> pa.Table:
     """Return the nearest rows, the nearest first, with their distance.
 
     Raises:

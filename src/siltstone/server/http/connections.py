@@ -1,53 +1,84 @@
-"""Connections: HTTP/1.1 over TCP, with an end to those that only keep a socket.
+"""Connections: HTTP/1.1 over a socket, with an end to those that only keep it.
 
 accepted ─▶ waits for a request ─▶ answers ─▶ waits for the next one
             └──nothing whole came in time──▶ closed
+
+What a joined process opens lives with its connection, as its session. A Unix socket's connection
+has one from the beginning, and belongs to a process of the right user, or is refused.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+import struct
 from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from siltstone.errors import RequestError
 from siltstone.joined.targets import keep_alive
-from siltstone.server.rest.limits import Limits
-from siltstone.server.rest.refusals import JSON_TYPE, Code
+from siltstone.server.http.policy import ListenerPolicy
+from siltstone.server.http.replies import JSON_TYPE
 from siltstone.server.sessions import Session, Sessions
 
+_CREDENTIALS = struct.Struct("3i")
 
-class Connection(H11Protocol):
+
+class HttpConnection(H11Protocol):
     """See the module."""
 
-    limits: Limits
-    sessions: Sessions
-    submit: Callable[..., object]
-    session: Session | None = None
-    """What a joined process has on it, once it asked for something."""
     _deadline: asyncio.TimerHandle | None = None
+
+    def __init__(
+        self,
+        policy: ListenerPolicy,
+        sessions: Sessions,
+        submit: Callable[..., object],
+        **given: Any,
+    ) -> None:
+        """Begin one connection; `submit` runs in a thread what may wait."""
+        super().__init__(**given)
+        self._policy, self._sessions, self._submit = policy, sessions, submit
+        self._session: Session | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(cast("Any", _Corked(transport, self.loop)))
         self.app_state = {**self.app_state, "connection": self}
-        if len(self.connections) > self.limits.connections_max:
+        policy, sock = self._policy, transport.get_extra_info("socket")
+        if policy.connections_max is not None and len(self.connections) > policy.connections_max:
             transport.abort()
             return
-        with contextlib.suppress(OSError):  # gone already
-            keep_alive(transport.get_extra_info("socket"))
+        if policy.user is not None:
+            self._refuse_others(_peer(sock), policy.user)
+        else:
+            with contextlib.suppress(OSError):  # gone already
+                keep_alive(sock)
         self._watch()
+
+    def _refuse_others(self, peer: int, user: int) -> None:
+        session = self.session()
+        if peer != user:
+            text = f"the store is served to user {user}, not to user {peer}"
+            session.refusal = RequestError(text)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()
         super().connection_lost(exc)
-        if self.session is not None:
-            self.session.is_closed = True
+        if self._session is not None:
+            self._session.is_closed = True
             # In a thread: what was open may be in use, and the loop waits for nobody.
             with contextlib.suppress(RuntimeError):  # shut down: `close_all` does it
-                self.submit(self.sessions.close, self.session)
+                self._submit(self._sessions.close, self._session)
+
+    def session(self) -> Session:
+        """Return the session of a joined process: its transactions live with the connection."""
+        if self._session is None:
+            self._session = self._sessions.open()
+        return self._session
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -59,18 +90,13 @@ class Connection(H11Protocol):
 
     def _watch(self) -> None:
         """Have a deadline as long as no request is inside; bytes alone do not move it."""
+        seconds = self._policy.header_timeout_s
         cycle = cast("Any", self.cycle)
         is_inside = cycle is not None and not cycle.response_complete
-        if is_inside or self.session is not None:
+        if is_inside or self._session is not None:
             self._forget()
-        elif self._deadline is None and not self.transport.is_closing():
-            self._deadline = self.loop.call_later(self.limits.header_timeout_s, self._late)
-
-    def joined(self) -> Session:
-        """Return the session of a joined process: its transactions live with the connection."""
-        if self.session is None:
-            self.session = self.sessions.open()
-        return self.session
+        elif seconds is not None and self._deadline is None and not self.transport.is_closing():
+            self._deadline = self.loop.call_later(seconds, self._late)
 
     def _forget(self) -> None:
         if self._deadline is not None:
@@ -85,13 +111,19 @@ class Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP, or has too long a head, in the form of every refusal."""
-        body = msgspec.json.encode({"error": msg, "code": int(Code.INVALID_INPUT)})
+        body = msgspec.json.encode({"error": msg, "code": self._policy.bad_request_code})
         head = (
             f"HTTP/1.1 400 Bad Request\r\ncontent-type: {JSON_TYPE}\r\n"
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
         )
         self.transport.write(head.encode() + body)
         self.transport.close()
+
+
+def _peer(sock: socket.socket) -> int:
+    """Return the user at the other end, as the kernel noted it at `connect`."""
+    data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return cast("int", _CREDENTIALS.unpack(data)[1])
 
 
 class _Corked:
@@ -103,6 +135,9 @@ class _Corked:
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport, self._loop = transport, loop
         self._written: list[bytes] = []
+        # Asked for at each request: found without a way through `__getattr__`.
+        self.is_closing, self.get_extra_info = transport.is_closing, transport.get_extra_info
+        self.pause_reading, self.resume_reading = transport.pause_reading, transport.resume_reading
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -120,15 +155,3 @@ class _Corked:
     def close(self) -> None:
         self._flush()
         self._transport.close()
-
-
-def connections(
-    limits: Limits, sessions: Sessions, submit: Callable[..., object]
-) -> type[asyncio.Protocol]:
-    """Return the protocol of one connection; `submit` runs in a thread what may wait."""
-
-    class Limited(Connection):
-        pass
-
-    Limited.limits, Limited.sessions, Limited.submit = limits, sessions, staticmethod(submit)
-    return Limited

@@ -13,19 +13,20 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.server.rest.exchange import Call
+from siltstone.server.http.replies import Pieces, Reply
+from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.refusals import invalid
-from siltstone.server.rest.replies import NDJSON_TYPE, PIECE_BYTES, Pieces, Reply, arrow, encoded
+from siltstone.server.rest.replies import NDJSON_TYPE, PIECE_BYTES, arrow, encoded
 from siltstone.server.served import Served
 
 
-class Feed:
+class ChangeRoutes:
     """See the module. Any thread."""
 
     def __init__(self, served: Served) -> None:
         self._served = served
 
-    def changes(self, call: Call) -> Reply:
+    def changes(self, call: RestCall) -> Reply:
         """Return the changes (since, until] of some tables, or of all keyed ones."""
         since, until = _seq(call, "since") or 0, _seq(call, "until")
         names = [name for name in (call.query.get("tables") or "").split(",") if name]
@@ -77,7 +78,7 @@ def _spelled(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
-def _seq(call: Call, name: str) -> int | None:
+def _seq(call: RestCall, name: str) -> int | None:
     text = call.query.get(name)
     if not text:
         return None

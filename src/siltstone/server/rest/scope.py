@@ -1,4 +1,4 @@
-"""Reach: how a call reaches the store: now, at a snapshot, or in an open transaction.
+"""RequestScope: how a call reaches the store: now, at a snapshot, or in an open transaction.
 
     x-siltstone-txn: <id>                               reads and writes of that transaction
     x-siltstone-snapshot: seq:42 | record:7 | at:... | tag:...     reads as of then
@@ -24,8 +24,9 @@ from siltstone.engine.write.transaction_table import TransactionTable
 from siltstone.errors import ClosedError, ConflictError, InDoubtError, RequestError
 from siltstone.handles import Snapshot, SnapshotTable
 from siltstone.lance_namespace.turns import Turns
-from siltstone.server.rest.access import Principal, Role, require
-from siltstone.server.rest.exchange import Call
+from siltstone.server.http.route import Role
+from siltstone.server.rest.access import Principal
+from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.refusals import Code, Refused, invalid
 from siltstone.server.served import Served
@@ -41,7 +42,7 @@ ReadTable = TransactionTable | SnapshotTable
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedTransaction:
     """How a transaction ended, for whoever lost the answer; `doubt`: the id to ask if unknown."""
 
     principal: str
@@ -50,26 +51,26 @@ class Ended:
     doubt: str | None = None
 
 
-class Reach:
+class RequestScope:
     """See the module. Any thread."""
 
     def __init__(self, served: Served, sessions: Sessions, limits: Limits) -> None:
         self.served, self.sessions, self.limits = served, sessions, limits
         self._lock = threading.Lock()
         self._homes: dict[str, Session] = {}
-        self._ended: OrderedDict[str, Ended] = OrderedDict()
+        self._ended: OrderedDict[str, EndedTransaction] = OrderedDict()
         self._ends = Turns()
 
     # reading
 
     @contextmanager
-    def reading(self, call: Call) -> Generator[Face]:
+    def reading(self, call: RestCall) -> Generator[Face]:
         """Read as the call's headers say; what was read is durable when the block ends."""
         with ExitStack() as held:
             yield self.opened(call, held)
             self.served.settle()
 
-    def opened(self, call: Call, held: ExitStack) -> Face:
+    def opened(self, call: RestCall, held: ExitStack) -> Face:
         """Return what the call reads; it is let go of when `held` closes."""
         key = call.headers.get(TRANSACTION_HEADER)
         if key:
@@ -107,7 +108,7 @@ class Reach:
 
     # writing
 
-    def write(self, call: Call, work: Callable[[Transaction], object]) -> int | None:
+    def write(self, call: RestCall, work: Callable[[Transaction], object]) -> int | None:
         """Run a statement; return the seq of its commit, None inside a transaction.
 
         What `work` counts or finds is to have a default: see `_done`.
@@ -125,7 +126,7 @@ class Reach:
         return self.commit(call, work).seq
 
     @contextmanager
-    def statement(self, call: Call) -> Generator[Transaction]:
+    def statement(self, call: RestCall) -> Generator[Transaction]:
         """Run one statement, in an open transaction or as a commit of its own; once."""
         key = call.headers.get(TRANSACTION_HEADER)
         if key:
@@ -137,7 +138,7 @@ class Reach:
             _committed(tx)
 
     def commit(
-        self, call: Call, work: Callable[[Transaction], object], isolation: str = "snapshot"
+        self, call: RestCall, work: Callable[[Transaction], object], isolation: str = "snapshot"
     ) -> Receipt:
         """Run `work` in a transaction of its own and commit it; again after a conflict."""
         token = token_of(call)
@@ -155,7 +156,7 @@ class Reach:
 
     # transactions over several requests
 
-    def begin(self, call: Call, isolation: str, durability: str) -> tuple[str, int]:
+    def begin(self, call: RestCall, isolation: str, durability: str) -> tuple[str, int]:
         """Begin a transaction; return its id and the seq that it reads at.
 
         Raises:
@@ -163,7 +164,7 @@ class Reach:
             Refused: It has a token, which a commit spends, and its client may only read.
         """
         if token_of(call) is not None:
-            require(call.principal, Role.WRITE)
+            call.principal.require(Role.WRITE)
         tx = self.served.db.transaction(
             isolation=isolation, durability=durability, token=token_of(call)
         )
@@ -175,7 +176,7 @@ class Reach:
             raise
         return key, tx.read_seq
 
-    def end(self, call: Call, key: str, *, commits: bool) -> Receipt | None:
+    def end(self, call: RestCall, key: str, *, commits: bool) -> Receipt | None:
         """Commit a transaction, or roll it back; again, tell how it ended.
 
         Who asks again while the first request still runs waits for it.
@@ -202,20 +203,22 @@ class Reach:
     ) -> Receipt | None:
         if not commits:
             tx.rollback()
-            self._remember(key, Ended(principal.name, "Canceled"))
+            self._remember(key, EndedTransaction(principal.name, "Canceled"))
             return None
         try:
             receipt = _committed(tx)
         except InDoubtError as error:
-            self._remember(key, Ended(principal.name, "Running", doubt=error.transaction_id))
+            self._remember(
+                key, EndedTransaction(principal.name, "Running", doubt=error.transaction_id)
+            )
             raise
         except Exception:
             # With a receipt it is durable, and what came behind the commit failed.
             is_made = tx.receipt is not None
             status = "Succeeded" if is_made else "Failed"
-            self._remember(key, Ended(principal.name, status, tx.receipt))
+            self._remember(key, EndedTransaction(principal.name, status, tx.receipt))
             raise
-        self._remember(key, Ended(principal.name, "Succeeded", receipt))
+        self._remember(key, EndedTransaction(principal.name, "Succeeded", receipt))
         return receipt
 
     def is_open(self, key: str, principal: Principal) -> bool:
@@ -226,12 +229,12 @@ class Reach:
         except Refused:  # asked after it: whose turn is over by now has told how it ended
             return self._ends.is_taken(_turn(key, principal))
 
-    def ended(self, key: str, principal: Principal) -> Ended | None:
+    def ended(self, key: str, principal: Principal) -> EndedTransaction | None:
         """Return how a transaction of this client ended, as far as it is remembered."""
         found = self._ended.get(key)
         return found if found is not None and found.principal == principal.name else None
 
-    def _remember(self, key: str, ended: Ended) -> None:
+    def _remember(self, key: str, ended: EndedTransaction) -> None:
         with self._lock:
             self._ended[key] = ended
             while len(self._ended) > self.limits.ended_transactions_max:
@@ -293,7 +296,7 @@ def _foreseen(key: str, entered: object) -> Generator[Held]:
         yield held
 
 
-def token_of(call: Call) -> tuple[str, int] | None:
+def token_of(call: RestCall) -> tuple[str, int] | None:
     """Return the token of a call, so that it is applied once.
 
     Raises:

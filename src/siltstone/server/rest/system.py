@@ -1,4 +1,4 @@
-"""House: the routes about the server itself: health, readiness, status, metrics."""
+"""System routes: health, readiness, status and metrics of the server itself."""
 
 from __future__ import annotations
 
@@ -9,61 +9,64 @@ from importlib.metadata import version
 import msgspec
 
 from siltstone.errors import UnavailableError
-from siltstone.server.rest.exchange import Call, Exchange, Route
-from siltstone.server.rest.jobs import Jobs
+from siltstone.server.http.pipeline import Pipeline
+from siltstone.server.http.replies import Reply
+from siltstone.server.http.route import Route
+from siltstone.server.rest.call import RestCall
+from siltstone.server.rest.jobs import JobRoutes
 from siltstone.server.rest.openapi import document
-from siltstone.server.rest.replies import TEXT_TYPE, Reply
+from siltstone.server.rest.replies import TEXT_TYPE
 from siltstone.server.served import Served
 from siltstone.server.sessions import Sessions
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class SystemRoutes:
     """See the module. Any thread."""
 
     served: Served
     sessions: Sessions
-    jobs: Jobs
-    exchange: Exchange
+    jobs: JobRoutes
+    pipeline: Pipeline
     _document: dict[str, object] = field(default_factory=dict[str, object])
 
     def describe(self, routes: Iterable[Route]) -> None:
-        """Describe these routes to whoever asks."""
+        """Describe these routes in `/openapi.json`."""
         self._document.update(document(routes, version("siltstone")))
 
-    def described(self, _: Call) -> Reply:
+    def described(self, _: RestCall) -> Reply:
         """Return the OpenAPI document of all routes."""
         return Reply(self._document)
 
-    def healthz(self, _: Call) -> Reply:
+    def healthz(self, _: RestCall) -> Reply:
         """Say that the process answers."""
         return Reply({"status": "ok"})
 
-    def readyz(self, _: Call) -> Reply:
+    def readyz(self, _: RestCall) -> Reply:
         """Say whether it takes writes: not when it closes, nor when the log is poisoned."""
         committer = self.served.parts.core.committer
-        if self.exchange.is_closing or committer is None or committer.poisoned:
+        if self.pipeline.is_closing or committer is None or committer.poisoned:
             raise UnavailableError("the store takes no writes")
         return Reply({"status": "ready"})
 
-    def status(self, _: Call) -> Reply:
+    def status(self, _: RestCall) -> Reply:
         """Return what the store holds and owes now."""
         found = self.served.db.status()
         self.served.settle()
         body = msgspec.to_builtins(found.to_dict(), enc_hook=str)
         server = {
-            "requests": self.exchange.counters.inside,
+            "requests": self.pipeline.counters.inside,
             "transactions": self.sessions.count,
             "jobs": self.jobs.open,
         }
         return Reply({**body, "server": server}, found.visible_seq)
 
-    def metrics(self, _: Call) -> Reply:
+    def metrics(self, _: RestCall) -> Reply:
         """Return the same in the text format of Prometheus."""
         return Reply("".join(self._metrics()).encode(), media_type=TEXT_TYPE)
 
     def _metrics(self) -> Iterator[str]:
-        found, counters = self.served.db.status(), self.exchange.counters
+        found, counters = self.served.db.status(), self.pipeline.counters
         gauges: dict[str, float] = {
             "visible_seq": found.visible_seq,
             "durable_seq": found.durable_seq,
@@ -81,7 +84,7 @@ class House:
             "leases": found.leases,
             "maintenance_failed": float(found.failure is not None),
             "server_requests_inside": counters.inside,
-            "server_body_bytes_inside": counters.bytes_inside,
+            "server_body_bytes_inside": self.pipeline.bodies.nbytes,
             "server_transactions": self.sessions.count,
             "server_jobs_open": self.jobs.open,
         }

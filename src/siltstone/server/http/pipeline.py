@@ -1,0 +1,167 @@
+"""Pipeline: the way of every request, of either use, whatever its route.
+
+    who asks, may they ─▶ is there room ─▶ body (bounded, not too slow) ─▶ handler, in a thread
+    ─▶ reply, in one piece or as it is read
+
+What goes wrong on the way becomes the answer, and a connection whose body was not read to its end
+is closed: nothing that follows on it could be told from the rest. Counters are touched by the event
+loop alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from starlette.responses import Response
+
+from siltstone.deadline import Deadline, within
+from siltstone.errors import BusyError, UnavailableError
+from siltstone.joined.protocol import SEQ_HEADER
+from siltstone.server.http.bodies import Bodies
+from siltstone.server.http.policy import RequestPolicy
+from siltstone.server.http.replies import Pieces, Reply, StreamedResponse
+from siltstone.server.http.request import HttpRequest
+from siltstone.server.http.route import JSON, Role, Route
+
+
+class WireFormat(Protocol):
+    """How one use admits clients, and spells what it is asked and what it answers."""
+
+    def admit(self, request: HttpRequest, route: Route) -> Any:
+        """Return who asks; the event loop's thread.
+
+        Raises:
+            SiltstoneError: They may not.
+        """
+        ...
+
+    def run(self, request: HttpRequest, route: Route, caller: Any, body: bytes) -> Reply:
+        """Decode the request and run its handler, in a thread that may wait."""
+        ...
+
+    def encode(self, value: object, /) -> bytes:
+        """Return a value that is the body of a reply as bytes."""
+        ...
+
+    def refusal(self, error: Exception, request: HttpRequest, route: Route | None) -> Response:
+        """Return the answer to a request that failed; what nobody foresaw is logged here."""
+        ...
+
+    def unknown(self, request: HttpRequest, status: int) -> Response:
+        """Return the answer where no route is."""
+        ...
+
+    def headers(self, request: HttpRequest, caller: Any) -> dict[str, str]:
+        """Return the headers that every answer has; without a caller nobody was admitted."""
+        ...
+
+
+@dataclass(slots=True)
+class Counters:
+    """What is told of requests."""
+
+    inside: int = 0
+    by_route: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
+    seconds: float = 0.0
+
+
+class Pipeline:
+    """See the module."""
+
+    def __init__(
+        self,
+        wire: WireFormat,
+        policy: RequestPolicy,
+        executor: Executor,
+        *,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.wire, self.policy = wire, policy
+        self._executor, self._clock_s = executor, clock_s
+        self.counters, self.bodies = Counters(), Bodies()
+        self.is_closing = False
+
+    async def answer(self, route: Route, request: HttpRequest) -> Response:
+        """Answer one request; whatever goes wrong is an answer too."""
+        begun, caller = self._clock_s(), None
+        try:
+            caller = self.wire.admit(request, route)
+            if self.is_closing and route.role is not Role.NOBODY:
+                raise UnavailableError("the server closes")
+            response = await self._inside(route, request, caller)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the answer
+            response = self.wire.refusal(error, request, route)
+            if not request.may_go_on:
+                response.headers["connection"] = "close"
+        response.headers.update(self.wire.headers(request, caller))
+        key, counters = (route.path, response.status_code), self.counters
+        counters.by_route[key] = counters.by_route.get(key, 0) + 1
+        counters.seconds += self._clock_s() - begun
+        return response
+
+    async def _inside(self, route: Route, request: HttpRequest, caller: Any) -> Response:
+        policy, counters = self.policy, self.counters
+        body, counted = b"", 0
+        try:
+            if not policy.drains:
+                counted = self._counted(route)
+            most = policy.json_bytes_max if route.takes == JSON else policy.body_bytes_max
+            body = await self.bodies.read(request, most, policy)
+            if policy.drains:
+                counted = self._counted(route)
+            run = self._run, route, request, caller, body, self._end(route)
+            return await asyncio.get_running_loop().run_in_executor(self._executor, *run)
+        finally:
+            self.bodies.free(len(body))
+            counters.inside -= counted
+
+    def _counted(self, route: Route) -> int:
+        most = self.policy.requests_max
+        # Who commits a version waits (bounded by connections): a refusal is a lost commit to it.
+        if not route.is_commit_of_version and self.counters.inside >= most:
+            raise BusyError(f"{most} requests are running; try again later")
+        self.counters.inside += 1
+        return 1
+
+    def _end(self, route: Route) -> Deadline | None:
+        seconds = self.policy.statement_timeout_s
+        if seconds is None or not route.is_timed:
+            return None
+        return Deadline.after(seconds, self._clock_s)
+
+    def _run(
+        self, route: Route, request: HttpRequest, caller: Any, body: bytes, end: Deadline | None
+    ) -> Response:
+        with within(end):
+            reply = self.wire.run(request, route, caller, body)
+            headers, found = reply.headers, reply.body
+            if reply.seq is not None:
+                headers = {**headers, SEQ_HEADER: str(reply.seq)}
+            if isinstance(found, Pieces):
+                return self.streamed(found, headers)
+            if not isinstance(found, bytes):
+                found = self.wire.encode(found)
+            return Response(found, reply.status, headers, reply.media_type if found else None)
+
+    def streamed(self, pieces: Pieces, headers: dict[str, str]) -> StreamedResponse:
+        """Return the response that sends `pieces`; the first of them is made here."""
+        try:
+            first = next(pieces.chunks, b"")
+        except BaseException:
+            pieces.close()
+            raise
+        seconds = self.policy.answer_timeout_s
+        return StreamedResponse(
+            pieces,
+            first,
+            headers,
+            executor=self._executor,
+            policy=self.policy,
+            is_over=lambda: self.is_closing,
+            deadline=None if seconds is None else Deadline.after(seconds, self._clock_s),
+        )
