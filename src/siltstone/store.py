@@ -37,7 +37,8 @@ from siltstone.errors import OwnedError, RequestError, SnapshotExpiredError, Una
 from siltstone.formats.manifest import Record
 from siltstone.handles import Snapshot, Table
 from siltstone.joined.address import address_of
-from siltstone.joined.places import is_url
+from siltstone.joined.targets import is_url
+from siltstone.lance_namespace.fresh import FreshVersions
 from siltstone.maintenance.backup.backup import BackedUp, Backuper, Progress
 from siltstone.maintenance.compaction.compaction import TARGET_ROWS
 from siltstone.maintenance.compaction.compaction_job import Optimized, called
@@ -55,7 +56,6 @@ from siltstone.paths import MEMORY, root_of
 from siltstone.query.changes.change_feed import changes, kept_from, readable
 from siltstone.query.changes.change_plan import begins_at, cut, plan_changes
 from siltstone.query.changes.change_task import ChangeTask
-from siltstone.query.fresh import FreshVersions
 from siltstone.query.scan.scan_plan import ROWS_MAX
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, random_token
 from siltstone.storage.tables.jobs import Jobs
@@ -136,14 +136,14 @@ def connect(
 
 def _remote(url: str, options: dict[str, object], *, read_only: bool) -> Store:
     """Work through the server at `url`; a `JoinedStore`, which has the same faces."""
-    from siltstone.joined.places import remote_of  # noqa: PLC0415 - an owner needs none of it
     from siltstone.joined.store import JoinedStore  # noqa: PLC0415
+    from siltstone.joined.targets import server_at  # noqa: PLC0415 - an owner needs none of it
 
     unknown = sorted(set(options) - {"token", "cafile"})
     if unknown or read_only:
         wrong = [*unknown, *(["read_only"] if read_only else [])]
         raise RequestError(f"{wrong} are options of a store's owner; a server takes token, cafile")
-    return cast("Store", JoinedStore(None, remote_of(url, **options)))
+    return cast("Store", JoinedStore(None, server_at(url, **options)))
 
 
 def _in_memory(given: dict[str, object], *, read_only: bool, join: bool) -> Store:

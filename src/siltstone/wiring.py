@@ -39,9 +39,10 @@ from siltstone.errors import (
 )
 from siltstone.formats import group
 from siltstone.formats.manifest import Record, Tag
+from siltstone.lance_namespace.directory import Directory
+from siltstone.lance_namespace.fresh import FreshVersions
 from siltstone.maintenance.compaction.optimize import Optimizer
 from siltstone.maintenance.compaction.plain_table_commit import OwnPlainTables, PlainTables
-from siltstone.maintenance.directory import Directory
 from siltstone.maintenance.flush.checkpoint import Checkpointer
 from siltstone.maintenance.flush.idle import Rest
 from siltstone.maintenance.gc.vacuum import OwnerLive, Vacuum
@@ -63,7 +64,6 @@ from siltstone.maintenance.schedule.scheduler import (
 from siltstone.maintenance.schedule.status import Counts
 from siltstone.maintenance.schedule.syncer import Syncer
 from siltstone.options import Options
-from siltstone.query.fresh import FreshVersions
 from siltstone.storage.files.files import Files, RealFiles
 from siltstone.storage.lance import lance_tables
 from siltstone.storage.manifest.format_check import refuse_newer

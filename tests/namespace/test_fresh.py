@@ -12,8 +12,8 @@ import pytest
 
 import siltstone as st
 from siltstone.errors import BusyError, RequestError
+from siltstone.lance_namespace.fresh import FreshVersions
 from siltstone.namespace import SiltstoneNamespace
-from siltstone.query.fresh import FreshVersions
 from siltstone.store import Store
 from tests.namespace.clients import append, ids, opened, rows
 

@@ -14,7 +14,7 @@ import pytest
 
 import siltstone as st
 from siltstone.joined.address import address_of
-from siltstone.joined.link import Connection
+from siltstone.joined.connection import OwnerConnection
 from siltstone.joined.store import JoinedStore
 from siltstone.joined.values import decode, encode
 from siltstone.server.rpc.server import rpc_policy
@@ -127,7 +127,7 @@ def test_a_request_that_is_too_large_is_refused_on_both_sides(tmp_path: Path) ->
             ):
                 with pytest.raises(st.RequestError, match="at most 4096 bytes"):
                     table.upsert(rows)
-            joined.link.hello["body_bytes_max"] = 10**6  # a client that does not keep to it
+            joined.pool.hello["body_bytes_max"] = 10**6  # a client that does not keep to it
             with pytest.raises(st.SiltstoneError):
                 table.upsert({"id": 1, "v": "x" * 5000})
             joined.close()
@@ -156,7 +156,7 @@ def test_too_many_requests_at_once_are_refused_and_may_be_tried_again(tmp_path: 
 
 def test_a_body_of_unknown_length_is_refused(both: Both) -> None:
     owner, _ = both
-    connection = Connection(str(owner.serve_local()))
+    connection = OwnerConnection(str(owner.serve_local()))
     connection.connect()
     try:
         with contextlib.suppress(BrokenPipeError):  # it need not read what it refuses
@@ -170,7 +170,7 @@ def test_a_body_of_unknown_length_is_refused(both: Both) -> None:
 
 
 def asked(address: Path, method: str, path: str, body: bytes = b"", kind: str = "") -> tuple:
-    connection = Connection(str(address))
+    connection = OwnerConnection(str(address))
     connection.connect()
     try:
         connection.request(method, path, body, {"content-type": kind} if kind else {})

@@ -178,7 +178,7 @@ def test_a_handler_may_close_a_store_that_is_just_taking_a_connection(owner: st.
             joined.close()
             return found
 
-    joined.link._idle = Interrupted(joined.link._idle)
+    joined.pool._idle = Interrupted(joined.pool._idle)
 
     def refused() -> None:
         with pytest.raises(st.ClosedError):

@@ -220,7 +220,7 @@ def test_a_forked_child_may_close_what_another_thread_was_using(tmp_path: Path) 
     script = (
         "import os, signal, sys, siltstone as st\n"
         "db = st.connect(sys.argv[1], join=True)\n"
-        "with db.link._lock:\n"  # as a thread that is just taking a connection
+        "with db.pool._lock:\n"  # as a thread that is just taking a connection
         "    child = os.fork()\n"
         "    if not child:\n"
         "        signal.alarm(20)\n"

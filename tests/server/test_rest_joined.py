@@ -12,10 +12,8 @@ import pytest
 
 import siltstone as st
 from siltstone.joined.store import JoinedStore
-from siltstone.server.calls import SNAPSHOT_VERBS, STORE_READS, TRANSACTION_VERBS
 from siltstone.server.rest.access import Role, new_token, tokens_of
 from siltstone.server.rest.server import RestServer
-from siltstone.server.rpc.routes import role_of
 from tests.server.rest import rest_of
 from tests.server.stores import eventually, joined_to
 
@@ -100,11 +98,17 @@ def test_a_token_opens_what_its_role_allows(both: Both) -> None:
     assert db["t"].count() == 1
 
 
-def test_every_verb_has_a_role_and_an_unknown_one_the_highest() -> None:
-    assert {role_of(verb) for verb in STORE_READS} == {Role.READ}
-    assert role_of("attach") is role_of("stage") is role_of("explode") is Role.ADMIN
-    for verb in (TRANSACTION_VERBS | SNAPSHOT_VERBS) - STORE_READS - {"scan_tasks"}:
-        assert role_of(verb) > Role.READ, verb
+@pytest.mark.parametrize("at", ["", "table/1/", "transaction/t1/", "snapshot/s1/"])
+def test_an_operation_that_does_not_exist_needs_the_highest_role(both: Both, at: str) -> None:
+    _, service, remote = both
+    unknown = remote.pool.message(f"{at}explode")
+    with pytest.raises(st.RequestError, match="has no 'explode'; it has"):
+        remote.pool.ask(unknown)
+    with (
+        st.connect(service.url, token=SECRETS[Role.WRITE]) as writer,
+        pytest.raises(st.RequestError, match="needs admin"),
+    ):
+        writer.pool.ask(unknown)
 
 
 def test_what_needs_the_files_says_so_where_they_are_not(both: Both, tmp_path: Path) -> None:
@@ -138,7 +142,7 @@ def test_the_token_is_in_no_representation_and_no_error(both: Both) -> None:
     _, service, remote = both
     secret = SECRETS[Role.ADMIN]
     assert secret not in repr(remote)
-    assert secret not in repr(remote.link.place)
+    assert secret not in repr(remote.pool.target)
     service.close()
     with pytest.raises(st.UnavailableError) as caught:
         remote.tables()
@@ -205,7 +209,7 @@ def test_what_nobody_foresaw_in_a_scan_is_not_told_either(
 def test_both_ends_of_a_connection_notice_a_machine_that_is_gone(both: Both) -> None:
     """Else a snapshot is pinned, or a commit waited for, until somebody ends the process."""
     _, service, remote = both
-    (near,) = [connection.sock for connection in remote.link._idle]
+    (near,) = [connection.sock for connection in remote.pool._idle]
     (far,) = [
         connection.transport.get_extra_info("socket")
         for connection in service.http.thread.server_state.connections

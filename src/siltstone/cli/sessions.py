@@ -61,7 +61,7 @@ def require_store(db: str) -> None:
         NotFoundError: There is none.
         RequestError: It is no path.
     """
-    from siltstone.joined.places import is_url
+    from siltstone.joined.targets import is_url
     from siltstone.paths import root_of
 
     if not is_url(db) and not (root_of(db) / "manifest").is_dir():

@@ -21,6 +21,9 @@ VALUES_TYPE = "application/vnd.msgpack"
 ERROR_KEY = b"siltstone.error"
 END_KEY = b"siltstone.end"
 
+ADDRESSES = {"transaction": "transaction/begin", "snapshot": "snapshot/open"}
+"""Where operations of the store are asked for whose address is not their name."""
+
 ID_HEADER = "x-siltstone-id"
 TRANSACTION_HEADER = "x-siltstone-txn"
 SNAPSHOT_HEADER = "x-siltstone-snapshot"

@@ -35,13 +35,13 @@ from siltstone.formats.arrow_weight import weights
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin, Record, Schema
 from siltstone.joined.protocol import BODY_BYTES_MAX
+from siltstone.lance_namespace import errors as lance_errors
 from siltstone.maintenance.compaction.compaction_job import Optimized
 from siltstone.maintenance.gc.vacuum import Removed, Vacuumed
 from siltstone.maintenance.index.index_plan import IndexStatus
 from siltstone.maintenance.merge.merge import Deferred, Merged
 from siltstone.maintenance.repair.verify import Finding, Verified
 from siltstone.maintenance.schedule.status import JobStatus, Memory, Status, TableStatus
-from siltstone.query import lance_errors
 from siltstone.query.changes.change_task import ChangeTask, Mark, Range
 from siltstone.query.scan.scan_task import PinnedRows, Positions, ScanTask
 from siltstone.storage.tables.tables import Staged as StagedFiles

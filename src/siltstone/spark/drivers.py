@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from siltstone.errors import FencedError, UnavailableError
+from siltstone.retry import Retry
 from siltstone.spark import stores
 from siltstone.spark.stores import AnyStore
 from siltstone.store import Store
@@ -27,7 +28,7 @@ from siltstone.store import Store
 # Python processes that its driver starts.
 APPLICATION = "SPARK_LOCAL_DIRS"
 START_PREFIX = "spark-start-"
-_ATTEMPTS = 10
+_RETRY = Retry(10, (FencedError,))  # another driver of the stream was faster
 _DIGITS = 32
 
 
@@ -71,12 +72,7 @@ def started(db: Store, uri: str, stream: str, driver: str) -> Start:
 
 def _claim(owner: AnyStore, name: str, driver: str) -> int:
     """Claim at a number that is above all claims so far: each of them took a seq of its own."""
-    for _ in range(_ATTEMPTS - 1):
-        try:
-            return owner.claim(name, driver, owner.seq + 1)
-        except FencedError:
-            continue  # another driver of the stream was faster
-    return owner.claim(name, driver, owner.seq + 1)
+    return _RETRY.run(lambda: owner.claim(name, driver, owner.seq + 1))
 
 
 def take(db: AnyStore, app: str, start: Start, first_commit: int) -> int:

@@ -11,12 +11,12 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from siltstone.context_exits import close_on_exit
 from siltstone.spark import schemas, stores
 from siltstone.spark.application import Read, store_of
 from siltstone.spark.plans import PLAN, Plan
@@ -145,10 +145,4 @@ class SparkSnapshot:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+    __exit__ = close_on_exit

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.errors import ConflictError, RequestError, SchemaMismatchError, SiltstoneError
+from siltstone.retry import Retry
 from siltstone.spark import schemas
 from siltstone.spark.application import Application, store_of
 from siltstone.spark.guards import Unchanged, Whole, require_whole
@@ -149,13 +150,8 @@ def commit(db: AnyStore, jobs: Sequence[Job], token: Token, *, claim: int | None
 
 
 def _won(db: AnyStore, jobs: Sequence[Job], token: Token, claim: int | None) -> AnyTransaction:
-    for _ in range(COMMIT_ATTEMPTS - 1):
-        try:
-            return _attempt(db, jobs, token, claim)
-        except _LostRace:
-            continue  # what is staged stays good: only the snapshot was too old
-    try:
-        return _attempt(db, jobs, token, claim)
+    try:  # what is staged stays good: only the snapshot was too old
+        return _RETRY.run(lambda: _attempt(db, jobs, token, claim))
     except _LostRace as lost:
         raise lost.error from None
 
@@ -166,6 +162,9 @@ class _LostRace(Exception):
     def __init__(self, error: ConflictError) -> None:
         super().__init__(error)
         self.error = error
+
+
+_RETRY = Retry(COMMIT_ATTEMPTS, (_LostRace,))
 
 
 def _attempt(db: AnyStore, jobs: Sequence[Job], token: Token, claim: int | None) -> AnyTransaction:

@@ -12,9 +12,9 @@ from siltstone.engine.write.transaction import Transaction
 from siltstone.engine.write.transaction_table import TransactionTable
 from siltstone.errors import RequestError
 from siltstone.handles import Table
-from siltstone.joined.places import is_url
 from siltstone.joined.store import JoinedStore
 from siltstone.joined.tables import JoinedTransactionTable
+from siltstone.joined.targets import is_url
 from siltstone.joined.transaction import JoinedTransaction
 from siltstone.paths import root_of
 from siltstone.store import Store, connect
@@ -32,14 +32,12 @@ def path_of(place: Uri | AnyStore) -> str:
         RequestError: The store's directory is not on this machine, under its own name; no path.
         UnavailableError: No server answers at the URL.
     """
-    if isinstance(place, Store):
-        return str(place.path)
-    if isinstance(place, JoinedStore):
-        if not place.link.is_near(place.path):
-            raise RequestError(
-                f"the store of {place.link.root} is at {place.path}, which this machine does not"
-                " see; Spark reads and writes its files"
-            )
+    if isinstance(place, JoinedStore) and not place.pool.is_near(place.path):
+        raise RequestError(
+            f"the store of {place.pool.root} is at {place.path}, which this machine does not"
+            " see; Spark reads and writes its files"
+        )
+    if not isinstance(place, str | os.PathLike):
         return str(place.path)
     if not is_url(place):
         return str(root_of(place))

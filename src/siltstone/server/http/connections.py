@@ -20,7 +20,7 @@ import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from siltstone.errors import RequestError
-from siltstone.joined.places import keep_alive
+from siltstone.joined.targets import keep_alive
 from siltstone.server.http.policy import ListenerPolicy
 from siltstone.server.http.replies import JSON_TYPE
 from siltstone.server.sessions import Session, Sessions

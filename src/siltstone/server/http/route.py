@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any
+
+from siltstone.operations import Role
 
 JSON = "json"
 ARROW = "arrow"
@@ -14,15 +15,6 @@ MESSAGE = "message"
 
 Handler = Callable[[Any], Any]
 """A plain function of one call value, in a thread; what it raises becomes the answer."""
-
-
-class Role(IntEnum):
-    """What a client may do; each includes the ones below it."""
-
-    NOBODY = 0
-    READ = 1
-    WRITE = 2
-    ADMIN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +30,10 @@ class Route:
     takes: str = JSON
     gives: str = JSON
     query: tuple[str, ...] = ()
+    request: Any = None
+    """The type of a JSON body, as its schema is described; None: it has none."""
+    answer: Any = None
+    """The type of a JSON answer."""
     name: str = ""
     """The verb of RPC; without one the address has it, as `{verb}`."""
     is_timed: bool = True

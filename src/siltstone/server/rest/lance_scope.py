@@ -13,8 +13,9 @@ from pathlib import Path
 
 from siltstone.engine.write.transaction import Transaction
 from siltstone.errors import ReadOnlyError
-from siltstone.query.fresh import KEYED, Seen
-from siltstone.query.lance_scopes import Turns
+from siltstone.lance_namespace.fresh import KEYED
+from siltstone.lance_namespace.shown_tables import ShownTables
+from siltstone.lance_namespace.turns import Turns
 from siltstone.server.http.route import Role
 from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.refusals import invalid
@@ -43,7 +44,7 @@ class LanceScope:
         return not is_past and self._call.principal.role >= Role.WRITE
 
     @contextmanager
-    def reading(self) -> Generator[Seen]:
+    def reading(self) -> Generator[ShownTables]:
         """Read as the headers say.
 
         Raises:
@@ -61,17 +62,17 @@ class LanceScope:
             raise invalid(f"{KEYED_HEADER} is one of {KEYED}, not {wanted[:80]!r}")
         return wanted == "fresh"
 
-    def _seen(self, face: Face, *, is_fresh: bool) -> Seen:
+    def _seen(self, face: Face, *, is_fresh: bool) -> ShownTables:
         fresh = self._scope.served.db.fresh_versions()
         if not is_fresh:
-            return Seen(face, fresh, None, clears=self.is_writable)
+            return ShownTables(face, fresh, None, clears=self.is_writable)
         if isinstance(face, Transaction):
             raise invalid(
                 f"a transaction shows tables with a key as of the last merge: leave {KEYED_HEADER}"
                 " out, or read them with query and scan"
             )
         make = fresh.exact if self._call.headers.get(SNAPSHOT_HEADER) else fresh.live
-        return Seen(face, fresh, partial(make, face), clears=self.is_writable)
+        return ShownTables(face, fresh, partial(make, face), clears=self.is_writable)
 
     @contextmanager
     def writing(self) -> Generator[Transaction]:

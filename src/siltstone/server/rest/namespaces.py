@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from siltstone.engine.read.table_versions import ROW_OPERATIONS
-from siltstone.query.lance_catalog import LanceCatalog
-from siltstone.query.lance_scopes import Turns
+from siltstone.lance_namespace.catalog import LanceCatalog
+from siltstone.lance_namespace.turns import Turns
 from siltstone.server.http.replies import Reply
 from siltstone.server.http.route import Handler
+from siltstone.server.rest.arrow_schemas import schema_json
 from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.lance_scope import LanceScope
 from siltstone.server.rest.names import namespace_of
 from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
 from siltstone.server.rest.replies import empty
-from siltstone.server.rest.schemas import schema_json
 from siltstone.server.rest.scope import RequestScope
 
 _TRUTHS = {"true": True, "false": False}
@@ -31,15 +31,15 @@ class NamespaceRoutes:
 
     def list_all(self, call: RestCall) -> Reply:
         """Return the namespaces in a namespace."""
-        return self._asked(call, lambda catalog, asked: catalog.list_namespaces(asked))
+        return self._asked(call, lambda catalog, asked: catalog.answer("list_namespaces", asked))
 
     def describe(self, call: RestCall) -> Reply:
         """Return the properties of a namespace."""
-        return self._asked(call, lambda catalog, asked: catalog.describe_namespace(asked))
+        return self._asked(call, lambda catalog, asked: catalog.answer("describe_namespace", asked))
 
     def exists(self, call: RestCall) -> Reply:
         """Answer nothing, or that there is no such namespace."""
-        self._asked(call, lambda catalog, asked: catalog.namespace_exists(asked))
+        self._asked(call, lambda catalog, asked: catalog.answer("namespace_exists", asked))
         return empty()
 
     def create(self, call: RestCall) -> Reply:
@@ -63,13 +63,13 @@ class NamespaceRoutes:
 
     def list_tables(self, call: RestCall) -> Reply:
         """Return the tables of a namespace, by their short names."""
-        return self._asked(call, lambda catalog, asked: catalog.list_tables(asked))
+        return self._asked(call, lambda catalog, asked: catalog.answer("list_tables", asked))
 
     def table(self, call: RestCall) -> Reply:
         """Return where a table lies, for a client that opens it there."""
 
         def work(catalog: LanceCatalog, asked: dict[str, Any]) -> dict[str, Any]:
-            found = catalog.describe_table(asked)
+            found = catalog.answer("describe_table", asked)
             if "schema" in found:
                 found["schema"] = schema_json(found["schema"], is_remote=False)
             # Of a commit to such a table Lance tells its user no reason.
@@ -83,7 +83,7 @@ class NamespaceRoutes:
         """Return the handler of an operation, by the name that the specification has for it."""
 
         def handler(call: RestCall) -> Reply:
-            return self._asked(call, lambda catalog, asked: getattr(catalog, operation)(asked))
+            return self._asked(call, lambda catalog, asked: catalog.answer(operation, asked))
 
         handler.__doc__ = operation.replace("_", " ").capitalize()
         return handler

@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from siltstone import errors
 from siltstone.errors import SiltstoneError
-from siltstone.query import lance_errors
+from siltstone.lance_namespace import errors as lance_errors
 from siltstone.server.http.bodies import BodyTooLargeError
 from siltstone.server.http.replies import JSON_TYPE
 

@@ -23,7 +23,7 @@ from siltstone.engine.write.transaction import Transaction
 from siltstone.engine.write.transaction_table import TransactionTable
 from siltstone.errors import ClosedError, ConflictError, InDoubtError, RequestError
 from siltstone.handles import Snapshot, SnapshotTable
-from siltstone.query.lance_scopes import Turns
+from siltstone.lance_namespace.turns import Turns
 from siltstone.server.http.route import Role
 from siltstone.server.rest.access import Principal
 from siltstone.server.rest.call import RestCall

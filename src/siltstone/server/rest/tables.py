@@ -16,13 +16,13 @@ from siltstone.engine.write.transaction import Transaction
 from siltstone.errors import TableNotFoundError
 from siltstone.server.http.replies import Reply
 from siltstone.server.rest.arrow_input import table_of as arrow_of
+from siltstone.server.rest.arrow_schemas import schema_json
 from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.names import table_of
 from siltstone.server.rest.namespaces import NamespaceRoutes
 from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
 from siltstone.server.rest.replies import empty
 from siltstone.server.rest.rows import assign
-from siltstone.server.rest.schemas import schema_json
 from siltstone.server.rest.scope import Face, RequestScope
 from siltstone.server.rest.versions import seq_of, version_at
 

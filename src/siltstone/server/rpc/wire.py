@@ -23,7 +23,6 @@ from siltstone.deadline import Deadline, within
 from siltstone.errors import RequestError, SiltstoneError, in_words
 from siltstone.joined import protocol
 from siltstone.joined.values import decode, encode, error_fields, stream_of_bytes, too_large
-from siltstone.query.sql.sql import Result
 from siltstone.server.http.bodies import BodyTooLargeError
 from siltstone.server.http.replies import JSON_TYPE, ByteSink, Pieces, Reply
 from siltstone.server.http.request import HttpRequest
@@ -99,9 +98,9 @@ class RpcWire:
             request.params,
         )
         outcome: Outcome = route.handler(call)
-        found = _rows_of(outcome.value)
-        if found is None:
-            return Reply(encode(outcome.value), media_type=protocol.VALUES_TYPE)
+        found = outcome.value
+        if not isinstance(found, pa.RecordBatchReader | pa.Table):
+            return Reply(encode(found), media_type=protocol.VALUES_TYPE)
         rows = self.pieces(found, outcome.turn)
         if isinstance(found, pa.Table) and found.nbytes <= ONE_PIECE_BYTES_MAX:
             return Reply(b"".join(rows.chunks), media_type=protocol.ARROW_TYPE)
@@ -178,13 +177,6 @@ def _arguments(body: bytes, kind: str) -> tuple[list[Any], dict[str, Any]]:
     ):
         raise RequestError("a message holds [positional arguments, named arguments]")
     return found[0], found[1]
-
-
-def _rows_of(value: object) -> pa.RecordBatchReader | pa.Table | None:
-    """Return what a call returned as rows, None if it is something else."""
-    if isinstance(value, Result):
-        return value.arrow()
-    return value if isinstance(value, pa.RecordBatchReader | pa.Table) else None
 
 
 class _RowStream:

@@ -1,4 +1,4 @@
-"""Lance errors: what goes wrong with a request to the Lance catalog, by the codes of its spec."""
+"""Errors: what is wrong with a request to the Lance catalog, by the codes of its specification."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ INTERNAL = 18
 
 
 class UnsupportedOperationError(RequestError):
-    """The spec has it, this store does not."""
+    """The specification has the operation; this store does not offer it."""
 
 
 class NamespaceNotFoundError(RequestError):
-    """No namespace of that name has a table."""
+    """There is no such namespace: it would have a table."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        super().__init__(f"no namespace {name!r}; a namespace is there as long as it has a table")
+        super().__init__(f"there is no namespace {name!r}; a namespace exists while it has a table")
 
 
 class NamespaceExistsError(RequestError):
-    """A namespace of that name has a table, or is the root."""
+    """The namespace has a table, or is the root."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        super().__init__(f"the namespace {name!r} is there already")
+        super().__init__(f"the namespace {name!r} exists already")
 
 
 class NamespaceNotEmptyError(RequestError):
-    """A namespace goes with its last table."""
+    """The namespace has a table."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        super().__init__(f"the namespace {name!r} goes with its last table: drop those")
+        super().__init__(f"the namespace {name!r} is not empty; drop its tables instead")
 
 
 class VersionNotFoundError(RequestError):
@@ -56,15 +56,7 @@ class VersionNotFoundError(RequestError):
 
 
 class InvalidTableStateError(RequestError):
-    """The table is not as the request takes it to be; nothing was changed."""
-
-
-class TagNotFoundError(RequestError):
-    """No tag of that name is of a seq at which the table had a version."""
-
-
-class TagExistsError(RequestError):
-    """A tag of that name is there already; tags are of the whole store."""
+    """The table is in another state than the request assumes; nothing was changed."""
 
 
 _CODES: tuple[tuple[type[SiltstoneError], int], ...] = (
@@ -74,8 +66,6 @@ _CODES: tuple[tuple[type[SiltstoneError], int], ...] = (
     (NamespaceNotEmptyError, 3),
     (TableNotFoundError, 4),
     (TableExistsError, 5),
-    (TagNotFoundError, 8),
-    (TagExistsError, 9),
     (VersionNotFoundError, 11),
     (InvalidTableStateError, 19),
     (SchemaMismatchError, 20),
@@ -90,5 +80,5 @@ _CODES: tuple[tuple[type[SiltstoneError], int], ...] = (
 
 
 def code_of(error: SiltstoneError) -> int:
-    """Return the code that the Lance Namespace spec has for an error."""
+    """Return the code of the Lance Namespace specification for an error."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), INTERNAL)

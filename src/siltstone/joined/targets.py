@@ -1,6 +1,7 @@
-"""Places: where an owner answers: its socket on this machine, or the URL of its server.
+"""Targets: where the owner of a store answers: its socket on this machine, or its server's URL.
 
-Over a URL the same words are used (`protocol`), below another path and with a token.
+Both speak `joined.protocol`. Over a URL the path has another prefix, and requests carry an access
+token.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from siltstone.errors import RequestError, UnavailableError
 TOKEN_VARIABLE = "SILTSTONE_TOKEN"  # noqa: S105 - a name
 PORT = 2333
 GONE_S = 60
-"""So long without a word, not even of its kernel, a machine is taken for gone."""
+"""A machine from which nothing came for so long, not even from its kernel, is taken for gone."""
 _KEPT_ALIVE = {"TCP_KEEPIDLE": GONE_S // 2, "TCP_KEEPINTVL": GONE_S // 6, "TCP_KEEPCNT": 3}
 
 
-class Place(Protocol):
-    """Where connections go; `host` and `prefix` are what HTTP names there."""
+class Target(Protocol):
+    """Where connections go; `host` and `prefix` are the Host and the start of the path in HTTP."""
 
     @property
     def host(self) -> str: ...
@@ -43,7 +44,7 @@ class Place(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Local:
+class SocketTarget:
     """The socket of an owner on this machine."""
 
     address: str
@@ -76,8 +77,8 @@ class Local:
 
 
 @dataclass(frozen=True, slots=True)
-class Remote:
-    """A server at a URL; the token is shown nowhere."""
+class ServerTarget:
+    """A server at a URL; the access token is in no representation."""
 
     url: str
     name: str
@@ -120,9 +121,9 @@ class Remote:
 def keep_alive(sock: socket.socket) -> None:
     """Have the kernel end a TCP connection whose other machine is gone; reads of it raise OSError.
 
-    It asks when nothing came for a while. Of what was sent and never acknowledged it hears after
-    its own time, a quarter of an hour: a shorter TCP_USER_TIMEOUT would also end connections whose
-    other end lives, and reads nothing for so long.
+    The kernel sends probes when nothing came for a while. Bytes that were sent and are never
+    acknowledged end the connection after the kernel's own time, a quarter of an hour: a shorter
+    TCP_USER_TIMEOUT would also end connections whose other end lives and reads nothing for so long.
     """
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEPT_ALIVE.items():
@@ -136,12 +137,12 @@ def _set_option(sock: socket.socket, name: str, value: int) -> None:
 
 
 def is_url(path: object) -> bool:
-    """Say whether what a user connects to is a server."""
+    """Say whether the argument of `connect` is the URL of a server."""
     return isinstance(path, str) and path.lower().startswith(("http://", "https://"))
 
 
-def remote_of(url: str, token: object = None, cafile: object = None) -> Remote:
-    """Return the place that a URL names; without `token` that of $SILTSTONE_TOKEN is shown.
+def server_at(url: str, token: object = None, cafile: object = None) -> ServerTarget:
+    """Return the target that a URL names; the default of `token` is $SILTSTONE_TOKEN.
 
     Raises:
         RequestError: It is no URL of a server; a token that cannot be in a header.
@@ -167,4 +168,4 @@ def remote_of(url: str, token: object = None, cafile: object = None) -> Remote:
             context = ssl.create_default_context(cafile=None if cafile is None else str(cafile))
         except OSError as error:
             raise UnavailableError(f"{cafile} cannot be read: {error}") from error
-    return Remote(url.rstrip("/"), name, port, shown, context)
+    return ServerTarget(url.rstrip("/"), name, port, shown, context)

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import Shape
@@ -29,9 +29,6 @@ from siltstone.maintenance.merge.merge import altered, live_batches
 from siltstone.storage.tables.kept_names import kept_of
 from siltstone.storage.tables.tables import Ephemeral
 
-if TYPE_CHECKING:
-    from siltstone.query.lance_catalog import Reads
-
 KEYED = ("merged", "fresh")
 INTERVAL_S = 1.0
 VERSIONS_MAX = 64
@@ -41,7 +38,7 @@ KEPT_LEAST_S = 60.0
 _STARTS_MAX = 256
 
 
-class At(Protocol):
+class FreshSource(Protocol):
     """A snapshot: all tables at one seq."""
 
     seq: int
@@ -52,7 +49,7 @@ class At(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _FreshVersion:
     folder: str
     base: str
     shape: int
@@ -82,10 +79,10 @@ class FreshVersions:
         self._core, self._interval_us = core, int(interval_s * 1e6)
         self._versions_max, self._bytes_max = versions_max, bytes_max
         self._lock = threading.RLock()  # a signal's handler may close what its thread is making
-        self._made: list[_Made] = []
+        self._made: list[_FreshVersion] = []
         self._starts: dict[tuple[str, str, int], Pin] = {}
 
-    def live(self, at: At, table: str) -> TableVersions:
+    def live(self, at: FreshSource, table: str) -> TableVersions:
         """Return a keyed table with its fresh versions, the newest not older than the interval.
 
         Raises:
@@ -100,7 +97,7 @@ class FreshVersions:
                     self._make(at, table, seen, newest)
             return _shown(seen, self._of(seen.folder))
 
-    def exact(self, at: At, table: str) -> TableVersions:
+    def exact(self, at: FreshSource, table: str) -> TableVersions:
         """Return a keyed table with one version, that of the snapshot's own seq.
 
         Raises:
@@ -142,11 +139,11 @@ class FreshVersions:
                 self._delete(made)
             self._made = []
 
-    def _is_young(self, made: _Made, seq: int) -> bool:
+    def _is_young(self, made: _FreshVersion, seq: int) -> bool:
         age_us = self._core.now_us() - made.made_us
         return made.version.version >= seq or age_us < self._interval_us
 
-    def _of(self, folder: str) -> list[_Made]:
+    def _of(self, folder: str) -> list[_FreshVersion]:
         """Return the versions of a table, the oldest first; what vacuum took is forgotten."""
         files, root = self._core.files, self._core.root
         lost = [
@@ -159,7 +156,9 @@ class FreshVersions:
         mine = [made for made in self._made if made.folder == folder]
         return sorted(mine, key=lambda made: made.version.version)
 
-    def _make(self, at: At, table: str, seen: TableVersions, newest: _Made | None) -> None:
+    def _make(
+        self, at: FreshSource, table: str, seen: TableVersions, newest: _FreshVersion | None
+    ) -> None:
         reader = at.reader_of(table)
         assert isinstance(reader, KeyedReader)
         base = "" if reader.base is None else reader.base.table.pin.path
@@ -176,7 +175,7 @@ class FreshVersions:
             version=at.seq,
         )
         shape = reader.shape.id
-        self._made.append(_Made(seen.folder, base, shape, self._core.now_us(), version))
+        self._made.append(_FreshVersion(seen.folder, base, shape, self._core.now_us(), version))
 
     def _start(self, seen: TableVersions, shape: Shape | None, reader: KeyedReader | None) -> Pin:
         """Return the version to lay rows over: the base, with today's columns, or an empty one."""
@@ -221,7 +220,7 @@ class FreshVersions:
         nbytes = sum(made.nbytes for made in self._made)
         return len(self._made) >= self._versions_max or nbytes >= self._bytes_max
 
-    def _delete(self, made: _Made) -> None:
+    def _delete(self, made: _FreshVersion) -> None:
         files, root = self._core.files, self._core.root
         for file in made.version.files:
             for name in (file.path, kept_of(file.path)):
@@ -232,45 +231,13 @@ class FreshVersions:
             files.rmdir((root / made.version.path).parent)
 
 
-class Seen:
-    """Tables as other clients see them: keyed ones at their last merge, or fresh.
-
-    What was never merged has an empty version, so that it can be opened; beside the owner it has
-    none, as a read-only store writes nothing unasked. `clears`: plain ones are for clients that
-    write, and nothing that was written by path may be in their way.
-    """
-
-    def __init__(
-        self,
-        reads: Reads,
-        fresh: FreshVersions | None,
-        of: Callable[[str], TableVersions] | None,
-        *,
-        clears: bool = False,
-    ) -> None:
-        self._reads, self._fresh, self._of, self._clears = reads, fresh, of, clears
-
-    def tables(self) -> list[str]:
-        return self._reads.tables()
-
-    def versions(self, name: str, /) -> TableVersions:
-        seen = self._reads.versions(name)
-        if self._fresh is None:
-            return seen
-        if not seen.is_keyed:
-            if self._clears:
-                self._fresh.clear_way(seen)
-            return seen
-        return self._fresh.merged(seen) if self._of is None else self._of(name)
-
-
-def _is_same(made: _Made, reader: KeyedReader, base: str) -> bool:
+def _is_same(made: _FreshVersion, reader: KeyedReader, base: str) -> bool:
     """Say whether a version that was made shows all that the reader does."""
     last = max((source.last_seq for source in reader.sources), default=0)
     return made.base == base and made.shape == reader.shape.id and last <= made.version.version
 
 
-def _shown(seen: TableVersions, made: Sequence[_Made]) -> TableVersions:
+def _shown(seen: TableVersions, made: Sequence[_FreshVersion]) -> TableVersions:
     return replace(seen, committed=tuple(_version(each.version) for each in made))
 
 

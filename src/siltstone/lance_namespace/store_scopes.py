@@ -1,106 +1,50 @@
-"""Lance scopes: where the catalog's requests go: to the newest seq, a transaction, a snapshot.
+"""Store scopes: operations go to the newest seq of a store, to a transaction, or to a snapshot.
 
-Locks: one per table, over a request that commits a version of it, so that who lost finds out at
-once; one over the table of those, and of refused versions; one per transaction.
+Lock: one for each transaction, over a statement.
 """
 
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from siltstone.engine.write.transaction import Transaction
-from siltstone.errors import BusyError, ReadOnlyError
-from siltstone.query.fresh import At, FreshVersions, Seen
-from siltstone.query.lance_catalog import Reads, Statements
-
-WAIT_S_MAX = 60.0
-"""Who waits holds a thread of the server, and there are few."""
-_REFUSED_MAX = 256
+from siltstone.errors import ReadOnlyError
+from siltstone.lance_namespace.fresh import FreshSource, FreshVersions
+from siltstone.lance_namespace.scope import LanceReads, LanceStatements
+from siltstone.lance_namespace.shown_tables import ShownTables
+from siltstone.lance_namespace.turns import Turns
 
 
-class View(At, Reads, Protocol):
+class LanceSnapshot(FreshSource, LanceReads, Protocol):
     """A snapshot: all tables at one seq."""
 
+    def close(self) -> None: ...
 
-class LiveStore(Protocol):
+
+class LocalStore(Protocol):
     """An open store of this process."""
 
-    path: Path
+    @property
+    def path(self) -> Path: ...
 
     @property
     def is_read_only(self) -> bool: ...
 
-    def snapshot(self) -> AbstractContextManager[View]: ...
+    def snapshot(
+        self, *arguments: Any, **options: Any
+    ) -> AbstractContextManager[LanceSnapshot]: ...
 
-    def transaction(self) -> Transaction: ...
+    def transaction(self, *arguments: Any, **options: Any) -> Transaction: ...
 
     def fresh_versions(self) -> FreshVersions: ...
 
 
-class _Turn:
-    """The lock of one name, for as long as somebody holds it or waits."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-
-
-class Turns:
-    """The turns of requests that commit to one table, or end one transaction. Any thread."""
-
-    def __init__(self, wait_s_max: float = WAIT_S_MAX) -> None:
-        self._wait_s_max = wait_s_max
-        self._lock = threading.Lock()
-        self._refused: dict[tuple[str, int], None] = {}
-        self._turns: weakref.WeakValueDictionary[str, _Turn] = weakref.WeakValueDictionary()
-
-    @contextmanager
-    def of(self, name: str) -> Generator[None]:
-        """Wait for the requests about `name` that came before.
-
-        Raises:
-            BusyError: One of them took too long, and still runs; nothing was begun.
-        """
-        with self._lock:
-            turn = self._turns.setdefault(name, _Turn())
-        if not turn.lock.acquire(timeout=self._wait_s_max):
-            raise BusyError(
-                f"another request about the same still runs after {self._wait_s_max:g} s; ask again"
-            )
-        try:
-            yield
-        finally:
-            turn.lock.release()
-
-    def note_refused(self, name: str, number: int) -> None:
-        """Note that no version of that number came to be: its client asks for it next.
-
-        The newest notes are kept, `_REFUSED_MAX` of them.
-        """
-        with self._lock:
-            self._refused.pop((name, number), None)
-            self._refused[name, number] = None
-            if len(self._refused) > _REFUSED_MAX:
-                del self._refused[next(iter(self._refused))]
-
-    def was_refused(self, name: str, number: int) -> bool:
-        """Say whether a version of that number was refused, as far as is known."""
-        with self._lock:
-            return (name, number) in self._refused
-
-    def is_taken(self, name: str) -> bool:
-        """Say whether a request about `name` is under way."""
-        with self._lock:
-            turn = self._turns.get(name)
-        return turn is not None and turn.lock.locked()
-
-
-class Live:
+class LiveScope:
     """Each request sees the newest seq, and each change is a commit of its own. Any thread.
 
     Changes are those of `commits`, the same store under another number, if it is given.
@@ -108,11 +52,11 @@ class Live:
 
     def __init__(
         self,
-        db: LiveStore,
+        db: LocalStore,
         turns: Turns,
         *,
         is_fresh: bool = False,
-        commits: LiveStore | None = None,
+        commits: LocalStore | None = None,
     ) -> None:
         self._db, self._turns, self._is_fresh = db, turns, is_fresh
         self._commits = commits or db
@@ -127,17 +71,17 @@ class Live:
         return not self._db.is_read_only
 
     @contextmanager
-    def reading(self) -> Generator[Reads]:
+    def reading(self) -> Generator[LanceReads]:
         with self._db.snapshot() as snapshot:
             if self._db.is_read_only and not self._is_fresh:
                 yield snapshot
                 return
             fresh = self._db.fresh_versions()
             of = partial(fresh.live, snapshot) if self._is_fresh else None
-            yield Seen(snapshot, fresh, of, clears=self.is_writable)
+            yield ShownTables(snapshot, fresh, of, clears=self.is_writable)
 
     @contextmanager
-    def writing(self) -> Generator[Statements]:
+    def writing(self) -> Generator[LanceStatements]:
         self._last.transaction_id = None
         with self._commits.transaction() as tx:
             yield tx
@@ -159,7 +103,7 @@ class Live:
         return getattr(self._last, "transaction_id", None)
 
 
-class InTransaction:
+class TransactionScope:
     """All requests are statements of one transaction; its owner commits. One lock: it."""
 
     def __init__(self, root: Path, tx: Transaction, fresh: FreshVersions) -> None:
@@ -171,12 +115,12 @@ class InTransaction:
         return True
 
     @contextmanager
-    def reading(self) -> Generator[Reads]:
+    def reading(self) -> Generator[LanceReads]:
         with self._lock:
-            yield Seen(self._tx, self._fresh, None, clears=True)
+            yield ShownTables(self._tx, self._fresh, None, clears=True)
 
     @contextmanager
-    def writing(self) -> Generator[Statements]:
+    def writing(self) -> Generator[LanceStatements]:
         with self._lock:
             yield self._tx
 
@@ -193,11 +137,16 @@ class InTransaction:
         return None
 
 
-class Pinned:
+class SnapshotScope:
     """All requests read one snapshot; none changes anything."""
 
     def __init__(
-        self, root: Path, snapshot: View, fresh: FreshVersions | None, *, is_fresh: bool = False
+        self,
+        root: Path,
+        snapshot: LanceSnapshot,
+        fresh: FreshVersions | None,
+        *,
+        is_fresh: bool = False,
     ) -> None:
         self.root, self._snapshot, self._fresh = root, snapshot, fresh
         self._of = partial(fresh.exact, snapshot) if is_fresh and fresh is not None else None
@@ -207,11 +156,11 @@ class Pinned:
         return False
 
     @contextmanager
-    def reading(self) -> Generator[Reads]:
-        yield Seen(self._snapshot, self._fresh, self._of)
+    def reading(self) -> Generator[LanceReads]:
+        yield ShownTables(self._snapshot, self._fresh, self._of)
 
     @contextmanager
-    def writing(self) -> Generator[Statements]:
+    def writing(self) -> Generator[LanceStatements]:
         raise ReadOnlyError(f"the snapshot at seq {self._snapshot.seq} is read, not written")
         yield  # what makes it a generator
 
