@@ -16,6 +16,8 @@ from siltstone.api.results import Status
 
 Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
 Name = Annotated[str, Meta(min_length=1)]
+IndexType = Annotated[Any, Meta(extra_json_schema={"type": "string"})]
+"""Of another kind or type it is "not offered", which clients tell from a wrong request."""
 Names = Annotated[list[str], Meta(min_length=1)]
 
 
@@ -260,6 +262,8 @@ class QueryVector(RequestBody):
 
 
 class QueryRequest(TableRequest):
+    """The last five members are not offered."""
+
     columns: list[str] | ColumnNames | None = None
     filter: str | None = None
     k: Count | None = None
@@ -268,6 +272,11 @@ class QueryRequest(TableRequest):
     vector_column: str | None = None
     distance_type: str | None = None
     version: Count | None = None
+    full_text_query: Any = None
+    with_row_id: Any = None
+    order_by: Any = None
+    lower_bound: Any = None
+    upper_bound: Any = None
 
 
 class ExplainRequest(QueryRequest):
@@ -328,7 +337,7 @@ class RestoreRequest(TableRequest):
 
 class CreateIndexRequest(TableRequest):
     column: Name
-    index_type: str
+    index_type: IndexType = None
     name: str | None = None
     distance_type: str | None = None
     metric_type: str | None = None

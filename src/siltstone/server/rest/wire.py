@@ -28,7 +28,9 @@ class RestWire:
     def run(self, request: HttpRequest, route: Route, caller: Principal, body: bytes) -> Reply:
         """Return the reply of the route's handler."""
         return route.handler(
-            RestCall(request.params, request.query(), request.headers, body, caller)
+            RestCall(
+                *(request.params, request.query(), request.headers, body, caller, route.request)
+            )
         )
 
     def refusal(self, error: Exception, request: HttpRequest, route: Route | None) -> Response:
