@@ -66,7 +66,7 @@ class HttpConnection(H11Protocol):
             session.refusal = RequestError(text)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._forget()
+        self._watch(ends=True)
         super().connection_lost(exc)
         if self._session is not None:
             self._session.is_closed = True
@@ -88,20 +88,17 @@ class HttpConnection(H11Protocol):
         super().on_response_complete()
         self._watch()
 
-    def _watch(self) -> None:
+    def _watch(self, *, ends: bool = False) -> None:
         """Have a deadline as long as no request is inside; bytes alone do not move it."""
         seconds = self._policy.header_timeout_s
         cycle = cast("Any", self.cycle)
         is_inside = cycle is not None and not cycle.response_complete
-        if is_inside or self._session is not None:
-            self._forget()
+        if is_inside or ends or self._session is not None:
+            if self._deadline is not None:
+                self._deadline.cancel()
+                self._deadline = None
         elif seconds is not None and self._deadline is None and not self.transport.is_closing():
             self._deadline = self.loop.call_later(seconds, self._late)
-
-    def _forget(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
 
     def _late(self) -> None:
         self._deadline = None

@@ -105,6 +105,13 @@ def collected(reader: pa.RecordBatchReader, limits: Limits) -> pa.Table:
 # operations of `transaction/apply`
 
 
+def is_upsert(operations: Sequence[dict[str, Any]]) -> bool:
+    """Say whether one upsert of rows is all there is: a table does that without a transaction."""
+    first = operations[0]
+    is_one = len(operations) == 1 and first.get("op") == "upsert" and first.get("rows")
+    return bool(is_one) and isinstance(first.get("table"), str)
+
+
 def apply(tx: Transaction, operation: dict[str, Any], limits: Limits) -> dict[str, object]:
     """Do one operation: `{"table", "op", ...}`; return what it did."""
     name, op = operation.get("table"), operation.get("op")

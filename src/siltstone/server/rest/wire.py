@@ -19,17 +19,12 @@ class RestWire:
     encode = staticmethod(encoded)
 
     def __init__(self, gate: Gate) -> None:
-        self._gate = gate
-
-    def admit(self, request: HttpRequest, route: Route) -> Principal:
-        """Return who asks, if they may ask for this."""
-        return self._gate.admit(request.headers, route.role)
+        self.admit = gate.admit
 
     def run(self, request: HttpRequest, route: Route, caller: Principal, body: bytes) -> Reply:
         """Return the reply of the route's handler."""
-        return route.handler(
-            RestCall(request.params, request.query(), request.headers, body, caller)
-        )
+        query = request.query() if request.scope["query_string"] else {}
+        return route.handler(RestCall(request.params, query, request.headers, body, caller))
 
     def refusal(self, error: Exception, request: HttpRequest, route: Route | None) -> Response:
         """Return the flat error; our log has it, too, if the client shows no reason."""
