@@ -4,11 +4,10 @@
                     and `t.lance`, as that namespace looks for tables of the root there
     table `db.t`    object `db$t` in the namespace `db`
 
-Written anew when a record lists other tables, `t.lance` when its table has another version. A crash
-leaves the older list, or files that nobody names. It changes no answer of the store, and no reader
-of ours looks there.
+It is written again when a record lists other tables, `t.lance` when its table has another version.
+A crash leaves the older list, or files that nothing names. The store itself does not read it.
 
-No lock: the checkpointer asks one time after the other.
+No lock: the checkpointer calls it, once at a time.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Fresh versions: a keyed table, with rows that are not merged, as a Lance version for others.
+"""Fresh versions: a keyed table, with rows that are not merged, as a Lance version for readers.
 
     base as of the last merge ─▶ without the rows that newer ones hide ─▶ and the newer ones behind
 
-Its number is the seq that it shows. Nobody publishes it and no commit can name it: it is for
-reading, in files of its own that go after a while, with the store's handle, or by vacuum, like what
-a crash left. Of an unchanged table there is one, and of a busy one at most one in `interval_s`.
+Its number is the seq that it shows. No record publishes it and no commit can name it. Its files are
+its own: they are deleted after a while, when the store's handle is closed, or by vacuum, as those
+that a crash left. An unchanged table has one, and a busy one gets at most one in `interval_s`.
 
 Lock: one, held while a version is made.
 """
@@ -64,8 +64,8 @@ class _FreshVersion:
 class FreshVersions:
     """See the module. One per open store; any thread.
 
-    `versions_max` and `bytes_max` are over all tables. At a bound the oldest version goes, if a
-    client had `KEPT_LEAST_S` to read it; until then an older one than wished for is given.
+    `versions_max` and `bytes_max` are over all tables. At a bound the oldest version is deleted if
+    clients had `KEPT_LEAST_S` to read it; until then they get an older version than they ask for.
     """
 
     def __init__(
@@ -86,7 +86,8 @@ class FreshVersions:
         """Return a keyed table with its fresh versions, the newest not older than the interval.
 
         Raises:
-            TableNotFoundError, UnavailableError: See `Snapshot.versions`; no file can be made.
+            TableNotFoundError: The snapshot has no such table.
+            UnavailableError: The file system refuses to write.
         """
         seen = at.versions(table)
         with self._lock:
@@ -101,7 +102,7 @@ class FreshVersions:
         """Return a keyed table with one version, that of the snapshot's own seq.
 
         Raises:
-            BusyError: There are too many fresh versions, and all were made a moment ago.
+            BusyError: There are too many fresh versions, all made within `KEPT_LEAST_S`.
             TableNotFoundError, UnavailableError: See `live`.
         """
         seen = at.versions(table)
@@ -113,9 +114,9 @@ class FreshVersions:
             return _shown(seen, found)
 
     def clear_way(self, seen: TableVersions) -> None:
-        """Set aside what was written by path behind the newest version of a plain table.
+        """Set aside versions that were written by path above the newest one of a plain table.
 
-        Lance would build a client's commit on it. One look at one name, where there is nothing.
+        Lance would build a client's commit on them. If there is none, this looks at one file name.
         """
         catalog = self._core.state().view.catalog
         with contextlib.suppress(UnavailableError, TableNotFoundError):
@@ -125,7 +126,7 @@ class FreshVersions:
             self._core.tables.set_aside(seen.folder, above)
 
     def merged(self, seen: TableVersions) -> TableVersions:
-        """Return a keyed table that was never merged with an empty version; others as they are."""
+        """Return a keyed table that was never merged with an empty version; others unchanged."""
         if seen.committed or not seen.is_keyed:
             return seen
         with self._lock:
@@ -144,7 +145,7 @@ class FreshVersions:
         return made.version.version >= seq or age_us < self._interval_us
 
     def _of(self, folder: str) -> list[_FreshVersion]:
-        """Return the versions of a table, the oldest first; what vacuum took is forgotten."""
+        """Return the versions of a table, the oldest first; forget those that vacuum took."""
         files, root = self._core.files, self._core.root
         lost = [
             made
@@ -197,10 +198,10 @@ class FreshVersions:
         return made
 
     def _make_room(self) -> None:
-        """Delete versions that nobody should read any more, and the oldest at a bound.
+        """Delete versions that are too old to be read, and the oldest at a bound.
 
         Raises:
-            BusyError: They are at a bound, and all were made a moment ago.
+            BusyError: They are at a bound, all made within `KEPT_LEAST_S`.
         """
         now_us = self._core.now_us()
         newest = {made.folder: made for made in self._made}
@@ -232,7 +233,7 @@ class FreshVersions:
 
 
 def _is_same(made: _FreshVersion, reader: KeyedReader, base: str) -> bool:
-    """Say whether a version that was made shows all that the reader does."""
+    """Return whether a version that was made shows all rows that the reader does."""
     last = max((source.last_seq for source in reader.sources), default=0)
     return made.base == base and made.shape == reader.shape.id and last <= made.version.version
 

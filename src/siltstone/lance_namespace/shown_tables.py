@@ -12,9 +12,9 @@ from siltstone.lance_namespace.scope import LanceReads
 class ShownTables:
     """Tables as other clients see them: keyed ones at their last merge, or fresh.
 
-    What was never merged has an empty version, so that it can be opened; beside the owner it has
-    none, as a read-only store writes nothing unasked. `clears`: plain ones are for clients that
-    write, and nothing that was written by path may be in their way.
+    A keyed table that was never merged has an empty version, so that it can be opened; with a
+    read-only store it has none, because that writes nothing unasked. `clears`: clients may write,
+    so versions of plain tables that were written by path are set aside.
     """
 
     def __init__(

@@ -11,6 +11,7 @@ loop alone.
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -108,14 +109,19 @@ class Pipeline:
     async def _inside(self, route: Route, request: HttpRequest, caller: Any) -> Response:
         policy, counters = self.policy, self.counters
         body, is_counted = b"", not policy.drains
+        # A commit of a version waits (bounded by connections): its client takes a refusal for a
+        # commit that was perhaps lost.
+        most_inside = sys.maxsize if route.is_commit_of_version else policy.requests_max
         if is_counted:
-            self._refuse_full(route)
+            if counters.inside >= most_inside:
+                raise _full(policy)
             counters.inside += 1
         try:
             most = policy.json_bytes_max if route.takes == JSON else policy.body_bytes_max
             body = await self.bodies.read(request, most, policy)
             if not is_counted:
-                self._refuse_full(route)
+                if counters.inside >= most_inside:
+                    raise _full(policy)
                 counters.inside += 1
                 is_counted = True
             seconds = policy.statement_timeout_s if route.is_timed else None
@@ -125,13 +131,6 @@ class Pipeline:
         finally:
             self.bodies.nbytes -= len(body)
             counters.inside -= is_counted
-
-    def _refuse_full(self, route: Route) -> None:
-        most = self.policy.requests_max
-        # A commit of a version waits (bounded by connections): its client takes a refusal for a
-        # commit that was perhaps lost.
-        if self.counters.inside >= most and not route.is_commit_of_version:
-            raise BusyError(f"{most} requests are running; try again later")
 
     def _run(
         self, route: Route, request: HttpRequest, caller: Any, body: bytes, end: Deadline | None
@@ -164,3 +163,7 @@ class Pipeline:
             is_over=lambda: self.is_closing,
             deadline=None if seconds is None else Deadline.after(seconds, self._clock_s),
         )
+
+
+def _full(policy: RequestPolicy) -> BusyError:
+    return BusyError(f"{policy.requests_max} requests are running; try again later")

@@ -10,6 +10,7 @@ import datetime as dt
 from base64 import b64decode
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ _SPELLED = frozenset(
     )
 )
 """The types whose values JSON can only spell."""
+_TYPE_ID = attrgetter("type.id")
 
 
 def json_rows(rows: object, schema: pa.Schema) -> list[dict[str, Any]]:
@@ -37,8 +39,10 @@ def json_rows(rows: object, schema: pa.Schema) -> list[dict[str, Any]]:
     """
     if not isinstance(rows, list) or not {*map(type, rows)} <= {dict}:
         raise invalid("rows is a list of objects")
-    kinds = {field.name: field.type for field in schema if field.type.id in _SPELLED}
-    return [_values(row, kinds) for row in rows] if kinds else rows
+    if _SPELLED.isdisjoint(map(_TYPE_ID, schema)):
+        return rows
+    kinds = {field.name: field.type for field in schema}
+    return [_values(row, kinds) for row in rows]
 
 
 def json_values(row: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from siltstone.engine.commit.write_set import Receipt
 from siltstone.engine.write.transaction import Transaction
 from siltstone.errors import RequestError
 from siltstone.server.http.replies import Reply
@@ -59,16 +58,18 @@ class TransactionRoutes:
         most = self._scope.limits.operations_max
         if not 0 < len(operations) <= most:
             raise invalid(f"ops are 1 to {most} operations, not {len(operations)}")
-        isolation = _choice(body, "isolation", "snapshot")
-        if is_upsert(operations) and isolation == "snapshot" and not call.headers.get(TOKEN_HEADER):
-            receipt = self._scope.upsert(operations[0]["table"], operations[0].get("rows"))
-            return _applied(receipt, [{"rows": receipt.rows}])
         results: list[dict[str, object]] = [{"rows": 0}] * len(operations)
 
         def work(tx: Transaction) -> None:
             results[:] = [apply(tx, one, self._scope.limits) for one in operations]
 
-        return _applied(self._scope.commit(call, work, isolation), results)
+        if is_upsert(body) and not call.headers.get(TOKEN_HEADER):
+            receipt = self._scope.upsert(operations[0]["table"], operations[0].get("rows"))
+            results = [{"rows": receipt.rows}]
+        else:
+            receipt = self._scope.commit(call, work, _choice(body, "isolation", "snapshot"))
+        found = {"seq": receipt.seq, "transaction_id": receipt.transaction_id, "results": results}
+        return Reply(found, receipt.seq)
 
     def describe(self, call: RestCall) -> Reply:
         """Return how a transaction is: Running, Succeeded, Failed or Canceled."""
@@ -109,11 +110,6 @@ class TransactionRoutes:
         status = "Succeeded" if commits else "Canceled"
         seq = None if receipt is None else receipt.seq
         return Reply({"status": status, "properties": {}}, seq)
-
-
-def _applied(receipt: Receipt, results: list[dict[str, object]]) -> Reply:
-    found = {"seq": receipt.seq, "transaction_id": receipt.transaction_id, "results": results}
-    return Reply(found, receipt.seq)
 
 
 def _id_of(call: RestCall) -> str:
