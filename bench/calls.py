@@ -2,8 +2,9 @@
 
 A store with a table with a key is served in this process; a client sends `apply` with one upsert
 until nothing is done for the first time any more, and then some that are counted, in every thread
-of the server. A function counts each time it is entered, a generator or coroutine also each time it
-goes on. The request with the fewest calls is shown: what runs beside it now and then is not its own.
+of the server. A function counts each time it is entered, a generator or coroutine also each time
+it goes on. The request with the fewest calls is shown: what runs beside it now and then is not its
+own.
 """
 
 from __future__ import annotations

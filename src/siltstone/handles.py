@@ -246,6 +246,11 @@ class Table(Readable):
         state, definition = self._look()
         return self._core.readers.open(state.view, definition, state.visible)
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, with the names and types that they have now."""
+        return shape_of(catalogs.schema_of(self._look()[1])).arrow
+
     def dataset(self) -> SnapshotDataset:
         """Return a fresh snapshot of the table as a pyarrow dataset."""
         state, definition = self._look()

@@ -62,6 +62,7 @@ class HttpServer:
         config = uvicorn.Config(
             router,
             http=cast("Any", partial(HttpConnection, policy, sessions, executor.submit)),
+            interface="asgi3",
             loop="asyncio",
             lifespan="off",
             ws="none",

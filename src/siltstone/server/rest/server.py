@@ -175,7 +175,7 @@ def _joined(
     """Return the pipeline of joined processes that the gate lets pass."""
 
     def may_write(request: HttpRequest, route: Route) -> bool:
-        return gate.admit(request.headers, route.role).role >= Role.WRITE
+        return gate.admit(request, route).role >= Role.WRITE
 
     seconds = limits.statement_timeout_s
     policy = rpc_policy(
