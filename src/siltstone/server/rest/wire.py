@@ -24,7 +24,9 @@ class RestWire:
     def run(self, request: HttpRequest, route: Route, caller: Principal, body: bytes) -> Reply:
         """Return the reply of the route's handler."""
         query = request.query() if request.scope["query_string"] else {}
-        return route.handler(RestCall(request.params, query, request.headers, body, caller))
+        return route.handler(
+            RestCall(request.params, query, request.headers, body, caller, route.request)
+        )
 
     def refusal(self, error: Exception, request: HttpRequest, route: Route | None) -> Response:
         """Return the flat error; our log has it, too, if the client shows no reason."""
