@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 import pytest
 
 import siltstone as st
-from siltstone.engine.write.transaction import Transaction
-from siltstone.engine.write.transaction_table import TransactionTable
-from siltstone.handles import Snapshot, SnapshotTable, Table
+from siltstone.api.snapshot import Snapshot
+from siltstone.api.tables import SnapshotTable, Table, TransactionTable
+from siltstone.api.transaction import Transaction
 from siltstone.joined.snapshot import JoinedSnapshot
 from siltstone.joined.store import JoinedStore
 from siltstone.joined.tables import JoinedSnapshotTable, JoinedTable, JoinedTransactionTable

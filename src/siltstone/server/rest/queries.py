@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from siltstone.engine.write.merge_insert import Merge, Merged, merge
-from siltstone.engine.write.transaction import Transaction
+from siltstone.engine.write.merge_insert import Merge, Merged
+from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.replies import Reply
 from siltstone.server.rest import rows as statements
 from siltstone.server.rest.arrow_input import table_of as arrow_of
@@ -178,10 +178,10 @@ class QueryRoutes:
         rows = arrow_of(call.body, self._scope.limits)
         done = Merged(0, 0, 0)
 
-        def work(tx: Transaction) -> None:
+        def work(tx: LocalTransaction) -> None:
             nonlocal done
             _refuse_unknown(tx[name].schema, name, how.on)
-            done = merge(tx, name, rows, how)
+            done = tx.merge_insert(name, rows, how)
 
         seq = self._scope.write(call, work)
         found = {
@@ -198,7 +198,7 @@ class QueryRoutes:
         predicate = _optional_text(body, "predicate") or _optional_text(body, "only_if")
         count = 0
 
-        def work(tx: Transaction) -> None:
+        def work(tx: LocalTransaction) -> None:
             nonlocal count
             count = statements.assign(tx, name, updates, predicate, self._scope.limits)
 
@@ -214,7 +214,7 @@ class QueryRoutes:
         if version is None:
             raise invalid("version is the one to restore")
 
-        def work(tx: Transaction) -> None:
+        def work(tx: LocalTransaction) -> None:
             seq = seq_of(self._scope.served, name, version)
             with self._scope.served.db.snapshot(seq=seq) as past:
                 statements.restore(tx, past[name], self._scope.limits)
@@ -230,7 +230,7 @@ class QueryRoutes:
             raise invalid("predicate is a SQL boolean expression; 'true' is all rows")
         count = 0
 
-        def work(tx: Transaction) -> None:
+        def work(tx: LocalTransaction) -> None:
             nonlocal count
             count = tx[name].delete_where(predicate)
 

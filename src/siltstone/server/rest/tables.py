@@ -12,8 +12,8 @@ import pyarrow as pa
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.filter.expression import compile_value
 from siltstone.engine.read.view import storage_folder
-from siltstone.engine.write.transaction import Transaction
 from siltstone.errors import TableNotFoundError
+from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.replies import Reply
 from siltstone.server.rest.arrow_input import table_of as arrow_of
 from siltstone.server.rest.arrow_schemas import schema_json
@@ -35,7 +35,7 @@ _MODES = {"create": "create", "existok": "existok", "overwrite": "overwrite"}
 
 def seq_shown(face: Face) -> int:
     """Return the seq that a face reads at."""
-    return face.read_seq if isinstance(face, Transaction) else face.seq
+    return face.read_seq if isinstance(face, LocalTransaction) else face.seq
 
 
 class TableRoutes:
@@ -104,7 +104,7 @@ class TableRoutes:
         """Return how many rows a table has, and the size of the version that clients open."""
         name = table_of(call, call.json())
         with self._scope.reading(call) as face:
-            rows, seen = face[name].count(), face.versions(name)
+            rows, seen = face[name].count(), face.lance.versions(name)
             newest, lengths, nbytes = seen.newest, list[int](), 0
             if newest is not None:
                 tables = self._served.parts.core.tables
@@ -136,7 +136,7 @@ class TableRoutes:
         rows = arrow_of(call.body, self._scope.limits)
         key = _key(call, rows.schema)
 
-        def work(tx: Transaction) -> None:
+        def work(tx: LocalTransaction) -> None:
             if name in tx.tables():
                 if mode == "existok":
                     return
@@ -179,13 +179,13 @@ class TableRoutes:
         body = call.json()
         name, wanted = table_of(call, body), _objects(body, "new_columns")
 
-        def work(tx: Transaction) -> None:
+        def work(tx: LocalTransaction) -> None:
             for entry in wanted:
                 self._add(tx, name, entry)
 
         return self._altered(call, name, work)
 
-    def _add(self, tx: Transaction, name: str, entry: dict[str, Any]) -> None:
+    def _add(self, tx: LocalTransaction, name: str, entry: dict[str, Any]) -> None:
         if entry.get("computed") or entry.get("virtual_column"):
             raise unsupported("computed and virtual columns are not offered")
         column, text = text_of(entry, "name"), text_of(entry, "expression")
@@ -203,7 +203,7 @@ class TableRoutes:
             if any(entry.get(x) is not None for x in ("data_type", "nullable", "virtual_column")):
                 raise unsupported("the type of a column does not change; add another column")
 
-        def work(tx: Transaction) -> None:
+        def work(tx: LocalTransaction) -> None:
             for entry in wanted:
                 tx[name].rename_column(text_of(entry, "path"), text_of(entry, "rename"))
 
@@ -216,13 +216,15 @@ class TableRoutes:
         if not isinstance(wanted, list) or not wanted:
             raise invalid("columns is a list of names")
 
-        def work(tx: Transaction) -> None:
+        def work(tx: LocalTransaction) -> None:
             for column in wanted:
                 tx[name].drop_column(column)
 
         return self._altered(call, name, work)
 
-    def _altered(self, call: RestCall, name: str, work: Callable[[Transaction], None]) -> Reply:
+    def _altered(
+        self, call: RestCall, name: str, work: Callable[[LocalTransaction], None]
+    ) -> Reply:
         seq = self._scope.write(call, work)
         return Reply({"version": self.version_now(name, seq)}, seq)
 
