@@ -17,6 +17,8 @@ from functools import partial
 from pathlib import Path
 
 from siltstone.errors import RequestError, UnavailableError
+from siltstone.local.store import LocalStore
+from siltstone.open.parts import Parts
 from siltstone.server.http.pipeline import Pipeline
 from siltstone.server.http.policy import ListenerPolicy, RequestPolicy
 from siltstone.server.http.request import HttpRequest
@@ -42,8 +44,6 @@ from siltstone.server.rpc.server import rpc_policy, rpc_use
 from siltstone.server.rpc.wire import RpcWire
 from siltstone.server.served import Served
 from siltstone.server.sessions import Sessions
-from siltstone.store import Store
-from siltstone.wiring import Parts
 
 JOINED = "/v1/joined"
 
@@ -53,7 +53,7 @@ class RestServer:
 
     def __init__(
         self,
-        db: Store,
+        db: LocalStore,
         parts: Parts,
         *,
         host: str,
