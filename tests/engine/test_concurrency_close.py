@@ -16,7 +16,10 @@ from tests.engine.seams import HookedTables, Interrupter, Threads, fake_env, ope
 
 SCHEMA = {"id": "int64", "v": "int64"}
 ROUNDS = 20
-WHERE = ("siltstone/wiring.py", "ownership.py", "scheduler.py", "syncer.py", "storage/wal/wal.py")
+WHERE = (
+    *("siltstone/open/parts.py", "siltstone/open/shared.py"),
+    *("ownership.py", "scheduler.py", "syncer.py", "storage/wal/wal.py"),
+)
 
 
 def filled(root: Path, *, background: bool = False) -> st.Store:
@@ -29,7 +32,7 @@ def filled(root: Path, *, background: bool = False) -> st.Store:
 
 
 @pytest.mark.parametrize("background", [False, True])
-@pytest.mark.parametrize("where", [WHERE, ("siltstone/store.py",)], ids=["parts", "door"])
+@pytest.mark.parametrize("where", [WHERE, ("siltstone/local/store.py",)], ids=["parts", "door"])
 def test_ctrl_c_at_any_line_of_close_gives_the_store_up_with_all_commits(
     tmp_path: Path, where: tuple[str, ...], background: bool
 ) -> None:

@@ -36,7 +36,7 @@ def compacted(db: st.Store, first: int = 0, end: int = 12):
 
 def commit(db: st.Store, incarnation: int, *results) -> None:
     with db.transaction() as tx:
-        tx.compact(incarnation, results, tx._core.begun().first_us)
+        tx.engine.compact(incarnation, results, tx.engine.core.begun().first_us)
 
 
 def parts(db: st.Store) -> int:
@@ -51,7 +51,7 @@ def rows(table) -> list[tuple[int, int]]:
 
 def numbers(db: st.Store) -> list[int]:
     with db.transaction() as tx:
-        found = [version.number for version in tx.versions("log").versions]
+        found = [version.number for version in tx.lance.versions("log").versions]
         tx.rollback()
     return found
 
@@ -95,7 +95,7 @@ def test_an_append_that_wins_is_built_upon(made) -> None:
     db, table = made
     tx = db.transaction()
     incarnation, result = compacted(db)
-    tx.compact(incarnation, [result], tx._core.begun().first_us)
+    tx.engine.compact(incarnation, [result], tx.engine.core.begun().first_us)
     table.append({"id": 9, "v": 9})
     expected = rows(table)
     tx.commit()
@@ -107,7 +107,7 @@ def test_a_delete_that_wins_is_no_loss(made) -> None:
     db, table = made
     tx = db.transaction()
     incarnation, result = compacted(db)
-    tx.compact(incarnation, [result], tx._core.begun().first_us)
+    tx.engine.compact(incarnation, [result], tx.engine.core.begun().first_us)
     table.delete_where("v = 2")
     expected = rows(table)
     with pytest.raises(st.ConflictError):

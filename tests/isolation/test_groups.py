@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from siltstone.api.store import Store
 from siltstone.errors import (
     ConflictError,
     SchemaMismatchError,
@@ -12,7 +13,6 @@ from siltstone.errors import (
     UnavailableError,
 )
 from siltstone.storage.simulated_files import Fault, Kind, SimFiles
-from siltstone.store import Store
 from tests.isolation.groups import in_one_group
 from tests.isolation.stores import opened, with_two_rows
 

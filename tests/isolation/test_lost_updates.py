@@ -17,8 +17,8 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
+from siltstone.api.store import Store
 from siltstone.maintenance.flush.bulk_load import load
-from siltstone.store import Store
 from tests.isolation.stores import with_two_rows
 
 LINES_MIN = 40
@@ -27,8 +27,11 @@ LINES_MIN = 40
 class Meddler:
     """Calls `meddle` before the nth line at which another thread could commit."""
 
-    WHERE = ("engine/write/transaction.py", "engine/commit/recent_writes.py",
-             "engine/write/submission.py", "maintenance/flush/bulk_load.py")  # fmt: skip
+    WHERE = (
+        *("engine/write/transaction.py", "engine/write/transaction_rows.py"),
+        *("engine/write/submission.py", "engine/commit/recent_writes.py"),
+        "maintenance/flush/bulk_load.py",
+    )
     COMMIT = "engine/commit/committer.py"
 
     def __init__(self, db: Store, nth: int, meddle: Callable[[], object]) -> None:

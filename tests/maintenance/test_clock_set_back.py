@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from siltstone.admin import follow_vacuum
+from siltstone.api.store import Store
 from siltstone.engine.commit.write_set import Receipt
 from siltstone.engine.write import bulk, submission
 from siltstone.engine.write.bulk import Rows
@@ -19,7 +20,6 @@ from siltstone.formats.keys import Codes
 from siltstone.formats.manifest import Pin
 from siltstone.maintenance.flush import bulk_load as loading
 from siltstone.storage.fake_lance import FakeLance
-from siltstone.store import Store
 from tests.maintenance.stores import Clock, env_of, open_store, rows
 
 ROWS = pa.table({"id": [2, 3]})

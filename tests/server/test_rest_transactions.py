@@ -15,11 +15,11 @@ import pytest
 
 import siltstone as st
 from proof.exhaustion.faulty_files import Faults, FaultyFiles
-from siltstone.engine.write.transaction import Transaction
+from siltstone.api.transaction import Transaction
+from siltstone.open.environment import Env
 from siltstone.options import resolve
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.server import RestServer
-from siltstone.wiring import Env
 from tests.engine.seams import Threads, until
 from tests.server.rest import Answer, Rest, rest_of
 from tests.server.stores import eventually

@@ -1,15 +1,18 @@
 """Serving: what answers others for an open store, and how it attaches itself to the stores.
 
-    siltstone/__init__ ── attach ──▶ factories     names the modules; nothing is imported yet
-    Store.serve, serve_local ── factories ──▶ import the server, an extra; make it
+    siltstone/__init__ ──attach──▶ how to load a server          nothing is imported yet
+    Store.serve, Store.serve_local ──server_of──▶ its class      imported now, and made
 
-The stores know this module only. The server is above them and may not be installed.
+Stores know this module alone: the server is in a layer above them, and an extra.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+from siltstone.errors import UnavailableError
 
 
 class Endpoint(Protocol):
@@ -30,3 +33,25 @@ class Service(Protocol):
     def close(self) -> None:
         """Answer the requests that have begun, roll back open transactions, and stop."""
         ...
+
+
+_loaders: dict[str, Callable[[], Callable[..., Any]]] = {}
+
+
+def attach(call: str, load: Callable[[], Callable[..., Any]]) -> None:
+    """Have `load` return the class that serves a store when `Store.<call>` needs it first."""
+    _loaders[call] = load
+
+
+def server_of(call: str) -> Callable[..., Any]:
+    """Return the class that serves a store for `Store.<call>`.
+
+    Raises:
+        UnavailableError: The extra `server` is not installed.
+    """
+    try:
+        return _loaders[call]()
+    except (ImportError, KeyError) as error:
+        raise UnavailableError(
+            f"{call}() needs the extra `server`: pip install 'siltstone[server]'"
+        ) from error

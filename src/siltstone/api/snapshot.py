@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import pyarrow.compute as pc
 
 from siltstone.api.tables import SnapshotTable
+from siltstone.context_exits import close_on_exit
 from siltstone.query.scan.scan_plan import ROWS_MAX
 from siltstone.query.scan.scan_task import ScanTask
 
@@ -30,13 +30,7 @@ class Snapshot(ABC):
         self._require_open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+    __exit__ = close_on_exit
 
     @abstractmethod
     def close(self) -> None:

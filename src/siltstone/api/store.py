@@ -16,7 +16,6 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import pyarrow as pa
@@ -41,6 +40,7 @@ from siltstone.api.serving import Service
 from siltstone.api.snapshot import Snapshot
 from siltstone.api.tables import Table
 from siltstone.api.transaction import Transaction
+from siltstone.context_exits import close_on_exit
 from siltstone.engine.write.stage_task import StageTask
 from siltstone.errors import ReadOnlyError
 from siltstone.maintenance.compaction.compaction import TARGET_ROWS
@@ -49,6 +49,7 @@ from siltstone.maintenance.gc.vacuum import GRACE_S
 from siltstone.maintenance.merge.merge import ATTEMPTS
 from siltstone.query.changes.change_task import ChangeTask
 from siltstone.query.scan.scan_plan import ROWS_MAX
+from siltstone.retry import Retry
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
 
 if TYPE_CHECKING:
@@ -65,13 +66,7 @@ class Store(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+    __exit__ = close_on_exit
 
     @property
     @abstractmethod
@@ -165,13 +160,18 @@ class Store(ABC):
             UnavailableError: The file system refuses, or the files are on another machine.
         """
 
-    @abstractmethod
     def run(self, work: Callable[[Transaction], T], attempts: int = 10) -> T:
         """Run `work(tx)` in a transaction and commit; run it again after a ConflictError.
 
         Raises:
             ConflictError: All `attempts` lost.
         """
+
+        def once() -> T:
+            with self.transaction() as tx:
+                return work(tx)
+
+        return Retry(attempts).run(once)
 
     @abstractmethod
     def claim(self, app: str, holder: str | None = None, at: int | None = None) -> int:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from siltstone.api.results import Receipt
 from siltstone.api.tables import TransactionTable
+from siltstone.context_exits import commit_on_exit
 from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.engine.write.transaction import Phase
 
@@ -26,6 +26,11 @@ class Transaction(ABC):
     @abstractmethod
     def phase(self) -> Phase:
         """How far it is."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is neither committed nor rolled back."""
+        return self.phase is Phase.OPEN
 
     @property
     @abstractmethod
@@ -59,18 +64,7 @@ class Transaction(ABC):
         self._require_open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self.phase is not Phase.OPEN:
-            return
-        if kind is None:
-            self.commit()
-        else:
-            self.rollback()
+    __exit__ = commit_on_exit
 
     @abstractmethod
     def __getitem__(self, name: str) -> TransactionTable:
@@ -79,6 +73,10 @@ class Transaction(ABC):
         Raises:
             TableNotFoundError: No table has that name.
         """
+
+    @abstractmethod
+    def table(self, table_id: int) -> TransactionTable:
+        """Return the table with this id (`Table.id`), whatever its name is in this transaction."""
 
     @abstractmethod
     def tables(self) -> list[str]:

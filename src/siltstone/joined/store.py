@@ -18,9 +18,7 @@ import pyarrow as pa
 
 from siltstone.api.results import Adopted, BackedUp, Progress, Repaired, Verified
 from siltstone.api.store import Store
-from siltstone.api.transaction import Transaction
 from siltstone.engine.read.moment import as_utc
-from siltstone.engine.write.transaction import run
 from siltstone.errors import RequestError
 from siltstone.joined.connection_pool import ConnectionPool
 from siltstone.joined.remote import ask, remote
@@ -102,9 +100,6 @@ class JoinedStore(Store):
     ) -> JoinedTransaction:
         named: dict[str, object] = {"isolation": isolation, "durability": durability}
         return JoinedTransaction(self.pool, {**named, "token": token, "claim": claim})
-
-    def run(self, work: Callable[[Transaction], T], attempts: int = 10) -> T:
-        return cast("T", run(cast("Any", self.transaction), cast("Any", work), attempts))
 
     def snapshot(
         self, *, seq: int | None = None, at: object = None, tag: str | None = None

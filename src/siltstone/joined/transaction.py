@@ -98,8 +98,10 @@ class JoinedTransaction(Transaction):
             found = self._ids[name] = ask(self, operation(Face.TRANSACTION, "id_of"), name)
         return self._table(found)
 
-    def _table(self, table_id: int) -> JoinedTransactionTable:
+    def table(self, table_id: int) -> JoinedTransactionTable:
         return JoinedTransactionTable(self, table_id)
+
+    _table = table
 
     def lance_catalog(self, operation_name: str, request: Request) -> Answer:
         """Have the owner answer a request of the Lance Namespace spec as a statement of it."""

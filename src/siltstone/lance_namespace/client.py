@@ -31,8 +31,8 @@ from siltstone.lance_namespace.fresh import KEYED
 from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.lance_namespace.schemas import json_schema
 from siltstone.lance_namespace.store_scopes import (
+    LanceStore,
     LiveScope,
-    LocalStore,
     SnapshotScope,
     TransactionScope,
 )
@@ -140,7 +140,7 @@ class SiltstoneNamespace(_ScopedNamespace):
     """A store's tables at their newest versions; each change is a commit. Any thread."""
 
     def __init__(
-        self, db: LocalStore | OwnersStore, *, keyed: Literal["merged", "fresh"] = "merged"
+        self, db: LanceStore | OwnersStore, *, keyed: Literal["merged", "fresh"] = "merged"
     ) -> None:
         """Serve `db`, which its caller closes; a read-only one answers reads.
 
@@ -182,7 +182,7 @@ class TransactionNamespace(_ScopedNamespace):
     statements on keyed tables in the same commit.
     """
 
-    def __init__(self, db: LocalStore | OwnersStore, **options: Any) -> None:
+    def __init__(self, db: LanceStore | OwnersStore, **options: Any) -> None:
         """Use `SiltstoneNamespace.transaction`."""
         self.transaction: Any = db.transaction(**options)
         if isinstance(db, OwnersStore):
@@ -220,7 +220,7 @@ class TransactionNamespace(_ScopedNamespace):
 class SnapshotNamespace(_ScopedNamespace):
     """All tables at one seq, for as long as the block lasts, or until `close`."""
 
-    def __init__(self, db: LocalStore | OwnersStore, snapshot: Any, keyed: str) -> None:
+    def __init__(self, db: LanceStore | OwnersStore, snapshot: Any, keyed: str) -> None:
         """Use `SiltstoneNamespace.at`."""
         self.snapshot = snapshot
         if isinstance(db, OwnersStore):

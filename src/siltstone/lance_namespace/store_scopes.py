@@ -10,9 +10,10 @@ from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
-from siltstone.engine.write.transaction import Transaction
+from siltstone.engine.commit.write_set import Receipt
 from siltstone.errors import ReadOnlyError
 from siltstone.lance_namespace.fresh import FreshSource, FreshVersions
 from siltstone.lance_namespace.scope import LanceReads, LanceStatements
@@ -26,7 +27,27 @@ class LanceSnapshot(FreshSource, LanceReads, Protocol):
     def close(self) -> None: ...
 
 
-class LocalStore(Protocol):
+class LanceTransaction(Protocol):
+    """A transaction of this process; `lance` is what other clients see and do of it."""
+
+    @property
+    def lance(self) -> LanceStatements: ...
+
+    @property
+    def receipt(self) -> Receipt | None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None: ...
+
+
+class LanceStore(Protocol):
     """An open store of this process."""
 
     @property
@@ -39,7 +60,7 @@ class LocalStore(Protocol):
         self, *arguments: Any, **options: Any
     ) -> AbstractContextManager[LanceSnapshot]: ...
 
-    def transaction(self, *arguments: Any, **options: Any) -> Transaction: ...
+    def transaction(self, *arguments: Any, **options: Any) -> LanceTransaction: ...
 
     def fresh_versions(self) -> FreshVersions: ...
 
@@ -52,11 +73,11 @@ class LiveScope:
 
     def __init__(
         self,
-        db: LocalStore,
+        db: LanceStore,
         turns: Turns,
         *,
         is_fresh: bool = False,
-        commits: LocalStore | None = None,
+        commits: LanceStore | None = None,
     ) -> None:
         self._db, self._turns, self._is_fresh = db, turns, is_fresh
         self._commits = commits or db
@@ -84,7 +105,7 @@ class LiveScope:
     def writing(self) -> Generator[LanceStatements]:
         self._last.transaction_id = None
         with self._commits.transaction() as tx:
-            yield tx
+            yield tx.lance
         if tx.receipt is not None:
             self._last.transaction_id = tx.receipt.transaction_id or None
 
@@ -106,8 +127,8 @@ class LiveScope:
 class TransactionScope:
     """All requests are statements of one transaction; its owner commits. One lock: it."""
 
-    def __init__(self, root: Path, tx: Transaction, fresh: FreshVersions) -> None:
-        self.root, self._tx, self._fresh = root, tx, fresh
+    def __init__(self, root: Path, tx: LanceTransaction, fresh: FreshVersions) -> None:
+        self.root, self._tx, self._fresh = root, tx.lance, fresh
         self._lock, self._turns = threading.RLock(), Turns()
 
     @property

@@ -14,10 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from siltstone.engine.write.transaction import Transaction
-from siltstone.engine.write.transaction_table import TransactionTable
 from siltstone.errors import RequestError
-from siltstone.handles import Snapshot
+from siltstone.local.snapshot import LocalSnapshot
+from siltstone.local.transaction import LocalTransaction
 from siltstone.operations import Codec, Effect, Face, Operation, operation
 from siltstone.server.lance_calls import VERB as LANCE
 from siltstone.server.lance_calls import LanceCall, LanceCalls
@@ -67,7 +66,7 @@ class Calls:
         if call.transaction is not None:
             asked = operation(Face.TRANSACTION_TABLE, call.verb)
             with self._sessions.using(call.transaction) as held:
-                handle = TransactionTable(held.transaction, _number(table))
+                handle = held.transaction.table(_number(table))
                 return _answered(asked, handle, call, partial(self._sessions.resumed, held))
         if call.snapshot is not None:
             asked = operation(Face.SNAPSHOT_TABLE, call.verb)
@@ -95,7 +94,7 @@ class Calls:
         if has_token and not call.session.may_write:
             raise RequestError("a transaction with a token or a claim needs write")
         number = Number()  # it is told when the commit is asked for
-        tx: Transaction = _done(self._served.numbered(number), call)
+        tx: LocalTransaction = _done(self._served.numbered(number), call)
         try:
             self._served.settle()
             key = self._sessions.hold(call.session, tx, number)
@@ -129,7 +128,7 @@ class Calls:
 
     def _open(self, call: RpcCall) -> Outcome:
         """Open a snapshot that lives with its connection."""
-        snapshot: Snapshot = _done(self._served.db, call)
+        snapshot: LocalSnapshot = _done(self._served.db, call)
         try:
             self._served.settle()
             key = self._sessions.hold(call.session, snapshot)

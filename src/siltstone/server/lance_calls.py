@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from siltstone.engine.write.transaction import Transaction
 from siltstone.errors import RequestError
-from siltstone.handles import Snapshot
 from siltstone.lance_namespace.catalog import WRITES, LanceCatalog
 from siltstone.lance_namespace.fresh import KEYED
 from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.lance_namespace.scope import Scope
 from siltstone.lance_namespace.store_scopes import LiveScope, SnapshotScope, TransactionScope
 from siltstone.lance_namespace.turns import Turns
+from siltstone.local.snapshot import LocalSnapshot
+from siltstone.local.transaction import LocalTransaction
 from siltstone.server.served import Number, Served
 
 VERB = "lance_catalog"
@@ -66,12 +66,12 @@ class LanceCalls:
         commits = None if number is None else self._served.numbered(number)
         return _answer(LiveScope(db, self._turns, is_fresh=asked.is_fresh, commits=commits), asked)
 
-    def of_transaction(self, tx: Transaction, asked: LanceCall) -> Answer:
+    def of_transaction(self, tx: LocalTransaction, asked: LanceCall) -> Answer:
         """Answer as a statement of a transaction, whose caller holds its lock."""
         db = self._served.db
         return _answer(TransactionScope(db.path, tx, db.fresh_versions()), asked)
 
-    def of_snapshot(self, snapshot: Snapshot, asked: LanceCall) -> Answer:
+    def of_snapshot(self, snapshot: LocalSnapshot, asked: LanceCall) -> Answer:
         """Answer at the seq of a snapshot."""
         db = self._served.db
         scope = SnapshotScope(db.path, snapshot, db.fresh_versions(), is_fresh=asked.is_fresh)

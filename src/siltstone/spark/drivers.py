@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from siltstone.errors import FencedError, UnavailableError
 from siltstone.retry import Retry
 from siltstone.spark import stores
-from siltstone.spark.stores import AnyStore
 from siltstone.store import Store
 
 # Where the blocks of this Spark application lie: a folder of a fresh name for each, told to all
@@ -70,12 +69,12 @@ def started(db: Store, uri: str, stream: str, driver: str) -> Start:
         return Start(driver, _claim(owner, name, driver))
 
 
-def _claim(owner: AnyStore, name: str, driver: str) -> int:
+def _claim(owner: Store, name: str, driver: str) -> int:
     """Claim at a number that is above all claims so far: each of them took a seq of its own."""
     return _RETRY.run(lambda: owner.claim(name, driver, owner.seq + 1))
 
 
-def take(db: AnyStore, app: str, start: Start, first_commit: int) -> int:
+def take(db: Store, app: str, start: Start, first_commit: int) -> int:
     """Return the claim of an app for a driver whose run committed first at `first_commit`, a seq.
 
     Raises:

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
+from siltstone.api.tables import ReadableTable
+from siltstone.api.transaction import Transaction
 from siltstone.engine.read.since import UNKNOWN
 from siltstone.engine.write.stage_task import StageTask
 from siltstone.errors import ConflictError, RequestError, SchemaMismatchError, UnavailableError
-from siltstone.spark import stores
 from siltstone.spark.application import Application, store_of
-from siltstone.spark.stores import AnyTable, AnyTransaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Unchanged:
         """Return it for tasks on other machines: they cannot say that they read by an old plan."""
         return replace(self, is_near=False)
 
-    def check(self, tx: AnyTransaction) -> None:
+    def check(self, tx: Transaction) -> None:
         """Refuse to overwrite what was not read.
 
         Raises:
@@ -108,17 +108,17 @@ class Whole:
     table: int
     columns: tuple[str, ...]
 
-    def check(self, tx: AnyTransaction) -> None:
+    def check(self, tx: Transaction) -> None:
         """Refuse to take away values that the rows do not replace.
 
         Raises:
             SchemaMismatchError: A column came since the rows were planned, or rows did.
         """
-        found = stores.table_in(tx, self.table)
+        found = tx.table(self.table)
         require_whole(found, found.name, self.columns)
 
 
-def require_whole(table: AnyTable, name: str, columns: Sequence[str]) -> None:
+def require_whole(table: ReadableTable, name: str, columns: Sequence[str]) -> None:
     """Refuse rows of an upsert that lack a column of a table with rows.
 
     Raises:

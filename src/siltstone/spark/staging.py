@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from siltstone.api.results import Receipt
+from siltstone.api.transaction import Transaction
 from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.errors import ConflictError, RequestError, SchemaMismatchError, SiltstoneError
 from siltstone.retry import Retry
@@ -23,8 +25,7 @@ from siltstone.spark.application import Application, store_of
 from siltstone.spark.guards import Unchanged, Whole, require_whole
 from siltstone.spark.options import REFUSED
 from siltstone.spark.reader import require_path
-from siltstone.spark.stores import AnyStore, AnyTransaction
-from siltstone.store import Receipt, Store
+from siltstone.store import Store
 
 COMMIT_ATTEMPTS = 10
 _log = logging.getLogger(__name__)
@@ -129,7 +130,7 @@ def plan(
     return Piece(stage, columns, None, application)
 
 
-def commit(db: AnyStore, jobs: Sequence[Job], token: Token, *, claim: int | None = None) -> Receipt:
+def commit(db: Store, jobs: Sequence[Job], token: Token, *, claim: int | None = None) -> Receipt:
     """Make all rows of the jobs visible at one seq, or none; a token does it once.
 
     Raises:
@@ -149,7 +150,7 @@ def commit(db: AnyStore, jobs: Sequence[Job], token: Token, *, claim: int | None
     return tx.receipt
 
 
-def _won(db: AnyStore, jobs: Sequence[Job], token: Token, claim: int | None) -> AnyTransaction:
+def _won(db: Store, jobs: Sequence[Job], token: Token, claim: int | None) -> Transaction:
     try:  # what is staged stays good: only the snapshot was too old
         return _RETRY.run(lambda: _attempt(db, jobs, token, claim))
     except _LostRace as lost:
@@ -167,7 +168,7 @@ class _LostRace(Exception):
 _RETRY = Retry(COMMIT_ATTEMPTS, (_LostRace,))
 
 
-def _attempt(db: AnyStore, jobs: Sequence[Job], token: Token, claim: int | None) -> AnyTransaction:
+def _attempt(db: Store, jobs: Sequence[Job], token: Token, claim: int | None) -> Transaction:
     tx = db.transaction(token=token, claim=claim)
     with tx:
         _check(tx, jobs, token)
@@ -180,7 +181,7 @@ def _attempt(db: AnyStore, jobs: Sequence[Job], token: Token, claim: int | None)
     return tx
 
 
-def _check(tx: AnyTransaction, jobs: Sequence[Job], token: Token) -> None:
+def _check(tx: Transaction, jobs: Sequence[Job], token: Token) -> None:
     """Refuse what must not be committed upon this snapshot, unless the token says that it was."""
     checks = [each for job in jobs for each in (job.unchanged, job.whole) if each is not None]
     if checks and not (token is not None and tx.is_applied):

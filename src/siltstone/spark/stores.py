@@ -8,24 +8,18 @@ from __future__ import annotations
 
 import os
 
-from siltstone.engine.write.transaction import Transaction
-from siltstone.engine.write.transaction_table import TransactionTable
+from siltstone.api.store import Store
 from siltstone.errors import RequestError
-from siltstone.handles import Table
 from siltstone.joined.store import JoinedStore
-from siltstone.joined.tables import JoinedTransactionTable
 from siltstone.joined.targets import is_url
-from siltstone.joined.transaction import JoinedTransaction
-from siltstone.paths import root_of
-from siltstone.store import Store, connect
+from siltstone.local.store import LocalStore
+from siltstone.open.paths import root_of
+from siltstone.store import connect
 
-AnyStore = Store | JoinedStore
-AnyTransaction = Transaction | JoinedTransaction
-AnyTable = Table | TransactionTable | JoinedTransactionTable
 Uri = str | os.PathLike[str]
 
 
-def path_of(place: Uri | AnyStore) -> str:
+def path_of(place: Uri | Store) -> str:
     """Return the path of a store, of this machine, as it is open here, or as its server says.
 
     Raises:
@@ -45,26 +39,21 @@ def path_of(place: Uri | AnyStore) -> str:
         return path_of(db)
 
 
-def reader(uri: Uri | AnyStore) -> Store:
+def reader(uri: Uri | Store) -> LocalStore:
     """Return the store read-only, beside any owner.
 
     Raises:
         RequestError, UnavailableError: As `path_of`; or no store is there.
     """
-    return connect(path_of(uri), read_only=True)
+    found = connect(path_of(uri), read_only=True)
+    assert isinstance(found, LocalStore)
+    return found
 
 
-def owner(uri: Uri) -> AnyStore:
+def owner(uri: Uri) -> Store:
     """Return who commits: the server at a URL; of a path its owner, or this process if it has none.
 
     Raises:
         OwnedError: The owner does not serve others: `serve_local()` there lets them in.
     """
     return connect(uri) if is_url(uri) else connect(uri, join=True)
-
-
-def table_in(tx: AnyTransaction, table_id: int) -> TransactionTable | JoinedTransactionTable:
-    """Return a table as a transaction sees it, whatever it is called by now."""
-    if isinstance(tx, Transaction):
-        return TransactionTable(tx, table_id)
-    return JoinedTransactionTable(tx, table_id)

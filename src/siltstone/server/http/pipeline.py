@@ -153,15 +153,18 @@ class Pipeline:
         except BaseException:
             pieces.close()
             raise
-        seconds = self.policy.answer_timeout_s
+        policy, end = self.policy, None
+        if policy.answer_timeout_s is not None:
+            end = Deadline.after(policy.answer_timeout_s, self._clock_s)
+        seconds = policy.piece_timeout_s if end is None else None
         return StreamedResponse(
             pieces,
             first,
             headers,
             executor=self._executor,
-            policy=self.policy,
+            policy=policy,
             is_over=lambda: self.is_closing,
-            deadline=None if seconds is None else Deadline.after(seconds, self._clock_s),
+            deadline=lambda: end if seconds is None else Deadline.after(seconds, self._clock_s),
         )
 
 

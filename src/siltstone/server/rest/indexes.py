@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from siltstone import deadline
-from siltstone.handles import Table
+from siltstone.api.tables import Table
 from siltstone.maintenance.index.index_plan import IndexStatus
 from siltstone.server.http.replies import Reply
 from siltstone.server.rest.call import RestCall

@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from siltstone.engine.write.transaction import Transaction
+from siltstone.engine.write.version_statements import VersionStatements
 from siltstone.errors import ReadOnlyError
 from siltstone.lance_namespace.fresh import KEYED
 from siltstone.lance_namespace.shown_tables import ShownTables
 from siltstone.lance_namespace.turns import Turns
+from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.route import Role
 from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.refusals import invalid
@@ -53,7 +54,7 @@ class LanceScope:
         is_fresh = self._is_fresh()
         with self._scope.reading(self._call) as face:
             if self.seq is None:
-                self.seq = face.read_seq if isinstance(face, Transaction) else face.seq
+                self.seq = face.read_seq if isinstance(face, LocalTransaction) else face.seq
             yield self._seen(face, is_fresh=is_fresh)
 
     def _is_fresh(self) -> bool:
@@ -65,8 +66,8 @@ class LanceScope:
     def _seen(self, face: Face, *, is_fresh: bool) -> ShownTables:
         fresh = self._scope.served.db.fresh_versions()
         if not is_fresh:
-            return ShownTables(face, fresh, None, clears=self.is_writable)
-        if isinstance(face, Transaction):
+            return ShownTables(face.lance, fresh, None, clears=self.is_writable)
+        if isinstance(face, LocalTransaction):
             raise invalid(
                 f"a transaction shows tables with a key as of the last merge: leave {KEYED_HEADER}"
                 " out, or read them with query and scan"
@@ -75,7 +76,7 @@ class LanceScope:
         return ShownTables(face, fresh, partial(make, face), clears=self.is_writable)
 
     @contextmanager
-    def writing(self) -> Generator[Transaction]:
+    def writing(self) -> Generator[VersionStatements]:
         """Make statements: of the transaction that the headers name, or a commit of their own.
 
         Raises:
@@ -84,7 +85,7 @@ class LanceScope:
         if self._call.headers.get(SNAPSHOT_HEADER):
             raise ReadOnlyError("a snapshot is read, not written")
         with self._scope.statement(self._call) as tx:
-            yield tx
+            yield tx.lance
         if tx.receipt is not None:
             self.seq = tx.receipt.seq
             self._transaction_id = tx.receipt.transaction_id or None

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from siltstone.engine.write.merge_insert import Merge, Merged, merge
-from siltstone.engine.write.transaction import Transaction
+from siltstone.engine.write.merge_insert import Merge, Merged
+from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.replies import Reply
 from siltstone.server.rest import rows as statements
 from siltstone.server.rest.arrow_input import table_of as arrow_of
@@ -183,10 +183,10 @@ class QueryRoutes:
         rows = arrow_of(call.body, self._scope.limits)
         done = Merged(0, 0, 0)
 
-        def work(tx: Transaction) -> None:
+        def work(tx: LocalTransaction) -> None:
             nonlocal done
             _refuse_unknown(tx[name].schema, name, how.on)
-            done = merge(tx, name, rows, how)
+            done = tx.merge_insert(name, rows, how)
 
         seq = self._scope.write(call, work)
         found = {
@@ -203,7 +203,7 @@ class QueryRoutes:
         if len({column for column, _ in asked.updates}) != len(asked.updates):
             raise invalid("a column is set twice")
 
-        def work(tx: Transaction) -> None:
+        def work(tx: LocalTransaction) -> None:
             nonlocal count
             count = statements.assign(tx, name, asked.updates, predicate, self._scope.limits)
 
@@ -216,7 +216,7 @@ class QueryRoutes:
         name, asked = table_of(call), cast("RestoreRequest", call.asked)
         _refuse_branch(asked.branch)
 
-        def work(tx: Transaction) -> None:
+        def work(tx: LocalTransaction) -> None:
             seq = seq_of(self._scope.served, name, asked.version)
             with self._scope.served.db.snapshot(seq=seq) as past:
                 statements.restore(tx, past[name], self._scope.limits)
@@ -228,7 +228,7 @@ class QueryRoutes:
         """Delete the rows that match."""
         name, asked, count = table_of(call), cast("DeleteRequest", call.asked), 0
 
-        def work(tx: Transaction) -> None:
+        def work(tx: LocalTransaction) -> None:
             nonlocal count
             count = tx[name].delete_where(asked.predicate)
 

@@ -18,12 +18,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from siltstone import deadline
+from siltstone.api.tables import SnapshotTable, TransactionTable
 from siltstone.engine.commit.write_set import Receipt
-from siltstone.engine.write.transaction import Transaction
-from siltstone.engine.write.transaction_table import TransactionTable
 from siltstone.errors import ClosedError, ConflictError, InDoubtError, RequestError
-from siltstone.handles import Snapshot, SnapshotTable
 from siltstone.lance_namespace.turns import Turns
+from siltstone.local.snapshot import LocalSnapshot
+from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.route import Role
 from siltstone.server.rest.access import Principal
 from siltstone.server.rest.call import RestCall
@@ -38,7 +38,7 @@ SNAPSHOT_HEADER = "x-siltstone-snapshot"
 TOKEN_HEADER = "x-siltstone-token"  # noqa: S105 - a name
 ATTEMPTS = 100
 
-Face = Transaction | Snapshot
+Face = LocalTransaction | LocalSnapshot
 ReadTable = TransactionTable | SnapshotTable
 
 
@@ -82,7 +82,7 @@ class RequestScope:
         self.served.settle()
         return snapshot
 
-    def _snapshot(self, text: str | None) -> Snapshot:
+    def _snapshot(self, text: str | None) -> LocalSnapshot:
         db = self.served.db
         if not text:
             return db.snapshot()
@@ -109,7 +109,7 @@ class RequestScope:
 
     # writing
 
-    def write(self, call: RestCall, work: Callable[[Transaction], object]) -> int | None:
+    def write(self, call: RestCall, work: Callable[[LocalTransaction], object]) -> int | None:
         """Run a statement; return the seq of its commit, None inside a transaction.
 
         What `work` counts or finds is to have a default: see `_done`.
@@ -127,7 +127,7 @@ class RequestScope:
         return self.commit(call, work).seq
 
     @contextmanager
-    def statement(self, call: RestCall) -> Generator[Transaction]:
+    def statement(self, call: RestCall) -> Generator[LocalTransaction]:
         """Run one statement, in an open transaction or as a commit of its own; once."""
         key = call.headers.get(TRANSACTION_HEADER)
         if key:
@@ -139,7 +139,10 @@ class RequestScope:
             _committed(tx)
 
     def commit(
-        self, call: RestCall, work: Callable[[Transaction], object], isolation: str = "snapshot"
+        self,
+        call: RestCall,
+        work: Callable[[LocalTransaction], object],
+        isolation: str = "snapshot",
     ) -> Receipt:
         """Run `work` in a transaction of its own and commit it; again after a conflict."""
         token = token_of(call)
@@ -208,7 +211,7 @@ class RequestScope:
                 return self._finish(key, held.transaction, call.principal, commits=commits)
 
     def _finish(
-        self, key: str, tx: Transaction, principal: Principal, *, commits: bool
+        self, key: str, tx: LocalTransaction, principal: Principal, *, commits: bool
     ) -> Receipt | None:
         if not commits:
             tx.rollback()
@@ -271,7 +274,7 @@ def _turn(key: str, principal: Principal) -> str:
     return f"{principal.name}\n{key}"
 
 
-def _done(tx: Transaction, work: Callable[[Transaction], object]) -> None:
+def _done(tx: LocalTransaction, work: Callable[[LocalTransaction], object]) -> None:
     """Run a statement; under a token that was applied before it fails at nothing.
 
     What it does is forgotten, and what it was about may be gone by now: a client that lost the
@@ -284,7 +287,7 @@ def _done(tx: Transaction, work: Callable[[Transaction], object]) -> None:
             raise
 
 
-def _committed(tx: Transaction) -> Receipt:
+def _committed(tx: LocalTransaction) -> Receipt:
     """Commit: from here on it is not given up, whatever maintenance it does on its way."""
     with deadline.within(None):
         return tx.commit()

@@ -17,6 +17,8 @@ from functools import partial
 from pathlib import Path
 
 from siltstone.errors import RequestError, UnavailableError
+from siltstone.local.store import LocalStore
+from siltstone.open.parts import Parts
 from siltstone.server.http.pipeline import Pipeline
 from siltstone.server.http.policy import ListenerPolicy, RequestPolicy
 from siltstone.server.http.request import HttpRequest
@@ -42,8 +44,6 @@ from siltstone.server.rpc.server import rpc_policy, rpc_use
 from siltstone.server.rpc.wire import RpcWire
 from siltstone.server.served import Served
 from siltstone.server.sessions import Sessions
-from siltstone.store import Store
-from siltstone.wiring import Parts
 
 JOINED = "/v1/joined"
 
@@ -53,7 +53,7 @@ class RestServer:
 
     def __init__(
         self,
-        db: Store,
+        db: LocalStore,
         parts: Parts,
         *,
         host: str,
@@ -177,14 +177,13 @@ def _joined(
     def may_write(request: HttpRequest, route: Route) -> bool:
         return gate.admit(request, route).role >= Role.WRITE
 
-    seconds = limits.statement_timeout_s
     policy = rpc_policy(
         body_bytes_max=limits.body_bytes_max,
         requests_max=limits.requests_max,
         body_timeout_s=limits.body_timeout_s,
-        read_timeout_s=seconds,
+        read_timeout_s=limits.statement_timeout_s,
     )
-    wire = RpcWire(sessions, read_timeout_s=seconds, tells_all=False, gate=may_write)
+    wire = RpcWire(sessions, tells_all=False, gate=may_write)
     return Pipeline(wire, policy, executor)
 
 

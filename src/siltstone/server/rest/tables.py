@@ -12,8 +12,8 @@ import pyarrow as pa
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.filter.expression import compile_value
 from siltstone.engine.read.view import storage_folder
-from siltstone.engine.write.transaction import Transaction
 from siltstone.errors import TableNotFoundError
+from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.replies import Reply
 from siltstone.server.rest.arrow_input import table_of as arrow_of
 from siltstone.server.rest.arrow_schemas import schema_json
@@ -43,7 +43,7 @@ _MODES = {"create": "create", "existok": "existok", "overwrite": "overwrite"}
 
 def seq_shown(face: Face) -> int:
     """Return the seq that a face reads at."""
-    return face.read_seq if isinstance(face, Transaction) else face.seq
+    return face.read_seq if isinstance(face, LocalTransaction) else face.seq
 
 
 class TableRoutes:
@@ -111,7 +111,7 @@ class TableRoutes:
         """Return how many rows a table has, and the size of the version that clients open."""
         name = table_of(call)
         with self._scope.reading(call) as face:
-            rows, seen = face[name].count(), face.versions(name)
+            rows, seen = face[name].count(), face.lance.versions(name)
             newest, lengths, nbytes = seen.newest, list[int](), 0
             if newest is not None:
                 tables = self._served.parts.core.tables
@@ -143,7 +143,7 @@ class TableRoutes:
         rows = arrow_of(call.body, self._scope.limits)
         key = _key(call, rows.schema)
 
-        def work(tx: Transaction) -> None:
+        def work(tx: LocalTransaction) -> None:
             if name in tx.tables():
                 if mode == "existok":
                     return
@@ -185,13 +185,13 @@ class TableRoutes:
         """Add columns, each the value of a SQL expression over the old ones."""
         name, asked = table_of(call), cast("AddColumnsRequest", call.asked)
 
-        def work(tx: Transaction) -> None:
+        def work(tx: LocalTransaction) -> None:
             for entry in asked.new_columns:
                 self._add(tx, name, entry)
 
         return self._altered(call, name, work)
 
-    def _add(self, tx: Transaction, name: str, entry: NewColumn) -> None:
+    def _add(self, tx: LocalTransaction, name: str, entry: NewColumn) -> None:
         if entry.computed or entry.virtual_column:
             raise unsupported("computed and virtual columns are not offered")
         column, text = entry.name, entry.expression
@@ -214,7 +214,7 @@ class TableRoutes:
                 raise invalid(f"rename is the new name of column {entry.path[:128]!r}")
             names.append((entry.path, entry.rename))
 
-        def work(tx: Transaction) -> None:
+        def work(tx: LocalTransaction) -> None:
             for old, new in names:
                 tx[name].rename_column(old, new)
 
@@ -224,13 +224,15 @@ class TableRoutes:
         """Drop columns."""
         name, asked = table_of(call), cast("DropColumnsRequest", call.asked)
 
-        def work(tx: Transaction) -> None:
+        def work(tx: LocalTransaction) -> None:
             for column in asked.columns:
                 tx[name].drop_column(column)
 
         return self._altered(call, name, work)
 
-    def _altered(self, call: RestCall, name: str, work: Callable[[Transaction], None]) -> Reply:
+    def _altered(
+        self, call: RestCall, name: str, work: Callable[[LocalTransaction], None]
+    ) -> Reply:
         seq = self._scope.write(call, work)
         return Reply({"version": self.version_now(name, seq)}, seq)
 

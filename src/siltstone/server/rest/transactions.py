@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from siltstone.engine.write.transaction import Transaction
 from siltstone.errors import RequestError
+from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.replies import Reply
 from siltstone.server.http.route import Role
 from siltstone.server.rest.access import Principal
@@ -60,7 +60,7 @@ class TransactionRoutes:
             raise invalid(f"ops are 1 to {most} operations, not {len(operations)}")
         results: list[dict[str, object]] = [{"rows": 0}] * len(operations)
 
-        def work(tx: Transaction) -> None:
+        def work(tx: LocalTransaction) -> None:
             results[:] = [apply(tx, one, self._scope.limits) for one in operations]
 
         if is_upsert(body) and not call.headers.get(TOKEN_HEADER):

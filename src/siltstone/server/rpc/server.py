@@ -17,6 +17,8 @@ from pathlib import Path
 
 from siltstone.errors import UnavailableError
 from siltstone.joined import protocol
+from siltstone.local.store import LocalStore
+from siltstone.open.parts import Parts
 from siltstone.server.calls import Calls
 from siltstone.server.http.pipeline import Pipeline
 from siltstone.server.http.policy import ListenerPolicy, RequestPolicy
@@ -27,8 +29,6 @@ from siltstone.server.rpc.routes import rpc_routes
 from siltstone.server.rpc.wire import RpcWire
 from siltstone.server.served import Served
 from siltstone.server.sessions import IDLE_S, Sessions
-from siltstone.store import Store
-from siltstone.wiring import Parts
 
 THREADS_MAX = 32
 BODIES_INSIDE_MAX = 4
@@ -50,6 +50,7 @@ def rpc_policy(
         body_timeout_s=body_timeout_s,
         requests_max=requests_max,
         statement_timeout_s=read_timeout_s,
+        piece_timeout_s=read_timeout_s,
         reads_ahead=False,
         takes_chunks=False,
         drains=True,
@@ -83,7 +84,7 @@ class LocalServer:
 
     def __init__(
         self,
-        db: Store,
+        db: LocalStore,
         parts: Parts,
         address: Path,
         *,

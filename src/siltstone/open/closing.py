@@ -29,7 +29,7 @@ from queue import SimpleQueue
 from types import FrameType
 
 _log = logging.getLogger(__name__)
-_PACKAGE = str(Path(__file__).parent) + os.sep
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
 _ELSEWHERE = _PACKAGE + "joined" + os.sep  # waits for another process; no Lance is below it
 _PAUSE_S = 0.005
 EXIT_TIMEOUT_S = 60.0

@@ -1,18 +1,18 @@
-"""Opened: the stores that this process owns, each once, and the handles on them.
+"""Shared: the stores that this process has open, each once, and the handles on them.
 
     connect ─▶ OPENING ──▶ OPEN ──the last handle goes──▶ CLOSING ──▶ forgotten
                            ▲  │
                            └──┘ connect with equal options: one handle more
 
-Each handle has a core of its own, a copy that refuses by itself: `close` ends one handle and what
-was got from it. Tables, snapshots and transactions refer to the core, so it is collected when
-nobody can use the handle any more, nor anything that was got from it; only then is the handle lost.
-What the store itself refers to (its servers, its fresh versions) has the store's own core instead.
+Each handle has a core of its own, a copy that refuses calls by itself: `close` ends one handle and
+what came from it. Tables, snapshots and transactions refer to the core, so the core is collected
+when nobody can use the handle any more, nor anything that came from it; only then is the handle
+lost. What the store itself refers to (its servers, its fresh versions) has the store's own core.
 
-A finalizer runs anywhere, so it notes which handle was lost and wakes the closer; who opens or
-closes next, or the closer, counts it. Lock: the registry's condition, for the phases and the
-handles; nothing is opened, closed or warned of under it. It is reentrant: a signal's handler may
-call here while its thread is here.
+A finalizer can run anywhere, so it only notes the lost handle and wakes the closer. The closer, or
+the next call that opens or closes a store, counts it. Lock: the registry's condition, for phases
+and handles; no store is opened, closed or warned of while it is held. It is reentrant: a signal's
+handler may call here while its thread is here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import contextlib
 import enum
 import gc
 import itertools
-import logging
 import os
 import platform
 import shutil
@@ -35,14 +34,15 @@ from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 
-from siltstone.closing import at_exit, closer
 from siltstone.engine.commit.core import Core
 from siltstone.errors import OwnedError, SiltstoneError, UnavailableError
+from siltstone.open.closing import at_exit, closer
+from siltstone.open.environment import Env
+from siltstone.open.owner import own_store
+from siltstone.open.parts import Parts
 from siltstone.options import Options
-from siltstone.wiring import Env, Parts, own_store
 
-_log = logging.getLogger(__name__)
-_PACKAGE = str(Path(__file__).parent) + os.sep
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
 WAIT_S = 60.0
 """How long `connect` waits for a thread of this process that opens or closes the store."""
 _SERVE_TIMEOUT_S = 60.0
@@ -57,15 +57,15 @@ class Phase(enum.Enum):
 
 
 class Opened:
-    """A store that is open, for all its handles: one owner's, or one reader's alone."""
+    """An open store with all its handles: an owner's, or a reader's with one handle."""
 
     def __init__(self, root: Path, options: Options, parts: Parts | None = None) -> None:
         self.root, self.options = root, options
         self.is_temporary = False
-        self.is_served = False  # because a user asked for it: it stays open for its clients
+        self.is_served = False  # a user asked for it: the store stays open for its clients
         self.serving = threading.RLock()  # a signal handler may close what begins to serve
         self.phase = Phase.OPENING
-        self.worker = threading.get_ident()  # who opens it, or closes it
+        self.worker = threading.get_ident()  # the thread that opens or closes it
         self.where: tuple[str, int] = ("", 0)  # the file and line that opened it
         self.handles: set[int] = set()
         self._cores: weakref.WeakSet[Core] = weakref.WeakSet()
@@ -75,7 +75,7 @@ class Opened:
 
     @classmethod
     def alone(cls, root: Path, options: Options, parts: Parts) -> Opened:
-        """Return a store of one handle, which is not shared: a reader's, or a simulated one."""
+        """Return a store with one handle, not shared: a reader's, or a simulated one."""
         opened = cls(root, options, parts)
         opened.phase = Phase.OPEN
         opened.handles.add(0)
@@ -83,13 +83,13 @@ class Opened:
 
     @property
     def parts(self) -> Parts:
-        """What it is made of."""
+        """The parts of the store."""
         assert self._parts is not None
         return self._parts
 
     @property
     def closed(self) -> str:
-        """What a closed handle says."""
+        """The message of a closed handle."""
         return f"the store {self.root} is closed"
 
     def open(self, *, will_serve: bool) -> int:
@@ -107,7 +107,7 @@ class Opened:
             raise
 
     def enter(self) -> int:
-        """Count one handle more; return its number. The registry is locked."""
+        """Add a handle; return its number. The registry is locked."""
         number = next(_numbers)
         self.handles.add(number)
         return number
@@ -120,9 +120,9 @@ class Opened:
         return made
 
     def leave(self, number: int) -> None:
-        """Count one handle less, whose core refuses; the last one closes the store.
+        """Remove a handle; the last one closes the store.
 
-        Again: what a first time did not end.
+        A second call ends what the first one did not.
         """
         with _registry.changed:
             _registry.count()
@@ -134,7 +134,7 @@ class Opened:
         self.shut()
 
     def begin_closing(self) -> None:
-        """Let nobody in any more; this thread will shut it. The registry is locked."""
+        """Accept no more handles; this thread will shut the store. The registry is locked."""
         self.phase, self.worker = Phase.CLOSING, threading.get_ident()
 
     def refuse(self, why: str) -> None:
@@ -149,10 +149,10 @@ class Opened:
             core.refusal = core.refusal or why
 
     def shut(self) -> None:
-        """End all parts; a second time ends what a first time did not."""
+        """End all parts; a second call ends what the first one did not."""
         self.parts.core.refusal = self.closed
-        # Who began to serve before has done so, who comes now finds it refused. Bounded: what
-        # serves is imported there, and may wait for an import that a handler interrupted.
+        # A thread that began to serve before has done so, one that comes now is refused. Bounded:
+        # the server is imported there, and may wait for an import that a handler interrupted.
         if self.serving.acquire(timeout=_SERVE_TIMEOUT_S):
             self.serving.release()
         try:
@@ -164,52 +164,6 @@ class Opened:
                 if self.is_temporary:
                     shutil.rmtree(self.root, ignore_errors=True)
                 _registry.forget(self)
-
-    def end_servers(self) -> None:
-        """Stop what answers others; the store stays open, and nobody waits to join it."""
-        owner = self.parts.owner
-        if owner is not None and owner.ownership.is_held and self.parts.endpoint is not None:
-            owner.ownership.will_not_serve()
-            with contextlib.suppress(UnavailableError):  # LOCK is a hint
-                owner.ownership.announce(epoch=self.parts.core.state().view.record.epoch)
-        for server in (self.parts.service, self.parts.endpoint):
-            if server is not None:
-                server.close()
-
-    def failure(self) -> str | None:
-        """Say why nothing can be written any more, unless it can."""
-        owner = self.parts.owner
-        return None if owner is None else owner.failure()
-
-    def require_in_place(self) -> None:
-        """Refuse a store whose directory was deleted, or replaced, while it was open.
-
-        Raises:
-            UnavailableError: What is there now is another store, or none.
-        """
-        owner = self.parts.owner
-        if owner is not None and not owner.ownership.is_in_place():
-            raise UnavailableError(
-                f"{self.root} was deleted or replaced while this process had the store open"
-                f" ({self.where[0]}:{self.where[1]}); close those handles first"
-            )
-
-    def owned(self, options: Options) -> OwnedError:
-        """Return the error of who wants it with other options; its socket is there to join."""
-        endpoint = self.parts.endpoint
-        return OwnedError(
-            self.root,
-            os.getpid(),
-            platform.node(),
-            None if endpoint is None else str(endpoint.address),
-            differing=self.differing(options),
-        )
-
-    def differing(self, options: Options) -> dict[str, tuple[object, object]]:
-        """Return the options that differ: name, (the store's, the given one)."""
-        both = {f.name: (getattr(self.options, f.name), getattr(options, f.name))
-                for f in fields(Options)}  # fmt: skip
-        return {name: (ours, given) for name, (ours, given) in both.items() if ours != given}
 
 
 class _Registry:
@@ -319,10 +273,10 @@ def share(
     """Return the store at `root` as this process has it open, or open it; and a handle's number.
 
     Args:
-        root: As `paths.root_of` returns it.
+        root: As `open.paths.root_of` returns it.
         options: Equal to those of the store, if this process has it open.
-        any_options: Take it as it is open.
-        will_serve: If this opens it, tell who wants to join that it will let them.
+        any_options: Accept the store as it is open, whatever its options.
+        will_serve: If this call opens the store, note in LOCK that others will be able to join.
 
     Raises:
         OwnedError: Another process owns it; this one does, with other options, or is opening or
@@ -354,15 +308,43 @@ def _share(
             with contextlib.suppress(SiltstoneError, OSError):  # what failed, failed before
                 opened.shut()
         elif is_collected:
-            raise opened.owned(options)
+            raise _owned(opened, options)
         else:  # its handles may be garbage that refers to itself: those do not count
             gc.collect()
             is_collected = True
 
 
+def _require_in_place(opened: Opened) -> None:
+    """Refuse a store whose directory was deleted, or replaced, while it was open.
+
+    Raises:
+        UnavailableError: Its path has another store now, or none.
+    """
+    owner = opened.parts.owner
+    if owner is not None and not owner.ownership.is_in_place():
+        raise UnavailableError(
+            f"{opened.root} was deleted or replaced while this process had the store open"
+            f" ({opened.where[0]}:{opened.where[1]}); close those handles first"
+        )
+
+
+def _owned(opened: Opened, options: Options) -> OwnedError:
+    """Return the error for a `connect` with other options; it names the socket to join."""
+    both = {f.name: (getattr(opened.options, f.name), getattr(options, f.name))
+            for f in fields(Options)}  # fmt: skip
+    endpoint = opened.parts.endpoint
+    return OwnedError(
+        opened.root,
+        os.getpid(),
+        platform.node(),
+        None if endpoint is None else str(endpoint.address),
+        differing={name: (ours, given) for name, (ours, given) in both.items() if ours != given},
+    )
+
+
 def _in_place(opened: Opened, number: int) -> Opened:
     try:
-        opened.require_in_place()
+        _require_in_place(opened)
     except BaseException:
         with _registry.changed:
             opened.handles.discard(number)
@@ -388,7 +370,8 @@ def _find(
             if found.phase is Phase.OPEN:
                 break
             _registry.wait(found, deadline)
-        failure = found.failure()
+        owner = found.parts.owner
+        failure = None if owner is None else owner.failure()
         if failure is None:
             if any_options or found.options == options:
                 return found, found.enter()
@@ -415,7 +398,7 @@ def _of_this_process() -> list[Opened]:
 def _end_servers() -> None:
     for opened in _of_this_process():
         with contextlib.suppress(SiltstoneError):
-            opened.end_servers()
+            opened.parts.end_servers()
 
 
 def _close_all() -> None:
