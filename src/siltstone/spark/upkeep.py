@@ -22,7 +22,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from siltstone.api.store import Store
-from siltstone.engine.write.stage_task import ATTACHED
+from siltstone.api.tasks import ATTACHED
 from siltstone.errors import SiltstoneError
 from siltstone.maintenance.merge.merge_child import detach
 from siltstone.maintenance.schedule.scheduler import MERGE_ROWS_MIN, MERGE_SHARE

@@ -18,8 +18,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from siltstone import deadline
+from siltstone.api.results import Receipt
 from siltstone.api.tables import SnapshotTable, TransactionTable
-from siltstone.engine.commit.write_set import Receipt
 from siltstone.errors import ClosedError, ConflictError, InDoubtError, RequestError
 from siltstone.lance_namespace.turns import Turns
 from siltstone.local.snapshot import LocalSnapshot
