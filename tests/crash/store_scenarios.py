@@ -193,7 +193,7 @@ def versions(*values: int, hides: bool = False) -> Step:
                 pin = None if seen.newest is None else seen.newest.pin
                 batch = pa.record_batch({"n": pa.array(values, pa.int64())})
                 client = f"{next(_clients):08x}"
-                tx.lance.take_over(name, tables.stage_foreign(seen.folder, pin, batch, client))
+                tx.lance.import_version(name, tables.stage_foreign(seen.folder, pin, batch, client))
             if hides:
                 tx.lance.hide_versions("a", 1, 2)
 

@@ -22,9 +22,9 @@ from siltstone.engine.catalog.table_schema import Shape
 from siltstone.engine.commit.core import Core
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import Reader, plain_folder
-from siltstone.engine.read.table_versions import TableVersions
 from siltstone.errors import BusyError, TableNotFoundError, UnavailableError
 from siltstone.formats.manifest import Pin, Version
+from siltstone.lance_namespace.table_versions import TableVersions
 from siltstone.maintenance.merge.merge import altered, live_batches
 from siltstone.storage.tables.kept_names import kept_of
 from siltstone.storage.tables.tables import Ephemeral

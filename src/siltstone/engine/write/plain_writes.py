@@ -65,7 +65,7 @@ class PlainWrites:
         self._start, self._steps = start, list[Pin]()
         self._operations = list[_Operation]()
         self.rows = 0
-        self.is_foreign = self._is_compaction = False
+        self.is_imported = self._is_compaction = False
 
     @property
     def pin(self) -> Pin | None:
@@ -232,7 +232,7 @@ class PlainWrites:
             pin = self._step(self._tables.swap(self._folder, pin, compacted))
         return pin
 
-    def taken_over(self, given: ForeignVersion) -> TakenOver:
+    def imported(self, given: ForeignVersion) -> TakenOver:
         """Return what another Lance client staged on our version; nothing is changed yet.
 
         Raises:
@@ -241,10 +241,10 @@ class PlainWrites:
         return self._tables.take_over(self._folder, self.pin, given)
 
     def go_on(self, pin: Pin, shape: Shape) -> None:
-        """Go on from a version that was taken over, with the columns that came with it."""
+        """Go on from a version that was imported, with the columns that came with it."""
         before = 0 if self.pin is None else self.pin.rows
         self._step(pin)
-        self.shape, self.is_foreign = shape, True
+        self.shape, self.is_imported = shape, True
         self.rows += abs(pin.rows - before)
 
     def parts(self) -> list[AdvancePart]:
@@ -269,7 +269,7 @@ class PlainWrites:
         A version that another client made was planned on the one below it: that client looks.
         """
         is_moved_only = self.is_moved_only(incarnation)
-        if self.is_foreign or not all(is_moved_only or done.is_blind for done in self._operations):
+        if self.is_imported or not all(is_moved_only or done.is_blind for done in self._operations):
             refuse()
         newest = catalogs.version_of(incarnation)
         operations, self._operations = self._operations, []
