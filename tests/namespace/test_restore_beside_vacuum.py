@@ -13,7 +13,7 @@ import pytest
 import siltstone as st
 from siltstone.api.store import Store
 from siltstone.namespace import SiltstoneNamespace
-from siltstone.storage.tables.tables import ForeignVersion
+from siltstone.storage.tables.tables import StagedVersion
 from tests.namespace.clients import make, rows
 from tests.namespace.staging import Staging
 
@@ -33,8 +33,8 @@ def restored(db: Store) -> dict[str, Any]:
     return client.staged[0]
 
 
-def given(request: dict[str, Any]) -> ForeignVersion:
-    return ForeignVersion(request["version"], request["manifest_path"], request["manifest_size"])
+def given(request: dict[str, Any]) -> StagedVersion:
+    return StagedVersion(request["version"], request["manifest_path"], request["manifest_size"])
 
 
 def filled(db: Store) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
-from siltstone.engine.catalog.table_schema import shape_of
+from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.commit.core import Core
 from siltstone.engine.read.reader import plain_folder
 from siltstone.engine.write.definition_statements import DefinitionStatements
@@ -25,7 +25,7 @@ from siltstone.formats import group
 from siltstone.lance_namespace import table_versions
 from siltstone.lance_namespace.table_versions import TableVersion, TableVersions
 from siltstone.storage.lance.external.version_import import staged_manifest
-from siltstone.storage.tables.tables import ForeignVersion, TakenOver
+from siltstone.storage.tables.tables import ImportedVersion, StagedVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class VersionStatements:
         """Give a plain table that has columns its first version, empty, if it has none."""
         self.tx.rows.plain(self.tx.table(self.tx[name].id)).begin()
 
-    def import_version(self, name: str, given: ForeignVersion) -> TableVersion:
+    def import_version(self, name: str, given: StagedVersion) -> TableVersion:
         """Import a version that another Lance client staged on the newest one seen here.
 
         Importing the same manifest a second time returns the same version.
@@ -107,7 +107,9 @@ class VersionStatements:
         entry = definitions.reshaped(table, taken.schema)
         if not writes.is_imported:
             tx.after_commit.append(partial(_show, core, writes))
-        writes.go_on(taken.pin, writes.shape if entry is None else shape_of(entry.schema))
+        writes.go_on(
+            taken.pin, writes.table_schema if entry is None else table_schema_of(entry.schema)
+        )
         if entry is not None:
             tx.change(entry)
         cross(Failpoint.TAKE_AFTER_PLAN)
@@ -134,7 +136,7 @@ class VersionStatements:
         return len(gone)
 
 
-def _oldest_us(core: Core, taken: TakenOver) -> int:
+def _oldest_us(core: Core, taken: ImportedVersion) -> int:
     """Return when the oldest of the files was written that an imported version adds.
 
     Raises:

@@ -17,7 +17,7 @@ from siltstone.lance_namespace.requests import (
 from siltstone.lance_namespace.scope import Scope, committed_by, known
 from siltstone.lance_namespace.table_versions import TableVersion, TableVersions
 from siltstone.lance_namespace.version_statements import VersionStatements
-from siltstone.storage.tables.tables import ForeignVersion, OtherLineError
+from siltstone.storage.tables.tables import OtherLineError, StagedVersion
 
 
 class VersionOperations:
@@ -95,7 +95,7 @@ class VersionOperations:
 def import_staged(tx: VersionStatements, request: Request) -> TableVersion:
     """Import a version that a client staged, as a statement of a transaction."""
     refuse_branch(request)
-    given = ForeignVersion(
+    given = StagedVersion(
         number_of(request.get("version")),
         request.get("manifest_path") or "",
         request.get("manifest_size"),

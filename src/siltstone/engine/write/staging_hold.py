@@ -27,7 +27,7 @@ class StagingHold:
         if self._begun is None:
             begun = self._core.begun()
             self._held.enter_context(self._core.hold(begun.first_us))
-            self._begun = replace(begun, above_us=max(begun.above_us, self._core.condemned_us()))
+            self._begun = replace(begun, above_us=max(begun.above_us, self._core.gc_horizon_us()))
 
     def names_since(self, since_us: int) -> None:
         """Note that the commit names files staged elsewhere, the first of them at `since_us`."""
