@@ -43,7 +43,7 @@ OF_THE_OWNER_ALONE = {
         "merge_publish",
     ),  # it is the one who does it
     # Versions of other Lance clients: the namespace is served where the files are.
-    *("versions", "begin_versions", "take_over", "hide_versions", "declare_table"),
+    *("versions", "begin_versions", "import_version", "hide_versions", "declare_table"),
     *("fresh_versions", "reader_of"),
     *("store_id", "give_up"),  # of the files it has here; how it ends what it has open
     "compact",  # who optimizes beside the owner leaves a finished job to it

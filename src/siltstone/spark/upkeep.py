@@ -62,7 +62,7 @@ def merge_on(spark: SparkSession, root: Path, tables: Sequence[str]) -> None:
             _log.warning("the rows are committed; merging %r failed: %s", table, error)
 
 
-def merge_beside(root: Path, tables: Sequence[str]) -> None:
+def merge_store(root: Path, tables: Sequence[str]) -> None:
     """Start a process that merges, and leave it alone."""
     if not tables:
         return

@@ -87,7 +87,7 @@ class BatchWriter(DataSourceArrowWriter):
         with stores.owner(self._options.uri) as db:
             commit(db, jobs, self._options.token)
             tables, root = upkeep.due(db, jobs, self._options.merge), db.path
-        upkeep.merge_beside(root, tables)
+        upkeep.merge_store(root, tables)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete what is known of; tasks that failed sent nothing, vacuum takes theirs."""
