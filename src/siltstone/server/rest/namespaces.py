@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from siltstone.engine.read.table_versions import ROW_OPERATIONS
 from siltstone.lance_namespace.catalog import LanceCatalog
+from siltstone.lance_namespace.table_versions import ROW_OPERATIONS
 from siltstone.lance_namespace.turns import Turns
 from siltstone.server.http.replies import Reply
 from siltstone.server.http.route import Handler
