@@ -11,6 +11,7 @@ import siltstone as st
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.reader import plain_folder
 from siltstone.engine.write.merge_insert import Merge, Merged, merge
+from siltstone.local.store import LocalStore
 from siltstone.storage.tables.tables import InputsMovedError
 from tests.engine.seams import fake_env, open_store
 
@@ -71,7 +72,7 @@ def test_it_survives_a_crash_from_the_log_and_from_a_record(made) -> None:
     expected = rows(table)
     commit(db, *compacted(db))
     for checkpoints in range(2):
-        with st.Store.open(db.path, db.options, read_only=True, env=fake_env()) as other:
+        with LocalStore.open(db.path, db.options, read_only=True, env=fake_env()) as other:
             assert rows(other["log"]) == expected, checkpoints
             assert parts(other) == 1
         db.checkpoint()
@@ -143,7 +144,7 @@ def test_a_transaction_that_began_before_it_does_all_again_on_top(made, work, is
     work(tx["log"])
     expected = rows(tx["log"])
     commit(db, *compacted(db))
-    with st.Store.open(db.path, db.options, read_only=True, env=fake_env()) as other:
+    with LocalStore.open(db.path, db.options, read_only=True, env=fake_env()) as other:
         assert other["log"].to_arrow().num_rows == 12
     tx.commit()
     assert rows(table) == expected

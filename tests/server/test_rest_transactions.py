@@ -16,6 +16,7 @@ import pytest
 import siltstone as st
 from proof.exhaustion.faulty_files import Faults, FaultyFiles
 from siltstone.api.transaction import Transaction
+from siltstone.local.store import LocalStore
 from siltstone.open.environment import Env
 from siltstone.options import resolve
 from siltstone.server.rest.limits import Limits
@@ -195,7 +196,7 @@ def test_a_commit_in_doubt_is_in_doubt_whoever_asks_again(tmp_path: Path) -> Non
     with st.connect(root, background=False) as db:
         db.create_table("keyed", {"id": "int64", "v": "int64"}, primary_key="id")
     with (
-        st.Store.open(root, options, env=Env(files=FaultyFiles(faults))) as db,
+        LocalStore.open(root, options, env=Env(files=FaultyFiles(faults))) as db,
         contextlib.closing(Rest(db.serve(port=0))) as rest,
     ):
         key = begin(rest)
