@@ -28,6 +28,7 @@ from siltstone.retry import Retry
 from siltstone.server.http.route import Role
 from siltstone.server.rest.access import Principal
 from siltstone.server.rest.call import RestCall
+from siltstone.server.rest.json_rows import json_rows
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.refusals import Code, Refused, invalid
 from siltstone.server.served import Served
@@ -154,6 +155,14 @@ class RequestScope:
                 return _committed(tx)
 
         return Retry(ATTEMPTS).run(once)
+
+    def upsert(self, table: str, rows: object) -> Receipt:
+        """Upsert rows of JSON, as a commit of its own; it never conflicts."""
+        handle = self.served.db[table]
+        found = json_rows(rows, handle.schema)
+        deadline.check()
+        with deadline.within(None):
+            return handle.upsert(found)
 
     # transactions over several requests
 

@@ -50,6 +50,7 @@ def rpc_policy(
         body_timeout_s=body_timeout_s,
         requests_max=requests_max,
         statement_timeout_s=read_timeout_s,
+        piece_timeout_s=read_timeout_s,
         reads_ahead=False,
         takes_chunks=False,
         drains=True,
