@@ -48,8 +48,8 @@ _TURNS = 8
 
 # Where, which function, and what it is called on the page; in the order of a commit.
 _STAGES: tuple[tuple[Any, str, str], ...] = (
-    (handles.Table, "_shape", "look up the table"),
-    (handles, "given_rows", "check the row, find its key"),
+    (handles.Table, "_table_schema", "look up the table"),
+    (handles, "row_input", "check the row, find its key"),
     (handles, "_part", "make the write set"),
     (handles.Table, "_blind", "make the write set"),
     (handles, "submit", "submit"),

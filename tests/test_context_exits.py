@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from typing import Self
 
 import pytest
@@ -68,3 +70,22 @@ def test_what_ended_within_the_block_stays_as_it_ended(end: object) -> None:
     with pytest.raises(KeyError), tx:
         raise KeyError
     assert tx.ended == ended
+
+
+def test_only_what_ends_in_a_way_of_its_own_has_an_exit_of_its_own() -> None:
+    src = Path(__file__).parents[1] / "src" / "siltstone"
+    found = {
+        kind.name
+        for path in src.rglob("*.py")
+        for kind in ast.walk(ast.parse(path.read_text()))
+        if isinstance(kind, ast.ClassDef)
+        for method in kind.body
+        if isinstance(method, ast.FunctionDef) and method.name == "__exit__"
+    }
+    assert found == {
+        "Deferred",  # puts the handlers of signals back, and calls those that were due
+        "Lease",  # has no `close`: it is released
+        "OpenJob",  # is kept for others if it finished a task
+        "SparkTransaction",  # merges on Spark after the commit
+        "Watcher",  # of the demo: ends a process, and reports what it found
+    }, "use `close_on_exit` or `commit_on_exit`"

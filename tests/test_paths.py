@@ -14,11 +14,11 @@ import pytest
 
 import siltstone as st
 from siltstone.admin import (
-    backup_beside,
-    merge_beside,
-    optimize_beside,
-    vacuum_beside,
-    verify_beside,
+    backup_store,
+    merge_store,
+    optimize_store,
+    vacuum_store,
+    verify_store,
 )
 from tests.unchanged import connect
 
@@ -46,10 +46,10 @@ def live_through_all(path: str | os.PathLike[str], real: Path) -> None:
             assert reader["t"].count() == 10
         tasks = pickle.loads(pickle.dumps(db.snapshot().scan_tasks("t")))
         assert sum(batch.num_rows for task in tasks for batch in task.read()) == 10
-    assert isinstance(merge_beside(path), st.Merged)
-    optimize_beside(path)
-    vacuum_beside(path)
-    assert verify_beside(path, deep=True).is_sound
+    assert isinstance(merge_store(path), st.Merged)
+    optimize_store(path)
+    vacuum_store(path)
+    assert verify_store(path, deep=True).is_sound
     with connect(path, read_only=True) as db:
         assert (db["t"].count(), db["p"].count()) == (10, 10)
         assert db["t"].get(4) == {"id": 4, "v": "x"}
@@ -194,8 +194,8 @@ DOORS: list[Callable[[str], object]] = [
     st.connect,
     lambda path: st.connect(path, read_only=True),
     lambda path: st.connect(path, join=True),
-    merge_beside,
-    verify_beside,
+    merge_store,
+    verify_store,
     st.repair,
     st.backups,
     lambda path: st.restore(path, "target"),
@@ -235,12 +235,12 @@ def test_a_directory_that_is_no_store_is_told_by_each_door(tmp_path: Path) -> No
     (tmp_path / "letters" / "one.txt").write_text("mine")
     for door in (
         lambda path: st.connect(path, read_only=True),
-        merge_beside,
-        optimize_beside,
-        verify_beside,
-        vacuum_beside,
+        merge_store,
+        optimize_store,
+        verify_store,
+        vacuum_store,
         st.repair,
-        lambda path: backup_beside(path, tmp_path / "copies"),
+        lambda path: backup_store(path, tmp_path / "copies"),
         st.backups,
     ):
         with pytest.raises(st.RequestError, match="letters"):
@@ -379,7 +379,7 @@ def test_a_store_in_memory_says_that_no_temporary_directory_can_be_had(
 
 
 def test_maintenance_by_path_refuses_the_name_of_stores_in_memory(temporary: Path) -> None:
-    for door in (merge_beside, verify_beside, st.repair, st.backups):
+    for door in (merge_store, verify_store, st.repair, st.backups):
         with pytest.raises(st.RequestError, match=r"local directory.*:memory:"):
             door(":memory:")
     assert [path.name for path in temporary.parent.iterdir()] == ["tmp"]
@@ -423,7 +423,7 @@ def test_a_file_of_options_that_is_no_text_is_named(tmp_path: Path) -> None:
     with connect(tmp_path / "s"):
         pass
     (tmp_path / "s" / "siltstone.toml").write_bytes(b"\xff\xfe")
-    for door in (connect, verify_beside):
+    for door in (connect, verify_store):
         with pytest.raises(st.RequestError, match=r"siltstone\.toml"):
             door(tmp_path / "s")
 

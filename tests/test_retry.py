@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from siltstone.errors import BusyError, ConflictError, FencedError, RequestError
 from siltstone.retry import Retry
+
+SRC = Path(__file__).parents[1] / "src" / "siltstone"
 
 
 class Contended:
@@ -60,3 +66,22 @@ def test_a_policy_without_a_try_is_refused(attempts: int) -> None:
     with pytest.raises(RequestError, match=f"at least 1; got {attempts}"):
         Retry(attempts).run(work)
     assert work.tries == 0
+
+
+def caught_in_loops(tree: ast.AST) -> Iterator[str]:
+    """Yield the names of the errors that a loop catches to go on."""
+    for loop in ast.walk(tree):
+        if isinstance(loop, ast.For | ast.While):
+            for found in ast.walk(loop):
+                if isinstance(found, ast.ExceptHandler) and found.type is not None:
+                    kinds = ast.walk(found.type)
+                    yield from (kind.id for kind in kinds if isinstance(kind, ast.Name))
+
+
+def test_no_other_loop_tries_again_what_lost_to_another_writer() -> None:
+    found = {
+        str(path.relative_to(SRC))
+        for path in SRC.rglob("*.py")
+        if "ConflictError" in caught_in_loops(ast.parse(path.read_text()))
+    }
+    assert found == {"engine/write/submission.py"}, "use `Retry`"

@@ -26,7 +26,7 @@ from siltstone.engine.read.reader import Readers
 from siltstone.engine.recover.following import Follower
 from siltstone.formats.manifest import Pin
 from siltstone.maintenance.compaction.optimize import Optimizer
-from siltstone.maintenance.compaction.plain_table_commit import PlainTablesBeside
+from siltstone.maintenance.compaction.plain_table_commit import PlainTablesOfAnOwner
 from siltstone.maintenance.merge.merge import COMPACT_BELOW_ROWS
 from siltstone.open.environment import Storage, maintainers
 from siltstone.storage.files.files import RealFiles
@@ -144,7 +144,7 @@ def _optimizer(path: Path, written: dict[str, int]) -> Optimizer:
     files, tables = RealFiles(), _NotingTables(path, written)
     manifests = ManifestStore(files, path)
     readers = Readers(tables, PastRecords(manifests), index_bytes_max=0)
-    plain = PlainTablesBeside(
+    plain = PlainTablesOfAnOwner(
         follow=lambda: Follower(files, path, manifests, readers), own_and_take=lambda: False
     )
     jobs = Jobs(files, path, system_time_us, random_token)

@@ -38,13 +38,13 @@ def vacuum(post: Post) -> None:
     """Vacuum, unless the owner dies or recovers just then: nobody knows what its log names."""
     with contextlib.suppress(st.BusyError):
         retention = bank.OPTIONS["retention"]
-        admin.vacuum_beside(post.root, dry_run=False, grace_s=0, retention=retention)
+        admin.vacuum_store(post.root, dry_run=False, grace_s=0, retention=retention)
 
 
 def optimize(post: Post) -> None:
     """Optimize to small parts or to large ones."""
     target_rows = random.Random(f"{post.seed} {post.number}").choice([64, 1 << 20])
-    admin.optimize_beside(post.root, target_rows=target_rows)
+    admin.optimize_store(post.root, target_rows=target_rows)
 
 
 class Indexer:
@@ -63,10 +63,10 @@ class Indexer:
 
     def _turn(self, name: str) -> None:
         try:
-            admin.create_index_beside(self._post.root, "stamps", "n", name=name)
+            admin.create_index_in(self._post.root, "stamps", "n", name=name)
         except st.RequestError:
             with contextlib.suppress(st.RequestError):
-                admin.drop_index_beside(self._post.root, "stamps", name)
+                admin.drop_index_in(self._post.root, "stamps", name)
 
 
 class Keeper:
@@ -84,7 +84,7 @@ class Keeper:
         known = Acknowledged(self._post.acknowledged)
         known.read_on()
         stocked = stock.acknowledged(self._post.stocked)
-        admin.backup_beside(self._post.root, kept, incremental=True)
+        admin.backup_store(self._post.root, kept, incremental=True)
         admin.restore(kept, copy)
         with st.connect(copy, background=False) as db:
             with db.snapshot() as snapshot:

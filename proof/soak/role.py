@@ -31,7 +31,7 @@ def work_of(post: Post) -> Work:
         "stock": lambda: stock.Client(post).run,
         "guest": lambda: guest.Guest(post).run,
         "optimizer": lambda: care.again_and_again(post, lambda: care.optimize(post), 0.5),
-        "merger": lambda: care.again_and_again(post, lambda: admin.merge_beside(root), 0.5),
+        "merger": lambda: care.again_and_again(post, lambda: admin.merge_store(root), 0.5),
         "vacuum": lambda: care.again_and_again(post, lambda: care.vacuum(post), 0.5),
         "indexer": lambda: care.again_and_again(post, care.Indexer(post).work, 1.5),
         "backup": lambda: care.again_and_again(post, care.Keeper(post).work, 2.0),

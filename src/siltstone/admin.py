@@ -22,9 +22,9 @@ from siltstone.maintenance.backup.restore import Restored, Restorer
 from siltstone.maintenance.compaction.compaction import TARGET_ROWS
 from siltstone.maintenance.compaction.compaction_job import Optimized, called
 from siltstone.maintenance.compaction.optimize import WORKERS, Execute
-from siltstone.maintenance.compaction.plain_table_commit import WAIT_S, PlainTablesBeside
+from siltstone.maintenance.compaction.plain_table_commit import WAIT_S, PlainTablesOfAnOwner
 from siltstone.maintenance.gc.sweep import Removed
-from siltstone.maintenance.gc.vacuum import GRACE_S, BesideLive, Vacuum, Vacuumed
+from siltstone.maintenance.gc.vacuum import GRACE_S, LiveWithoutOwner, Vacuum, Vacuumed
 from siltstone.maintenance.merge import merge_task
 from siltstone.maintenance.merge.merge import ATTEMPTS, Deferred, Merged
 from siltstone.maintenance.repair.quarantine import Item
@@ -46,7 +46,7 @@ from siltstone.storage.manifest.ownership import recovered_epoch
 from siltstone.storage.wal.reserve import Reserve
 
 
-def merge_beside(
+def merge_store(
     path: str | os.PathLike[str],
     table: str | None = None,
     *,
@@ -78,7 +78,7 @@ def merge_beside(
     return called(done, table)
 
 
-def optimize_beside(
+def optimize_store(
     path: str | os.PathLike[str],
     table: str | None = None,
     *,
@@ -92,14 +92,14 @@ def optimize_beside(
     on_progress: Callable[[int, int], None] | None = None,
     **options: object,
 ) -> Optimized | Deferred:
-    """Make few large files of many small ones, from any process, as `merge_beside`.
+    """Make few large files of many small ones, from any process, as `merge_store`.
 
     Args:
         path: As for `connect`; the store exists.
-        table: One table, as for `merge_beside`; by default all, in one publish.
+        table: One table, as for `merge_store`; by default all, in one publish.
         target_rows: How many rows a file should have.
-        attempts: As for `merge_beside`.
-        publish_attempts: As for `merge_beside`.
+        attempts: As for `merge_store`.
+        publish_attempts: As for `merge_store`.
         workers: How many files are written at once here.
         by_tiers: Leave a file alone that is large beside those behind it: for who comes often.
         wait_s: How long an owner is waited for to take over what was written of plain tables;
@@ -126,7 +126,7 @@ def optimize_beside(
     return called(done, table)
 
 
-def create_index_beside(
+def create_index_in(
     path: str | os.PathLike[str],
     table: str,
     column: str,
@@ -144,7 +144,7 @@ def create_index_beside(
 
     Args:
         path: As for `connect`; the store exists.
-        table: Its name now, as for `merge_beside`.
+        table: Its name now, as for `merge_store`.
         column: The column's name.
         kind: As for `Table.create_index`.
         name: By default that of the column.
@@ -170,10 +170,8 @@ def create_index_beside(
         parts.work.indexer.catch_up(number)
 
 
-def drop_index_beside(
-    path: str | os.PathLike[str], table: str, name: str, **options: object
-) -> None:
-    """Give an index up, as `Table.drop_index`, from any process, as `create_index_beside`.
+def drop_index_in(path: str | os.PathLike[str], table: str, name: str, **options: object) -> None:
+    """Give an index up, as `Table.drop_index`, from any process, as `create_index_in`.
 
     Raises:
         RequestError, TableNotFoundError: No such index or table, or the key's own.
@@ -209,7 +207,7 @@ class _Admin:
 
     work: Maintainers
     storage: Storage
-    plain: PlainTablesBeside
+    plain: PlainTablesOfAnOwner
 
     def id_of(self, table: str | None) -> int | None:
         """Return the id of the table that has a name now: a record may know it by another."""
@@ -240,7 +238,7 @@ def _admin(
     path: str | os.PathLike[str], options: dict[str, object], wait_s: float = WAIT_S
 ) -> _Admin:
     storage = _storage(path, options)
-    plain = PlainTablesBeside(
+    plain = PlainTablesOfAnOwner(
         follow=lambda: _follower(storage),
         own_and_take=lambda: _own_and_take(path, options),
         wait_s=wait_s,
@@ -263,11 +261,11 @@ def _own_and_take(path: str | os.PathLike[str], options: dict[str, object]) -> b
     """Own the store for a moment, and take over what optimizers left; False: it has an owner."""
     with _owned(path, options) as owner:
         if owner is not None:
-            owner.optimizer.take_over()
+            owner.optimizer.take_finished()
         return owner is not None
 
 
-def vacuum_beside(
+def vacuum_store(
     path: str | os.PathLike[str],
     *,
     dry_run: bool = True,
@@ -303,7 +301,7 @@ def vacuum_beside(
 def follow_vacuum(
     root: Path, options: Options, env: Env, *, dry_run: bool, grace_s: float
 ) -> Vacuumed:
-    """Vacuum beside an owner, as `vacuum_beside`; to look only, also without one.
+    """Vacuum beside an owner, as `vacuum_store`; to look only, also without one.
 
     Raises:
         BusyError: There is no owner that has recovered the log, or it ended meanwhile.
@@ -315,7 +313,7 @@ def follow_vacuum(
         root=root,
         manifests=storage.manifests,
         tables=storage.tables,
-        live=BesideLive(follower, lambda: 0 if dry_run else recovered_epoch(env.files, root)),
+        live=LiveWithoutOwner(follower, lambda: 0 if dry_run else recovered_epoch(env.files, root)),
         jobs=storage.jobs,
         now_us=env.now_us,
         retention_s=options.retention_s,
@@ -327,7 +325,7 @@ def follow_vacuum(
         follower.close()
 
 
-def verify_beside(
+def verify_store(
     path: str | os.PathLike[str],
     *,
     deep: bool = False,
@@ -362,7 +360,7 @@ def repair(
         path: As for `connect`; the store exists. It may be one that does not open any more.
         dry_run: Change nothing, only say what would be done.
         deep: Look for damage by every byte and every row, not only by what names them.
-        on_progress: As for `verify_beside`.
+        on_progress: As for `verify_store`.
         options: As for `connect`.
 
     Raises:
@@ -401,7 +399,7 @@ def with_orphans(found: Repaired, root: Path, options: Options, env: Env) -> Rep
     return replace(found, steps=(*found.steps, *steps), quarantine=folders[-1] or found.quarantine)
 
 
-def backup_beside(
+def backup_store(
     path: str | os.PathLike[str],
     directory: str | os.PathLike[str],
     *,
@@ -456,7 +454,7 @@ def restore(
         target: Absent or empty, or what an interrupted restore of the same backup left.
         seq: That of the backup; by default the highest.
         at: A moment with its zone: the last backup whose commits are not after it.
-        on_progress: As for `backup_beside`.
+        on_progress: As for `backup_store`.
 
     Raises:
         RequestError: No such backup, or `target` holds something else.

@@ -58,13 +58,13 @@ DOORS: dict[str, Callable[[Path], object]] = {
     "own": lambda root: st.connect(root, **OPTIONS),
     "read": lambda root: st.connect(root, read_only=True),
     "join": lambda root: st.connect(root, join=True),
-    "merge": admin.merge_beside,
-    "optimize": admin.optimize_beside,
-    "index": lambda root: admin.create_index_beside(root, "small", "v", name="more"),
-    "vacuum": lambda root: admin.vacuum_beside(root, dry_run=False, grace_s=-1e9),
-    "verify": admin.verify_beside,
+    "merge": admin.merge_store,
+    "optimize": admin.optimize_store,
+    "index": lambda root: admin.create_index_in(root, "small", "v", name="more"),
+    "vacuum": lambda root: admin.vacuum_store(root, dry_run=False, grace_s=-1e9),
+    "verify": admin.verify_store,
     "repair": lambda root: admin.repair(root, dry_run=False, deep=True),
-    "backup": lambda root: admin.backup_beside(root, root.with_name("backup")),
+    "backup": lambda root: admin.backup_store(root, root.with_name("backup")),
 }
 
 

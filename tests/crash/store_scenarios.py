@@ -10,7 +10,7 @@ import pyarrow as pa
 from siltstone.api.store import Store
 from siltstone.api.transaction import Transaction
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.catalog.table_schema import shape_of
+from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.maintenance.flush.bulk_load import load
 from siltstone.storage.fake_lance import FakeLance
@@ -88,9 +88,9 @@ def bulk(*ids: int, name: str = "t") -> Step:
 
     def act(db: Store) -> None:
         table = catalogs.find(db._core.state().view.catalog, name)
-        shape = shape_of(catalogs.schema_of(table))
+        table_schema = table_schema_of(catalogs.schema_of(table))
         rows = pa.table({"id": list(ids), "v": ["loaded"] * len(ids), "n": [0.5] * len(ids)})
-        load(db._core, table, shape, rows, may_repeat=True, bytes_min=1)
+        load(db._core, table, table_schema, rows, may_repeat=True, bytes_min=1)
 
     return step(f"load {ids}", act)
 
@@ -193,7 +193,9 @@ def versions(*values: int, hides: bool = False) -> Step:
                 pin = None if seen.newest is None else seen.newest.pin
                 batch = pa.record_batch({"n": pa.array(values, pa.int64())})
                 client = f"{next(_clients):08x}"
-                tx.lance.take_over(name, tables.stage_foreign(seen.folder, pin, batch, client))
+                tx.lance.import_version(
+                    name, tables.stage_external(seen.folder, pin, batch, client)
+                )
             if hides:
                 tx.lance.hide_versions("a", 1, 2)
 

@@ -77,7 +77,7 @@ def open_as_owner(files: SimFiles) -> Store:
     return open_store(files, options=OPTIONS, now_us=CLOCK.us)
 
 
-def vacuum_beside(files: Files) -> Vacuumed:
+def vacuum_store(files: Files) -> Vacuumed:
     """Vacuum as another process does that finds the store owned."""
     env = env_of(files, CLOCK.us)
     return follow_vacuum(ROOT, OPTIONS, env, dry_run=False, grace_s=0)
@@ -196,7 +196,7 @@ def require_all(owned: Owned, place: Place, label: str) -> None:
     """The owner went on: it and whoever comes after it has all."""
     assert owned.answers() == place.after, label
     assert answer(owned.past) == owned.remembered, label
-    vacuum_beside(owned.files)
+    vacuum_store(owned.files)
     assert answer(owned.past) == owned.remembered, label
     (image,) = owned.files.images(random.Random(label), 1)
     for files in (image.files, owned.files.killed()):
@@ -206,14 +206,14 @@ def require_all(owned: Owned, place: Place, label: str) -> None:
 def test_an_owner_goes_on_whose_vacuum_by_another_process_died_at_any_step(place: Place) -> None:
     owned = place.owned()
     first = owned.files.operations
-    assert vacuum_beside(owned.files).files
+    assert vacuum_store(owned.files).files
     count = owned.files.operations - first
     for number in chosen(count, "died", 6):
         label = f"step {number} of {count}"
         owned = place.owned()
         owned.files.faults = [Death(owned.files.operations + number)]
         with contextlib.suppress(KilledError):  # a run may be a step shorter
-            vacuum_beside(owned.files)
+            vacuum_store(owned.files)
         owned.files.faults = ()
         assert owned.answers() == place.before, label
         owned.go_on()
@@ -223,14 +223,14 @@ def test_an_owner_goes_on_whose_vacuum_by_another_process_died_at_any_step(place
 def test_a_machine_that_dies_in_a_vacuum_beside_the_owner_keeps_all_commits(place: Place) -> None:
     owned = place.owned()
     first = owned.files.operations
-    vacuum_beside(owned.files)
+    vacuum_store(owned.files)
     count = owned.files.operations - first
     rng = random.Random(4)
     for number in chosen(count, "machine", 6):
         owned = place.owned()
         owned.files.faults = [Death(owned.files.operations + number)]
         with contextlib.suppress(KilledError):  # a run may be a step shorter
-            vacuum_beside(owned.files)
+            vacuum_store(owned.files)
         owned.files.faults = ()
         for image in itertools.islice(owned.files.images(rng), 3):
             require_whole(image.files, place.before, f"step {number}: {image.label}")
@@ -240,7 +240,7 @@ def vacuum_visited(files: SimFiles, at: int, happens: Callable[[], None]) -> int
     """Vacuum, and let something happen before call number `at`, or else at the end."""
     visited = Visited(files, at, happens)
     try:
-        vacuum_beside(visited)  # type: ignore[arg-type]
+        vacuum_store(visited)  # type: ignore[arg-type]
     finally:
         if visited.calls < at:  # names are made anew, so a run may be a call shorter
             happens()

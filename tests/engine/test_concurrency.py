@@ -12,7 +12,7 @@ import pytest
 
 import siltstone as st
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.catalog.table_schema import shape_of
+from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.errors import ConflictError
 from siltstone.maintenance.flush.bulk_load import load
 from tests.engine.seams import GatedFiles, HookedTables, Threads, fake_env, open_store, until
@@ -260,8 +260,8 @@ def test_a_load_that_races_an_insert_leaves_both_rows(tmp_path: Path) -> None:
         hooked[0].hooks["append"] = race
         hooked[0].hooks["stage"] = race
         definition = catalogs.find(db._core.state().view.catalog, "t")
-        shape = shape_of(catalogs.schema_of(definition))
-        receipt = load(db._core, definition, shape, rows, may_repeat=True, bytes_min=1)
+        table_schema = table_schema_of(catalogs.schema_of(definition))
+        receipt = load(db._core, definition, table_schema, rows, may_repeat=True, bytes_min=1)
         assert raced
         assert receipt.rows == count
         assert table.count() == count + 1

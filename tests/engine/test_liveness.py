@@ -14,7 +14,7 @@ import siltstone as st
 from siltstone.api.store import Store
 from siltstone.engine.levels.bits import all_of
 from siltstone.engine.levels.history_run import HistoryRun
-from siltstone.engine.levels.visibility import Kept
+from siltstone.engine.levels.visibility import VisibilityCache
 from tests.engine.seams import fake_env, open_store
 
 SCHEMA = {"region": "int64", "id": "int64", "v": "int64", "pad": "string"}
@@ -166,8 +166,8 @@ def test_what_is_known_of_an_overlay_is_memory_that_is_counted_and_bounded(db: S
     assert 16_000 <= found < 20_000
     levels = next(iter(_view(db).levels.values()))
     parts = [part for source in levels.sources for part in source.parts(2) if part.rows]
-    codec = levels.active.contents.tail.shape.codec
-    kept = Kept()
+    codec = levels.active.contents.tail.table_schema.codec
+    kept = VisibilityCache()
     for left, size in ((found, found), (found // 2, 0)):
         live = kept.at(2, codec, None, parts, bytes_left=lambda left=left: left - kept.nbytes).live
         assert live.count == 1000

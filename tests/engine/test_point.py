@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.engine.catalog.table_schema import shape_of
+from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.read.point import key_named
 from siltstone.formats import schema as schemas
 
@@ -91,7 +91,7 @@ def test_a_serializable_transaction_remembers_the_key_that_it_asked_for(db: st.S
 )  # fmt: skip
 def test_what_may_mean_something_else_is_left_to_the_parser(text: str | None) -> None:
     arrow = pa.schema([("id", pa.int64()), ("s", pa.string())])
-    codec = shape_of(schemas.new_schema(arrow, ("id",), schema_id=1)).codec
+    codec = table_schema_of(schemas.new_schema(arrow, ("id",), schema_id=1)).codec
     assert key_named("id = -7", codec) == -7
     assert key_named(text, codec) is None
 

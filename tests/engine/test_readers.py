@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from siltstone.engine.catalog.table_schema import shape_of
+from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.reader import Readers
 from siltstone.formats.manifest import Column, Pin, Schema
@@ -25,14 +25,14 @@ def test_memory_is_counted_while_other_threads_make_readers() -> None:
     files = SimFiles()
     records = PastRecords(ManifestStore(files, ROOT))
     readers = Readers(FakeLance(ROOT, files), records, index_bytes_max=1 << 20)
-    shape = shape_of(Schema(1, (Column(1, "id", "int64", nullable=False),), key=(1,)))
+    table_schema = table_schema_of(Schema(1, (Column(1, "id", "int64", nullable=False),), key=(1,)))
     pin = Pin(1, "somewhere", size=1, xxh3="", rows=1, inventory="")
 
     def work(number: int) -> None:
         alive = deque[object](maxlen=ALIVE)
         for _ in range(TURNS):
             if number % 2:
-                alive.append(readers.base_of("somewhere", pin, shape))
+                alive.append(readers.base_of("somewhere", pin, table_schema))
             else:
                 assert readers._bytes_left() == 1 << 20
 

@@ -109,14 +109,14 @@ def test_a_type_that_no_column_may_have_is_refused(kind: pa.DataType) -> None:
 
 
 def test_key_columns_are_never_null_and_ids_count_from_1() -> None:
-    shape = pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.float32())])
-    made = schemas.new_schema(shape, ["b", "a"], schema_id=1)
+    table_schema = pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.float32())])
+    made = schemas.new_schema(table_schema, ["b", "a"], schema_id=1)
     assert [(c.id, c.nullable) for c in made.columns] == [(1, False), (2, False), (3, True)]
     assert made.key == (2, 1)
     with pytest.raises(RequestError, match="'c' of type float cannot be a key"):
-        schemas.new_schema(shape, ["c"], schema_id=1)
+        schemas.new_schema(table_schema, ["c"], schema_id=1)
     with pytest.raises(SchemaMismatchError, match="'d' is not one of"):
-        schemas.new_schema(shape, ["d"], schema_id=1)
+        schemas.new_schema(table_schema, ["d"], schema_id=1)
 
 
 def test_history_calls_a_column_by_its_id() -> None:

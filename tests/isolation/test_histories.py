@@ -9,7 +9,7 @@ from proof.isolation.registers import Kind, Operation, is_linearizable, long_for
 
 COMMITTED, ABORTED, UNKNOWN = Status.COMMITTED, Status.ABORTED, Status.UNKNOWN
 Step = Read | Append
-Given = tuple[float, float, Status, list[Step]]
+RowInput = tuple[float, float, Status, list[Step]]
 
 
 def r(key: str, *values: int) -> Read:
@@ -20,11 +20,11 @@ def a(key: str, value: int) -> Append:
     return Append(key, value)
 
 
-def history(*given: Given) -> list[Transaction]:
+def history(*given: RowInput) -> list[Transaction]:
     return [Transaction(n, *when, tuple(steps)) for n, (*when, steps) in enumerate(given)]
 
 
-def names(given: list[Given], *, is_serializable: bool) -> list[str]:
+def names(given: list[RowInput], *, is_serializable: bool) -> list[str]:
     found = anomalies(history(*given), is_serializable=is_serializable)
     return [each.name for each in found]
 
@@ -48,7 +48,7 @@ READ_ONLY_ANOMALY = [  # Fekete, O'Neil and O'Neil 2004
     (3, 4, COMMITTED, [r("x"), r("y", 2)]),
     (*LAST, [r("x", 1), r("y", 2)]),
 ]
-ANOMALIES: dict[str, tuple[str, list[Given]]] = {
+ANOMALIES: dict[str, tuple[str, list[RowInput]]] = {
     "lost update": (
         "lost update",
         [
@@ -177,7 +177,9 @@ def test_an_anomaly_is_found_between_many_that_are_right(what: str) -> None:
 
 
 @pytest.mark.parametrize("given", [WRITE_SKEW, READ_ONLY_ANOMALY])
-def test_snapshots_allow_two_overwrites_in_a_row_and_a_series_does_not(given: list[Given]) -> None:
+def test_snapshots_allow_two_overwrites_in_a_row_and_a_series_does_not(
+    given: list[RowInput],
+) -> None:
     assert names(given, is_serializable=False) == []
     assert names(given, is_serializable=True) == ["G2"]
 

@@ -143,11 +143,11 @@ def test_of_two_that_count_up_neither_is_lost_at_whatever_line_they_meet(
 
 def test_of_two_that_insert_one_key_one_wins_though_the_other_comes_in_bulk() -> None:
     db = with_two_rows()
-    table, shape = db["t"]._shape()
+    table, table_schema = db["t"]._table_schema()
     free, is_inserted = 1_000, False
 
     def attach() -> None:
-        load(db._core, table, shape, rows(free, 7), may_repeat=False, bytes_min=1)
+        load(db._core, table, table_schema, rows(free, 7), may_repeat=False, bytes_min=1)
 
     def meddle() -> None:
         nonlocal is_inserted

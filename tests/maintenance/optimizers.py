@@ -9,7 +9,7 @@ from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.reader import Readers
 from siltstone.engine.recover.following import Follower
 from siltstone.maintenance.compaction.optimize import Optimizer
-from siltstone.maintenance.compaction.plain_table_commit import PlainTablesBeside
+from siltstone.maintenance.compaction.plain_table_commit import PlainTablesOfAnOwner
 from siltstone.maintenance.index.indexer import Indexer
 from siltstone.maintenance.merge.merge import Merger
 from siltstone.storage.manifest.manifest_store import ManifestStore
@@ -25,7 +25,7 @@ def optimizer_of(
     readers = Readers(tables, PastRecords(manifests), index_bytes_max=0)
     merger = Merger(manifests, tables, readers, jobs_of(root))
     indexer = Indexer(manifests, tables, merger.promote, jobs_of(root))
-    plain = PlainTablesBeside(
+    plain = PlainTablesOfAnOwner(
         follow=lambda: Follower(fake_env().files, root, manifests, readers),
         own_and_take=own_and_take,
         wait_s=0,

@@ -33,8 +33,8 @@ def db(tmp_path: Path) -> Iterator[st.Store]:
 def attach(db: st.Store, given: pa.Table, *, may_repeat: bool = True) -> st.Receipt:
     """Attach however few the rows are."""
     table = db["t"]
-    definition, shape = table._shape()
-    receipt = load(db._core, definition, shape, given, may_repeat=may_repeat, bytes_min=1)
+    definition, table_schema = table._table_schema()
+    receipt = load(db._core, definition, table_schema, given, may_repeat=may_repeat, bytes_min=1)
     assert isinstance(receipt, st.Receipt)
     return receipt
 

@@ -104,11 +104,11 @@ def load_into(name: str) -> Way:
             meanwhile.vacuum()
             return submission.submit(*arguments)
 
-        definition, shape = db[name]._shape()
+        definition, table_schema = db[name]._table_schema()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(loading, "unique", unique)
             patch.setattr(loading, "submit", submit)
-            loading.load(db._core, definition, shape, ROWS, may_repeat=True, bytes_min=1)
+            loading.load(db._core, definition, table_schema, ROWS, may_repeat=True, bytes_min=1)
 
     return load
 

@@ -16,7 +16,7 @@ import pytest
 
 import siltstone as st
 from siltstone import failpoints
-from siltstone.admin import verify_beside
+from siltstone.admin import verify_store
 from siltstone.engine.read.reader import plain_folder
 from siltstone.errors import RequestError, SchemaMismatchError, TableNotFoundError, UnavailableError
 from siltstone.maintenance.repair.external_appends import Adopter
@@ -289,7 +289,7 @@ def test_it_is_named_beside_an_owner_and_after_it(db):
         assert drift(reader) == before
         assert reader["p"].count() == 10
     db.close()
-    assert [str(finding) for finding in verify_beside(str(db.path)).findings] == before
+    assert [str(finding) for finding in verify_store(str(db.path)).findings] == before
     with open_store(db.path, real_lance=True) as again:
         assert drift(again) == before
         assert again.adopt("p", dry_run=False).rows == 2

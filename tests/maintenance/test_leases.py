@@ -73,9 +73,9 @@ def generation(db: Store, step: int) -> None:
 
 def attach(db: Store) -> None:
     """Commit rows of `t` in files that a frame alone names."""
-    definition, shape = db["t"]._shape()
+    definition, table_schema = db["t"]._table_schema()
     more = pa.table({"id": [100, 101], "v": [7, 7]})
-    load(db._core, definition, shape, more, may_repeat=True, bytes_min=1)
+    load(db._core, definition, table_schema, more, may_repeat=True, bytes_min=1)
 
 
 Lines = set[tuple[CodeType, int, int]]

@@ -124,7 +124,7 @@ class Idle:
             checkpoint=db.checkpoint,
             adopt_news=lambda: None,
             prepare=owner.wal.prepare,
-            climb=lambda: False,
+            merge_runs=lambda: False,
             wants_merge=lambda: False,
             merge=lambda: None,
             vacuum=lambda: None,

@@ -136,7 +136,7 @@ def scheduler_of(
         checkpoint=lambda: None,
         adopt_news=lambda: None,
         prepare=lambda: None,
-        climb=lambda: False,
+        merge_runs=lambda: False,
         wants_merge=lambda: False,
         merge=lambda: None,
         vacuum=lambda: None,

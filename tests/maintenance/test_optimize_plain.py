@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import siltstone as st
-from siltstone.admin import optimize_beside
+from siltstone.admin import optimize_store
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.reader import plain_folder
 from siltstone.maintenance.compaction.compaction_job import Optimized
@@ -105,7 +105,7 @@ def test_an_owner_that_takes_it_is_waited_for_and_what_it_took_is_counted(made) 
     expected = rows(table)
 
     def owner() -> bool:
-        return bool(db._parts.owner.optimizer.take_over())
+        return bool(db._parts.owner.optimizer.import_version())
 
     assert optimizer_of(db.path, tables, owner).optimize() == Optimized(("log", "t"), 8, 2, 24)
     assert files(db) == 1
@@ -120,7 +120,7 @@ def test_a_delete_meanwhile_wins_and_the_rest_is_planned_anew(made) -> None:
         if deletes:
             deletes -= 1
             table.delete_where("v = 2 and id = 1")
-        db._parts.owner.optimizer.take_over()
+        db._parts.owner.optimizer.import_version()
         return True
 
     deletes = 1
@@ -182,8 +182,8 @@ def test_without_an_owner_the_store_is_owned_for_a_moment(tmp_path: Path) -> Non
         write(db)
         db["log"].delete_where("v = 1 and id = 2")
         expected = rows(db["log"])
-    assert optimize_beside(tmp_path / "db") == Optimized(("log", "t"), 8, 2, 23)
-    assert optimize_beside(tmp_path / "db") == Optimized((), 0, 0, 0)
+    assert optimize_store(tmp_path / "db") == Optimized(("log", "t"), 8, 2, 23)
+    assert optimize_store(tmp_path / "db") == Optimized((), 0, 0, 0)
     with st.connect(tmp_path / "db", background=False, segment_bytes=65_536) as db:
         assert files(db) == 1
         assert rows(db["log"]) == expected

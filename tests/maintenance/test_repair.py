@@ -59,7 +59,7 @@ class Place:
     def repair(self, **options):
         return self.tools().repairer.run(**options)
 
-    def repair_beside(self, *, dry_run: bool = True):
+    def repair_store(self, *, dry_run: bool = True):
         found = self.repair(dry_run=dry_run)
         return with_orphans(found, self.root, Options(segment_bytes=65_536), env_of())
 
@@ -343,8 +343,8 @@ def test_a_lost_floor_is_written_again(place, is_gone):
 def test_a_record_of_another_store_is_put_aside(place):
     expected = place.content()
     newest = place.manifests.newest()
-    stranger = replace(newest, store_id="ab" * 16, number=newest.number + 1, writer="w")
-    (place.root / f"manifest/{stranger.number:020d}.json").write_bytes(manifest.encode(stranger))
+    external = replace(newest, store_id="ab" * 16, number=newest.number + 1, writer="w")
+    (place.root / f"manifest/{external.number:020d}.json").write_bytes(manifest.encode(external))
     assert not place.verify().is_sound
     done = place.repaired(expected, 1)
     assert "of store abab" in str(done)
@@ -447,7 +447,7 @@ def test_jobs_that_were_begun_before_a_record_was_lost_begin_again(place):
     begun = Clock()()
     damage(place.records[-1])
     place.repair(dry_run=False)
-    assert place.manifests.newest().condemned_us > begun
+    assert place.manifests.newest().gc_horizon_us > begun
 
 
 def test_files_that_nobody_published_are_put_aside_after_the_grace_period(place):
@@ -457,16 +457,16 @@ def test_files_that_nobody_published_are_put_aside_after_the_grace_period(place)
         path.write_bytes(b"x")
     os.utime(old, (1, 1))
     before = place.bytes()
-    preview = place.repair_beside()
+    preview = place.repair_store()
     assert [step.path for step in preview.steps] == ["tables/old.lance"]
     assert place.bytes() == before
-    done = place.repair_beside(dry_run=False)
+    done = place.repair_store(dry_run=False)
     assert done.steps == preview.steps
     (moved,) = (place.root / done.quarantine).glob("*-old.lance")
     assert moved.read_bytes() == b"x"
     assert young.exists()
     assert not old.exists()
-    assert place.repair_beside(dry_run=False).steps == ()
+    assert place.repair_store(dry_run=False).steps == ()
     assert place.content() == expected
 
 
@@ -475,7 +475,7 @@ def test_files_that_nobody_published_are_left_to_the_vacuum_of_an_owner(place):
     old.write_bytes(b"x")
     os.utime(old, (1, 1))
     with open_store(place.root) as db:
-        assert place.repair_beside(dry_run=False).steps == ()
+        assert place.repair_store(dry_run=False).steps == ()
         assert old.exists()
         db.vacuum(dry_run=False)
     assert not old.exists()

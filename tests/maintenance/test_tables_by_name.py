@@ -44,7 +44,7 @@ class Place:
         ways: dict[str, Callable[[], Any]] = {
             "owner": lambda: getattr(self.db, work)(table).tables,
             "joined": lambda: getattr(self.joined, work)(table).tables,
-            "beside": lambda: getattr(admin, f"{work}_beside")(self.db.path, table).tables,
+            "beside": lambda: getattr(admin, f"{work}_store")(self.db.path, table).tables,
             "rest": lambda: self._by_rest(work, table),
             "cli": lambda: self._by_shell(work, table),
         }
@@ -166,18 +166,18 @@ def test_an_index_is_made_and_given_up_beside_an_owner_by_the_new_name(place: Pl
     db.merge()
     db.rename_table("t", "new")
     with pytest.raises(TableNotFoundError):
-        admin.create_index_beside(db.path, "t", "v")
-    admin.create_index_beside(db.path, "new", "v")
+        admin.create_index_in(db.path, "t", "v")
+    admin.create_index_in(db.path, "new", "v")
     db._owner().checkpointer.adopt_news()
     assert "v" in [index.name for index in db["new"].indexes()]
     with pytest.raises(TableNotFoundError):
-        admin.drop_index_beside(db.path, "t", "v")
-    admin.drop_index_beside(db.path, "new", "v")
+        admin.drop_index_in(db.path, "t", "v")
+    admin.drop_index_in(db.path, "new", "v")
     db._owner().checkpointer.adopt_news()
     assert "v" not in [index.name for index in db["new"].indexes()]
     db.create_table("young", SCHEMA, primary_key="id")
     with pytest.raises(st.BusyError, match=r"'young' .* checkpoint"):
-        admin.create_index_beside(db.path, "young", "v")
+        admin.create_index_in(db.path, "young", "v")
 
 
 def test_a_store_that_nobody_owns_is_merged_by_the_names_in_its_log(tmp_path: Path) -> None:
@@ -187,10 +187,10 @@ def test_a_store_that_nobody_owns_is_merged_by_the_names_in_its_log(tmp_path: Pa
         db.rename_table("t", "new")
         db.create_table("young", SCHEMA, primary_key="id")
     with pytest.raises(TableNotFoundError):
-        admin.merge_beside(tmp_path / "s", "t")
-    assert admin.optimize_beside(tmp_path / "s", "new").tables == ("new",)
-    assert admin.merge_beside(tmp_path / "s", "new").tables == ("new",)
-    assert admin.merge_beside(tmp_path / "s", "young").tables == ()
+        admin.merge_store(tmp_path / "s", "t")
+    assert admin.optimize_store(tmp_path / "s", "new").tables == ("new",)
+    assert admin.merge_store(tmp_path / "s", "new").tables == ("new",)
+    assert admin.merge_store(tmp_path / "s", "young").tables == ()
 
 
 def test_what_a_dead_optimize_left_is_found_by_the_new_name(
@@ -218,6 +218,6 @@ def test_what_is_no_name_is_refused(place: Place, table: Any) -> None:
     for use in (place.db.merge, place.db.optimize):
         with pytest.raises(st.RequestError):
             use(table)
-    for use in (admin.merge_beside, admin.optimize_beside):
+    for use in (admin.merge_store, admin.optimize_store):
         with pytest.raises(st.RequestError):
             use(place.db.path, table)

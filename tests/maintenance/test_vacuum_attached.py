@@ -92,7 +92,7 @@ def test_a_vacuum_of_a_store_that_is_closed_meanwhile_spares_what_only_a_frame_n
 ) -> None:
     kept = named(db)
     grow_old(root)
-    monkeypatch.setattr(Vacuum, "_condemn", after_closing(db, Vacuum._condemn))
+    monkeypatch.setattr(Vacuum, "_condemn", after_closing(db, Vacuum._raise_gc_horizon))
     with pytest.raises(st.ClosedError):
         db.vacuum(dry_run=False, grace_s=0)
     assert kept <= data_paths(root)
@@ -144,8 +144,8 @@ def until_older_than_a_tick() -> None:
 
 
 def load_into(db: Store, name: str) -> None:
-    definition, shape = db[name]._shape()
-    load(db._core, definition, shape, ROWS, may_repeat=True, bytes_min=1)
+    definition, table_schema = db[name]._table_schema()
+    load(db._core, definition, table_schema, ROWS, may_repeat=True, bytes_min=1)
 
 
 def after_closing(db: Store, step: Callable[..., int]) -> Callable[..., int]:

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.admin import follow_vacuum, vacuum_beside
+from siltstone.admin import follow_vacuum, vacuum_store
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.catalog.table_schema import shape_of
+from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.local.store import LocalStore
 from siltstone.maintenance.compaction.compaction_job import Optimized
 from siltstone.maintenance.flush.bulk_load import load
@@ -69,7 +69,7 @@ def beside(db, clock, *, dry_run: bool = False, grace_s: float = 86_400):
     return follow_vacuum(db.path, db.options, env_of(clock), dry_run=dry_run, grace_s=grace_s)
 
 
-def staged_beside(db):
+def staged_elsewhere(db):
     """Stage a row as an executor does: nobody holds it from vacuum until it is attached."""
     task = db.stage("p")
     return task, [task.run_through(db._core.tables, pa.table({"id": [100], "v": [1]}))]
@@ -235,7 +235,7 @@ def test_a_load_keeps_what_it_writes_from_vacuum(db, clock):
     load(
         db._core,
         table,
-        shape_of(catalogs.schema_of(table)),
+        table_schema_of(catalogs.schema_of(table)),
         reader,
         may_repeat=True,
         bytes_min=1000,
@@ -247,7 +247,7 @@ def test_a_load_keeps_what_it_writes_from_vacuum(db, clock):
 
 def test_a_commit_of_rows_that_a_vacuum_condemned_is_refused_whole(db, clock):
     before = rows(db["p"]), rows(db["t"])
-    task, staged = staged_beside(db)
+    task, staged = staged_elsewhere(db)
     clock.move(days=DAYS)
     beside(db, clock)
     tx = db.transaction()
@@ -262,10 +262,10 @@ def test_a_commit_of_rows_that_a_vacuum_condemned_is_refused_whole(db, clock):
 
 def test_an_owner_that_sleeps_before_its_frame_keeps_the_files_it_names(db, clock, monkeypatch):
     """A vacuum of days later looks who holds what after it said what it condemns."""
-    task, staged = staged_beside(db)
+    task, staged = staged_elsewhere(db)
     tx = db.transaction()
     tx.attach(task, staged)
-    asked = db._core.condemned_us
+    asked = db._core.gc_horizon_us
 
     def sleep() -> int:
         found = asked()
@@ -273,7 +273,7 @@ def test_an_owner_that_sleeps_before_its_frame_keeps_the_files_it_names(db, cloc
         beside(db, clock)
         return found
 
-    monkeypatch.setattr(db._core, "condemned_us", sleep)
+    monkeypatch.setattr(db._core, "gc_horizon_us", sleep)
     tx.commit()
     assert (100, 1) in rows(db["p"])
     assert db.verify(deep=True).is_sound
@@ -281,7 +281,7 @@ def test_an_owner_that_sleeps_before_its_frame_keeps_the_files_it_names(db, cloc
 
 def test_an_owner_that_sleeps_before_it_holds_its_files_is_refused(db, clock, monkeypatch):
     before = rows(db["p"])
-    task, staged = staged_beside(db)
+    task, staged = staged_elsewhere(db)
     tx = db.transaction()
     tx.attach(task, staged)
     hold = db._core.hold
@@ -301,15 +301,15 @@ def test_an_owner_that_sleeps_before_it_holds_its_files_is_refused(db, clock, mo
 def test_a_vacuum_that_said_what_it_condemns_looks_again_who_is_at_work(db, clock, monkeypatch):
     """The commit begins between the two."""
     before = data_paths(db.path)
-    task, _ = staged_beside(db)
+    task, _ = staged_elsewhere(db)
     staged = data_paths(db.path) - before
     clock.move(days=DAYS)
     held = []
-    condemn = Vacuum._condemn
+    condemn = Vacuum._raise_gc_horizon
 
-    def hold_first(self, condemned_us):
+    def hold_first(self, gc_horizon_us):
         held.append(db._core.hold(task.began_us))
-        return condemn(self, condemned_us)
+        return condemn(self, gc_horizon_us)
 
     monkeypatch.setattr(Vacuum, "_condemn", hold_first)
     beside(db, clock)
@@ -340,7 +340,7 @@ def test_a_running_job_keeps_what_is_as_young_as_it_is(db, clock):
         clock.move(days=DAYS)
         db.vacuum(dry_run=False, grace_s=0)
         assert orphan.exists()
-        assert ManifestStore(RealFiles(), db.path).newest().condemned_us <= job.job.started_us
+        assert ManifestStore(RealFiles(), db.path).newest().gc_horizon_us <= job.job.started_us
     clock.move(days=1)
     db.vacuum(dry_run=False, grace_s=0)
     assert not orphan.exists()
@@ -370,7 +370,7 @@ def test_unpublished_files_are_condemned_in_a_record_before_they_go(db, clock, m
 
     def noted(self, path):
         if path == orphan:
-            seen.append(ManifestStore(RealFiles(), db.path).newest().condemned_us)
+            seen.append(ManifestStore(RealFiles(), db.path).newest().gc_horizon_us)
         unlink(self, path)
 
     monkeypatch.setattr(RealFiles, "unlink", noted)
@@ -404,7 +404,7 @@ def test_without_an_owner_what_a_crash_left_in_the_log_is_recovered_first(tmp_pa
     old = time.time() - 10 * 86_400
     for path in (root / "tables").rglob("*"):
         os.utime(path, (old, old))
-    assert not vacuum_beside(root, dry_run=False, grace_s=0, retention="0s").is_dry_run
+    assert not vacuum_store(root, dry_run=False, grace_s=0, retention="0s").is_dry_run
     with st.connect(root) as db:
         assert sorted(row["id"] for row in db["p"].to_arrow().to_pylist()) == [1, 2]
         assert db.verify(deep=True).is_sound
@@ -451,7 +451,7 @@ def test_what_a_client_staged_and_nobody_took_goes_after_the_grace_period(db, cl
 
 def test_a_vacuum_of_no_store_is_refused(tmp_path):
     with pytest.raises(st.RequestError):
-        vacuum_beside(tmp_path / "nothing")
+        vacuum_store(tmp_path / "nothing")
     assert not (tmp_path / "nothing").exists()
 
 
@@ -463,7 +463,7 @@ def test_a_vacuum_whose_clock_is_ahead_wedges_nobody(db, clock):
     ahead.move(days=3650)
     beside(db, ahead)
     assert not orphan.exists()
-    assert ManifestStore(RealFiles(), db.path).newest().condemned_us > clock()
+    assert ManifestStore(RealFiles(), db.path).newest().gc_horizon_us > clock()
     db["t"].upsert({"id": 0, "v": 9})
     db.checkpoint()
     db["p"].append([{"id": 100, "v": 1}])
@@ -482,7 +482,7 @@ def test_a_second_vacuum_whose_clock_is_ahead_is_heard_by_what_began_after_the_f
     orphan.write_bytes(b"x")
     beside(db, ahead)
     db._parts.owner.checkpointer.renew()
-    task, staged = staged_beside(db)
+    task, staged = staged_elsewhere(db)
     beside(db, ahead)
     with pytest.raises(st.RequestError, match="vacuumed"), db.transaction() as tx:
         tx.attach(task, staged)

@@ -59,9 +59,9 @@ def test_verify_is_sound_after_a_vacuum_and_in_a_read_only_handle(db):
 
 def test_a_table_that_was_loaded_and_then_truncated_is_sound(db):
     loaded = db.create_table("loaded", KEYED, primary_key="id")
-    definition, shape = loaded._shape()
+    definition, table_schema = loaded._table_schema()
     rows = pa.table({"id": [1, 2], "v": [1.0, 2.0]})
-    load(db._core, definition, shape, rows, may_repeat=False, bytes_min=1)
+    load(db._core, definition, table_schema, rows, may_repeat=False, bytes_min=1)
     db.checkpoint()
     loaded.truncate()
     loaded.upsert({"id": 3, "v": 3.0})
@@ -184,10 +184,10 @@ def test_a_seq_whose_record_is_lost_is_read_from_history_if_that_reaches_back(tm
 
 def test_a_seq_of_a_bulk_load_whose_record_is_lost_is_corrupt_and_not_answered_short(tmp_path):
     with open_store(tmp_path / "s") as store:
-        definition, shape = store.create_table("t", KEYED, primary_key="id")._shape()
+        definition, table_schema = store.create_table("t", KEYED, primary_key="id")._table_schema()
         store.checkpoint()
         rows = pa.table({"id": [1], "v": [1.0]})
-        load(store._core, definition, shape, rows, may_repeat=False, bytes_min=1)
+        load(store._core, definition, table_schema, rows, may_repeat=False, bytes_min=1)
         store.checkpoint()
         loaded, kept = store.seq, store._parts.manifests.newest().number
         store["t"].upsert({"id": 1, "v": 2.0})

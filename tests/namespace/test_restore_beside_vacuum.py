@@ -13,7 +13,7 @@ import pytest
 import siltstone as st
 from siltstone.api.store import Store
 from siltstone.namespace import SiltstoneNamespace
-from siltstone.storage.tables.tables import ForeignVersion
+from siltstone.storage.tables.tables import StagedVersion
 from tests.namespace.clients import make, rows
 from tests.namespace.staging import Staging
 
@@ -33,8 +33,8 @@ def restored(db: Store) -> dict[str, Any]:
     return client.staged[0]
 
 
-def given(request: dict[str, Any]) -> ForeignVersion:
-    return ForeignVersion(request["version"], request["manifest_path"], request["manifest_size"])
+def given(request: dict[str, Any]) -> StagedVersion:
+    return StagedVersion(request["version"], request["manifest_path"], request["manifest_size"])
 
 
 def filled(db: Store) -> None:
@@ -54,7 +54,7 @@ def test_a_version_that_a_reader_alone_keeps_is_not_restored(db: Store) -> None:
             assert tx.lance.versions("p").find(1) is None
         tx = db.transaction()
         with contextlib.suppress(st.RequestError):
-            tx.lance.take_over("p", given(request))
+            tx.lance.import_version("p", given(request))
     db.vacuum(dry_run=False)
     tx.commit()
     assert sorted(db["p"].to_arrow()["id"].to_pylist()) == [100, 101, 102, 103]
@@ -65,7 +65,7 @@ def test_a_version_that_is_kept_is_restored_beside_a_vacuum(db: Store) -> None:
     db["p"].append(rows(103, 104))
     request = restored(db)
     with db.transaction() as tx:
-        tx.lance.take_over("p", given(request))
+        tx.lance.import_version("p", given(request))
         db.checkpoint()
         db.vacuum(dry_run=False)
     db.vacuum(dry_run=False)

@@ -92,8 +92,8 @@ def bulk_loads(db: st.Store, settle: Callable[[], object]) -> None:
 
 
 def load_into(db: st.Store, name: str, rows: list[dict[str, int]]) -> None:
-    definition, shape = db[name]._shape()
-    load(db._core, definition, shape, rows, may_repeat=True, bytes_min=1)
+    definition, table_schema = db[name]._table_schema()
+    load(db._core, definition, table_schema, rows, may_repeat=True, bytes_min=1)
 
 
 LIVES = [rename_and_add_columns, truncate_again_and_again, tables_that_come_and_go, bulk_loads]

@@ -33,8 +33,8 @@ def ids(low: int, high: int, amount: int) -> pa.Table:
 
 
 def attach(db: st.Store, name: str, given: pa.Table) -> None:
-    definition, shape = db[name]._shape()
-    load(db._core, definition, shape, given, may_repeat=True, bytes_min=1)
+    definition, table_schema = db[name]._table_schema()
+    load(db._core, definition, table_schema, given, may_repeat=True, bytes_min=1)
 
 
 def grown(db: st.Store) -> None:

@@ -59,8 +59,8 @@ def kill(spares: Spares, root: Path, operation: str, point: Point, *, is_owner: 
 def settle(db: st.Store) -> None:
     """Let all maintenance finish; nothing is late any more."""
     db.checkpoint()
-    assert not isinstance(admin.merge_beside(db.path), st.Deferred)
-    admin.optimize_beside(db.path, target_rows=shop.TARGET_ROWS, wait_s=0)
+    assert not isinstance(admin.merge_store(db.path), st.Deferred)
+    admin.optimize_store(db.path, target_rows=shop.TARGET_ROWS, wait_s=0)
     db.checkpoint()  # which takes over what that made of the plain table
     assert not isinstance(db.optimize(target_rows=shop.TARGET_ROWS), st.Deferred)
     db.vacuum(dry_run=False, grace_s=0)
@@ -73,7 +73,7 @@ def looks(db: st.Store) -> tuple[shop.Answers, shop.Answers]:
         return shop.answers(db), shop.answers(tagged)
 
 
-def check_beside(spares: Spares, root: Path, operation: str, point: Point) -> None:
+def check_elsewhere(spares: Spares, root: Path, operation: str, point: Point) -> None:
     """Kill a process that maintains a store beside its owner, which need not know."""
     with st.connect(root, **shop.OPTIONS) as db:
         before = looks(db)
@@ -91,7 +91,7 @@ def check_beside(spares: Spares, root: Path, operation: str, point: Point) -> No
 def test_an_optimizer_killed_at_every_failpoint_leaves_the_next_run_to_finish(
     spares: Spares, root: Path, point: Point
 ) -> None:
-    check_beside(spares, root, "optimize", point)
+    check_elsewhere(spares, root, "optimize", point)
     with st.connect(root, **shop.OPTIONS) as db:
         again = db.optimize(target_rows=shop.TARGET_ROWS)
         assert again == st.Optimized((), 0, 0, 0)
@@ -101,7 +101,7 @@ def test_an_optimizer_killed_at_every_failpoint_leaves_the_next_run_to_finish(
 def test_a_merge_killed_at_every_failpoint_leaves_the_next_one_to_finish(
     spares: Spares, root: Path, point: Point
 ) -> None:
-    check_beside(spares, root, "merge", point)
+    check_elsewhere(spares, root, "merge", point)
     with st.connect(root, read_only=True) as db:
         assert db.status().tables[0].unmerged_rows == 0
 
@@ -110,7 +110,7 @@ def test_a_merge_killed_at_every_failpoint_leaves_the_next_one_to_finish(
 def test_an_index_build_killed_at_every_failpoint_is_done_by_the_next_optimize(
     spares: Spares, root: Path, point: Point
 ) -> None:
-    check_beside(spares, root, "index", point)
+    check_elsewhere(spares, root, "index", point)
     with st.connect(root, read_only=True) as db:
         (found,) = db["wide"].indexes()
         assert (found.name, found.lagging_rows) == ("of 1", 0)
@@ -120,7 +120,7 @@ def test_an_index_build_killed_at_every_failpoint_is_done_by_the_next_optimize(
 def test_a_vacuum_killed_at_every_failpoint_leaves_the_next_one_to_finish(
     spares: Spares, root: Path, point: Point
 ) -> None:
-    check_beside(spares, root, "vacuum", point)
+    check_elsewhere(spares, root, "vacuum", point)
 
 
 @killed_at([*points_of("flush"), *points_of("vacuum"), *points_of("publish")])

@@ -88,7 +88,7 @@ def test_a_repair_killed_at_every_failpoint_is_completed_by_the_next(
     with st.connect(root, **shop.OPTIONS) as db:
         db.vacuum(dry_run=False)
         expected = looks(db)
-    assert not isinstance(admin.merge_beside(root), st.Deferred)
+    assert not isinstance(admin.merge_store(root), st.Deferred)
     manifests = ManifestStore(RealFiles(), root)
     newest = manifests.path(manifests.newest().number)
     newest.write_bytes(newest.read_bytes()[:-40])

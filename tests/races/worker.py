@@ -70,22 +70,22 @@ class Worker:
         self.db.checkpoint()
 
     def merge(self, root: str, stamp: int) -> None:
-        _refuse_deferred(admin.merge_beside(root))
+        _refuse_deferred(admin.merge_store(root))
 
     def optimize(self, root: str, stamp: int) -> None:
-        found = admin.optimize_beside(root, target_rows=shop.TARGET_ROWS, wait_s=0)
+        found = admin.optimize_store(root, target_rows=shop.TARGET_ROWS, wait_s=0)
         if "take them over" not in getattr(found, "reason", ""):
             _refuse_deferred(found)  # these owners take over what is left when they flush
 
     def index(self, root: str, stamp: int) -> None:
-        admin.create_index_beside(root, "wide", "n", name=f"of {stamp}")
+        admin.create_index_in(root, "wide", "n", name=f"of {stamp}")
 
     def vacuum(self, root: str, stamp: int) -> None:
         retention = shop.OPTIONS["retention"]
-        admin.vacuum_beside(root, dry_run=False, grace_s=0, retention=retention)
+        admin.vacuum_store(root, dry_run=False, grace_s=0, retention=retention)
 
     def backup(self, root: str, stamp: int) -> None:
-        admin.backup_beside(root, shop.backups_of(root), incremental=True)
+        admin.backup_store(root, shop.backups_of(root), incremental=True)
 
     def restore(self, root: str, stamp: int) -> None:
         admin.restore(shop.backups_of(root), shop.restored_of(root))

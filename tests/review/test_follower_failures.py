@@ -48,9 +48,9 @@ def test_a_look_that_fails_half_way_is_begun_anew(tmp_path: Path) -> None:
         db["t"].upsert({"id": 0, "v": 0})
         with follow(tmp_path, hooked=hooked) as beside:
             assert beside["t"].count() == 1
-            definition, shape = db["t"]._shape()
+            definition, table_schema = db["t"]._table_schema()
             rows = pa.table({"id": [1, 2], "v": [1, 2]})
-            load(db._core, definition, shape, rows, may_repeat=True, bytes_min=1)
+            load(db._core, definition, table_schema, rows, may_repeat=True, bytes_min=1)
             db["t"].upsert({"id": 3, "v": 3})
 
             def refuse(*_: object) -> None:

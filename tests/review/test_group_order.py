@@ -55,8 +55,8 @@ def group(tmp_path: Path):
 
 
 def attach(store: Store, rows: pa.Table) -> st.Receipt:
-    definition, shape = store["t"]._shape()
-    return load(store._core, definition, shape, rows, may_repeat=True, bytes_min=1)
+    definition, table_schema = store["t"]._table_schema()
+    return load(store._core, definition, table_schema, rows, may_repeat=True, bytes_min=1)
 
 
 def test_a_row_before_a_bulk_commit_of_its_group_is_older_than_the_bulk(group: Group) -> None:

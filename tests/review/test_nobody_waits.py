@@ -20,9 +20,9 @@ def test_a_commit_passes_every_lance_call_of_a_checkpoint_and_of_a_merge(tmp_pat
     with open_store(tmp_path, fake_env(hooked=hooked)) as db:
         table = db.create_table("t", SCHEMA, primary_key="id")
         table.upsert({"id": 0, "v": 0})
-        definition, shape = table._shape()
+        definition, table_schema = table._table_schema()
         rows = pa.table({"id": range(100), "v": range(100)})
-        load(db._core, definition, shape, rows, may_repeat=True, bytes_min=1)
+        load(db._core, definition, table_schema, rows, may_repeat=True, bytes_min=1)
 
         def commit_beside(batch: int) -> None:
             with db.transaction(token=("app", batch)) as tx:

@@ -42,10 +42,10 @@ def test_a_first_load_does_not_take_effect_under_a_column_renamed_meanwhile(
     db: Store, hooked: list[HookedTables], tmp_path: Path
 ) -> None:
     table = db["t"]
-    definition, shape = table._shape()
+    definition, table_schema = table._table_schema()
     once(hooked[0], "append", lambda: table.rename_column("v", "w"))
     with pytest.raises(st.ConflictError):
-        load(db._core, definition, shape, ROWS, may_repeat=True, bytes_min=1)
+        load(db._core, definition, table_schema, ROWS, may_repeat=True, bytes_min=1)
     assert table.count() == 0
     table.upsert({"id": 1, "w": 5})
     db.close()

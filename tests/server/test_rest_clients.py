@@ -115,9 +115,9 @@ def test_pylance_reads_and_writes_through_its_rest_namespace(
         space.count_table_rows(bad)
     with pytest.raises(errors.UnsupportedOperationError):
         space.register_table(m.RegisterTableRequest(id=["other"], location="elsewhere"))
-    stranger = RestNamespace(uri=service.url)
+    external = RestNamespace(uri=service.url)
     with pytest.raises(errors.UnauthenticatedError):
-        stranger.list_tables(m.ListTablesRequest(id=[]))
+        external.list_tables(m.ListTablesRequest(id=[]))
 
 
 def test_pylance_reads_inside_a_transaction_by_a_header(

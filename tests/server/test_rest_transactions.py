@@ -15,7 +15,7 @@ import pytest
 
 import siltstone as st
 from proof.exhaustion.faulty_files import Faults, FaultyFiles
-from siltstone.api.transaction import Transaction
+from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.local.store import LocalStore
 from siltstone.open.environment import Env
 from siltstone.options import resolve
@@ -160,13 +160,13 @@ def test_a_commit_that_begins_while_its_state_is_asked_for_is_running(served: Se
 def test_a_commit_after_which_something_fails_is_no_failed_one(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(_: Transaction) -> None:
+    def failing(_: EngineTransaction) -> None:
         raise MemoryError
 
     db, _, rest = served
     key = begin(rest)
     assert rest.post("/v1/table/keyed/insert", ROWS, x_siltstone_txn=key).status == 200
-    monkeypatch.setattr(Transaction, "_show", failing)
+    monkeypatch.setattr(EngineTransaction, "_follow_up", failing)
     assert rest.post(f"/v1/transaction/{key}/commit").code == (500, 18)
     assert rest.post(f"/v1/transaction/{key}/commit").seq == db.seq
     assert rest.post(f"/v1/transaction/{key}/describe").json["status"] == "Succeeded"

@@ -14,7 +14,7 @@ from siltstone.errors import UnavailableError
 from siltstone.formats.manifest import Record
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.simulated_files import Fault, Kind, SimFiles, SimulatedCrash
-from siltstone.storage.tables.jobs import CondemnedError, Jobs, refuse_condemned
+from siltstone.storage.tables.jobs import GcHorizonError, Jobs, refuse_below_gc_horizon
 
 ROOT = Path("/store")
 
@@ -173,7 +173,7 @@ def test_the_death_of_its_process_makes_a_job_dead(tmp_path):
 
 def test_what_was_begun_before_the_condemned_time_is_not_published():
     record = Record("s", 3, 1, "w", 5, condemned_before_us=100)
-    refuse_condemned(record, 100)
-    with pytest.raises(CondemnedError, match="99"):
-        refuse_condemned(record, 99)
-    refuse_condemned(Record("s", 3, 1, "w", 5), 0)
+    refuse_below_gc_horizon(record, 100)
+    with pytest.raises(GcHorizonError, match="99"):
+        refuse_below_gc_horizon(record, 99)
+    refuse_below_gc_horizon(Record("s", 3, 1, "w", 5), 0)

@@ -26,7 +26,7 @@ from siltstone.storage.lance.errors import classify
 from siltstone.storage.lance.lance_tables import LanceTables, warm_up
 from siltstone.storage.tables.kept_names import place
 from siltstone.storage.tables.promotion import public_name
-from siltstone.storage.tables.tables import ForeignVersion, IndexSpec
+from siltstone.storage.tables.tables import IndexSpec, StagedVersion
 
 FOLDER = "tables/orders-7/base"
 SCHEMA = pa.schema(
@@ -189,7 +189,7 @@ def indexed(tables: LanceTables, pin: Pin) -> Pin:
     return tables.put_indexes(FOLDER, pin, [built])
 
 
-def taken_over(tables: LanceTables, root: Path, pin: Pin) -> Pin:
+def imported(tables: LanceTables, root: Path, pin: Pin) -> Pin:
     """Take over a version that stock Lance wrote on the newest one, as a client stages it."""
     tables.promote(FOLDER, [pin], pin)
     lance.write_dataset(pa.table(batch([pin.version])), root / FOLDER, mode="append")
@@ -199,8 +199,8 @@ def taken_over(tables: LanceTables, root: Path, pin: Pin) -> Pin:
         if path.name == public_name(pin.version + 1)
     )
     staged = public.rename(f"{public}-{uuid.uuid4()}")
-    given = ForeignVersion(pin.version + 1, str(staged), staged.stat().st_size)
-    return tables.take_over(FOLDER, pin, given).pin
+    given = StagedVersion(pin.version + 1, str(staged), staged.stat().st_size)
+    return tables.import_version(FOLDER, pin, given).pin
 
 
 def test_everything_a_pin_names_was_synced_and_its_directories_too(tmp_path: Path) -> None:
@@ -214,8 +214,8 @@ def test_everything_a_pin_names_was_synced_and_its_directories_too(tmp_path: Pat
         lambda: tables.overwrite(FOLDER, pin, SCHEMA, [batch([5])]),
         lambda: tables.append(FOLDER, pin, [batch([6])]),
         lambda: tables.swap(FOLDER, pin, [tables.compact(FOLDER, pin, (0, 2))]),
-        lambda: taken_over(tables, tmp_path, pin),
-        lambda: taken_over(tables, tmp_path, pin),
+        lambda: imported(tables, tmp_path, pin),
+        lambda: imported(tables, tmp_path, pin),
         lambda: indexed(tables, pin),
     ]
     for step in steps:
@@ -263,8 +263,8 @@ def test_a_strangers_clean_up_and_append_leave_every_promoted_pin_readable(
     pins.append(tables.append(FOLDER, pins[-1], [batch([5])]))
     tables.promote(FOLDER, pins[:-1], pins[-1])
     assert "set aside" in caplog.text
-    stranger = lance.dataset(plain)
-    stranger.cleanup_old_versions(
+    external = lance.dataset(plain)
+    external.cleanup_old_versions(
         older_than=dt.timedelta(0), delete_unverified=True, error_if_tagged_old_versions=False
     )
     fresh = LanceTables(tmp_path, RealFiles())

@@ -205,13 +205,13 @@ def test_what_has_no_name_of_a_record_is_none(files, store, name):
 
 def test_news_looks_at_the_floor_first(files, store):
     reader, old = store_on(files, "reader"), store.newest()
-    assert reader.news(old) is None
+    assert reader.newer_record(old) is None
     newest = publish_many(store, 4)
-    assert reader.news(old) == newest
+    assert reader.newer_record(old) == newest
     vacuum(store, 4)
     assert not files.exists(store.path(2))
-    assert reader.news(old) == newest
-    assert reader.news(newest) is None
+    assert reader.newer_record(old) == newest
+    assert reader.newer_record(newest) is None
 
 
 def test_a_dead_record_below_the_floor_is_seen_only_by_number(files, store):
@@ -325,7 +325,7 @@ def test_reading_and_leasing_write_nothing(files, store):
     publish_many(store, 2)
     before = files.operations
     record, lease = store.lease_newest()
-    store.news(record)
+    store.newer_record(record)
     lease.release()
     done = {operation.what for operation in files.trace[before:]}
     assert done <= {"read", "list", "open"}

@@ -59,7 +59,7 @@ def seqs(recovery: Recovery) -> list[int]:
     return [frame.first_seq for frame in frames]
 
 
-def taken_over(files: SimFiles, *, epoch: int) -> Wal:
+def imported(files: SimFiles, *, epoch: int) -> Wal:
     """Return the log of a new owner, who has read all of it."""
     recovery = reopen(files, epoch=epoch)
     seqs(recovery)
@@ -113,7 +113,7 @@ def test_recovery_leaves_the_older_segments_of_the_chain_as_they_were() -> None:
 def test_a_segment_that_was_written_again_is_gone() -> None:
     files = written(5)
     for epoch in (2, 3, 4):
-        append(taken_over(files, epoch=epoch))
+        append(imported(files, epoch=epoch))
     names = ["00000001-000000000001.wal", "00000003-000000000002.wal", "00000004-000000000003.wal"]
     assert files.list(LOG) == [*names, "MARK"]
 
@@ -121,7 +121,7 @@ def test_a_segment_that_was_written_again_is_gone() -> None:
 def test_a_segment_that_comes_back_after_it_was_written_again_is_not_read() -> None:
     files = written(5)
     old = files.read(SECOND)
-    append(taken_over(files, epoch=2))
+    append(imported(files, epoch=2))
     files.write(SECOND, old)  # its unlink was not synced, and the power went
     assert seqs(reopen(files, epoch=3)) == [1, 2, 3, 4, 5, 6]
     assert not files.exists(SECOND)
@@ -356,7 +356,7 @@ def test_what_an_old_epoch_prepared_and_a_crash_left_over_is_cleared() -> None:
     append(wal)
     wal.prepare()
     files.write(files.temporary(SECOND), b"half a segment")
-    taken_over(files, epoch=2)
+    imported(files, epoch=2)
     assert files.list(LOG) == ["00000002-000000000001.wal", "MARK"]
 
 

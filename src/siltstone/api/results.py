@@ -2,6 +2,7 @@
 
 from siltstone.engine.commit.write_set import Receipt
 from siltstone.engine.read.past import LogEntry
+from siltstone.engine.read.since import UNKNOWN
 from siltstone.formats.backup import Backup
 from siltstone.formats.manifest import Record
 from siltstone.maintenance.backup.backup import BackedUp, Progress
@@ -16,6 +17,7 @@ from siltstone.maintenance.repair.verify import Verified
 from siltstone.maintenance.schedule.status import JobStatus, Status
 
 __all__ = [
+    "UNKNOWN",
     "Adopted",
     "BackedUp",
     "Backup",

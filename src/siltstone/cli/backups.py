@@ -32,13 +32,13 @@ def backup(
     quiet: Quiet = False,
 ) -> None:
     """Copy one consistent snapshot into DIR, while writers go on; every byte is checked."""
-    from siltstone.admin import backup_beside
+    from siltstone.admin import backup_store
 
     form = form_of(json=json, ndjson=ndjson)
     require_store(db)
     _settle(db)
     with progress_bar("backup", quiet=quiet) as told:
-        made = backup_beside(db, directory, incremental=incremental, link=link, on_progress=told)
+        made = backup_store(db, directory, incremental=incremental, link=link, on_progress=told)
     for name in made.lost_tags:
         note(f"the tag {name!r} is kept, but nothing serves its seq any more")
     if not quiet:

@@ -29,11 +29,11 @@ def create(
     ] = True,
 ) -> None:
     """Have an index on a column; beside a live owner or without one."""
-    from siltstone.admin import create_index_beside
+    from siltstone.admin import create_index_in
 
     require_store(db)
     details = dict(_option(text) for text in option or ())
-    create_index_beside(db, table, column, kind, name=name, build=build, details=details)
+    create_index_in(db, table, column, kind, name=name, build=build, details=details)
 
 
 def _option(text: str) -> tuple[str, object]:
@@ -72,7 +72,7 @@ def drop(
     dry_run: DryRun = False,
 ) -> None:
     """Give an index up; no rows go."""
-    from siltstone.admin import drop_index_beside
+    from siltstone.admin import drop_index_in
 
     with reading(db) as store:
         found = [index for index in store[table].indexes() if index.name == name]
@@ -83,4 +83,4 @@ def drop(
         emit_record(record, form_of(json=False, ndjson=False))
         return
     confirm(f"Drop the index {name!r} of {table!r} ({found[0].nbytes} bytes)?", yes=yes)
-    drop_index_beside(db, table, name)
+    drop_index_in(db, table, name)

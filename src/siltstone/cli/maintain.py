@@ -25,8 +25,7 @@ from siltstone.cli.progress import progress_bar
 from siltstone.cli.sessions import confirm, note, reading, require_store, writing
 
 if TYPE_CHECKING:
-    from siltstone.api.results import Status
-    from siltstone.maintenance.merge.merge import Deferred
+    from siltstone.api.results import Deferred, Status
 
 
 def checkpoint(db: Db, json: Json = False, ndjson: Ndjson = False) -> None:
@@ -48,11 +47,11 @@ def merge(
     quiet: Quiet = False,
 ) -> None:
     """Fold what is flushed into the bases of the tables; beside a live owner or without one."""
-    from siltstone.admin import Deferred, merge_beside
+    from siltstone.admin import Deferred, merge_store
 
     form = form_of(json=json, ndjson=ndjson)
     require_store(db)
-    done = merge_beside(db, table, attempts=attempts, publish_attempts=publish_attempts)
+    done = merge_store(db, table, attempts=attempts, publish_attempts=publish_attempts)
     if isinstance(done, Deferred):
         _put_off(done)
         return
@@ -75,12 +74,12 @@ def optimize(
     quiet: Quiet = False,
 ) -> None:
     """Make few large files of many small ones; beside a live owner or without one."""
-    from siltstone.admin import Deferred, optimize_beside
+    from siltstone.admin import Deferred, optimize_store
 
     form = form_of(json=json, ndjson=ndjson)
     require_store(db)
     with progress_bar("optimize", quiet=quiet) as told:
-        done = optimize_beside(
+        done = optimize_store(
             db,
             table,
             target_rows=target_rows,
@@ -133,17 +132,17 @@ def vacuum(
 
     Beside a live owner or without one.
     """
-    from siltstone.admin import Deferred, vacuum_beside
+    from siltstone.admin import Deferred, vacuum_store
     from siltstone.errors import BusyError
 
     form = form_of(json=json, ndjson=ndjson)
     require_store(db)
-    found = vacuum_beside(db, dry_run=True)
+    found = vacuum_store(db, dry_run=True)
     if not dry_run and found.files:
         confirm(f"Delete {len(found.files)} files ({found.nbytes} bytes)?", yes=yes)
     if not dry_run:
         try:
-            found = vacuum_beside(db, dry_run=False)
+            found = vacuum_store(db, dry_run=False)
         except BusyError as busy:  # late, not wrong: what it deleted was garbage
             _put_off(Deferred(str(busy), 1))
             return
@@ -163,12 +162,12 @@ def verify(
     quiet: Quiet = False,
 ) -> None:
     """Check what the store is made of, beside its owner; exit code 5 if something is damaged."""
-    from siltstone.admin import verify_beside
+    from siltstone.admin import verify_store
 
     form = form_of(json=json, ndjson=ndjson)
     require_store(db)
     with progress_bar("verify", quiet=quiet) as told:
-        found = verify_beside(db, deep=deep, on_progress=told)
+        found = verify_store(db, deep=deep, on_progress=told)
     rows = [(item.severity, item.path, item.message) for item in found.findings]
     if form is Form.JSON:
         emit_record(found.to_dict(), form)

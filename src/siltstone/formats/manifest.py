@@ -211,7 +211,7 @@ class Record(msgspec.Struct, frozen=True):
         return self.declared_indexes or ()
 
     @property
-    def condemned_us(self) -> int:
+    def gc_horizon_us(self) -> int:
         """What was begun before this time, and is not published, may be deleted: begin again."""
         return self.condemned_before_us or 0
 

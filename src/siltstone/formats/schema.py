@@ -173,15 +173,20 @@ def _is_unicode(name: str) -> bool:
     return True
 
 
-def arrow_schema_of(shape: pa.Schema | Mapping[str, object] | object) -> pa.Schema:
+def arrow_schema_of(table_schema: pa.Schema | Mapping[str, object] | object) -> pa.Schema:
     """Return the Arrow schema that a user means: a schema, or a mapping of name to type."""
-    if isinstance(shape, pa.Schema):
-        return shape
-    if isinstance(shape, Mapping):
+    if isinstance(table_schema, pa.Schema):
+        return table_schema
+    if isinstance(table_schema, Mapping):
         return pa.schema(
-            [pa.field(check_column_name(name), _as_type(kind)) for name, kind in shape.items()]
+            [
+                pa.field(check_column_name(name), _as_type(kind))
+                for name, kind in table_schema.items()
+            ]
         )
-    raise RequestError(f"a schema is a pyarrow.Schema or a dict of name to type, not {shape!r}")
+    raise RequestError(
+        f"a schema is a pyarrow.Schema or a dict of name to type, not {table_schema!r}"
+    )
 
 
 def _as_type(kind: object) -> pa.DataType:
@@ -192,22 +197,22 @@ def _as_type(kind: object) -> pa.DataType:
     raise RequestError(f"a type is a string or a pyarrow.DataType, not {kind!r}")
 
 
-def new_schema(shape: pa.Schema, key: Sequence[str], *, schema_id: int) -> Schema:
+def new_schema(table_schema: pa.Schema, key: Sequence[str], *, schema_id: int) -> Schema:
     """Return the first schema of a table; column ids are 1, 2, 3, ...
 
     Raises:
         RequestError: A bad or double name, a type or key that a table cannot have.
     """
-    if not 1 <= len(shape) <= COLUMNS_MAX:
-        raise RequestError(f"a table has 1 to {COLUMNS_MAX} columns, not {len(shape)}")
-    names = [check_column_name(field.name) for field in shape]
+    if not 1 <= len(table_schema) <= COLUMNS_MAX:
+        raise RequestError(f"a table has 1 to {COLUMNS_MAX} columns, not {len(table_schema)}")
+    names = [check_column_name(field.name) for field in table_schema]
     doubled = {name for name in names if names.count(name) > 1}
     if doubled:
         raise RequestError(f"columns {sorted(doubled)} appear twice")
     for name in key:
         if name not in names:
             raise SchemaMismatchError(f"key column {name!r} is not one of {names}")
-        check_key_type(name, shape.field(name).type)
+        check_key_type(name, table_schema.field(name).type)
     if len(set(key)) != len(key):
         raise RequestError(f"key {list(key)} names a column twice")
     columns = tuple(
@@ -217,7 +222,7 @@ def new_schema(shape: pa.Schema, key: Sequence[str], *, schema_id: int) -> Schem
             type=encode_type(field.type),
             nullable=field.nullable and field.name not in key,
         )
-        for index, field in enumerate(shape)
+        for index, field in enumerate(table_schema)
     )
     ids = {column.name: column.id for column in columns}
     return Schema(id=schema_id, columns=columns, key=tuple(ids[name] for name in key))

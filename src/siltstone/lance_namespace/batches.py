@@ -12,8 +12,9 @@ from siltstone.lance_namespace.requests import (
     refuse_twice,
     table_of,
 )
-from siltstone.lance_namespace.scope import LanceStatements, Scope, committed_by
+from siltstone.lance_namespace.scope import Scope, committed_by
 from siltstone.lance_namespace.tables import declare, drop
+from siltstone.lance_namespace.version_statements import VersionStatements
 from siltstone.lance_namespace.versions import described, import_staged
 
 _KINDS = (
@@ -51,7 +52,7 @@ class BatchOperations:
             made = [{kind: self._apply(tx, kind, each)} for kind, each in operations]
         return {"results": made} | committed_by(self._scope)
 
-    def _apply(self, tx: LanceStatements, kind: str, request: Request) -> Answer:
+    def _apply(self, tx: VersionStatements, kind: str, request: Request) -> Answer:
         if kind == "declare_table":
             return declare(self._scope, tx, request)
         if kind == "create_table_version":
@@ -69,7 +70,7 @@ def _operation(given: Request) -> tuple[str, Request]:
     return found[0]
 
 
-def _hide(tx: LanceStatements, request: Request) -> int:
+def _hide(tx: VersionStatements, request: Request) -> int:
     refuse_branch(request)
     name = table_of(request)
     return sum(tx.hide_versions(name, first, end) for first, end in ranges_of(request))

@@ -17,13 +17,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
 
 import lance_namespace as spec
 import lance_namespace.errors as spec_errors
 
-from siltstone.context_exits import close_on_exit
+from siltstone.context_exits import close_on_exit, commit_on_exit
 from siltstone.errors import RequestError, SiltstoneError
 from siltstone.lance_namespace.catalog import READS, WRITES, LanceCatalog
 from siltstone.lance_namespace.errors import code_of
@@ -196,13 +195,12 @@ class TransactionNamespace(_ScopedNamespace):
         self.transaction.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.transaction.__exit__(kind, error, trace)
+    __exit__ = commit_on_exit
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was neither committed nor rolled back."""
+        return self.transaction.is_open
 
     def commit(self) -> int:
         """Commit all statements; return the seq.

@@ -18,13 +18,13 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.catalog.table_schema import Shape
+from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.commit.core import Core
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import Reader, plain_folder
-from siltstone.engine.read.table_versions import TableVersions
 from siltstone.errors import BusyError, TableNotFoundError, UnavailableError
 from siltstone.formats.manifest import Pin, Version
+from siltstone.lance_namespace.table_versions import TableVersions
 from siltstone.maintenance.merge.merge import altered, live_batches
 from siltstone.storage.tables.kept_names import kept_of
 from siltstone.storage.tables.tables import Ephemeral
@@ -52,7 +52,7 @@ class FreshSource(Protocol):
 class _FreshVersion:
     folder: str
     base: str
-    shape: int
+    table_schema: int
     made_us: int
     version: Ephemeral
 
@@ -166,32 +166,44 @@ class FreshVersions:
         if newest is not None and _is_same(newest, reader, base):
             return
         self._make_room()
-        pin = self._start(seen, reader.shape, reader)
+        pin = self._start(seen, reader.table_schema, reader)
         overlay = reader.overlay()
         version = self._core.tables.overlaid(
             seen.folder,
             pin,
             drop=overlay.shadowed,
-            batches=live_batches(overlay, reader.shape),
+            batches=live_batches(overlay, reader.table_schema),
             version=at.seq,
         )
-        shape = reader.shape.id
-        self._made.append(_FreshVersion(seen.folder, base, shape, self._core.now_us(), version))
+        table_schema = reader.table_schema.id
+        self._made.append(
+            _FreshVersion(seen.folder, base, table_schema, self._core.now_us(), version)
+        )
 
-    def _start(self, seen: TableVersions, shape: Shape | None, reader: KeyedReader | None) -> Pin:
+    def _start(
+        self, seen: TableVersions, table_schema: TableSchema | None, reader: KeyedReader | None
+    ) -> Pin:
         """Return the version to lay rows over: the base, with today's columns, or an empty one."""
         base = None if reader is None else reader.base
         tables, pin = self._core.tables, None if base is None else base.table.pin
-        if base is not None and shape is not None and base.shape.id == shape.id:
+        if (
+            base is not None
+            and table_schema is not None
+            and base.table_schema.id == table_schema.id
+        ):
             return base.table.pin
-        key = (seen.folder, "" if pin is None else pin.path, 0 if shape is None else shape.id)
+        key = (
+            seen.folder,
+            "" if pin is None else pin.path,
+            0 if table_schema is None else table_schema.id,
+        )
         known = self._starts.get(key)
         if known is not None and self._core.files.exists(self._core.root / known.path):
             return known
-        if pin is None or base is None or shape is None:
+        if pin is None or base is None or table_schema is None:
             made = tables.create(seen.folder, seen.schema)
         else:
-            made = altered(tables, seen.folder, pin, base.shape, shape)
+            made = altered(tables, seen.folder, pin, base.table_schema, table_schema)
         if len(self._starts) >= _STARTS_MAX:
             self._starts = {}
         self._starts[key] = made
@@ -235,7 +247,11 @@ class FreshVersions:
 def _is_same(made: _FreshVersion, reader: KeyedReader, base: str) -> bool:
     """Return whether a version that was made shows all rows that the reader does."""
     last = max((source.last_seq for source in reader.sources), default=0)
-    return made.base == base and made.shape == reader.shape.id and last <= made.version.version
+    return (
+        made.base == base
+        and made.table_schema == reader.table_schema.id
+        and last <= made.version.version
+    )
 
 
 def _shown(seen: TableVersions, made: Sequence[_FreshVersion]) -> TableVersions:

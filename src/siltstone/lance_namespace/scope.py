@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from siltstone.engine.read.table_versions import TableVersion, TableVersions
 from siltstone.lance_namespace.requests import Answer
-from siltstone.storage.tables.tables import ForeignVersion
+from siltstone.lance_namespace.table_versions import TableVersions
+from siltstone.lance_namespace.version_statements import VersionStatements
 
 
 class LanceReads(Protocol):
@@ -21,22 +21,6 @@ class LanceReads(Protocol):
     def tables(self) -> list[str]: ...
 
     def versions(self, name: str, /) -> TableVersions: ...
-
-
-class LanceStatements(LanceReads, Protocol):
-    """What changes tables: a transaction."""
-
-    def declare_table(self, name: str) -> None: ...
-
-    def begin_versions(self, name: str) -> None: ...
-
-    def take_over(self, name: str, given: ForeignVersion) -> TableVersion: ...
-
-    def hide_versions(self, name: str, first: int, end: int) -> int: ...
-
-    def drop_table(self, name: str) -> object: ...
-
-    def rename_table(self, name: str, new_name: str) -> object: ...
 
 
 class Scope(Protocol):
@@ -50,7 +34,7 @@ class Scope(Protocol):
 
     def reading(self) -> AbstractContextManager[LanceReads]: ...
 
-    def writing(self) -> AbstractContextManager[LanceStatements]:
+    def writing(self) -> AbstractContextManager[VersionStatements]:
         """Give a transaction whose changes are committed at the end, or later by its owner."""
         ...
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from siltstone.engine.read.table_versions import TableVersions
 from siltstone.lance_namespace.fresh import FreshVersions
 from siltstone.lance_namespace.scope import LanceReads
+from siltstone.lance_namespace.table_versions import TableVersions
 
 
 class ShownTables:

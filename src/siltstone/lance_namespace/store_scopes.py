@@ -10,15 +10,15 @@ from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from siltstone.engine.commit.write_set import Receipt
 from siltstone.errors import ReadOnlyError
 from siltstone.lance_namespace.fresh import FreshSource, FreshVersions
-from siltstone.lance_namespace.scope import LanceReads, LanceStatements
+from siltstone.lance_namespace.scope import LanceReads
 from siltstone.lance_namespace.shown_tables import ShownTables
 from siltstone.lance_namespace.turns import Turns
+from siltstone.lance_namespace.version_statements import VersionStatements
 
 
 class LanceSnapshot(FreshSource, LanceReads, Protocol):
@@ -31,20 +31,10 @@ class LanceTransaction(Protocol):
     """A transaction of this process; `lance` is what other clients see and do of it."""
 
     @property
-    def lance(self) -> LanceStatements: ...
+    def lance(self) -> VersionStatements: ...
 
     @property
     def receipt(self) -> Receipt | None: ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-        /,
-    ) -> None: ...
 
 
 class LanceStore(Protocol):
@@ -60,7 +50,9 @@ class LanceStore(Protocol):
         self, *arguments: Any, **options: Any
     ) -> AbstractContextManager[LanceSnapshot]: ...
 
-    def transaction(self, *arguments: Any, **options: Any) -> LanceTransaction: ...
+    def transaction(
+        self, *arguments: Any, **options: Any
+    ) -> AbstractContextManager[LanceTransaction]: ...
 
     def fresh_versions(self) -> FreshVersions: ...
 
@@ -102,7 +94,7 @@ class LiveScope:
             yield ShownTables(snapshot, fresh, of, clears=self.is_writable)
 
     @contextmanager
-    def writing(self) -> Generator[LanceStatements]:
+    def writing(self) -> Generator[VersionStatements]:
         self._last.transaction_id = None
         with self._commits.transaction() as tx:
             yield tx.lance
@@ -141,7 +133,7 @@ class TransactionScope:
             yield ShownTables(self._tx, self._fresh, None, clears=True)
 
     @contextmanager
-    def writing(self) -> Generator[LanceStatements]:
+    def writing(self) -> Generator[VersionStatements]:
         with self._lock:
             yield self._tx
 
@@ -181,7 +173,7 @@ class SnapshotScope:
         yield ShownTables(self._snapshot, self._fresh, self._of)
 
     @contextmanager
-    def writing(self) -> Generator[LanceStatements]:
+    def writing(self) -> Generator[VersionStatements]:
         raise ReadOnlyError(f"the snapshot at seq {self._snapshot.seq} is read, not written")
         yield  # what makes it a generator
 

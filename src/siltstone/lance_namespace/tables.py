@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from siltstone.engine.read.table_versions import TableVersions
 from siltstone.errors import RequestError
 from siltstone.lance_namespace.errors import NamespaceNotFoundError
 from siltstone.lance_namespace.requests import (
@@ -14,7 +13,9 @@ from siltstone.lance_namespace.requests import (
     renamed,
     table_of,
 )
-from siltstone.lance_namespace.scope import LanceStatements, Scope, committed_by, known
+from siltstone.lance_namespace.scope import Scope, committed_by, known
+from siltstone.lance_namespace.table_versions import TableVersions
+from siltstone.lance_namespace.version_statements import VersionStatements
 from siltstone.lance_namespace.versions import listed
 
 
@@ -113,7 +114,7 @@ class TableOperations:
         return {"branches": {}}
 
 
-def declare(scope: Scope, tx: LanceStatements, request: Request) -> Answer:
+def declare(scope: Scope, tx: VersionStatements, request: Request) -> Answer:
     """Declare a table as a statement of a transaction."""
     if request.get("location"):
         raise RequestError("the location of a table cannot be chosen: tables lie in the store")
@@ -123,7 +124,7 @@ def declare(scope: Scope, tx: LanceStatements, request: Request) -> Answer:
     return {"location": str(scope.root / folder), "managed_versioning": True}
 
 
-def drop(scope: Scope, tx: LanceStatements, request: Request) -> Answer:
+def drop(scope: Scope, tx: VersionStatements, request: Request) -> Answer:
     """Drop a table as a statement of a transaction."""
     name = table_of(request)
     location = str(scope.root / tx.versions(name).folder)

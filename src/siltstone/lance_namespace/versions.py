@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from siltstone.engine.read.table_versions import TableVersion, TableVersions
 from siltstone.errors import ConflictError
 from siltstone.lance_namespace.errors import InvalidTableStateError, VersionNotFoundError
 from siltstone.lance_namespace.requests import (
@@ -15,8 +14,10 @@ from siltstone.lance_namespace.requests import (
     refuse_branch,
     table_of,
 )
-from siltstone.lance_namespace.scope import LanceStatements, Scope, committed_by, known
-from siltstone.storage.tables.tables import ForeignVersion, OtherLineError
+from siltstone.lance_namespace.scope import Scope, committed_by, known
+from siltstone.lance_namespace.table_versions import TableVersion, TableVersions
+from siltstone.lance_namespace.version_statements import VersionStatements
+from siltstone.storage.tables.tables import OtherLineError, StagedVersion
 
 
 class VersionOperations:
@@ -91,15 +92,15 @@ class VersionOperations:
             raise InvalidTableStateError(reason) from error
 
 
-def import_staged(tx: LanceStatements, request: Request) -> TableVersion:
+def import_staged(tx: VersionStatements, request: Request) -> TableVersion:
     """Import a version that a client staged, as a statement of a transaction."""
     refuse_branch(request)
-    given = ForeignVersion(
+    given = StagedVersion(
         number_of(request.get("version")),
         request.get("manifest_path") or "",
         request.get("manifest_size"),
     )
-    return tx.take_over(table_of(request), given)
+    return tx.import_version(table_of(request), given)
 
 
 def listed(seen: TableVersions, number: object) -> TableVersion:

@@ -13,10 +13,10 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.commit.core import Core
 from siltstone.engine.read.readable import Readable
 from siltstone.engine.read.reader import Reader
-from siltstone.engine.read.table_versions import TableVersions, of_keyed, of_plain
 from siltstone.engine.read.view import State
 from siltstone.errors import ClosedError, TableNotFoundError
 from siltstone.formats.manifest import Table as Definition
+from siltstone.lance_namespace.table_versions import TableVersions, of_keyed, of_plain
 from siltstone.query.scan.scan_plan import ROWS_MAX, Site, plan
 from siltstone.query.scan.scan_task import ScanTask
 from siltstone.storage.manifest.manifest_store import Lease

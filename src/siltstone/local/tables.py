@@ -10,8 +10,8 @@ import pyarrow as pa
 from siltstone.api.tables import Table
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.row_input import ROWS_MAX as FEW_MAX
-from siltstone.engine.catalog.row_input import Given, given_keys, given_rows, stream_of
-from siltstone.engine.catalog.table_schema import Shape, shape_of
+from siltstone.engine.catalog.row_input import RowInput, key_input, row_input, stream_of
+from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import BLIND, BatchPart, Receipt, RowPart, WriteSet
 from siltstone.engine.read.readable import Readable
@@ -78,7 +78,7 @@ class LocalTable(Readable, Table):
 
     @property
     def schema(self) -> pa.Schema:
-        return shape_of(catalogs.schema_of(self._look()[1])).arrow
+        return table_schema_of(catalogs.schema_of(self._look()[1])).arrow
 
     def _reader(self) -> Reader:
         state, definition = self._look()
@@ -90,12 +90,12 @@ class LocalTable(Readable, Table):
             catalogs.name_of(definition)
         ].dataset()
 
-    def _shape(self) -> tuple[Definition, Shape]:
+    def _table_schema(self) -> tuple[Definition, TableSchema]:
         definition = self._look()[1]
-        shape = shape_of(catalogs.schema_of(definition))
-        if shape.keys is None:
+        table_schema = table_schema_of(catalogs.schema_of(definition))
+        if table_schema.keys is None:
             raise RequestError(f"{self.name!r} is a plain table: append, overwrite, delete_where")
-        return definition, shape
+        return definition, table_schema
 
     # keyed tables
 
@@ -107,28 +107,32 @@ class LocalTable(Readable, Table):
             again = stream
         is_spent = stream is not None
 
-        def make(definition: Definition, shape: Shape) -> RowPart | BatchPart | Receipt:
+        def make(
+            definition: Definition, table_schema: TableSchema
+        ) -> RowPart | BatchPart | Receipt:
             nonlocal again, is_spent
             found = again
             if type(found) is not dict and type(found) is not list:  # those are few: no load
-                found = load(self._core, definition, shape, found, may_repeat=True)
+                found = load(self._core, definition, table_schema, found, may_repeat=True)
                 if isinstance(found, Receipt):
                     return found
-            given = given_rows(found, shape, catalogs.name_of(definition), may_repeat=True)
+            given = row_input(found, table_schema, catalogs.name_of(definition), may_repeat=True)
             if stream is not None and is_spent:
-                again, is_spent = _regiven(given, shape).select(stream.schema.names), False
-            return _part(definition, shape, given)
+                again, is_spent = _regiven(given, table_schema).select(stream.schema.names), False
+            return _part(definition, table_schema, given)
 
         return self._blindly(make, lambda: is_spent)
 
     def delete(self, keys: object) -> Receipt:
         self._core.writer()
-        wanted = given_keys(keys, self._shape()[1])
-        return self._blindly(lambda definition, shape: _deletes(definition, shape, wanted))
+        wanted = key_input(keys, self._table_schema()[1])
+        return self._blindly(
+            lambda definition, table_schema: _deletes(definition, table_schema, wanted)
+        )
 
     def _blindly(
         self,
-        make: Callable[[Definition, Shape], RowPart | BatchPart | Receipt],
+        make: Callable[[Definition, TableSchema], RowPart | BatchPart | Receipt],
         is_spent: Callable[[], bool] = lambda: False,
     ) -> Receipt:
         """Commit what `make` makes; again, by the new columns, where some were renamed or dropped.
@@ -137,7 +141,7 @@ class LocalTable(Readable, Table):
         """
 
         def once() -> Receipt:
-            made = make(*self._shape())
+            made = make(*self._table_schema())
             return made if isinstance(made, Receipt) else self._blind(made)
 
         return Retry(ATTEMPTS).run(once, may_repeat=lambda: not is_spent())
@@ -157,12 +161,12 @@ class LocalTable(Readable, Table):
 
     def insert(self, rows: object) -> Receipt:
         self._core.writer()
-        definition, shape = self._shape()
-        loaded = load(self._core, definition, shape, rows, may_repeat=False)
+        definition, table_schema = self._table_schema()
+        loaded = load(self._core, definition, table_schema, rows, may_repeat=False)
         if isinstance(loaded, Receipt):
             return loaded
-        given = given_rows(loaded, shape, self.name, may_repeat=False)
-        again = _regiven(given, shape)
+        given = row_input(loaded, table_schema, self.name, may_repeat=False)
+        again = _regiven(given, table_schema)
         return self._run(lambda table: table.insert(again))
 
     def update(self, key: object, /, **values: object) -> Receipt:
@@ -252,20 +256,24 @@ def _attempts(rows: object) -> int:
     return ATTEMPTS if hasattr(rows, "__len__") else 1
 
 
-def _part(definition: Definition, shape: Shape, given: Given) -> RowPart | BatchPart:
+def _part(
+    definition: Definition, table_schema: TableSchema, given: RowInput
+) -> RowPart | BatchPart:
     table, incarnation = definition.id, catalogs.incarnation_of(definition).id
     if given.batch is None:
-        return RowPart(table, incarnation, shape, given.rows, given.keys, [])
-    return batch_part(table, incarnation, shape, given.batch, UPSERT)
+        return RowPart(table, incarnation, table_schema, given.rows, given.keys, [])
+    return batch_part(table, incarnation, table_schema, given.batch, UPSERT)
 
 
-def _deletes(definition: Definition, shape: Shape, keys: list[Key]) -> RowPart | BatchPart:
+def _deletes(
+    definition: Definition, table_schema: TableSchema, keys: list[Key]
+) -> RowPart | BatchPart:
     table, incarnation = definition.id, catalogs.incarnation_of(definition).id
-    if len(keys) <= FEW_MAX and shape.rows.is_packable:
-        return RowPart(table, incarnation, shape, [], [], keys)
-    return batch_part(table, incarnation, shape, shape.codec.batch(keys), DELETE)
+    if len(keys) <= FEW_MAX and table_schema.rows.is_packable:
+        return RowPart(table, incarnation, table_schema, [], [], keys)
+    return batch_part(table, incarnation, table_schema, table_schema.codec.batch(keys), DELETE)
 
 
-def _regiven(given: Given, shape: Shape) -> pa.RecordBatch:
+def _regiven(given: RowInput, table_schema: TableSchema) -> pa.RecordBatch:
     """Return given rows in a form that can be given again, when a transaction is re-run."""
-    return shape.rows.to_batch(given.rows) if given.batch is None else given.batch
+    return table_schema.rows.to_batch(given.rows) if given.batch is None else given.batch

@@ -17,8 +17,8 @@ from siltstone.engine.write.merge_insert import Merge, Merged, merge
 from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.engine.write.transaction import EngineTransaction, Phase
 from siltstone.engine.write.transaction_table import EngineTransactionTable
-from siltstone.engine.write.version_statements import VersionStatements
 from siltstone.errors import RequestError
+from siltstone.lance_namespace.version_statements import VersionStatements
 
 
 class LocalTransactionTable(EngineTransactionTable, TransactionTable):

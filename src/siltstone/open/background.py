@@ -46,7 +46,7 @@ class Background:
             checkpoint=self.checkpointer.checkpoint,
             adopt_news=self.checkpointer.adopt_news,
             prepare=self._prepare,
-            climb=self._climb,
+            merge_runs=self._merge_runs,
             wants_merge=self._wants_merge,
             merge=self.merge_child.start,
             vacuum=self.vacuum.run,
@@ -57,7 +57,7 @@ class Background:
             wants_optimize=self._wants_optimize,
             optimize=self.optimize_child.start,
             wants_take_over=optimizer.has_left,
-            take_over=optimizer.take_over,
+            import_version=optimizer.import_version,
             rest=self.rest.when_idle,
         )
 
@@ -67,11 +67,11 @@ class Background:
         if self.wal.wants_next:
             self.wal.prepare()
 
-    def _climb(self) -> bool:
+    def _merge_runs(self) -> bool:
         """Merge runs of the active memtables into larger tiers; say whether any were."""
         levels = self.committer.state.view.levels.values()
-        climbed = [each.active.climb() for each in levels]
-        return any(climbed)
+        merged = [each.active.merge_runs() for each in levels]
+        return any(merged)
 
     def _unmerged_bytes(self) -> int:
         return unmerged_index_bytes(self.committer.state.view)

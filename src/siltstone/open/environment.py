@@ -78,9 +78,9 @@ class Storage:
         jobs = Jobs(env.files, root, env.now_us, env.new_token)
         return cls(root, env.files, manifests, tables, readers, jobs, env.now_us, env.new_token)
 
-    def condemned_us(self, known: Record) -> int:
+    def gc_horizon_us(self, known: Record) -> int:
         """Return the time before which vacuum takes files that no record names for garbage, now."""
-        return (self.manifests.news(known) or known).condemned_us
+        return (self.manifests.newer_record(known) or known).gc_horizon_us
 
     def quarantine(self) -> Quarantine:
         """Return where damaged or foreign files are moved."""

@@ -31,7 +31,7 @@ def follow_store(root: Path, options: Options, env: Env) -> Parts:
         files=env.files,
         new_token=env.new_token,
         now_us=env.now_us,
-        condemned_us=lambda: storage.condemned_us(follower.state().view.record),
+        gc_horizon_us=lambda: storage.gc_horizon_us(follower.state().view.record),
         hold=storage.jobs.hold,
         root=root,
         verify=options.verify,

@@ -228,7 +228,7 @@ class _Opening:
             files=env.files,
             new_token=env.new_token,
             now_us=env.now_us,
-            condemned_us=lambda: storage.condemned_us(committer.state.view.record),
+            gc_horizon_us=lambda: storage.gc_horizon_us(committer.state.view.record),
             hold=storage.jobs.hold,
             root=self._root,
             verify=options.verify,

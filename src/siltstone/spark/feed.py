@@ -35,6 +35,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from siltstone.api.tasks import ChangeTask
 from siltstone.errors import (
     BusyError,
     InDoubtError,
@@ -44,7 +45,6 @@ from siltstone.errors import (
     UnavailableError,
 )
 from siltstone.local.store import LocalStore
-from siltstone.query.changes.change_task import ChangeTask
 from siltstone.spark import schemas, stores
 from siltstone.spark.options import FeedOptions
 from siltstone.spark.reader import require_path

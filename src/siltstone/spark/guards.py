@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
+from siltstone.api.results import UNKNOWN
 from siltstone.api.tables import ReadableTable
+from siltstone.api.tasks import StageTask
 from siltstone.api.transaction import Transaction
-from siltstone.engine.read.since import UNKNOWN
-from siltstone.engine.write.stage_task import StageTask
 from siltstone.errors import ConflictError, RequestError, SchemaMismatchError, UnavailableError
 from siltstone.spark.application import Application, store_of
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 
-from siltstone.admin import TARGET_ROWS, Deferred, Merged, Optimized, merge_beside, optimize_beside
+from siltstone.admin import TARGET_ROWS, Deferred, Merged, Optimized, merge_store, optimize_store
 from siltstone.spark import stores
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def merge(
         UnavailableError, CorruptionError: Nothing was changed.
     """
     path = stores.path_of(uri)
-    return merge_beside(path, table, execute=lambda tasks: _spread(spark, path, tasks))
+    return merge_store(path, table, execute=lambda tasks: _spread(spark, path, tasks))
 
 
 def optimize(
@@ -68,7 +68,7 @@ def optimize(
         UnavailableError, CorruptionError: Nothing was changed.
     """
     path = stores.path_of(uri)
-    return optimize_beside(
+    return optimize_store(
         path,
         table,
         target_rows=target_rows,

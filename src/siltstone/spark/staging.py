@@ -16,8 +16,8 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from siltstone.api.results import Receipt
+from siltstone.api.tasks import Staged, StageTask
 from siltstone.api.transaction import Transaction
-from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.errors import ConflictError, RequestError, SchemaMismatchError, SiltstoneError
 from siltstone.retry import Retry
 from siltstone.spark import schemas

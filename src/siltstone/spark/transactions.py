@@ -15,7 +15,7 @@ from pyspark.sql import functions as fn
 
 from siltstone.api.results import Receipt
 from siltstone.api.store import Store
-from siltstone.engine.write.stage_task import Staged
+from siltstone.api.tasks import Staged
 from siltstone.errors import ClosedError, RequestError, SchemaMismatchError
 from siltstone.spark import stores, upkeep
 from siltstone.spark.application import of_session

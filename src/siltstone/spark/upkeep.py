@@ -22,7 +22,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from siltstone.api.store import Store
-from siltstone.engine.write.stage_task import ATTACHED
+from siltstone.api.tasks import ATTACHED
 from siltstone.errors import SiltstoneError
 from siltstone.maintenance.merge.merge_child import detach
 from siltstone.maintenance.schedule.scheduler import MERGE_ROWS_MIN, MERGE_SHARE
@@ -62,7 +62,7 @@ def merge_on(spark: SparkSession, root: Path, tables: Sequence[str]) -> None:
             _log.warning("the rows are committed; merging %r failed: %s", table, error)
 
 
-def merge_beside(root: Path, tables: Sequence[str]) -> None:
+def merge_store(root: Path, tables: Sequence[str]) -> None:
     """Start a process that merges, and leave it alone."""
     if not tables:
         return

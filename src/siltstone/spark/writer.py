@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from siltstone.engine.write.stage_task import Staged
+from siltstone.api.tasks import Staged
 from siltstone.errors import RequestError
 from siltstone.spark import stores, upkeep
 from siltstone.spark.application import of_process
@@ -87,7 +87,7 @@ class BatchWriter(DataSourceArrowWriter):
         with stores.owner(self._options.uri) as db:
             commit(db, jobs, self._options.token)
             tables, root = upkeep.due(db, jobs, self._options.merge), db.path
-        upkeep.merge_beside(root, tables)
+        upkeep.merge_store(root, tables)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete what is known of; tasks that failed sent nothing, vacuum takes theirs."""

@@ -40,7 +40,7 @@ from siltstone.storage.tables.tables import (
     Compacted,
     Ephemeral,
     ExternalVersion,
-    ForeignVersion,
+    ImportedVersion,
     IndexSpec,
     InputsMovedError,
     Listed,
@@ -48,7 +48,7 @@ from siltstone.storage.tables.tables import (
     Segment,
     Span,
     Staged,
-    TakenOver,
+    StagedVersion,
 )
 from siltstone.units import require
 
@@ -445,8 +445,8 @@ class FakeLance:
         staging.refuse_alter(self.open(folder, pin).schema, {}, drop, ())
         return []
 
-    def take_over(self, folder: str, pin: Pin | None, given: ForeignVersion) -> TakenOver:
-        """See `tables.Tables.take_over`; the client is `stage_foreign`."""
+    def import_version(self, folder: str, pin: Pin | None, given: StagedVersion) -> ImportedVersion:
+        """See `tables.Tables.import_version`; the client is `stage_external`."""
         staged = version_import.staged_manifest(self._root, folder, given)
         with translated(self._root / folder, is_reading=False):
             version_import.take(self._files, staged, given.size)
@@ -466,7 +466,7 @@ class FakeLance:
         rows = sum(manifest.rows)
         made = Pin(given.version, file.path, file.size, file.xxh3, rows, inventory)
         paths = (file.path, *(each.path for each in added))
-        return TakenOver(made, manifest.schema, "Append", given.version - 1, paths, back)
+        return ImportedVersion(made, manifest.schema, "Append", given.version - 1, paths, back)
 
     def write_directory(self, listed: Sequence[Listed]) -> None:
         """See `tables.Tables.write_directory`; no reader of a fake knows it."""
@@ -489,9 +489,9 @@ class FakeLance:
         own = () if made is pin else (file,)
         return Ephemeral(version, made.path, made.size, made.xxh3, made.rows, own)
 
-    def stage_foreign(
+    def stage_external(
         self, folder: str, pin: Pin | None, batch: pa.RecordBatch, name: str
-    ) -> ForeignVersion:
+    ) -> StagedVersion:
         """Stage an append as another client would: nothing is synced."""
         ids = tuple(range(len(batch.schema)))
         none = _Manifest(batch.schema, ids, len(ids), (), ())
@@ -510,7 +510,7 @@ class FakeLance:
                 self._files.mkdir(where / directory)
             self._write_unsynced(self._root / path, sink.getvalue().to_pybytes())
             self._write_unsynced(manifest, data)
-        return ForeignVersion(version, str(manifest), len(data))
+        return StagedVersion(version, str(manifest), len(data))
 
     def _write_unsynced(self, path: Path, data: bytes) -> None:
         file = self._files.open(path, new=True)
@@ -564,7 +564,7 @@ class FakeLance:
         manifest = InventoryFile(pin.path, pin.size, pin.xxh3)
         return [*live.values(), manifest, *self._inventories.own_files(pin.inventory)]
 
-    def strangers(self, folder: str) -> list[ExternalVersion]:
+    def external_versions(self, folder: str) -> list[ExternalVersion]:
         """Take each for one that appended the last of its data files."""
         found: list[ExternalVersion] = []
         for version, path in external_versions.manifests(self._files, self._root, folder):
@@ -581,8 +581,8 @@ class FakeLance:
             )
         return found
 
-    def added(self, folder: str, stranger: ExternalVersion) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
-        for path in stranger.files:
+    def added(self, folder: str, external: ExternalVersion) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        for path in external.files:
             yield from pa.ipc.open_stream(self._bytes(path)).read_all().to_batches()
 
     def check(self, folder: str, pin: Pin) -> None:

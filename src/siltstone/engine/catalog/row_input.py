@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from siltstone.engine.catalog.table_schema import Shape
+from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
 from siltstone.formats.keys import Codes, Key, newest_rows
 from siltstone.formats.rows import Row, conform
@@ -22,7 +22,7 @@ ROWS_MAX = 512
 """Up to so many rows travel as tuples; more become one Arrow batch."""
 
 
-class Given(msgspec.Struct, frozen=True, eq=False):
+class RowInput(msgspec.Struct, frozen=True, eq=False):
     """Rows of one call, each key once: either `rows` with their `keys`, or `batch` with `codes`."""
 
     rows: list[Row]
@@ -51,8 +51,8 @@ def stream_of(given: object) -> pa.RecordBatchReader | None:
     return None
 
 
-def conformed(stream: pa.RecordBatchReader, shape: Shape) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of `stream` with exactly the columns of `shape`, by name.
+def conformed(stream: pa.RecordBatchReader, table_schema: TableSchema) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of `stream` with exactly the columns of `table_schema`, by name.
 
     An empty one is checked and left out: Arrow cannot concatenate what it got of a slice of no rows
     through the C interface ("buffer slice would exceed buffer length").
@@ -64,7 +64,7 @@ def conformed(stream: pa.RecordBatchReader, shape: Shape) -> Iterator[pa.RecordB
             return
         except pa.ArrowException as error:
             raise RequestError(f"the rows cannot be read: {error}") from error
-        found = conform(batch, shape.schema, shape.arrow)
+        found = conform(batch, table_schema.schema, table_schema.arrow)
         if found.num_rows:
             yield found
 
@@ -82,13 +82,15 @@ def dicts_of(given: object) -> list[Mapping[str, object]]:
     return rows
 
 
-def batch_of_all(given: object, shape: Shape) -> pa.RecordBatch:
-    """Return all rows as one batch of `shape`, for plain tables too."""
+def batch_of_all(given: object, table_schema: TableSchema) -> pa.RecordBatch:
+    """Return all rows as one batch of `table_schema`, for plain tables too."""
     stream = stream_of(given)
     if stream is None:
-        return shape.rows.to_batch([shape.rows.from_user(row) for row in dicts_of(given)])
-    batches = list(conformed(stream, shape))
-    return one_batch(batches, shape.arrow)
+        return table_schema.rows.to_batch(
+            [table_schema.rows.from_user(row) for row in dicts_of(given)]
+        )
+    batches = list(conformed(stream, table_schema))
+    return one_batch(batches, table_schema.arrow)
 
 
 def one_batch(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
@@ -103,30 +105,32 @@ def one_batch(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatc
         raise RequestError(f"the rows do not fit one batch: {error}") from error
 
 
-def given_rows(given: object, shape: Shape, table: str, *, may_repeat: bool) -> Given:
+def row_input(
+    given: object, table_schema: TableSchema, table: str, *, may_repeat: bool
+) -> RowInput:
     """Return the rows of one call; of equal keys the last, or none if they may not repeat.
 
     Raises:
         SchemaMismatchError: A column or value that does not fit.
         DuplicateKeyError: Equal keys, and they may not repeat.
     """
-    if type(given) is dict and shape.rows.is_packable:  # one row: the shortest way
-        row = shape.rows.from_user(given)
-        return Given([row], [shape.codec.key_of(row)])
+    if type(given) is dict and table_schema.rows.is_packable:  # one row: the shortest way
+        row = table_schema.rows.from_user(given)
+        return RowInput([row], [table_schema.codec.key_of(row)])
     stream = stream_of(given)
     if stream is None:
-        rows = [shape.rows.from_user(row) for row in dicts_of(given)]
-        if len(rows) <= ROWS_MAX and shape.rows.is_packable:
-            return _few(rows, shape, table, may_repeat=may_repeat)
-        return many(shape.rows.to_batch(rows), shape, table, may_repeat=may_repeat)
-    batch = one_batch(list(conformed(stream, shape)), shape.arrow)
-    if batch.num_rows <= ROWS_MAX and shape.rows.is_packable:
-        return _few(shape.rows.rows_of(batch), shape, table, may_repeat=may_repeat)
-    return many(batch, shape, table, may_repeat=may_repeat)
+        rows = [table_schema.rows.from_user(row) for row in dicts_of(given)]
+        if len(rows) <= ROWS_MAX and table_schema.rows.is_packable:
+            return _few(rows, table_schema, table, may_repeat=may_repeat)
+        return many(table_schema.rows.to_batch(rows), table_schema, table, may_repeat=may_repeat)
+    batch = one_batch(list(conformed(stream, table_schema)), table_schema.arrow)
+    if batch.num_rows <= ROWS_MAX and table_schema.rows.is_packable:
+        return _few(table_schema.rows.rows_of(batch), table_schema, table, may_repeat=may_repeat)
+    return many(batch, table_schema, table, may_repeat=may_repeat)
 
 
-def _few(rows: list[Row], shape: Shape, table: str, *, may_repeat: bool) -> Given:
-    codec = shape.codec
+def _few(rows: list[Row], table_schema: TableSchema, table: str, *, may_repeat: bool) -> RowInput:
+    codec = table_schema.codec
     keys = [codec.key_of(row) for row in rows]
     if len(rows) > 1:
         newest = dict(zip(keys, rows, strict=True))
@@ -136,15 +140,17 @@ def _few(rows: list[Row], shape: Shape, table: str, *, may_repeat: bool) -> Give
                 twice = next(k for k in keys if k in seen or seen.add(k))  # type: ignore[func-returns-value]
                 raise DuplicateKeyError(table, codec.to_user(twice))
             keys, rows = list(newest), list(newest.values())
-    return Given(rows, keys)
+    return RowInput(rows, keys)
 
 
-def many(batch: pa.RecordBatch, shape: Shape, table: str, *, may_repeat: bool) -> Given:
+def many(
+    batch: pa.RecordBatch, table_schema: TableSchema, table: str, *, may_repeat: bool
+) -> RowInput:
     """Return a conformed batch with each key once."""
-    codec = shape.codec
+    codec = table_schema.codec
     codes = codec.codes(batch)
     if len(codes) > 1 and codec.exact and (codes[1:] > codes[:-1]).all():
-        return Given([], [], batch, codes)
+        return RowInput([], [], batch, codes)
     chosen = newest_rows(codec, codes, lambda at: codec.keys(batch.take(pa.array(at, pa.int64()))))
     if len(chosen) < len(codes):
         if not may_repeat:
@@ -154,24 +160,26 @@ def many(batch: pa.RecordBatch, shape: Shape, table: str, *, may_repeat: bool) -
             raise DuplicateKeyError(table, codec.to_user(key))
         chosen.sort()
         batch, codes = batch.take(pa.array(chosen, pa.int64())), codes[chosen]
-    return Given([], [], batch, codes)
+    return RowInput([], [], batch, codes)
 
 
-def given_keys(given: object, shape: Shape) -> list[Key]:
+def key_input(given: object, table_schema: TableSchema) -> list[Key]:
     """Return the keys of a call: one key, a list of keys, or Arrow data with the key columns."""
-    codec = shape.codec
+    codec = table_schema.codec
     stream = stream_of(given)
     if stream is not None:
         table = stream.read_all()
         missing = [name for name in codec.names if name not in table.schema.names]
         if missing:
             raise SchemaMismatchError(f"keys lack the columns {missing}")
-        fields = pa.schema([shape.arrow.field(name).with_nullable(False) for name in codec.names])
+        fields = pa.schema(
+            [table_schema.arrow.field(name).with_nullable(False) for name in codec.names]
+        )
         picked = table.select(list(codec.names))
         return [
             key
             for batch in picked.to_batches()
-            for key in codec.keys(conform(batch, shape.schema, fields))
+            for key in codec.keys(conform(batch, table_schema.schema, fields))
         ]
     if isinstance(given, list | set | frozenset | range):
         return list(dict.fromkeys(codec.from_user(key) for key in given))

@@ -17,8 +17,8 @@ from siltstone.formats.rows import Row, RowCodec
 from siltstone.formats.schema import history_name
 
 
-class Shape:
-    """A schema, its codecs and its Arrow form. Immutable; get it from `shape_of`."""
+class TableSchema:
+    """A schema, its codecs and its Arrow form. Immutable; get it from `table_schema_of`."""
 
     __slots__ = ("_ids", "_key_places", "_width", "arrow", "id", "keys", "names", "rows", "schema")
 
@@ -49,7 +49,7 @@ class Shape:
         return tuple(row)
 
     def align(
-        self, batch: pa.RecordBatch, written: Shape, columns: Sequence[str]
+        self, batch: pa.RecordBatch, written: TableSchema, columns: Sequence[str]
     ) -> list[pa.Array]:
         """Return `columns` of this shape out of a batch written under the shape `written`."""
         arrays = []
@@ -63,7 +63,7 @@ class Shape:
                 arrays.append(batch.column(index))
         return arrays
 
-    def align_row(self, row: Mapping[str, object], written: Shape) -> dict[str, object]:
+    def align_row(self, row: Mapping[str, object], written: TableSchema) -> dict[str, object]:
         """Return a row that was written under `written` as this shape shows it."""
         if written.id == self.id:
             return dict(row)
@@ -78,7 +78,7 @@ class Shape:
         return pa.schema([self.arrow.field(name) for name in columns])
 
 
-def whole_shape(table: Table) -> Shape:
+def whole_table_schema(table: Table) -> TableSchema:
     """Return the shape with every column that a kept schema has, as history calls them.
 
     Its id is no schema's: whatever is read under it is aligned by column id.
@@ -89,14 +89,14 @@ def whole_shape(table: Table) -> Shape:
         Column(column_id, history_name(column_id), column.type)
         for column_id, column in sorted(columns.items())
     )
-    return shape_of(Schema(-newest.id, stored, newest.key))
+    return table_schema_of(Schema(-newest.id, stored, newest.key))
 
 
 _SEEN_MAX = 4096
-_seen: dict[int, tuple[Schema, Shape]] = {}
+_seen: dict[int, tuple[Schema, TableSchema]] = {}
 
 
-def shape_of(schema: Schema) -> Shape:
+def table_schema_of(schema: Schema) -> TableSchema:
     """Return the shape of a schema; equal schemas share one.
 
     Asked by identity first: hashing a schema costs microseconds, and every commit asks.
@@ -104,13 +104,13 @@ def shape_of(schema: Schema) -> Shape:
     found = _seen.get(id(schema))
     if found is not None and found[0] is schema:
         return found[1]
-    shape = _shape_of(schema)
+    table_schema = _table_schema_of(schema)
     if len(_seen) >= _SEEN_MAX:
         _seen.clear()
-    _seen[id(schema)] = (schema, shape)
-    return shape
+    _seen[id(schema)] = (schema, table_schema)
+    return table_schema
 
 
 @lru_cache(maxsize=4096)
-def _shape_of(schema: Schema) -> Shape:
-    return Shape(schema)
+def _table_schema_of(schema: Schema) -> TableSchema:
+    return TableSchema(schema)

@@ -13,7 +13,7 @@ The leader calls it, in queue order, with the catalog as the earlier members lea
 from __future__ import annotations
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.catalog.table_schema import Shape, shape_of
+from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.recent_writes import Coded, Keys, RecentWrites
 from siltstone.engine.commit.write_set import AdvancePart, Part, Reads, WriteSet
 from siltstone.errors import (
@@ -129,11 +129,11 @@ def _check_table(part: Part, catalog: Catalog, read_seq: int | None, altered: in
         _conflict(table, read_seq, current.seq)
     newest = table.schemas[-1]
     if isinstance(part, AdvancePart):
-        if part.base is not None and part.base.shape.id != newest.schema.id:
+        if part.base is not None and part.base.table_schema.id != newest.schema.id:
             _conflict(table, read_seq, newest.seq)  # a base is read by the schema of its seq
     else:
         wanted = newest.schema.id if altered is None else altered
-        if wanted != part.shape.id:
+        if wanted != part.table_schema.id:
             raise SchemaMovedError(table.id, newest.seq)
 
 
@@ -207,10 +207,12 @@ def _check_rows(write_set: WriteSet, read_seq: int, recent: RecentWrites, catalo
     for part in write_set.parts:
         if isinstance(part, AdvancePart):
             continue
-        found = recent.conflict(part.incarnation, read_seq, part.keys(), part.shape.codec.code)
+        found = recent.conflict(
+            part.incarnation, read_seq, part.keys(), part.table_schema.codec.code
+        )
         if found is not None:
             name = catalogs.name_of(_alive(catalog, part.table))
-            raise ConflictError(name, _shown(part.shape, found[0]), read_seq, found[1])
+            raise ConflictError(name, _shown(part.table_schema, found[0]), read_seq, found[1])
     for entry in write_set.changes:
         if isinstance(entry, group.Drop | group.Truncate):
             _check_unwritten(_alive_or_dropped(catalog, entry.table), read_seq, recent)
@@ -246,12 +248,12 @@ def _check_reads(write_set: WriteSet, reads: Reads, recent: RecentWrites, catalo
     read_seq = write_set.read_seq or 0
     for incarnation, keys in reads.keys.items():
         table = _still_there(catalog, incarnation, read_seq)
-        codec = shape_of(catalogs.schema_of(table)).codec
+        codec = table_schema_of(catalogs.schema_of(table)).codec
         found = recent.conflict(incarnation, read_seq, Keys(list(keys)), codec.code)
         if found is not None:
             raise ConflictError(
                 catalogs.name_of(table),
-                _shown(shape_of(catalogs.schema_of(table)), found[0]),
+                _shown(table_schema_of(catalogs.schema_of(table)), found[0]),
                 read_seq,
                 found[1],
             )
@@ -291,8 +293,8 @@ def refuse_older(token: group.Token, last: int) -> None:
     )
 
 
-def _shown(shape: Shape, key: object) -> object:
+def _shown(table_schema: TableSchema, key: object) -> object:
     """Return a key as its user reads it; "*": the whole table, or a hash is all we have."""
     if isinstance(key, Coded):
-        key = shape.codec.key_of_code(key.code) if shape.codec.exact else "*"
-    return key if key == "*" else shape.codec.to_user(key)
+        key = table_schema.codec.key_of_code(key.code) if table_schema.codec.exact else "*"
+    return key if key == "*" else table_schema.codec.to_user(key)

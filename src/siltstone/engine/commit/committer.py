@@ -43,7 +43,7 @@ from siltstone.engine.read.view import (
     Levels,
     State,
     View,
-    is_virgin,
+    is_empty,
     with_attached,
     with_entry,
     with_load,
@@ -326,7 +326,7 @@ class Committer:
             if isinstance(part, AdvancePart) and part.base is not None:
                 levels = self.state.view.levels.get(part.incarnation)
                 written = self._recent.written_since(part.incarnation, self._last_seq)
-                if levels is None or not is_virgin(levels) or written:
+                if levels is None or not is_empty(levels) or written:
                     name = catalogs.name_of(
                         catalogs.owner_of(self.state.view.catalog, part.incarnation)
                     )
@@ -358,11 +358,11 @@ class Committer:
                 tables.append(part.incarnation)
                 if isinstance(part, RowPart):
                     view.levels[part.incarnation].active.append_rows(
-                        part.shape, part.upserts, part.row_keys, part.deletes, seq
+                        part.table_schema, part.upserts, part.row_keys, part.deletes, seq
                     )
                 elif isinstance(part, BatchPart):
                     view.levels[part.incarnation].active.append_batch(
-                        part.shape, part.batch, part.codes, part.op, seq
+                        part.table_schema, part.batch, part.codes, part.op, seq
                     )
                 elif isinstance(part, AttachPart):
                     self.active_bytes += run_bytes(part.rows)
@@ -471,7 +471,7 @@ def _sealed(view: View, generation: Generation) -> View:
 
 
 def _seal_levels(old: Levels) -> Levels:
-    fresh = Memtable(old.active.contents.tail.shape)
+    fresh = Memtable(old.active.contents.tail.table_schema)
     sealed = (*old.sealed, old.active) if old.active.rows else old.sealed
     return replace(old, sealed=sealed, active=fresh, pending=0)
 
@@ -498,7 +498,7 @@ def _changed(view: View, write_set: WriteSet, seq: int, time_us: int) -> View:
             if part.base is not None and isinstance(part.entry, group.Advance):
                 view = with_load(view, part.entry, seq, part.base)
         elif isinstance(part, AttachPart):
-            view = with_attached(view, part.entry, seq, part.opened, part.shape)
+            view = with_attached(view, part.entry, seq, part.opened, part.table_schema)
     if write_set.token is not None:
         view = with_token(view, write_set.token, seq, write_set.rows)
     return view
@@ -513,10 +513,12 @@ def _payload(epoch: int, time_us: int, write_sets: Sequence[WriteSet]) -> list[B
         for part in write_set.parts:
             if isinstance(part, RowPart):
                 entries.append(
-                    group.Rows(part.incarnation, part.shape.id, part.upserts, part.deletes)
+                    group.Rows(part.incarnation, part.table_schema.id, part.upserts, part.deletes)
                 )
             elif isinstance(part, BatchPart):
-                entries.append(group.Batch(part.incarnation, part.shape.id, part.op, len(blobs)))
+                entries.append(
+                    group.Batch(part.incarnation, part.table_schema.id, part.op, len(blobs))
+                )
                 blobs.append(part.blob)
             else:
                 entries.append(part.entry)

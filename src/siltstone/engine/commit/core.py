@@ -86,7 +86,7 @@ class Core:
     finds commits that are in the log of commits (flushed or not), `touched` gives those after a seq
     with the incarnations that each wrote to, `room` waits while there is too much that is not
     flushed; `root` and `verify` are what another process opens the files by;
-    `new_token` gives names that were never used before, `now_us` the time (us); `condemned_us` says
+    `new_token` gives names that were never used before, `now_us` the time (us); `gc_horizon_us` says
     before when vacuum takes what nobody published for garbage, unless somebody has a `hold` on it.
 
     A handle that shares its store has a copy, whose `refusal` is its own (`opened`), and so is
@@ -101,7 +101,7 @@ class Core:
     files: Files
     new_token: Callable[[], str]
     now_us: Callable[[], int]
-    condemned_us: Callable[[], int]
+    gc_horizon_us: Callable[[], int]
     hold: Callable[[int], AbstractContextManager[object]]
     root: Path
     verify: str = "first_use"
@@ -163,7 +163,7 @@ class Core:
 
     def begun(self) -> Begun:
         """Return when what is begun now began: never before what is condemned already."""
-        return Begun.at(self.now_us, self.condemned_us())
+        return Begun.at(self.now_us, self.gc_horizon_us())
 
     @contextmanager
     def _held(self, staged_us: int) -> Generator[None]:
@@ -173,11 +173,11 @@ class Core:
         then looks who holds what, and after that what the log names.
         """
         with self.until_known(self.hold(staged_us)):
-            condemned_us = self.condemned_us()
-            if condemned_us > staged_us:
+            gc_horizon_us = self.gc_horizon_us()
+            if gc_horizon_us > staged_us:
                 raise BusyError(
                     f"rows were staged at {staged_us}, and a vacuum took what nobody had published"
-                    f" by {condemned_us} for garbage; run the transaction again"
+                    f" by {gc_horizon_us} for garbage; run the transaction again"
                 )
             yield
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 import pyarrow as pa
 
-from siltstone.engine.catalog.table_schema import Shape
+from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.commit.recent_writes import Keys
 from siltstone.engine.filter.predicate import Predicate
 from siltstone.engine.levels.base import Base
@@ -33,7 +33,7 @@ class RowPart(msgspec.Struct, frozen=True, eq=False):
 
     table: int
     incarnation: int
-    shape: Shape
+    table_schema: TableSchema
     upserts: list[Row]
     row_keys: list[Key]
     deletes: list[Key]
@@ -62,7 +62,7 @@ class BatchPart(msgspec.Struct, frozen=True, eq=False):
 
     table: int
     incarnation: int
-    shape: Shape
+    table_schema: TableSchema
     batch: pa.RecordBatch
     codes: Codes
     op: int
@@ -102,7 +102,7 @@ class AttachPart(msgspec.Struct, frozen=True, eq=False):
 
     table: int
     incarnation: int
-    shape: Shape
+    table_schema: TableSchema
     entry: group.Attach
     rows: int
     codes: Codes

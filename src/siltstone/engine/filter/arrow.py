@@ -118,8 +118,8 @@ class _Reading:
 
 
 def _called(name: str, arguments: Sequence[Piece], options: Sequence[pa.Scalar[Any]]) -> Piece:
-    shape = (len(arguments), len(options))
-    builder = _CALLS.get((name, *shape))
+    table_schema = (len(arguments), len(options))
+    builder = _CALLS.get((name, *table_schema))
     if builder is None:
         raise UnreadError
     expression, push, conjuncts = builder(arguments, options)

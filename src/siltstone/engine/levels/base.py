@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.engine.catalog.table_schema import Shape
+from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.filter.filters import filter_of
 from siltstone.engine.levels.bits import Bits
 from siltstone.engine.levels.chunk import NOTHING, Run
@@ -44,12 +44,12 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Base:
-    """One pinned base (see the module). `shape` is the schema that the base was written with."""
+    """One pinned base (see the module). `table_schema` is the schema that the base was written with."""
 
     def __init__(
         self,
         opened: Callable[[], PinnedTable],
-        shape: Shape,
+        table_schema: TableSchema,
         *,
         rows: int,
         index_bytes_max: int,
@@ -61,13 +61,13 @@ class Base:
         quarter of them.
         """
         self._opened: Callable[[], PinnedTable] = functools.cache(opened)
-        self.shape, self.rows = shape, rows
+        self.table_schema, self.rows = table_schema, rows
         self._index_bytes_max, self._taken = index_bytes_max, taken
         self._lock = threading.Lock()
         self._index: Run | None = None
         self._scans = 0
         self._cache: dict[Key, dict[str, object] | None] = {}
-        self._row_bytes = max(_ROW_BYTES_FLOOR, 120 * len(shape.names))
+        self._row_bytes = max(_ROW_BYTES_FLOOR, 120 * len(table_schema.names))
         cache_bytes_max = min(_CACHE_BYTES_MAX, index_bytes_max // 4)
         self._cached_max = min(CACHED_ROWS_MAX * self._row_bytes, cache_bytes_max)
         self._cached_bytes = 0
@@ -88,12 +88,12 @@ class Base:
     # point reads
 
     def find(self, key: Key) -> dict[str, object] | None:
-        """Return the row of `key` as Python values by the names of `shape`, None if it has none."""
+        """Return the row of `key` as Python values by the names of `table_schema`, None if it has none."""
         cached = self._cache.get(key, self)
         if cached is not self:
             return cached  # type: ignore[return-value]
         row = self._find(key)
-        if not self.shape.rows.is_packable:
+        if not self.table_schema.rows.is_packable:
             return row  # a nested value may be changed by whoever gets it
         size = self._row_bytes + _variable_bytes(row)
         if self._cached_bytes + size > self._cached_max:
@@ -106,7 +106,7 @@ class Base:
     def _find(self, key: Key) -> dict[str, object] | None:
         if not self.rows:
             return None
-        codec = self.shape.codec
+        codec = self.table_schema.codec
         index = self._key_index()
         if index is None:
             return self._find_by_scan(key)
@@ -121,22 +121,22 @@ class Base:
                     return found
                 low += 1
                 continue
-            rows = self.table.take(positions[low : low + 1], self.shape.arrow.names)
+            rows = self.table.take(positions[low : low + 1], self.table_schema.arrow.names)
             if codec.exact or codec.keys(rows)[0] == key:
                 return rows.to_pylist()[0]
             low += 1
         return None
 
     def _find_by_scan(self, key: Key) -> dict[str, object] | None:
-        codec = self.shape.codec
+        codec = self.table_schema.codec
         parts: Sequence[object] = (key,) if len(codec.names) == 1 else key  # type: ignore[assignment]
         tests = [
             pc.field(name) == from_storage_values([part], kind)[0]
             for name, part, kind in zip(codec.names, parts, codec.user_types, strict=True)
         ]
-        wanted = filter_of(functools.reduce(operator.and_, tests), self.shape.arrow)
+        wanted = filter_of(functools.reduce(operator.and_, tests), self.table_schema.arrow)
         sent = None if wanted is None else wanted.prefilter({name: name for name in codec.names})
-        for batch in self.table.scan(self.shape.arrow.names, prefilter=sent, indexed=True):
+        for batch in self.table.scan(self.table_schema.arrow.names, prefilter=sent, indexed=True):
             for offset, found in enumerate(codec.keys(batch)):
                 if found == key:
                     return batch.slice(offset, 1).to_pylist()[0]
@@ -146,7 +146,7 @@ class Base:
         """Return all rows as Arrow if they are there, or are worth it now and fit."""
         if self._resident is None and self._misses <= _MISSES_MIN:
             self._misses += 1
-            if self._misses > _MISSES_MIN and self.shape.rows.is_packable:
+            if self._misses > _MISSES_MIN and self.table_schema.rows.is_packable:
                 with self._lock:
                     self._resident = self._resident or self._load()
         return self._resident
@@ -154,7 +154,7 @@ class Base:
     def _load(self) -> _Resident | None:
         left = self._index_bytes_max - self._taken()
         batches: list[pa.RecordBatch] = []
-        for batch in self.table.scan(self.shape.arrow.names):
+        for batch in self.table.scan(self.table_schema.arrow.names):
             left -= batch.nbytes
             if left < 0:
                 return None
@@ -181,7 +181,7 @@ class Base:
         return Run(codes[order], order)
 
     def _scan_codes(self) -> Iterator[tuple[pa.RecordBatch, Codes]]:
-        codec = self.shape.codec
+        codec = self.table_schema.codec
         for batch in self.table.scan(list(codec.names)):
             yield batch, codec.codes(batch)
 
@@ -199,10 +199,10 @@ class Base:
         self._scans += 1
         index = self._key_index() if self._scans > _SCANS_MAX else self._index
         needles, found = (index or self._by_scan(codes)).find(codes)
-        if self.shape.codec.exact or not len(found):
+        if self.table_schema.codec.exact or not len(found):
             return found
         every, back = np.unique(found, return_inverse=True)
-        codec = self.shape.codec
+        codec = self.table_schema.codec
         stored = codec.keys(self.table.take(every, list(codec.names)))
         pairs = zip(back.tolist(), keys(needles), strict=True)
         return found[np.array([stored[place] == key for place, key in pairs], bool)]

@@ -19,12 +19,12 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from siltstone.engine.catalog.table_schema import Shape
+from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.formats.group import UPSERT
 from siltstone.formats.keys import Codes, Key, KeyCodec, newest_rows
 from siltstone.formats.rows import value_getter
 
-LADDER_WIDTH = 4
+TIER_WIDTH = 4
 _JOINED_MIN = 8
 _JOINED_ROWS_MAX = 65_536
 _JOINED_BYTES_MAX = 8 << 20
@@ -38,7 +38,7 @@ class Chunk:
 
     start: int
     batch: pa.RecordBatch
-    shape: Shape
+    table_schema: TableSchema
     codes: Codes
     seqs: np.ndarray
     ops: np.ndarray
@@ -51,7 +51,9 @@ class Chunk:
 
     def of_keys(self) -> Chunk:
         """Return the same rows with the key columns only."""
-        return replace(self, batch=self.batch.select(list(self.shape.codec.names)), getters={})
+        return replace(
+            self, batch=self.batch.select(list(self.table_schema.codec.names)), getters={}
+        )
 
     def moved(self, start: int) -> Chunk:
         """Return the same rows with ordinals from `start` on."""
@@ -64,7 +66,7 @@ class Chunk:
         return Chunk(
             self.start + low,
             self.batch.slice(low, high - low),
-            self.shape,
+            self.table_schema,
             self.codes[low:high],
             self.seqs[low:high],
             self.ops[low:high],
@@ -76,8 +78,10 @@ class Chunk:
 
     def keys(self, offsets: np.ndarray) -> list[Key]:
         """Return the keys of some rows."""
-        return self.shape.codec.keys(
-            self.batch.select(list(self.shape.codec.names)).take(pa.array(offsets, pa.int64()))
+        return self.table_schema.codec.keys(
+            self.batch.select(list(self.table_schema.codec.names)).take(
+                pa.array(offsets, pa.int64())
+            )
         )
 
     def row_at(self, offset: int) -> dict[str, object]:
@@ -210,7 +214,7 @@ def merge_runs(runs: Sequence[Run]) -> Run:
     return Run(codes[order], np.concatenate([run.ordinals for run in runs])[order])
 
 
-def rung(runs: Sequence[Run | Chunk], width: int = LADDER_WIDTH) -> tuple[int, int] | None:
+def tier(runs: Sequence[Run | Chunk], width: int = TIER_WIDTH) -> tuple[int, int] | None:
     """Return the slice of the newest `width` runs of like size; None when there is none."""
     for last in range(len(runs), width - 1, -1):
         sizes = [len(run.codes) for run in runs[last - width : last]]
@@ -238,7 +242,9 @@ def small_rung(chunks: Sequence[Chunk]) -> tuple[int, int] | None:
 
 def _joins(chunk: Chunk, other: Chunk) -> bool:
     """Say whether two chunks have the same columns; a delete's may have the key's only."""
-    return chunk.shape.id == other.shape.id and chunk.batch.schema.equals(other.batch.schema)
+    return chunk.table_schema.id == other.table_schema.id and chunk.batch.schema.equals(
+        other.batch.schema
+    )
 
 
 def join_chunks(chunks: Sequence[Chunk]) -> Chunk:
@@ -246,7 +252,7 @@ def join_chunks(chunks: Sequence[Chunk]) -> Chunk:
     return Chunk(
         chunks[0].start,
         pa.concat_batches([chunk.batch for chunk in chunks]),  # pyright: ignore[reportAttributeAccessIssue]
-        chunks[0].shape,
+        chunks[0].table_schema,
         codes_of(chunks),
         np.concatenate([chunk.seqs for chunk in chunks]),
         np.concatenate([chunk.ops for chunk in chunks]),
@@ -301,7 +307,7 @@ def find_version(
         while index >= 0 and run.codes[index] == code:
             chunk, offset = locate(chunks, int(run.ordinals[index]))
             if chunk.seqs[offset] <= seq and (
-                chunk.shape.codec.exact or chunk.key_at(offset) == key
+                chunk.table_schema.codec.exact or chunk.key_at(offset) == key
             ):
                 return chunk, offset
             index -= 1
@@ -309,24 +315,27 @@ def find_version(
 
 
 def rows_at(
-    chunks: Sequence[Chunk], ordinals: np.ndarray, shape: Shape, columns: Sequence[str]
+    chunks: Sequence[Chunk], ordinals: np.ndarray, table_schema: TableSchema, columns: Sequence[str]
 ) -> list[pa.RecordBatch]:
-    """Return the rows at `ordinals` (ascending) as batches with `columns` of `shape`."""
+    """Return the rows at `ordinals` (ascending) as batches with `columns` of `table_schema`."""
     if not len(ordinals):
         return []
     kept = np.zeros(chunks[-1].end, bool)
     kept[ordinals] = True
-    return list(rows_kept(chunks, pa.array(kept), shape, columns))
+    return list(rows_kept(chunks, pa.array(kept), table_schema, columns))
 
 
 def rows_kept(
-    chunks: Sequence[Chunk], kept: pa.BooleanArray, shape: Shape, columns: Sequence[str]
+    chunks: Sequence[Chunk],
+    kept: pa.BooleanArray,
+    table_schema: TableSchema,
+    columns: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield with `columns` of `shape` the rows that `kept` has, a bit for each of the chunks' rows.
+    """Yield with `columns` of `table_schema` the rows that `kept` has, a bit for each of the chunks' rows.
 
     Small chunks come together in one batch: each costs its reader 10 us.
     """
-    fields = shape.fields(columns)
+    fields = table_schema.fields(columns)
     pieces: list[list[pa.Array]] = []
     masks: list[pa.Array] = []
     rows = size = 0
@@ -335,7 +344,7 @@ def rows_kept(
         count = mask.true_count
         if not count:
             continue
-        pieces.append(shape.align(chunk.batch, chunk.shape, columns))
+        pieces.append(table_schema.align(chunk.batch, chunk.table_schema, columns))
         masks.append(mask)
         rows += count
         size += sum(array.nbytes for array in pieces[-1])

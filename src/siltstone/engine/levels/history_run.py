@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from siltstone.engine.catalog.table_schema import Shape, shape_of
+from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.levels.base import batches_kept
 from siltstone.engine.levels.chunk import (
     NOTHING,
@@ -60,7 +60,7 @@ class HistoryRun:
         """
         self.low, self.high = low, high
         self._opened: Callable[[], PinnedTable] = functools.cache(opened)
-        self._shape = shape_of(schema)
+        self._table_schema = table_schema_of(schema)
         self.lease = lease
         self._lock = threading.Lock()
         self._known = tuple(known)
@@ -130,8 +130,8 @@ class HistoryRun:
         return self._known, np.arange(start, table.rows)
 
     def _load(self) -> tuple[tuple[Indexed, ...], np.ndarray]:
-        codec = self._shape.codec
-        columns = [history_name(column_id) for column_id in self._shape.schema.key]
+        codec = self._table_schema.codec
+        columns = [history_name(column_id) for column_id in self._table_schema.schema.key]
         parts = list(self._scan([*columns, OP_COLUMN], with_positions=True))
         whole = pa.Table.from_batches(parts).combine_chunks().to_batches() if parts else []
         if not whole:
@@ -144,7 +144,7 @@ class HistoryRun:
         chunk = Chunk(
             0,
             keys,
-            self._shape,
+            self._table_schema,
             codes,
             rows.column(SEQ_COLUMN).to_numpy(),
             rows.column(OP_COLUMN).to_numpy(),
@@ -183,7 +183,7 @@ class HistoryRun:
     def find(self, key: Key, seq: int) -> Found | None:
         """Return the newest version of `key` with a seq <= `seq`, None if there is none here."""
         known, positions = self._loaded()
-        code = self._shape.codec.code(key)
+        code = self._table_schema.codec.code(key)
         start = len(positions)
         for item in reversed(known):
             start -= item.part.rows
@@ -196,11 +196,13 @@ class HistoryRun:
     def _found(self, chunk: Chunk, offset: int, position: int) -> Found:
         written = int(chunk.seqs[offset])
         if chunk.ops[offset] == DELETE:
-            return Found(None, self._shape, written)
-        names = [history_name(c.id) for c in self._columns(self._shape)]
+            return Found(None, self._table_schema, written)
+        names = [history_name(c.id) for c in self._columns(self._table_schema)]
         row = self.table.take(np.array([position]), names).to_pylist()[0]
-        columns = self._shape.schema.columns
-        return Found({c.name: row.get(history_name(c.id)) for c in columns}, self._shape, written)
+        columns = self._table_schema.schema.columns
+        return Found(
+            {c.name: row.get(history_name(c.id)) for c in columns}, self._table_schema, written
+        )
 
     def parts(self, seq: int) -> tuple[Part, ...]:
         """Return the rows with a seq <= `seq`: keys, seqs and ops."""
@@ -214,44 +216,52 @@ class HistoryRun:
         return self._loaded()[1][ordinals]
 
     def rows_at(
-        self, parts: Sequence[Part], ordinals: np.ndarray, shape: Shape, columns: Sequence[str]
+        self,
+        parts: Sequence[Part],
+        ordinals: np.ndarray,
+        table_schema: TableSchema,
+        columns: Sequence[str],
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows at `ordinals` (ascending) with `columns` of `shape`."""
+        """Yield the rows at `ordinals` (ascending) with `columns` of `table_schema`."""
         kept = np.zeros(sum(part.rows for part in parts), bool)
         kept[ordinals] = True
-        yield from self.rows_kept(parts, pa.array(kept), shape, columns)
+        yield from self.rows_kept(parts, pa.array(kept), table_schema, columns)
 
     def rows_kept(
-        self, parts: Sequence[Part], kept: pa.BooleanArray, shape: Shape, columns: Sequence[str]
+        self,
+        parts: Sequence[Part],
+        kept: pa.BooleanArray,
+        table_schema: TableSchema,
+        columns: Sequence[str],
     ) -> Iterator[pa.RecordBatch]:
         """Yield those rows of what `parts` gave that `kept` has, a bit for each, in seq order."""
         del parts  # the bits alone say which rows: all of them are in one pin
         count = kept.true_count
-        ids = {c.name: c.id for c in shape.schema.columns}
+        ids = {c.name: c.id for c in table_schema.schema.columns}
         has = set(self.table.schema.names)
         names = [history_name(ids[name]) for name in columns]
         stored = [name for name in names if name in has]
         if count and not stored:
-            yield self._project(count, None, names, shape, columns)
+            yield self._project(count, None, names, table_schema, columns)
         elif count <= max(_TAKE_ROWS_MAX, _TAKE_SHARE_MAX * len(kept)):
             ordinals = np.flatnonzero(kept.to_numpy(zero_copy_only=False))
             if len(ordinals):
                 taken = self.table.take(self.positions_of(ordinals), stored)
                 for batch in taken.combine_chunks().to_batches():
-                    yield self._project(batch.num_rows, batch, names, shape, columns)
+                    yield self._project(batch.num_rows, batch, names, table_schema, columns)
         else:
             for batch in batches_kept(self._scan(stored), kept):
-                yield self._project(batch.num_rows, batch, names, shape, columns)
+                yield self._project(batch.num_rows, batch, names, table_schema, columns)
 
     def _project(
         self,
         rows: int,
         batch: pa.RecordBatch | None,
         names: Sequence[str],
-        shape: Shape,
+        table_schema: TableSchema,
         columns: Sequence[str],
     ) -> pa.RecordBatch:
-        fields = shape.fields(columns)
+        fields = table_schema.fields(columns)
         arrays = []
         for name, field in zip(names, fields, strict=True):
             index = -1 if batch is None else batch.schema.get_field_index(name)
@@ -261,15 +271,15 @@ class HistoryRun:
                 arrays.append(batch.column(index))
         return batch_of(arrays, fields, rows)
 
-    def _columns(self, shape: Shape) -> list:
+    def _columns(self, table_schema: TableSchema) -> list:
         has = set(self.table.schema.names)
-        return [c for c in shape.schema.columns if history_name(c.id) in has]
+        return [c for c in table_schema.schema.columns if history_name(c.id) in has]
 
     def chunks_upto(self, seq: int) -> Iterator[Chunk]:
         """Yield every row version as chunks in seq order; the caller masks by `seqs`."""
-        shape = self._shape
-        codec = shape.codec
-        columns = self._columns(shape)
+        table_schema = self._table_schema
+        codec = table_schema.codec
+        columns = self._columns(table_schema)
         start = 0
         for batch in self._scan([*(history_name(c.id) for c in columns), OP_COLUMN]):
             seqs = batch.column(SEQ_COLUMN).to_numpy()
@@ -280,7 +290,7 @@ class HistoryRun:
                 names=[c.name for c in columns],
             )
             ops = batch.column(OP_COLUMN).to_numpy()
-            yield Chunk(start, rows, shape, codec.codes(rows), seqs, ops)
+            yield Chunk(start, rows, table_schema, codec.codes(rows), seqs, ops)
             start += batch.num_rows
 
 

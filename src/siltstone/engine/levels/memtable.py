@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from siltstone.engine.catalog.table_schema import Shape
+from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.levels.chunk import (
     Chunk,
     Indexed,
@@ -40,8 +40,8 @@ from siltstone.engine.levels.chunk import (
     rows_at,
     rows_kept,
     run_of,
-    rung,
     small_rung,
+    tier,
 )
 from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.keys import Codes, Key
@@ -56,17 +56,17 @@ class Found(NamedTuple):
     """The newest version of a key in one source: `row` is None for a delete."""
 
     row: dict[str, object] | None
-    shape: Shape
+    table_schema: TableSchema
     seq: int
 
 
 class Tail:
     """The newest rows, as tuples. The leader appends; readers trust a key only after its row."""
 
-    __slots__ = ("index", "older", "ops", "rows", "seqs", "shape", "start")
+    __slots__ = ("index", "older", "ops", "rows", "seqs", "start", "table_schema")
 
-    def __init__(self, start: int, shape: Shape) -> None:
-        self.start, self.shape = start, shape
+    def __init__(self, start: int, table_schema: TableSchema) -> None:
+        self.start, self.table_schema = start, table_schema
         self.rows: list[Row] = []
         self.seqs: list[int] = []
         self.ops: list[int] = []
@@ -92,12 +92,12 @@ class Tail:
     def chunk(self, count: int) -> Chunk:
         """Return the first `count` rows as a chunk."""
         rows = self.rows[:count]
-        key_of = self.shape.codec.key_of
+        key_of = self.table_schema.codec.key_of
         return Chunk(
             start=self.start,
-            batch=self.shape.rows.to_batch(rows),
-            shape=self.shape,
-            codes=self.shape.codec.codes_of([key_of(row) for row in rows]),
+            batch=self.table_schema.rows.to_batch(rows),
+            table_schema=self.table_schema,
+            codes=self.table_schema.codec.codes_of([key_of(row) for row in rows]),
             seqs=np.fromiter(self.seqs[:count], np.int64, count),
             ops=np.fromiter(self.ops[:count], np.int8, count),
         )
@@ -117,8 +117,8 @@ class Memtable:
 
     __slots__ = ("_lock", "_tail_chunk", "contents", "nbytes", "origin")
 
-    def __init__(self, shape: Shape) -> None:
-        self.contents = Contents(Tail(0, shape), (), ())
+    def __init__(self, table_schema: TableSchema) -> None:
+        self.contents = Contents(Tail(0, table_schema), (), ())
         self.nbytes = 0
         self._lock = threading.Lock()
         self._tail_chunk: tuple[Tail, Chunk] | None = None
@@ -128,7 +128,7 @@ class Memtable:
 
     def append_rows(
         self,
-        shape: Shape,
+        table_schema: TableSchema,
         upserts: Sequence[Row],
         keys: Sequence[Key],
         deletes: Sequence[Key],
@@ -137,18 +137,18 @@ class Memtable:
         """Add the rows (with their keys), then the deletes, of the commit `seq`."""
         added = len(upserts) + len(deletes)
         tail = self.contents.tail
-        if tail.shape.id != shape.id or len(tail.rows) + added > TAIL_ROWS_MAX:
+        if tail.table_schema.id != table_schema.id or len(tail.rows) + added > TAIL_ROWS_MAX:
             self.freeze()
-            self._push_tail(shape)
+            self._push_tail(table_schema)
             tail = self.contents.tail
         for key, row in zip(keys, upserts, strict=True):
             tail.append(key, row, UPSERT, seq)
         for key in deletes:
-            tail.append(key, shape.delete_row(key), DELETE, seq)
+            tail.append(key, table_schema.delete_row(key), DELETE, seq)
         self.nbytes += _TAIL_ROW_BYTES * added
 
     def append_batch(
-        self, shape: Shape, batch: pa.RecordBatch, codes: Codes, op: int, seq: int
+        self, table_schema: TableSchema, batch: pa.RecordBatch, codes: Codes, op: int, seq: int
     ) -> None:
         """Add a batch of the commit `seq`: it becomes a chunk and a sorted run at once.
 
@@ -156,17 +156,22 @@ class Memtable:
         """
         count = batch.num_rows
         seqs, ops = np.full(count, seq, np.int64), np.full(count, op, np.int8)
-        self.append_versions(shape, batch, codes, seqs, ops)
+        self.append_versions(table_schema, batch, codes, seqs, ops)
 
     def append_versions(
-        self, shape: Shape, batch: pa.RecordBatch, codes: Codes, seqs: np.ndarray, ops: np.ndarray
+        self,
+        table_schema: TableSchema,
+        batch: pa.RecordBatch,
+        codes: Codes,
+        seqs: np.ndarray,
+        ops: np.ndarray,
     ) -> None:
         """Add rows of several commits at once (recovery); `seqs` ascends."""
         if not batch.num_rows:
             return
         self.freeze()
-        chunk = Chunk(self.contents.tail.start, batch, shape, codes, seqs, ops)
-        self._push(chunk, shape)
+        chunk = Chunk(self.contents.tail.start, batch, table_schema, codes, seqs, ops)
+        self._push(chunk, table_schema)
         self.nbytes += batch.nbytes + _RUN_ROW_BYTES * batch.num_rows
 
     def freeze(self) -> None:
@@ -174,22 +179,24 @@ class Memtable:
         tail = self.contents.tail
         if tail.rows:
             chunk = tail.chunk(len(tail.rows))
-            self._push(chunk, tail.shape)
+            self._push(chunk, tail.table_schema)
             row_bytes = _RUN_ROW_BYTES - _TAIL_ROW_BYTES
             self.nbytes += chunk.batch.nbytes + row_bytes * len(chunk.codes)
 
-    def _push(self, chunk: Chunk, shape: Shape) -> None:
+    def _push(self, chunk: Chunk, table_schema: TableSchema) -> None:
         run = run_of(chunk.codes, chunk.start)
         with self._lock:
             now = self.contents
-            self.contents = Contents(Tail(chunk.end, shape), (*now.chunks, chunk), (*now.runs, run))
+            self.contents = Contents(
+                Tail(chunk.end, table_schema), (*now.chunks, chunk), (*now.runs, run)
+            )
 
-    def _push_tail(self, shape: Shape) -> None:
+    def _push_tail(self, table_schema: TableSchema) -> None:
         with self._lock:
             now = self.contents
-            self.contents = Contents(Tail(now.tail.start, shape), now.chunks, now.runs)
+            self.contents = Contents(Tail(now.tail.start, table_schema), now.chunks, now.runs)
 
-    def climb(self) -> bool:
+    def merge_runs(self) -> bool:
         """Merge the newest runs of like size and join small chunks; say whether there were any.
 
         Any thread: the leader only adds behind what is merged.
@@ -199,12 +206,12 @@ class Memtable:
     def settle(self) -> None:
         """Freeze what is sealed, and make it few chunks and runs: nobody appends any more."""
         self.freeze()
-        while self.climb():
+        while self.merge_runs():
             pass
 
     def _merge_runs(self) -> bool:
         runs = self.contents.runs
-        window = rung(runs)
+        window = tier(runs)
         if window is None:
             return False
         first, last = window
@@ -265,18 +272,18 @@ class Memtable:
             position = tail.find(key, seq)
         if position >= 0:
             is_delete = tail.ops[position] == DELETE
-            row = None if is_delete else tail.shape.rows.to_user(tail.rows[position])
-            return Found(row, tail.shape, tail.seqs[position])
+            row = None if is_delete else tail.table_schema.rows.to_user(tail.rows[position])
+            return Found(row, tail.table_schema, tail.seqs[position])
         if not contents.runs:
             return None
-        code = tail.shape.codec.code(key)
+        code = tail.table_schema.codec.code(key)
         version = find_version(contents.chunks, contents.runs, code, key, seq)
         if version is None:
             return None
         chunk, offset = version
         is_delete = chunk.ops[offset] == DELETE
         row = None if is_delete else chunk.row_at(offset)
-        return Found(row, chunk.shape, int(chunk.seqs[offset]))
+        return Found(row, chunk.table_schema, int(chunk.seqs[offset]))
 
     def parts(self, seq: int) -> tuple[Part, ...]:
         """Return the rows with a seq <= `seq`, as one part."""
@@ -309,7 +316,7 @@ class Memtable:
     def newest(self) -> Newest:
         """Return the newest version of each key."""
         contents = self.contents
-        codec, count = contents.tail.shape.codec, len(contents.tail.rows)
+        codec, count = contents.tail.table_schema.codec, len(contents.tail.rows)
         chunks, runs = contents.chunks, contents.runs
         if count:
             tail = contents.tail.chunk(count)
@@ -317,16 +324,24 @@ class Memtable:
         return newest_of(codec, chunks, merge_runs(runs))
 
     def rows_kept(
-        self, parts: Sequence[Part], kept: pa.BooleanArray, shape: Shape, columns: Sequence[str]
+        self,
+        parts: Sequence[Part],
+        kept: pa.BooleanArray,
+        table_schema: TableSchema,
+        columns: Sequence[str],
     ) -> Iterator[pa.RecordBatch]:
         """Yield those rows of what `parts` gave that `kept` has, a bit for each, in seq order."""
-        yield from rows_kept(parts[0].chunks, kept, shape, columns)
+        yield from rows_kept(parts[0].chunks, kept, table_schema, columns)
 
     def rows_at(
-        self, parts: Sequence[Part], ordinals: np.ndarray, shape: Shape, columns: Sequence[str]
+        self,
+        parts: Sequence[Part],
+        ordinals: np.ndarray,
+        table_schema: TableSchema,
+        columns: Sequence[str],
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows at `ordinals` (ascending) of what `parts` gave, in seq order."""
-        yield from rows_at(parts[0].chunks, ordinals, shape, columns)
+        yield from rows_at(parts[0].chunks, ordinals, table_schema, columns)
 
     def chunks_upto(self, seq: int) -> tuple[Chunk, ...]:
         """Return every row version with a seq <= `seq` as chunks in seq order.

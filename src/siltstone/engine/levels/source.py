@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from siltstone.engine.catalog.table_schema import Shape
+from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.levels.chunk import Chunk, Part
 from siltstone.engine.levels.memtable import Found
 from siltstone.formats.keys import Key
@@ -28,11 +28,19 @@ class Source(Protocol):
     def parts(self, seq: int) -> tuple[Part, ...]: ...
 
     def rows_kept(
-        self, parts: Sequence[Part], kept: pa.BooleanArray, shape: Shape, columns: Sequence[str]
+        self,
+        parts: Sequence[Part],
+        kept: pa.BooleanArray,
+        table_schema: TableSchema,
+        columns: Sequence[str],
     ) -> Iterator[pa.RecordBatch]: ...
 
     def rows_at(
-        self, parts: Sequence[Part], ordinals: np.ndarray, shape: Shape, columns: Sequence[str]
+        self,
+        parts: Sequence[Part],
+        ordinals: np.ndarray,
+        table_schema: TableSchema,
+        columns: Sequence[str],
     ) -> Iterator[pa.RecordBatch]: ...
 
     def chunks_upto(self, seq: int) -> Iterable[Chunk]: ...

@@ -7,7 +7,7 @@
 
 A version that is ended never lives again, so the liveness at a later seq is this one and the rows
 that came since: a scan beside a writer pays for what is new to it, not for all that is not merged.
-All is immutable; `Kept` holds the newest ones of a table for whoever reads next.
+All is immutable; `VisibilityCache` holds the newest ones of a table for whoever reads next.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from siltstone.engine.levels.chunk import (
     codes_of,
     keys_at,
     merge_runs,
-    rung,
+    tier,
 )
 from siltstone.formats.group import UPSERT
 from siltstone.formats.keys import Codes, Key, KeyCodec, newest_rows
@@ -37,7 +37,7 @@ _RUNS_WIDTH = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Liveness:
+class Visibility:
     """See the module. `rows` are origin and number of rows of each part it is made of."""
 
     seq: int
@@ -60,12 +60,12 @@ class Liveness:
         whole = all(o is part.origin and n == part.rows for (o, n), part in pairs[:-1])
         return whole and all(o is part.origin and n <= part.rows for (o, n), part in pairs[-1:])
 
-    def at(self, seq: int, codec: KeyCodec, parts: Sequence[Part]) -> Liveness:
+    def at(self, seq: int, codec: KeyCodec, parts: Sequence[Part]) -> Visibility:
         """Return the liveness of `parts`, the rows up to `seq`, of which this `is_before`."""
         added = _added(self.rows, parts)
         rows = tuple((part.origin, part.rows) for part in parts)
         if not added:
-            return Liveness(seq, self.base, rows, self.live, self.visible, self.runs)
+            return Visibility(seq, self.base, rows, self.live, self.visible, self.runs)
         codes, ops = codes_of(added), np.concatenate([chunk.ops for chunk in added])
         newest = newest_rows(codec, codes, lambda at: keys_at(added, at))
         written = codes[newest]
@@ -84,7 +84,9 @@ class Liveness:
             fresh = np.flatnonzero(is_fresh)
             found = self.base.positions(written[fresh], lambda chosen: keys(fresh[chosen]))
             visible = visible.without(found)
-        return Liveness(seq, self.base, rows, live, visible, _climbed((*self.runs, run), live))
+        return Visibility(
+            seq, self.base, rows, live, visible, _merged_runs((*self.runs, run), live)
+        )
 
     def _ended(
         self,
@@ -111,12 +113,12 @@ class Liveness:
         return places, is_fresh
 
 
-def nothing_over(base: Base | None) -> Liveness:
+def nothing_over(base: Base | None) -> Visibility:
     """Return the liveness without a level above `base`."""
-    return Liveness(0, base, (), NO_ROWS, all_of(0 if base is None else base.rows), ())
+    return Visibility(0, base, (), NO_ROWS, all_of(0 if base is None else base.rows), ())
 
 
-class Kept:
+class VisibilityCache:
     """The newest livenesses of one table, for the next reader. Replaced in one assignment.
 
     More than one, because readers come in no order: one at a slightly older seq begins at its own.
@@ -125,10 +127,10 @@ class Kept:
     __slots__ = ("__weakref__", "_kept")
 
     def __init__(self) -> None:
-        self._kept: tuple[Liveness, ...] = ()
+        self._kept: tuple[Visibility, ...] = ()
 
     @property
-    def newest(self) -> Liveness | None:
+    def newest(self) -> Visibility | None:
         """The one at the highest seq, None if none is kept."""
         return self._kept[0] if self._kept else None
 
@@ -148,7 +150,7 @@ class Kept:
         parts: Sequence[Part],
         *,
         bytes_left: Callable[[], int],
-    ) -> Liveness:
+    ) -> Visibility:
         """Return the liveness of `parts` over `base`, the rows up to `seq`; kept if it fits."""
         kept = self._kept
         begun = next((one for one in kept if one.is_before(base, parts)), None)
@@ -180,10 +182,10 @@ def _keys_of(parts: Sequence[Part], places: np.ndarray) -> list[Key]:
     return keys_at(chunks, places)
 
 
-def _climbed(runs: tuple[Run, ...], live: Bits) -> tuple[Run, ...]:
+def _merged_runs(runs: tuple[Run, ...], live: Bits) -> tuple[Run, ...]:
     """Merge runs of like size, without the places that no longer live: few runs to ask."""
     while True:
-        window = rung(runs, _RUNS_WIDTH)
+        window = tier(runs, _RUNS_WIDTH)
         if window is None:
             return runs
         first, last = window

@@ -21,13 +21,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone import deadline
-from siltstone.engine.catalog.table_schema import Shape
+from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.filter.filters import Filter, filter_of
 from siltstone.engine.levels.base import Base, batches_kept, batches_kept_by_position
 from siltstone.engine.levels.chunk import Chunk, Part, batch_of
 from siltstone.engine.levels.memtable import Found
 from siltstone.engine.levels.source import Source
-from siltstone.engine.levels.visibility import Kept, Liveness
+from siltstone.engine.levels.visibility import Visibility, VisibilityCache
 from siltstone.engine.read.index_use import prefilter_of
 from siltstone.formats.keys import Key
 from siltstone.formats.rows import from_storage_values
@@ -50,7 +50,7 @@ class Overlay:
     """What a read lays over base: live rows per source, and the base rows they leave to see."""
 
     levels: tuple[Lives, ...]
-    liveness: Liveness
+    visibility: Visibility
     rows: int
     visible: pa.BooleanArray
 
@@ -65,11 +65,11 @@ class Overlay:
     @property
     def shadowed(self) -> np.ndarray:
         """The positions of the rows of base that are not seen, ascending."""
-        return np.flatnonzero(~self.liveness.visible.bools())
+        return np.flatnonzero(~self.visibility.visible.bools())
 
 
 class KeyedReader:
-    """Reads of one keyed table at one seq, as `shape` shows it. Immutable but for a memo."""
+    """Reads of one keyed table at one seq, as `table_schema` shows it. Immutable but for a memo."""
 
     __slots__ = (
         "_bytes_left",
@@ -80,19 +80,19 @@ class KeyedReader:
         "own",
         "rows",
         "seq",
-        "shape",
         "sources",
+        "table_schema",
     )
 
     def __init__(
         self,
-        shape: Shape,
+        table_schema: TableSchema,
         sources: Sequence[Source],
         base: Base | None,
         seq: int,
         own: Source | None = None,
         lease: object = None,
-        kept: Kept | None = None,
+        kept: VisibilityCache | None = None,
         bytes_left: Callable[[], int] = lambda: 0,
     ) -> None:
         """Read `sources` (oldest first) up to `seq` over `base`; `own` is read whole, on top.
@@ -100,10 +100,10 @@ class KeyedReader:
         `lease` keeps the files of all that is read for as long as this, or a scan of it, lives.
         `kept` has what readers before found out, and takes what this one does if `bytes_left`.
         """
-        self.shape, self.base, self.seq, self.own = shape, base, seq, own
+        self.table_schema, self.base, self.seq, self.own = table_schema, base, seq, own
         self.lease = lease
         self.sources = tuple(sources)
-        self._kept, self._bytes_left = kept or Kept(), bytes_left
+        self._kept, self._bytes_left = kept or VisibilityCache(), bytes_left
         self._overlay: Overlay | None = None
         self.rows: dict[Key, Row | None] | None = None
 
@@ -113,7 +113,7 @@ class KeyedReader:
         What a transaction read before it writes it is asked for twice, and never changes.
         """
         reader = KeyedReader(
-            self.shape,
+            self.table_schema,
             self.sources,
             self.base,
             self.seq,
@@ -122,7 +122,7 @@ class KeyedReader:
             self._kept,
             self._bytes_left,
         )
-        if self.shape.rows.is_packable:  # nested values are shared by copies of a row
+        if self.table_schema.rows.is_packable:  # nested values are shared by copies of a row
             reader.rows = {} if self.rows is None else self.rows
         return reader
 
@@ -148,27 +148,31 @@ class KeyedReader:
         if self.base is None:
             return None
         row = self.base.find(key)
-        return None if row is None else self.shape.align_row(row, self.base.shape)
+        return None if row is None else self.table_schema.align_row(row, self.base.table_schema)
 
     def _shown(self, found: Found) -> Row | None:
-        return None if found.row is None else self.shape.align_row(found.row, found.shape)
+        return (
+            None
+            if found.row is None
+            else self.table_schema.align_row(found.row, found.table_schema)
+        )
 
     def overlay(self) -> Overlay:
         """Return what lies over base; kept, unless own writes may still come."""
         if self._overlay is not None:
             return self._overlay
         found = [(source, source.parts(self.seq)) for source in self.sources]
-        liveness = self._kept.at(
+        visibility = self._kept.at(
             self.seq,
-            self.shape.codec,
+            self.table_schema.codec,
             self.base,
             _with_rows(found),
             bytes_left=self._bytes_left,
         )
         if self.own is not None:
             found.append((self.own, self.own.parts(EVERYTHING)))
-            liveness = liveness.at(EVERYTHING, self.shape.codec, _with_rows(found))
-        overlay = _overlay(found, liveness)
+            visibility = visibility.at(EVERYTHING, self.table_schema.codec, _with_rows(found))
+        overlay = _overlay(found, visibility)
         if self.own is None:
             self._overlay = overlay
         return overlay
@@ -182,7 +186,7 @@ class KeyedReader:
         self, columns: Sequence[str] | None = None, wanted: Filter | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Yield the live rows that `wanted` keeps, with `columns` of the shape."""
-        shown = list(self.shape.arrow.names if columns is None else columns)
+        shown = list(self.table_schema.arrow.names if columns is None else columns)
         read = shown + ([n for n in sorted(wanted.columns) if n not in shown] if wanted else [])
         overlay = self.overlay()
         for batch in deadline.checked(self._scan_levels(overlay, read, wanted)):
@@ -196,13 +200,15 @@ class KeyedReader:
         if self.base is not None and self.base.rows:
             yield from self._scan_base(self.base, overlay, read, wanted)
         for source, parts, kept in overlay.levels:
-            yield from source.rows_kept(parts, kept, self.shape, read)
+            yield from source.rows_kept(parts, kept, self.table_schema, read)
 
     def _scan_base(
         self, base: Base, overlay: Overlay, read: list[str], wanted: Filter | None
     ) -> Iterator[pa.RecordBatch]:
-        ids = {column.name: column.id for column in self.shape.schema.columns}
-        stored = {n: base.shape.names[ids[n]] for n in read if ids[n] in base.shape.names}
+        ids = {column.name: column.id for column in self.table_schema.schema.columns}
+        stored = {
+            n: base.table_schema.names[ids[n]] for n in read if ids[n] in base.table_schema.names
+        }
         prefilter, indexed = prefilter_of(base.table, wanted, stored) if wanted else (None, False)
         is_shadowed = overlay.visible.true_count < base.rows
         batches = base.table.scan(
@@ -215,44 +221,46 @@ class KeyedReader:
             if prefilter is None:
                 batches = batches_kept(batches, overlay.visible)
             else:
-                batches = batches_kept_by_position(batches, overlay.liveness.visible)
-        fields = self.shape.fields(read)
+                batches = batches_kept_by_position(batches, overlay.visibility.visible)
+        fields = self.table_schema.fields(read)
         for batch in batches:
             if batch.schema.equals(fields):
                 yield batch
             else:
-                yield batch_of(self.shape.align(batch, base.shape, read), fields, batch.num_rows)
+                yield batch_of(
+                    self.table_schema.align(batch, base.table_schema, read), fields, batch.num_rows
+                )
 
     def first_existing(self, chunk: Chunk) -> Key | None:
         """Return a key of `chunk` that lives already, None if none does."""
-        liveness = self.overlay().liveness
+        visibility = self.overlay().visibility
         order = np.argsort(chunk.codes)
         codes = chunk.codes[order]
-        for run in liveness.runs:
+        for run in visibility.runs:
             needles, places = run.find(codes)
-            for needle in needles[liveness.live.has(places)].tolist():
+            for needle in needles[visibility.live.has(places)].tolist():
                 key = chunk.key_at(int(order[needle]))
-                if self.shape.codec.exact or self.get(key) is not None:
+                if self.table_schema.codec.exact or self.get(key) is not None:
                     return key
         if self.base is None or not self.base.rows:
             return None
         positions = self.base.positions(codes, lambda at: chunk.keys(order[at]))
-        positions = positions[liveness.visible.has(positions)]
+        positions = positions[visibility.visible.has(positions)]
         if not len(positions):
             return None
-        names = list(self.base.shape.codec.names)
-        return self.base.shape.codec.keys(self.base.table.take(positions[:1], names))[0]
+        names = list(self.base.table_schema.codec.names)
+        return self.base.table_schema.codec.keys(self.base.table.take(positions[:1], names))[0]
 
     def many(self, keys: Sequence[Key]) -> pa.Table:
         """Return the rows of the keys that have one, in the order of `keys`."""
-        if self.shape.rows.has_nanosecond_times:
+        if self.table_schema.rows.has_nanosecond_times:
             return self._many_by_scan(keys)
         rows = [row for row in map(self.get, keys) if row is not None]
-        return pa.Table.from_pylist(rows, schema=self.shape.arrow)
+        return pa.Table.from_pylist(rows, schema=self.table_schema.arrow)
 
     def _many_by_scan(self, keys: Sequence[Key]) -> pa.Table:
         """See `many`: for rows that would not be the same as Python values."""
-        codec, schema = self.shape.codec, self.shape.arrow
+        codec, schema = self.table_schema.codec, self.table_schema.arrow
         if not keys:
             return schema.empty_table()
         is_single = len(codec.names) == 1
@@ -277,8 +285,8 @@ def _with_rows(found: Sequence[_Level]) -> list[Part]:
     return [part for _, parts in found for part in parts if part.rows]
 
 
-def _overlay(found: Sequence[_Level], liveness: Liveness) -> Overlay:
-    live = liveness.live.mask()
+def _overlay(found: Sequence[_Level], visibility: Visibility) -> Overlay:
+    live = visibility.live.mask()
     levels: list[Lives] = []
     start = 0
     for source, parts in found:
@@ -287,4 +295,4 @@ def _overlay(found: Sequence[_Level], liveness: Liveness) -> Overlay:
         start += rows
         if kept.true_count:
             levels.append(Lives(source, parts, kept))
-    return Overlay(tuple(levels), liveness, liveness.live.count, liveness.visible.mask())
+    return Overlay(tuple(levels), visibility, visibility.live.count, visibility.visible.mask())

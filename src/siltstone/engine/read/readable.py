@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.engine.catalog.row_input import given_keys
+from siltstone.engine.catalog.row_input import key_input
 from siltstone.engine.filter.filters import Filter, filter_of
 from siltstone.engine.read.point import key_named
 from siltstone.engine.read.read_union import KeyedReader, Row
@@ -39,12 +39,12 @@ class Readable:
     @property
     def schema(self) -> pa.Schema:
         """The columns, with the names and types that this reader sees."""
-        return self._reader().shape.arrow
+        return self._reader().table_schema.arrow
 
     @property
     def primary_key(self) -> tuple[str, ...]:
         """The names of the key columns, in key order; empty for a plain table."""
-        keys = self._reader().shape.keys
+        keys = self._reader().table_schema.keys
         return () if keys is None else keys.names
 
     def get(self, key: object) -> Row | None:
@@ -61,7 +61,7 @@ class Readable:
             ValueError: The row has a moment with nanoseconds, and there is no pandas.
         """
         reader = _keyed(self._reader())
-        wanted = reader.shape.codec.from_user(key)
+        wanted = reader.table_schema.codec.from_user(key)
         self._note(reader, (wanted,), None)
         return reader.get(wanted)
 
@@ -72,7 +72,7 @@ class Readable:
             keys: A list of keys, or Arrow data with the key columns.
         """
         reader = _keyed(self._reader())
-        wanted = given_keys(keys, reader.shape)
+        wanted = key_input(keys, reader.table_schema)
         if wanted:
             self._note(reader, wanted, None)
         return reader.many(wanted)
@@ -94,11 +94,11 @@ class Readable:
             RequestError: An unknown column, or a filter that does not parse.
         """
         reader = self._reader()
-        arrow = reader.shape.arrow
+        arrow = reader.table_schema.arrow
         shown = known_columns(arrow, columns)
         if limit is not None and (type(limit) is not int or limit < 0):
             raise RequestError(f"limit is an integer from 0, not {limit!r}")
-        fields = reader.shape.fields(shown)
+        fields = reader.table_schema.fields(shown)
         batches = self._matching(reader, filter, shown)
         if limit is not None:
             batches = _limited(batches, limit)
@@ -109,19 +109,23 @@ class Readable:
     def _matching(
         self, reader: Reader, wanted: str | pc.Expression | None, shown: list[str] | None
     ) -> Iterator[pa.RecordBatch]:
-        key = key_named(wanted, reader.shape.codec) if isinstance(reader, KeyedReader) else None
+        key = (
+            key_named(wanted, reader.table_schema.codec)
+            if isinstance(reader, KeyedReader)
+            else None
+        )
         if key is not None and isinstance(reader, KeyedReader):
             self._note(reader, (key,), None)
             found = reader.many((key,))
             return iter((found if shown is None else found.select(shown)).to_batches())
-        parsed = filter_of(wanted, reader.shape.arrow)
+        parsed = filter_of(wanted, reader.table_schema.arrow)
         self._note(reader, (), parsed)
         return reader.scan(shown, parsed)
 
     def count(self, filter: str | pc.Expression | None = None) -> int:  # noqa: A002
         """Return how many rows there are, or how many match `filter`."""
         reader = self._reader()
-        wanted = filter_of(filter, reader.shape.arrow)
+        wanted = filter_of(filter, reader.table_schema.arrow)
         self._note(reader, (), wanted)
         if wanted is None:
             return reader.count()

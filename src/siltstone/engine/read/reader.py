@@ -19,13 +19,13 @@ from typing import Protocol
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.catalog.table_schema import Shape, shape_of, whole_shape
+from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of, whole_table_schema
 from siltstone.engine.filter.filters import Filter
 from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.chunk import Indexed, batch_of
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.levels.source import Source
-from siltstone.engine.levels.visibility import Kept
+from siltstone.engine.levels.visibility import VisibilityCache
 from siltstone.engine.read.index_use import prefilter_of
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.view import View
@@ -39,7 +39,7 @@ class Reader(Protocol):
     """A table at one seq."""
 
     @property
-    def shape(self) -> Shape: ...
+    def table_schema(self) -> TableSchema: ...
 
     def count(self) -> int: ...
 
@@ -51,13 +51,22 @@ class Reader(Protocol):
 class PlainReader:
     """One version of a plain table. Immutable."""
 
-    __slots__ = ("lease", "shape", "table", "version")
+    __slots__ = ("lease", "table", "table_schema", "version")
 
     def __init__(
-        self, shape: Shape, table: PinnedTable | None, version: int, lease: object = None
+        self,
+        table_schema: TableSchema,
+        table: PinnedTable | None,
+        version: int,
+        lease: object = None,
     ) -> None:
         """Read `table` (None: without a version yet, empty), whose files `lease` keeps."""
-        self.shape, self.table, self.version, self.lease = shape, table, version, lease
+        self.table_schema, self.table, self.version, self.lease = (
+            table_schema,
+            table,
+            version,
+            lease,
+        )
 
     def count(self) -> int:
         """Return how many rows there are."""
@@ -69,9 +78,9 @@ class PlainReader:
         """Yield the rows that `wanted` keeps, with `columns` of the shape."""
         if self.table is None:
             return
-        shown = list(self.shape.arrow.names if columns is None else columns)
+        shown = list(self.table_schema.arrow.names if columns is None else columns)
         read = shown + ([n for n in sorted(wanted.columns) if n not in shown] if wanted else [])
-        fields = self.shape.fields(shown)
+        fields = self.table_schema.fields(shown)
         names = {name: name for name in read}
         prefilter, indexed = prefilter_of(self.table, wanted, names) if wanted else (None, False)
         for batch in self.table.scan(read, prefilter=prefilter, indexed=indexed):
@@ -103,7 +112,7 @@ class Readers:
         self._index_bytes_max = index_bytes_max
         self._noting = threading.Lock()
         self._bases: weakref.WeakSet[Base] = weakref.WeakSet()
-        self._kept: weakref.WeakSet[Kept] = weakref.WeakSet()
+        self._kept: weakref.WeakSet[VisibilityCache] = weakref.WeakSet()
 
     def open(
         self,
@@ -123,28 +132,28 @@ class Readers:
             SnapshotExpiredError: What the seq needs is not kept any more.
         """
         defined = seq if defined_at is None else defined_at
-        shape = shape_of(catalogs.schema_of(table, defined))
+        table_schema = table_schema_of(catalogs.schema_of(table, defined))
         incarnation = catalogs.incarnation_of(table, defined)
-        if shape.keys is None:
+        if table_schema.keys is None:
             version = catalogs.version_of(incarnation, defined)
-            return self.plain(shape, None if version is None else version.pin, view.lease)
-        key = (incarnation.id, shape.id)
+            return self.plain(table_schema, None if version is None else version.pin, view.lease)
+        key = (incarnation.id, table_schema.id)
         memo = view.memo.get(key)
         # Open transactions share a view, and each may have a schema of its own under the same id.
         if (own is None and isinstance(memo, KeyedReader)) and (
-            memo.seq == seq and memo.shape is shape
+            memo.seq == seq and memo.table_schema is table_schema
         ):
             return memo
         levels = view.levels.get(incarnation.id)
         if levels is None and incarnation.seq > seq:  # made by the asking transaction itself
-            return KeyedReader(shape, (), None, seq, own)
+            return KeyedReader(table_schema, (), None, seq, own)
         if levels is None:
             raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, seq)
         if seq >= levels.storage.merged_seq:
             with self._noting:
                 self._kept.add(levels.kept)
             reader = KeyedReader(
-                shape,
+                table_schema,
                 levels.sources,
                 levels.base,
                 seq,
@@ -154,7 +163,7 @@ class Readers:
                 self._bytes_left,
             )
         else:
-            reader = self._past(view, table, levels.storage, shape, seq)
+            reader = self._past(view, table, levels.storage, table_schema, seq)
         if own is None:
             view.memo[key] = reader
         return reader
@@ -191,12 +200,14 @@ class Readers:
             return levels.storage, view.lease
         return self._serving(view, levels.storage, seq)
 
-    def plain(self, shape: Shape, pin: Pin | None, lease: object = None) -> PlainReader:
+    def plain(
+        self, table_schema: TableSchema, pin: Pin | None, lease: object = None
+    ) -> PlainReader:
         """Return the reader of one version of a plain table; `lease` keeps its files."""
         if pin is None:
-            return PlainReader(shape, None, 0)
+            return PlainReader(table_schema, None, 0)
         opened = self._tables.open(plain_folder(pin), pin)
-        return PlainReader(shape, opened, pin.version, lease)
+        return PlainReader(table_schema, opened, pin.version, lease)
 
     def pinned(self, pin: Pin) -> PinnedTable:
         """Return the dataset version of a pin that a frame names."""
@@ -207,14 +218,14 @@ class Readers:
         pin = storage.base
         if pin is None:
             return None
-        shape = shape_of(catalogs.schema_by_id(table, storage.base_schema))
-        return self.base_of(f"{storage.folder}/base", pin, shape)
+        table_schema = table_schema_of(catalogs.schema_by_id(table, storage.base_schema))
+        return self.base_of(f"{storage.folder}/base", pin, table_schema)
 
-    def base_of(self, folder: str, pin: Pin, shape: Shape) -> Base:
+    def base_of(self, folder: str, pin: Pin, table_schema: TableSchema) -> Base:
         """Return a base by its pin; it is opened at its first read."""
         base = Base(
             lambda: self._tables.open(folder, pin),
-            shape,
+            table_schema,
             rows=pin.rows,
             index_bytes_max=self._index_bytes_max,
             taken=self._taken,
@@ -242,7 +253,7 @@ class Readers:
         folder, pin = f"{storage.folder}/.history", storage.history
         return HistoryRun(
             lambda: self._tables.open(folder, pin),
-            whole_shape(table).schema,
+            whole_table_schema(table).schema,
             low,
             high,
             lease=lease,
@@ -259,13 +270,13 @@ class Readers:
         return self._index_bytes_max - self._taken()
 
     def _past(
-        self, view: View, table: Table, storage: KeyedStorage, shape: Shape, seq: int
+        self, view: View, table: Table, storage: KeyedStorage, table_schema: TableSchema, seq: int
     ) -> KeyedReader:
         old, lease = self._serving(view, storage, seq)
         base = self.base(table, old)
         leases = (view.lease, lease)
         run = self.history(table, storage, old.merged_seq, seq, leases)
-        return KeyedReader(shape, () if run is None else (run,), base, seq, None, leases)
+        return KeyedReader(table_schema, () if run is None else (run,), base, seq, None, leases)
 
     def _serving(self, view: View, storage: KeyedStorage, seq: int) -> tuple[KeyedStorage, Lease]:
         """Return the storage, as of an older record, whose base is not above `seq`, and a lease.

@@ -16,14 +16,14 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.catalog.table_schema import Shape, shape_of
+from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.levels.attached import Attached
 from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.commit_log import CommitLog
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.levels.memtable import Memtable
 from siltstone.engine.levels.source import Source
-from siltstone.engine.levels.visibility import Kept
+from siltstone.engine.levels.visibility import VisibilityCache
 from siltstone.errors import ClosedError
 from siltstone.formats import group
 from siltstone.formats.manifest import Catalog, KeyedStorage, Record
@@ -44,7 +44,7 @@ class Levels:
     active: Memtable
     base: Base | None
     pending: int = 0
-    kept: Kept = field(default_factory=Kept)
+    kept: VisibilityCache = field(default_factory=VisibilityCache)
 
     @property
     def unsealed(self) -> tuple[Source, ...]:
@@ -128,26 +128,26 @@ def new_levels(catalog: Catalog, incarnation: int, seq: int) -> Levels | None:
         return None
     folder = storage_folder(catalogs.name_of(table, seq), incarnation)
     storage = KeyedStorage(incarnation=incarnation, folder=folder, history_from=0)
-    return Levels(storage, (), (), Memtable(shape_of(schema)), None)
+    return Levels(storage, (), (), Memtable(table_schema_of(schema)), None)
 
 
 def with_attached(
-    view: View, entry: group.Attach, seq: int, opened: PinnedTable, shape: Shape
+    view: View, entry: group.Attach, seq: int, opened: PinnedTable, table_schema: TableSchema
 ) -> View:
     """Return the view after a bulk commit: its run lies between two active memtables."""
     old = view.levels[entry.incarnation]
-    run = HistoryRun(lambda: Attached(opened, seq, entry.op), shape.schema, seq - 1, seq)
+    run = HistoryRun(lambda: Attached(opened, seq, entry.op), table_schema.schema, seq - 1, seq)
     added: tuple[Source, ...] = (old.active, run) if old.active.rows else (run,)
     changed = replace(
         old,
         sealed=(*old.sealed, *added),
         pending=old.pending + len(added),
-        active=Memtable(old.active.contents.tail.shape),
+        active=Memtable(old.active.contents.tail.table_schema),
     )
     return view.changed(levels={**view.levels, entry.incarnation: changed})
 
 
-def is_virgin(levels: Levels) -> bool:
+def is_empty(levels: Levels) -> bool:
     """Say whether the incarnation has no row version at all."""
     storage = levels.storage
     return (

@@ -83,7 +83,7 @@ class Follower:
 
     def _look(self) -> State:
         state, replayer, wal = self._state, self._replayer, self._wal
-        if state is None or self._manifests.news(state.view.record) is not None:
+        if state is None or self._manifests.newer_record(state.view.record) is not None:
             record, lease = self._manifests.lease_newest()
             replayer = self._replayer = Replayer(
                 view_of(record, lease, self._readers), self._readers

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.catalog.table_schema import Shape, shape_of
+from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.levels.attached import run_bytes
 from siltstone.engine.levels.commit_log import CommitLog
 from siltstone.engine.levels.memtable import Memtable
@@ -54,7 +54,7 @@ def view_of(record: Record, lease: object, readers: Readers) -> View:
                 storage,
                 () if run is None else (run,),
                 (),
-                Memtable(shape_of(schema)),
+                Memtable(table_schema_of(schema)),
                 readers.base(table, storage),
             )
     return View(record, lease, catalog, levels, (), CommitLog(record.flushed_seq + 1), 1)
@@ -117,38 +117,42 @@ class Replayer:
             levels = self.view.levels.get(entry.incarnation)
             if levels is not None:
                 table = catalogs.owner_of(self.view.catalog, entry.incarnation)
-                shape = shape_of(catalogs.schema_of(table, seq))
-                base = self._readers.base_of(f"{levels.storage.folder}/base", entry.pin, shape)
+                table_schema = table_schema_of(catalogs.schema_of(table, seq))
+                base = self._readers.base_of(
+                    f"{levels.storage.folder}/base", entry.pin, table_schema
+                )
                 self.view = with_load(self.view, entry, seq, base)
 
     def _apply_attach(self, entry: group.Attach, seq: int) -> None:
         self._flush_one(entry.incarnation)
-        shape = self._shape(entry.incarnation, entry.schema)
+        table_schema = self._table_schema(entry.incarnation, entry.schema)
         opened = self._readers.pinned(entry.pin)
         self.nbytes += run_bytes(entry.rows)
-        self.view = with_attached(self.view, entry, seq, opened, shape)
+        self.view = with_attached(self.view, entry, seq, opened, table_schema)
 
-    def _shape(self, incarnation: int, schema_id: int) -> Shape:
+    def _table_schema(self, incarnation: int, schema_id: int) -> TableSchema:
         table = catalogs.owner_of(self.view.catalog, incarnation)
-        return shape_of(catalogs.schema_by_id(table, schema_id))
+        return table_schema_of(catalogs.schema_by_id(table, schema_id))
 
     def _apply_rows(self, entry: group.Rows, seq: int) -> None:
         pending = self._pending.get(entry.incarnation)
         if pending is None or pending.schema != entry.schema:
             self._flush_one(entry.incarnation)
-            shape = self._shape(entry.incarnation, entry.schema)
-            pending = self._pending[entry.incarnation] = _Pending(shape)
+            table_schema = self._table_schema(entry.incarnation, entry.schema)
+            pending = self._pending[entry.incarnation] = _Pending(table_schema)
         pending.add(entry, seq)
         if len(pending.rows) >= _CHUNK_ROWS:
             self._flush_one(entry.incarnation)
 
     def _apply_batch(self, entry: group.Batch, blob: pa.Buffer, seq: int) -> None:
         self._flush_one(entry.incarnation)
-        shape = self._shape(entry.incarnation, entry.schema)
-        schema = shape.arrow if entry.op == group.UPSERT else key_fields(shape)
+        table_schema = self._table_schema(entry.incarnation, entry.schema)
+        schema = table_schema.arrow if entry.op == group.UPSERT else key_fields(table_schema)
         batch = pa.ipc.read_record_batch(blob, schema)
-        codes = shape.codec.codes(batch)
-        self.view.levels[entry.incarnation].active.append_batch(shape, batch, codes, entry.op, seq)
+        codes = table_schema.codec.codes(batch)
+        self.view.levels[entry.incarnation].active.append_batch(
+            table_schema, batch, codes, entry.op, seq
+        )
 
     def _flush(self) -> None:
         for incarnation in list(self._pending):
@@ -163,10 +167,10 @@ class Replayer:
 class _Pending:
     """Rows of one table and schema that become one chunk."""
 
-    __slots__ = ("_ops", "_seqs", "_shape", "rows", "schema")
+    __slots__ = ("_ops", "_seqs", "_table_schema", "rows", "schema")
 
-    def __init__(self, shape: Shape) -> None:
-        self._shape, self.schema = shape, shape.id
+    def __init__(self, table_schema: TableSchema) -> None:
+        self._table_schema, self.schema = table_schema, table_schema.id
         self.rows: list[Row] = []
         self._seqs: list[int] = []
         self._ops: list[int] = []
@@ -175,21 +179,23 @@ class _Pending:
         rows, deletes = entry.upserts, entry.deletes
         self.rows += rows
         for key in deletes:
-            self.rows.append(self._shape.delete_row(key))
+            self.rows.append(self._table_schema.delete_row(key))
         self._seqs += [seq] * (len(rows) + len(deletes))
         self._ops += [group.UPSERT] * len(rows) + [group.DELETE] * len(deletes)
 
     def write(self, memtable: Memtable) -> None:
-        batch = self._shape.rows.to_batch(self.rows)
+        batch = self._table_schema.rows.to_batch(self.rows)
         memtable.append_versions(
-            self._shape,
+            self._table_schema,
             batch,
-            self._shape.codec.codes(batch),
+            self._table_schema.codec.codes(batch),
             np.array(self._seqs, np.int64),
             np.array(self._ops, np.int8),
         )
 
 
-def key_fields(shape: Shape) -> pa.Schema:
+def key_fields(table_schema: TableSchema) -> pa.Schema:
     """Return the schema of a delete's batch: the key columns, in key order."""
-    return pa.schema([shape.arrow.field(name).with_nullable(True) for name in shape.codec.names])
+    return pa.schema(
+        [table_schema.arrow.field(name).with_nullable(True) for name in table_schema.codec.names]
+    )

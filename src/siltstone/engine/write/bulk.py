@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.catalog.table_schema import Shape, shape_of
+from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import AdvancePart, AttachPart
 from siltstone.engine.levels.chunk import run_of
 from siltstone.engine.read.read_union import KeyedReader
-from siltstone.engine.read.view import View, is_virgin
+from siltstone.engine.read.view import View, is_empty
 from siltstone.engine.write.keyed_writes import chunk_of_batch
 from siltstone.engine.write.stage_task import ATTACHED, BASE, Staged, StageTask, stored_fields
 from siltstone.errors import DuplicateKeyError, RequestError
@@ -42,7 +42,7 @@ class Rows:
     """Rows of a keyed table in one dataset: `names` is what it calls the key columns."""
 
     table: str
-    shape: Shape
+    table_schema: TableSchema
     folder: str
     pin: Pin
     names: tuple[str, ...]
@@ -54,11 +54,13 @@ class Rows:
     def keys(self, tables: Tables) -> Iterator[pa.RecordBatch]:
         """Yield the key columns in row order, as the shape calls them."""
         for batch in self.opened(tables).scan(list(self.names)):
-            yield pa.RecordBatch.from_arrays(batch.columns, names=list(self.shape.codec.names))
+            yield pa.RecordBatch.from_arrays(
+                batch.columns, names=list(self.table_schema.codec.names)
+            )
 
     def keys_at(self, tables: Tables) -> Callable[[np.ndarray], list[Key]]:
         """Return what gives the keys of the rows at some positions."""
-        opened, codec = self.opened(tables), self.shape.codec
+        opened, codec = self.opened(tables), self.table_schema.codec
 
         def keys_at(positions: np.ndarray) -> list[Key]:
             taken = opened.take(positions, list(self.names))
@@ -68,7 +70,7 @@ class Rows:
 
     def with_pin(self, pin: Pin) -> Rows:
         """Return other rows of the same dataset."""
-        return Rows(self.table, self.shape, self.folder, pin, self.names)
+        return Rows(self.table, self.table_schema, self.folder, pin, self.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +103,14 @@ def unique(
         return rows, every
     keys_at = rows.keys_at(tables)
     if repeats.order is None:
-        newest = newest_rows(rows.shape.codec, every, keys_at)
+        newest = newest_rows(rows.table_schema.codec, every, keys_at)
     else:
         newest = _newest_by(rows, rows.opened(tables), every, repeats.order, keys_at)
     if len(newest) < len(every):
         dropped = np.setdiff1d(np.arange(len(every)), newest)
         if not repeats.are_allowed:
             key = keys_at(dropped[:1])[0]
-            raise DuplicateKeyError(rows.table, rows.shape.codec.to_user(key))
+            raise DuplicateKeyError(rows.table, rows.table_schema.codec.to_user(key))
         pin = tables.rewrite(rows.folder, rows.pin, drop=dropped, batches=())
         rows = rows.with_pin(pin)
     return rows, every[newest]
@@ -131,7 +133,7 @@ def _newest_by(
     places = pc.array_sort_indices(values, null_placement="at_start")  # stable
     ascending = equal[places.to_numpy()]
     chosen = newest_rows(
-        rows.shape.codec, codes[ascending], lambda index: keys_at(ascending[index])
+        rows.table_schema.codec, codes[ascending], lambda index: keys_at(ascending[index])
     )
     return np.concatenate([np.flatnonzero(~is_equal), ascending[chosen]])
 
@@ -155,7 +157,7 @@ def _all_differ(codes: Codes) -> bool:
 def load_part(core: Core, table: Table, incarnation: int, rows: Rows) -> AdvancePart:
     """Return the part that makes `rows` the first base of an incarnation without a row version."""
     entry = group.Advance(incarnation, 0, rows.pin)
-    base = core.readers.base_of(rows.folder, rows.pin, rows.shape)
+    base = core.readers.base_of(rows.folder, rows.pin, rows.table_schema)
     return AdvancePart(table.id, incarnation, 0, entry, rows.pin.rows, base)
 
 
@@ -163,9 +165,9 @@ def attach_part(
     core: Core, table: Table, incarnation: int, rows: Rows, codes: Codes, op: int = group.UPSERT
 ) -> AttachPart:
     """Return the part that makes `rows`, stored by column ids, a run of the commit's seq."""
-    entry = group.Attach(incarnation, rows.shape.id, rows.pin, op, rows.pin.rows)
+    entry = group.Attach(incarnation, rows.table_schema.id, rows.pin, op, rows.pin.rows)
     return AttachPart(
-        table.id, incarnation, rows.shape, entry, rows.pin.rows,
+        table.id, incarnation, rows.table_schema, entry, rows.pin.rows,
         run_of(codes, 0).codes, rows.opened(core.tables),
     )  # fmt: skip
 
@@ -188,9 +190,9 @@ def refuse_living(tables: Tables, rows: Rows, reader: KeyedReader) -> None:
 
 def _refuse_living(batches: list[pa.RecordBatch], rows: Rows, reader: KeyedReader) -> None:
     (keys,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    found = reader.first_existing(chunk_of_batch(keys, rows.shape))
+    found = reader.first_existing(chunk_of_batch(keys, rows.table_schema))
     if found is not None:
-        raise DuplicateKeyError(rows.table, rows.shape.codec.to_user(found))
+        raise DuplicateKeyError(rows.table, rows.table_schema.codec.to_user(found))
 
 
 class BulkWrites:
@@ -252,8 +254,10 @@ class BulkWrites:
     def _run_of(self, table: Table, stage: StageTask, part: AdvancePart | AttachPart) -> AttachPart:
         if isinstance(part, AttachPart):
             return part
-        shape, pin = shape_of(stage.schema), part.entry.pin
-        base = Rows(catalogs.name_of(table), shape, stage.folder, pin, shape.codec.names)
+        table_schema, pin = table_schema_of(stage.schema), part.entry.pin
+        base = Rows(
+            catalogs.name_of(table), table_schema, stage.folder, pin, table_schema.codec.names
+        )
         rows, codes = restaged(self._core, base, stage.marks)
         return attach_part(self._core, table, part.incarnation, rows, codes)
 
@@ -262,19 +266,21 @@ def _each_key_once(
     core: Core, name: str, stage: StageTask, files: StagedFiles
 ) -> tuple[Rows, Codes]:
     """Return the rows of a job in one pin, each key once, and their codes in no order."""
-    shape = shape_of(stage.schema)
-    stored = _stored_names(stage, shape)
+    table_schema = table_schema_of(stage.schema)
+    stored = _stored_names(stage, table_schema)
     pin = core.tables.commit(stage.folder, stage.pin, files)
-    rows = Rows(name, shape, stage.folder, pin, tuple(stored[n] for n in shape.codec.names))
-    codes = [shape.codec.codes(batch) for batch in rows.keys(core.tables)]
+    rows = Rows(
+        name, table_schema, stage.folder, pin, tuple(stored[n] for n in table_schema.codec.names)
+    )
+    codes = [table_schema.codec.codes(batch) for batch in rows.keys(core.tables)]
     order = None if stage.order_by is None else stored[stage.order_by]
     may_repeat = stage.op == "delete" or order is not None
     return unique(core.tables, rows, codes, Repeats(are_allowed=may_repeat, order=order))
 
 
-def _stored_names(stage: StageTask, shape: Shape) -> dict[str, str]:
+def _stored_names(stage: StageTask, table_schema: TableSchema) -> dict[str, str]:
     is_by_id = stage.target == ATTACHED
-    return {c.name: history_name(c.id) if is_by_id else c.name for c in shape.schema.columns}
+    return {c.name: history_name(c.id) if is_by_id else c.name for c in table_schema.schema.columns}
 
 
 def _may_load(view: View, table: Table, incarnation: Incarnation, stage: StageTask) -> bool:
@@ -282,7 +288,7 @@ def _may_load(view: View, table: Table, incarnation: Incarnation, stage: StageTa
     return (
         levels is not None
         and incarnation.id == stage.incarnation
-        and is_virgin(levels)
+        and is_empty(levels)
         and not incarnation.versions
         and catalogs.schema_of(table).id == stage.schema.id
     )
@@ -293,14 +299,14 @@ def restaged(core: Core, rows: Rows, folder: str) -> tuple[Rows, Codes]:
 
     `folder` gets the dataset. Returns the rows there, and their codes in no order.
     """
-    fields = stored_fields(rows.shape, ATTACHED, "upsert")
+    fields = stored_fields(rows.table_schema, ATTACHED, "upsert")
     codes: list[Codes] = []
 
     def renamed() -> Iterator[pa.RecordBatch]:
-        for batch in rows.opened(core.tables).scan(rows.shape.arrow.names):
-            codes.append(rows.shape.codec.codes(batch))
+        for batch in rows.opened(core.tables).scan(rows.table_schema.arrow.names):
+            codes.append(rows.table_schema.codec.codes(batch))
             yield pa.RecordBatch.from_arrays(batch.columns, schema=fields)
 
     pin = core.tables.append(folder, core.tables.create(folder, fields), renamed())
-    names = tuple(history_name(column_id) for column_id in rows.shape.schema.key)
-    return Rows(rows.table, rows.shape, folder, pin, names), np.concatenate(codes)
+    names = tuple(history_name(column_id) for column_id in rows.table_schema.schema.key)
+    return Rows(rows.table, rows.table_schema, folder, pin, names), np.concatenate(codes)

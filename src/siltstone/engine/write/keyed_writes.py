@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from siltstone.engine.catalog.row_input import Given
-from siltstone.engine.catalog.table_schema import Shape
+from siltstone.engine.catalog.row_input import RowInput
+from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.commit.write_set import AdvancePart, AttachPart, BatchPart, Part, RowPart
 from siltstone.engine.levels.chunk import Chunk, rows_at
 from siltstone.engine.levels.memtable import Memtable
@@ -27,36 +27,42 @@ _ROWS_AS_TUPLES_MAX = 4096
 class KeyedWrites:
     """Uncommitted rows of one incarnation. One transaction, one thread at a time."""
 
-    __slots__ = ("incarnation", "memtable", "shape", "table")
+    __slots__ = ("incarnation", "memtable", "table", "table_schema")
 
-    def __init__(self, table: int, incarnation: int, shape: Shape) -> None:
-        self.table, self.incarnation, self.shape = table, incarnation, shape
-        self.memtable = Memtable(shape)
+    def __init__(self, table: int, incarnation: int, table_schema: TableSchema) -> None:
+        self.table, self.incarnation, self.table_schema = table, incarnation, table_schema
+        self.memtable = Memtable(table_schema)
 
-    def upsert(self, given: Given) -> None:
+    def upsert(self, given: RowInput) -> None:
         """Add or replace whole rows."""
         if given.batch is None:
-            self.memtable.append_rows(self.shape, given.rows, given.keys, (), _PRIVATE_SEQ)
+            self.memtable.append_rows(self.table_schema, given.rows, given.keys, (), _PRIVATE_SEQ)
         elif given.codes is not None:
-            self.memtable.append_batch(self.shape, given.batch, given.codes, UPSERT, _PRIVATE_SEQ)
+            self.memtable.append_batch(
+                self.table_schema, given.batch, given.codes, UPSERT, _PRIVATE_SEQ
+            )
 
     def delete(self, keys: list[Key]) -> None:
         """Delete keys, whether they live or not."""
-        if len(keys) <= _ROWS_AS_TUPLES_MAX and self.shape.rows.is_packable:
-            self.memtable.append_rows(self.shape, (), (), keys, _PRIVATE_SEQ)
+        if len(keys) <= _ROWS_AS_TUPLES_MAX and self.table_schema.rows.is_packable:
+            self.memtable.append_rows(self.table_schema, (), (), keys, _PRIVATE_SEQ)
             return
-        batch = self.shape.codec.batch(keys)
-        codes = self.shape.codec.codes_of(keys)
-        self.memtable.append_batch(self.shape, batch, codes, DELETE, _PRIVATE_SEQ)
+        batch = self.table_schema.codec.batch(keys)
+        codes = self.table_schema.codec.codes_of(keys)
+        self.memtable.append_batch(self.table_schema, batch, codes, DELETE, _PRIVATE_SEQ)
 
-    def parts(self, shape: Shape) -> list[Part]:
-        """Return what to commit, each key once, under `shape`."""
+    def parts(self, table_schema: TableSchema) -> list[Part]:
+        """Return what to commit, each key once, under `table_schema`."""
         tail = self.memtable.contents.tail
-        if not self.memtable.contents.chunks and tail.shape.id == shape.id:
-            return self._few(shape) if shape.rows.is_packable else self._many(shape)
-        return self._many(shape)
+        if not self.memtable.contents.chunks and tail.table_schema.id == table_schema.id:
+            return (
+                self._few(table_schema)
+                if table_schema.rows.is_packable
+                else self._many(table_schema)
+            )
+        return self._many(table_schema)
 
-    def _few(self, shape: Shape) -> list[Part]:
+    def _few(self, table_schema: TableSchema) -> list[Part]:
         tail = self.memtable.contents.tail
         upserts, keys, deletes = [], [], []
         for key, place in tail.index.items():
@@ -67,50 +73,50 @@ class KeyedWrites:
                 keys.append(key)
         if not upserts and not deletes:
             return []
-        return [RowPart(self.table, self.incarnation, shape, upserts, keys, deletes)]
+        return [RowPart(self.table, self.incarnation, table_schema, upserts, keys, deletes)]
 
-    def _many(self, shape: Shape) -> list[Part]:
+    def _many(self, table_schema: TableSchema) -> list[Part]:
         newest = self.memtable.newest()
         parts: list[Part] = []
         for op, chosen in ((UPSERT, newest.is_live), (DELETE, ~newest.is_live)):
             ordinals = np.sort(newest.ordinals[chosen])
             if not len(ordinals):
                 continue
-            columns = shape.arrow.names if op == UPSERT else list(shape.codec.names)
-            batches = rows_at(newest.chunks, ordinals, shape, columns)
-            fields = shape.arrow if op == UPSERT else key_fields(shape)
+            columns = table_schema.arrow.names if op == UPSERT else list(table_schema.codec.names)
+            batches = rows_at(newest.chunks, ordinals, table_schema, columns)
+            fields = table_schema.arrow if op == UPSERT else key_fields(table_schema)
             batch = pa.concat_batches([b.cast(fields) if op == DELETE else b for b in batches])  # pyright: ignore[reportAttributeAccessIssue]
-            parts.append(batch_part(self.table, self.incarnation, shape, batch, op))
+            parts.append(batch_part(self.table, self.incarnation, table_schema, batch, op))
         return parts
 
-    def rename_shape(self, shape: Shape) -> None:
+    def rename_shape(self, table_schema: TableSchema) -> None:
         """Take a newer shape of the same table; rows written so far are aligned at commit."""
-        self.shape = shape
+        self.table_schema = table_schema
 
 
 def batch_part(
-    table: int, incarnation: int, shape: Shape, batch: pa.RecordBatch, op: int
+    table: int, incarnation: int, table_schema: TableSchema, batch: pa.RecordBatch, op: int
 ) -> BatchPart:
     """Return the part of a batch that has each key once; a delete's has the key columns only."""
-    fields = shape.arrow if op == UPSERT else key_fields(shape)
+    fields = table_schema.arrow if op == UPSERT else key_fields(table_schema)
     batch = pa.RecordBatch.from_arrays([batch.column(name) for name in fields.names], schema=fields)
-    codes = shape.codec.codes(batch)
-    return BatchPart(table, incarnation, shape, batch, codes, op, batch.serialize())
+    codes = table_schema.codec.codes(batch)
+    return BatchPart(table, incarnation, table_schema, batch, codes, op, batch.serialize())
 
 
-def widened(part: Part, newest: Shape) -> Part:
+def widened(part: Part, newest: TableSchema) -> Part:
     """Return `part`, made under an older schema, under `newest`.
 
     Raises:
         ConflictError: A column was dropped or renamed since: the change is not additive.
     """
     assert not isinstance(part, AdvancePart)
-    old = part.shape
+    old = part.table_schema
     if any(newest.names.get(column_id) != name for column_id, name in old.names.items()):
         raise ConflictError(f"#{part.table}", "*", 0, 0)
     if isinstance(part, AttachPart):
         # Its entry keeps the schema of the files.
-        return msgspec.structs.replace(part, shape=newest)
+        return msgspec.structs.replace(part, table_schema=newest)
     if isinstance(part, RowPart):
         missing = [c.id not in old.names for c in newest.schema.columns]
         if len(missing) != len(old.names) + sum(missing):
@@ -128,14 +134,16 @@ def widened(part: Part, newest: Shape) -> Part:
     return batch_part(part.table, part.incarnation, newest, batch, UPSERT)
 
 
-def chunk_of(given: Given, shape: Shape) -> Chunk:
+def chunk_of(given: RowInput, table_schema: TableSchema) -> Chunk:
     """Return given rows as a chunk, to ask which of their keys live."""
-    batch = shape.rows.to_batch(given.rows) if given.batch is None else given.batch
-    return chunk_of_batch(batch, shape, given.codes)
+    batch = table_schema.rows.to_batch(given.rows) if given.batch is None else given.batch
+    return chunk_of_batch(batch, table_schema, given.codes)
 
 
-def chunk_of_batch(batch: pa.RecordBatch, shape: Shape, codes: Codes | None = None) -> Chunk:
+def chunk_of_batch(
+    batch: pa.RecordBatch, table_schema: TableSchema, codes: Codes | None = None
+) -> Chunk:
     """Return a conformed batch as a chunk."""
     ones = np.full(batch.num_rows, _PRIVATE_SEQ, np.int64)
-    known = shape.codec.codes(batch) if codes is None else codes
-    return Chunk(0, batch, shape, known, ones, np.zeros(batch.num_rows, np.int8))
+    known = table_schema.codec.codes(batch) if codes is None else codes
+    return Chunk(0, batch, table_schema, known, ones, np.zeros(batch.num_rows, np.int8))

@@ -133,9 +133,9 @@ class _PlainMerge:
     ) -> None:
         definition = tx.table(table.id)
         self._writes, self._how = tx.rows.plain(definition), how
-        self._schema = schema = self._writes.shape.arrow
+        self._schema = schema = self._writes.table_schema.arrow
         # Cast once to what the table holds: it must equal what is read from there.
-        whole = pa.Table.from_batches([batch_of_all(rows, self._writes.shape)])
+        whole = pa.Table.from_batches([batch_of_all(rows, self._writes.table_schema)])
         self._source = whole.select([n for n in schema.names if n in rows.schema.names])
         self._others: Filter | None = filter_of(how.delete_filter, schema)
         tx.rows.note(definition, tx.rows.reader(definition), (), None)

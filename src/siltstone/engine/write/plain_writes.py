@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.catalog.table_schema import Shape
+from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.commit.write_set import AdvancePart
 from siltstone.engine.filter.filters import Filter
 from siltstone.engine.read.reader import PlainReader, Readers
@@ -29,11 +29,11 @@ from siltstone.formats.manifest import Incarnation, Pin
 from siltstone.storage.tables.tables import (
     POSITION,
     Compacted,
-    ForeignVersion,
+    ImportedVersion,
     InputsMovedError,
     Staged,
+    StagedVersion,
     Tables,
-    TakenOver,
 )
 
 
@@ -56,16 +56,16 @@ class PlainWrites:
         table: int,
         incarnation: int,
         folder: str,
-        shape: Shape,
+        table_schema: TableSchema,
         start: Pin | None,
         tables: Tables,
     ) -> None:
-        self.table, self.incarnation, self.shape = table, incarnation, shape
+        self.table, self.incarnation, self.table_schema = table, incarnation, table_schema
         self._folder, self._tables = folder, tables
         self._start, self._steps = start, list[Pin]()
         self._operations = list[_Operation]()
         self.rows = 0
-        self.is_foreign = self._is_compaction = False
+        self.is_imported = self._is_compaction = False
 
     @property
     def pin(self) -> Pin | None:
@@ -84,7 +84,7 @@ class PlainWrites:
 
     def reader(self, readers: Readers) -> PlainReader:
         """Return the table as the transaction sees it."""
-        return readers.plain(self.shape, self.pin)
+        return readers.plain(self.table_schema, self.pin)
 
     def begin(self) -> Pin:
         """Return the version to go on from; make the first one, empty, if there is none."""
@@ -92,7 +92,7 @@ class PlainWrites:
         return pin if pin is not None else self._step(self._create())
 
     def _create(self) -> Pin:
-        return self._tables.create(self._folder, self.shape.arrow)
+        return self._tables.create(self._folder, self.table_schema.arrow)
 
     def _step(self, pin: Pin) -> Pin:
         if pin is not self.pin:
@@ -139,7 +139,7 @@ class PlainWrites:
 
     def overwrite(self, batches: Iterable[pa.RecordBatch]) -> int:
         """Replace all rows; return how many there are now."""
-        schema = self.shape.arrow
+        schema = self.table_schema.arrow
         pin = self._step(self._tables.overwrite(self._folder, self.begin(), schema, batches))
         self.rows += pin.rows
 
@@ -203,10 +203,15 @@ class PlainWrites:
         self._did(lambda: self.compact(compacted), is_blind=True)
 
     def alter(
-        self, shape: Shape, *, rename: dict[str, str], drop: list[str], add: list[pa.Field]
+        self,
+        table_schema: TableSchema,
+        *,
+        rename: dict[str, str],
+        drop: list[str],
+        add: list[pa.Field],
     ) -> None:
-        """Change the columns to those of `shape`."""
-        self.shape = shape
+        """Change the columns to those of `table_schema`."""
+        self.table_schema = table_schema
         pin = self.pin
         if pin is None:  # a version of its own: who appends meanwhile finds the table moved
             self.begin()
@@ -215,7 +220,7 @@ class PlainWrites:
             self._step(self._tables.alter(self._folder, pin, rename=rename, drop=drop, add=add))
 
         def again() -> None:
-            self.alter(shape, rename=rename, drop=drop, add=add)
+            self.alter(table_schema, rename=rename, drop=drop, add=add)
 
         self._did(again, is_blind=False)
 
@@ -232,19 +237,19 @@ class PlainWrites:
             pin = self._step(self._tables.swap(self._folder, pin, compacted))
         return pin
 
-    def taken_over(self, given: ForeignVersion) -> TakenOver:
+    def imported(self, given: StagedVersion) -> ImportedVersion:
         """Return what another Lance client staged on our version; nothing is changed yet.
 
         Raises:
             RequestError: It is not a whole version in the table's own folder.
         """
-        return self._tables.take_over(self._folder, self.pin, given)
+        return self._tables.import_version(self._folder, self.pin, given)
 
-    def go_on(self, pin: Pin, shape: Shape) -> None:
-        """Go on from a version that was taken over, with the columns that came with it."""
+    def go_on(self, pin: Pin, table_schema: TableSchema) -> None:
+        """Go on from a version that was imported, with the columns that came with it."""
         before = 0 if self.pin is None else self.pin.rows
         self._step(pin)
-        self.shape, self.is_foreign = shape, True
+        self.table_schema, self.is_imported = table_schema, True
         self.rows += abs(pin.rows - before)
 
     def parts(self) -> list[AdvancePart]:
@@ -269,7 +274,7 @@ class PlainWrites:
         A version that another client made was planned on the one below it: that client looks.
         """
         is_moved_only = self.is_moved_only(incarnation)
-        if self.is_foreign or not all(is_moved_only or done.is_blind for done in self._operations):
+        if self.is_imported or not all(is_moved_only or done.is_blind for done in self._operations):
             refuse()
         newest = catalogs.version_of(incarnation)
         operations, self._operations = self._operations, []

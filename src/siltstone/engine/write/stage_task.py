@@ -25,10 +25,10 @@ import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.row_input import stream_of
-from siltstone.engine.catalog.table_schema import Shape, shape_of
+from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.core import Core
 from siltstone.engine.read.reader import plain_folder
-from siltstone.engine.read.view import Levels, is_virgin, storage_folder
+from siltstone.engine.read.view import Levels, is_empty, storage_folder
 from siltstone.errors import RequestError, SchemaMismatchError, UnavailableError
 from siltstone.formats.manifest import Incarnation, Pin, Schema
 from siltstone.formats.manifest import Table as Definition
@@ -90,10 +90,12 @@ class StageTask:
     @property
     def arrow(self) -> pa.Schema:
         """The columns that rows may have; a delete's the key alone, others are left out."""
-        shape = shape_of(self.schema)
+        table_schema = table_schema_of(self.schema)
         if self.op != "delete":
-            return shape.arrow
-        return pa.schema([shape.arrow.field(n).with_nullable(False) for n in shape.codec.names])
+            return table_schema.arrow
+        return pa.schema(
+            [table_schema.arrow.field(n).with_nullable(False) for n in table_schema.codec.names]
+        )
 
     def run(self, rows: object) -> Staged:
         """Write one piece of the job; in any process that sees the store's path.
@@ -116,7 +118,7 @@ class StageTask:
 
     def _conformed(self, rows: object) -> Iterator[pa.RecordBatch]:
         fields = self.arrow
-        stored = stored_fields(shape_of(self.schema), self.target, self.op)
+        stored = stored_fields(table_schema_of(self.schema), self.target, self.op)
         for batch in _batches(rows):
             given = batch
             if self.op == "delete":
@@ -219,20 +221,20 @@ def begin(core: Core, name: str, op: str | None, order_by: str | None) -> StageT
     core.check()
     view = core.state().view
     table = catalogs.find(view.catalog, name)
-    shape = shape_of(catalogs.schema_of(table))
-    op = _op(name, shape, op)
-    _check_order(shape, op, order_by)
+    table_schema = table_schema_of(catalogs.schema_of(table))
+    op = _op(name, table_schema, op)
+    _check_order(table_schema, op, order_by)
     job, begun = core.new_token(), core.begun()
     incarnation = catalogs.incarnation_of(table)
     levels = view.levels.get(incarnation.id)
     if levels is None:
-        target, home, folder, pin = _begin_plain(core, table, incarnation, shape)
+        target, home, folder, pin = _begin_plain(core, table, incarnation, table_schema)
     else:
         target, home = _target(levels, incarnation, op), levels.storage.folder
         folder = f"{home}/base" if target == BASE else f"{home}/.attached/{job}"
-        pin = core.tables.create(folder, stored_fields(shape, target, op))
+        pin = core.tables.create(folder, stored_fields(table_schema, target, op))
     task = StageTask(
-        str(core.root), core.verify, job, name, table.id, incarnation.id, shape.schema, op,
+        str(core.root), core.verify, job, name, table.id, incarnation.id, table_schema.schema, op,
         order_by, target, home, folder, pin, begun.first_us, begun.above_us, view.record.store_id,
     )  # fmt: skip
     _mark_open(core.files, core.root / task.marks)
@@ -240,18 +242,18 @@ def begin(core: Core, name: str, op: str | None, order_by: str | None) -> StageT
 
 
 def _begin_plain(
-    core: Core, table: Definition, incarnation: Incarnation, shape: Shape
+    core: Core, table: Definition, incarnation: Incarnation, table_schema: TableSchema
 ) -> tuple[str, str, str, Pin]:
     version = catalogs.version_of(incarnation)
     if version is not None:
         folder = plain_folder(version.pin)
         return PLAIN, folder, folder, version.pin
     folder = storage_folder(catalogs.name_of(table, incarnation.seq), incarnation.id)
-    return PLAIN, folder, folder, core.tables.create(folder, shape.arrow)
+    return PLAIN, folder, folder, core.tables.create(folder, table_schema.arrow)
 
 
 def _target(levels: Levels, incarnation: Incarnation, op: str) -> str:
-    is_first = is_virgin(levels) and not incarnation.versions and op != "delete"
+    is_first = is_empty(levels) and not incarnation.versions and op != "delete"
     return BASE if is_first else ATTACHED
 
 
@@ -264,32 +266,34 @@ def _mark_open(files: Files, folder: Path) -> None:
         raise UnavailableError(f"cannot stage in {folder}: {error}") from error
 
 
-def stored_fields(shape: Shape, target: str, op: str) -> pa.Schema:
+def stored_fields(table_schema: TableSchema, target: str, op: str) -> pa.Schema:
     """Return the columns as the files have them: above base by id, of a delete the key alone."""
     if target != ATTACHED:
-        return shape.arrow
-    columns = {column.id: column for column in shape.schema.columns}
-    ids = shape.schema.key if op == "delete" else tuple(columns)
+        return table_schema.arrow
+    columns = {column.id: column for column in table_schema.schema.columns}
+    ids = table_schema.schema.key if op == "delete" else tuple(columns)
     return pa.schema([history_field(columns[column_id]) for column_id in ids])
 
 
-def _op(name: str, shape: Shape, op: str | None) -> str:
-    ops = PLAIN_OPS if shape.keys is None else KEYED_OPS
-    default = "append" if shape.keys is None else "upsert"
+def _op(name: str, table_schema: TableSchema, op: str | None) -> str:
+    ops = PLAIN_OPS if table_schema.keys is None else KEYED_OPS
+    default = "append" if table_schema.keys is None else "upsert"
     if op is not None and op not in ops:
-        kind = "plain" if shape.keys is None else "keyed"
+        kind = "plain" if table_schema.keys is None else "keyed"
         raise RequestError(f"{name!r} is a {kind} table: op is one of {ops}, not {op!r}")
     return op or default
 
 
-def _check_order(shape: Shape, op: str, order_by: str | None) -> None:
+def _check_order(table_schema: TableSchema, op: str, order_by: str | None) -> None:
     if order_by is None:
         return
-    if shape.keys is None or op == "delete":
+    if table_schema.keys is None or op == "delete":
         raise RequestError(f"order_by decides between equal keys; {op} needs none")
-    if order_by not in shape.arrow.names:
-        raise SchemaMismatchError(f"no column {order_by!r}; the columns are {shape.arrow.names}")
-    kind = shape.arrow.field(order_by).type
+    if order_by not in table_schema.arrow.names:
+        raise SchemaMismatchError(
+            f"no column {order_by!r}; the columns are {table_schema.arrow.names}"
+        )
+    kind = table_schema.arrow.field(order_by).type
     if pa.types.is_nested(kind):
         raise RequestError(f"column {order_by!r} is {kind}, which has no order")
 

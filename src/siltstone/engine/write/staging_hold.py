@@ -6,9 +6,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from siltstone.engine.commit.core import Core
-from siltstone.errors import UnavailableError
 from siltstone.storage.tables.jobs import Begun
-from siltstone.storage.tables.tables import TakenOver
 
 
 class StagingHold:
@@ -29,19 +27,11 @@ class StagingHold:
         if self._begun is None:
             begun = self._core.begun()
             self._held.enter_context(self._core.hold(begun.first_us))
-            self._begun = replace(begun, above_us=max(begun.above_us, self._core.condemned_us()))
+            self._begun = replace(begun, above_us=max(begun.above_us, self._core.gc_horizon_us()))
 
     def names_since(self, since_us: int) -> None:
         """Note that the commit names files staged elsewhere, the first of them at `since_us`."""
         self._since_us = since_us if self._since_us is None else min(self._since_us, since_us)
-
-    def names_import(self, taken: TakenOver) -> None:
-        """Note that the commit names the files that an imported version adds."""
-        files, root = self._core.files, self._core.root
-        try:
-            self.names_since(min(int(files.mtime(root / path) * 1e6) for path in taken.added))
-        except OSError as error:
-            raise UnavailableError(f"{root}: cannot look at staged files: {error}") from error
 
     def oldest_us(self) -> int:
         """Return the time (us) of the oldest file that the commit may name."""

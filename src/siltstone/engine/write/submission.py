@@ -12,7 +12,7 @@ from typing import NoReturn
 import msgspec
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.catalog.table_schema import shape_of
+from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.commit.admission import (
     AlreadyAppliedError,
     MovedError,
@@ -97,7 +97,7 @@ def _widen(core: Core, made: WriteSet, moved: SchemaMovedError) -> WriteSet:
     read_seq = made.read_seq or 0
     if any(getattr(entry, "table", None) == moved.table for entry in made.changes):
         raise ConflictError(name, "*", read_seq, moved.seq)
-    newest = shape_of(catalogs.schema_of(table))
+    newest = table_schema_of(catalogs.schema_of(table))
     try:
         parts = [
             widened(part, newest)
@@ -141,10 +141,10 @@ def _rebase(core: Core, made: WriteSet, moved: MovedError, plain: Sequence[Plain
         )
 
     writes = next((w for w in plain if w.table == moved.part.table), None)
-    newest = shape_of(catalogs.schema_of(table))
+    newest = table_schema_of(catalogs.schema_of(table))
     if writes is None:
         refuse()
-    is_other = any(newest.names.get(i) != n for i, n in writes.shape.names.items())
+    is_other = any(newest.names.get(i) != n for i, n in writes.table_schema.names.items())
     if is_other and not writes.is_moved_only(incarnation):  # else the columns are own changes
         refuse()
     writes.rebase(incarnation, refuse)
@@ -190,6 +190,6 @@ def _check_images(
     for key in keys:
         for row in (before.get(key), after.get(key)):
             if row is not None and any(p is not None and p.matches(row) for p in predicates):
-                codec = shape_of(catalogs.schema_of(table)).codec
+                codec = table_schema_of(catalogs.schema_of(table)).codec
                 name = catalogs.name_of(table)
                 raise ConflictError(name, codec.to_user(key), read_seq, upto)

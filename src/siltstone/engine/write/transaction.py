@@ -5,13 +5,12 @@
 
 Nothing shared is touched before `commit`. One thread at a time uses a transaction. What it does to
 rows is in `transaction_rows`, to definitions in `definition_statements`, for other Lance clients in
-`version_statements`.
+`lance_namespace.version_statements`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Self
 from weakref import ref
@@ -21,9 +20,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import Reads, Receipt, WriteSet
-from siltstone.engine.read.reader import plain_folder
 from siltstone.engine.read.view import State
-from siltstone.engine.write.plain_writes import PlainWrites
 from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.engine.write.staging_hold import StagingHold
 from siltstone.engine.write.submission import submit
@@ -33,7 +30,6 @@ from siltstone.errors import (
     ClosedError,
     RequestError,
     TableNotFoundError,
-    UnavailableError,
 )
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import group
@@ -55,6 +51,7 @@ class EngineTransaction:
 
     `catalog` is that of the snapshot with own changes, `view` the snapshot's view, `rows` what was
     read and written, `hold` what keeps staged files from vacuum.
+    `after_commit` is called when a commit is done, and must not fail.
     """
 
     def __init__(
@@ -89,6 +86,7 @@ class EngineTransaction:
         self._claim = claim
         self._reads = Reads(checked=self.read_seq) if isolation == "serializable" else None
         self._changes: list[group.Entry] = []
+        self.after_commit: list[Callable[[], None]] = []
         self._found: dict[int, Table] = {}
         self.hold = StagingHold(core)
         self.rows = TransactionRows(core, self.view, self.read_seq, self._reads, self.hold)
@@ -242,23 +240,12 @@ class EngineTransaction:
         finally:
             self._end()
         self.phase = Phase.COMMITTED
-        self._show()
+        self._follow_up()
         return self.receipt
 
-    def _show(self) -> None:
-        """Let other Lance clients find the versions they just made; a failure fails no commit."""
-        for writes in self.rows.plain_writes.values():
-            if writes.is_foreign and self._has_committed(writes):
-                cross(Failpoint.SHOW_BEFORE_LINK)
-                with suppress(UnavailableError):
-                    self.core.tables.show(plain_folder(writes.steps[0]), writes.steps)
-                cross(Failpoint.SHOW_AFTER_LINK)
-
-    def _has_committed(self, writes: PlainWrites) -> bool:
-        """Say whether a frame names its versions: with a token the receipt may be an older one."""
-        table = catalogs.by_id(self.core.state().view.catalog, writes.table)
-        known = () if table is None else catalogs.versions_of(table, writes.incarnation)
-        return any(version.pin == writes.pin for version in reversed(known))
+    def _follow_up(self) -> None:
+        for call in self.after_commit:
+            call()
 
     def _commit(self) -> Receipt:
         dirty = [writes for writes in self.rows.plain_writes.values() if writes.is_dirty]

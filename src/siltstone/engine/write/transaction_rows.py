@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.catalog.table_schema import shape_of
+from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import Part, Reads
 from siltstone.engine.filter.filters import Filter, TextFilter
@@ -59,13 +59,13 @@ class TransactionRows:
         self._refuse_bulk(table)
         writes = self._keyed.get(table.id)
         if writes is None:
-            shape = shape_of(catalogs.schema_of(table))
-            if shape.keys is None:
+            table_schema = table_schema_of(catalogs.schema_of(table))
+            if table_schema.keys is None:
                 raise RequestError(
                     f"{catalogs.name_of(table)!r} is a plain table: append, overwrite, delete_where"
                 )
             incarnation = catalogs.incarnation_of(table)
-            writes = self._keyed[table.id] = KeyedWrites(table.id, incarnation.id, shape)
+            writes = self._keyed[table.id] = KeyedWrites(table.id, incarnation.id, table_schema)
             reader = self._readers.get(table.id)
             if isinstance(reader, KeyedReader):
                 self._readers[table.id] = reader.remembering(writes.memtable)
@@ -92,7 +92,7 @@ class TransactionRows:
                 plain_folder(version.pin)
                 if version is not None
                 else storage_folder(catalogs.name_of(table, incarnation.seq), incarnation.id),
-                shape_of(schema),
+                table_schema_of(schema),
                 None if version is None else version.pin,
                 self._core.tables,
             )
@@ -156,12 +156,12 @@ class TransactionRows:
     ) -> None:
         """Give what was written of a table its new columns."""
         self._refuse_bulk(table)
-        shape = shape_of(schema)
-        if shape.keys is None:
-            self.plain(table).alter(shape, rename=rename, drop=drop, add=add)
+        table_schema = table_schema_of(schema)
+        if table_schema.keys is None:
+            self.plain(table).alter(table_schema, rename=rename, drop=drop, add=add)
         own = self._keyed.get(table.id)
         if own is not None:
-            own.rename_shape(shape)
+            own.rename_shape(table_schema)
 
     def forget_readers(self) -> None:
         """Open tables anew: their definitions changed."""
@@ -205,7 +205,7 @@ class TransactionRows:
         for writes in self._keyed.values():
             table = catalogs.by_id(catalog, writes.table)
             if table is not None:
-                parts += writes.parts(shape_of(catalogs.schema_of(table)))
+                parts += writes.parts(table_schema_of(catalogs.schema_of(table)))
         for plain in self.plain_writes.values():
             parts += plain.parts()
         return parts

@@ -12,11 +12,11 @@ from siltstone.engine.catalog import definitions
 from siltstone.engine.catalog.row_input import (
     conformed,
     dicts_of,
-    given_keys,
-    given_rows,
+    key_input,
+    row_input,
     stream_of,
 )
-from siltstone.engine.catalog.table_schema import Shape, shape_of
+from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.filter.filters import Filter, filter_of
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.readable import Readable
@@ -62,8 +62,8 @@ class EngineTransactionTable(Readable):
         if self._tx.rows.is_strict:
             self._tx.rows.note(self._table(), reader, keys, wanted)
 
-    def _shape(self) -> Shape:
-        return shape_of(catalogs.schema_of(self._table()))
+    def _table_schema(self) -> TableSchema:
+        return table_schema_of(catalogs.schema_of(self._table()))
 
     # keyed tables
 
@@ -74,7 +74,7 @@ class EngineTransactionTable(Readable):
             SchemaMismatchError: A column or value that does not fit; nothing was written.
         """
         writes = self._tx.rows.keyed(self._table())
-        given = given_rows(rows, writes.shape, "", may_repeat=True)
+        given = row_input(rows, writes.table_schema, "", may_repeat=True)
         writes.upsert(given)
         return given.count
 
@@ -87,7 +87,7 @@ class EngineTransactionTable(Readable):
         """
         table = self._table()
         writes = self._tx.rows.keyed(table)
-        given = given_rows(rows, writes.shape, catalogs.name_of(table), may_repeat=False)
+        given = row_input(rows, writes.table_schema, catalogs.name_of(table), may_repeat=False)
         if given.count == 0:
             return 0
         if self._tx.is_applied:  # the rows that live are its own
@@ -95,7 +95,7 @@ class EngineTransactionTable(Readable):
             return given.count
         keys = given.keys
         if given.batch is not None and self._tx.rows.is_strict:
-            keys = writes.shape.codec.keys(given.batch)
+            keys = writes.table_schema.codec.keys(given.batch)
         reader = self._tx.rows.reader(table)
         assert isinstance(reader, KeyedReader)
         if keys:
@@ -103,9 +103,9 @@ class EngineTransactionTable(Readable):
         if given.batch is None:
             found = next((key for key in given.keys if reader.get(key) is not None), None)
         else:
-            found = reader.first_existing(chunk_of(given, writes.shape))
+            found = reader.first_existing(chunk_of(given, writes.table_schema))
         if found is not None:
-            raise DuplicateKeyError(self.name, writes.shape.codec.to_user(found))
+            raise DuplicateKeyError(self.name, writes.table_schema.codec.to_user(found))
         writes.upsert(given)
         return given.count
 
@@ -116,26 +116,26 @@ class EngineTransactionTable(Readable):
             SchemaMismatchError: A column or value that does not fit, whether the key lives or not.
         """
         writes = self._tx.rows.keyed(self._table())
-        shape = writes.shape
-        if any(name in values for name in shape.codec.names):
-            keys = sorted(set(shape.codec.names) & set(values))
+        table_schema = writes.table_schema
+        if any(name in values for name in table_schema.codec.names):
+            keys = sorted(set(table_schema.codec.names) & set(values))
             raise RequestError(f"{keys} are the key; delete the row and insert another")
-        shape.rows.check(values)
+        table_schema.rows.check(values)
         changed: object = None
-        if shape.rows.has_nanosecond_times:
+        if table_schema.rows.has_nanosecond_times:
             found = self.get_many([key])
-            changed = shape.rows.patched(found, values) if found.num_rows else None
+            changed = table_schema.rows.patched(found, values) if found.num_rows else None
         elif row := self.get(key):
             changed = {**row, **values}
         if changed is None:
             return 0
-        writes.upsert(given_rows(changed, shape, "", may_repeat=True))
+        writes.upsert(row_input(changed, table_schema, "", may_repeat=True))
         return 1
 
     def delete(self, keys: object) -> int:
         """Delete rows by key, one or a list; return how many keys were given."""
         writes = self._tx.rows.keyed(self._table())
-        wanted = given_keys(keys, writes.shape)
+        wanted = key_input(keys, writes.table_schema)
         writes.delete(wanted)
         return len(wanted)
 
@@ -144,19 +144,19 @@ class EngineTransactionTable(Readable):
     def append(self, rows: object) -> int:
         """Add rows to a plain table."""
         writes = self._tx.rows.plain(self._table())
-        return writes.append(_batches(rows, writes.shape))
+        return writes.append(_batches(rows, writes.table_schema))
 
     def overwrite(self, rows: object) -> int:
         """Replace all rows of a plain table."""
         writes = self._tx.rows.plain(self._table())
-        return writes.overwrite(_batches(rows, writes.shape))
+        return writes.overwrite(_batches(rows, writes.table_schema))
 
     # both
 
     def delete_where(self, filter: str) -> int:  # noqa: A002 - the contract's name
         """Delete the rows that match a SQL boolean expression; return how many."""
         table = self._table()
-        wanted = filter_of(filter, self._shape().arrow)
+        wanted = filter_of(filter, self._table_schema().arrow)
         if wanted is None:
             raise RequestError("delete_where needs a filter; truncate empties the table")
         if not catalogs.schema_of(table).key:
@@ -164,7 +164,7 @@ class EngineTransactionTable(Readable):
             return self._tx.rows.plain(table).delete_where(wanted)
         reader = self._tx.rows.reader(table)
         self._tx.rows.note(table, reader, (), wanted)
-        codec = reader.shape.codec
+        codec = reader.table_schema.codec
         keys: list[Key] = []
         for batch in reader.scan(list(codec.names), wanted):
             keys += codec.keys(batch)
@@ -215,12 +215,12 @@ class EngineTransactionTable(Readable):
         self._tx.change(entry)
 
 
-def _batches(rows: object, shape: Shape) -> Iterator[pa.RecordBatch]:
+def _batches(rows: object, table_schema: TableSchema) -> Iterator[pa.RecordBatch]:
     stream = stream_of(rows)
     if stream is not None:
-        yield from conformed(stream, shape)
+        yield from conformed(stream, table_schema)
         return
-    converted = [shape.rows.from_user(row) for row in dicts_of(rows)]
+    converted = [table_schema.rows.from_user(row) for row in dicts_of(rows)]
     if converted:
-        batch = shape.rows.to_batch(converted)
-        yield pa.RecordBatch.from_arrays(batch.columns, schema=shape.arrow)
+        batch = table_schema.rows.to_batch(converted)
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=table_schema.arrow)

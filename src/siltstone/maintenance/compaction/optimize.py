@@ -3,7 +3,7 @@
     read record n ─▶ plan (`compaction`): adjacent small parts, together up to `target_rows`
                   ─▶ job record ─▶ tasks: each writes its rows anew, in any process, and is noted
                   ─▶ publish: bases and histories, on the pins of the newest record, all at once
-                  ─▶ plain tables: a frame of the owner each (`hand_over`) ─▶ promote
+                  ─▶ plain tables: a frame of the owner each (`commit_version`) ─▶ promote
                   ─▶ indexes: segments over what they lack, and a record for these (`index.py`)
 
 It changes no answer. Whoever published meanwhile is built upon: what is finished is put on the
@@ -55,12 +55,12 @@ from siltstone.maintenance.index.indexer import Indexer
 from siltstone.maintenance.merge.merge import Deferred, require_budgets
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, ManifestStore
 from siltstone.storage.tables.jobs import (
-    CondemnedError,
+    GcHorizonError,
     Job,
     Jobs,
     OpenJob,
     SeenJob,
-    refuse_condemned,
+    refuse_below_gc_horizon,
 )
 from siltstone.storage.tables.tables import Compacted, Tables
 
@@ -174,7 +174,7 @@ class Optimizer:
             except _LeftError as error:
                 self._with_indexes(total, table, attempts, publish_attempts)
                 return Deferred(str(error), attempt + 1)
-            except (CondemnedError, BusyError) as error:
+            except (GcHorizonError, BusyError) as error:
                 reason, found = str(error), NOTHING
             if found is None:
                 return self._with_indexes(total, table, attempts, publish_attempts)
@@ -207,7 +207,7 @@ class Optimizer:
         """Say whether some process finished files of plain tables, and left them to the owner."""
         return bool(self._left())
 
-    def take_over(self) -> Optimized:
+    def take_finished(self) -> Optimized:
         """Publish what others finished and left, as far as it fits; the owner's part of it.
 
         Raises:
@@ -253,10 +253,10 @@ class Optimizer:
         """Run tasks and publish; return what was done, and what is left to the owner."""
         tables = tuple(sorted({task.table for task in tasks}))
         inputs = tuple(f"{task.folder}[{task.within[0]}:{task.within[1]}]" for task in tasks)
-        with self._jobs.begin(_KIND, tables, inputs, above_us=record.condemned_us) as job:
+        with self._jobs.begin(_KIND, tables, inputs, above_us=record.gc_horizon_us) as job:
             try:
                 done, left = self._run(record, tasks, order, job)
-            except CondemnedError:
+            except GcHorizonError:
                 job.drop()  # its files are nobody's to use any more
                 raise
             if not left:
@@ -345,7 +345,7 @@ class Optimizer:
                 if self._plain.is_ours:
                     plain = [one for one in finished if one.task.is_plain]
                     total = total_of(total, self._advanced(plain, job))
-            except CondemnedError:
+            except GcHorizonError:
                 is_left = False
             if not is_left:
                 self._jobs.remove(job.id)
@@ -385,7 +385,7 @@ class Optimizer:
         Raises:
             _LeftError: It did not yet.
         """
-        if not self._plain.hand_over(self.has_left):
+        if not self._plain.commit_version(self.has_left):
             raise _LeftError(sorted({one.task.table for one in self._left()}))
         if not left:
             return NOTHING
@@ -433,7 +433,7 @@ class Optimizer:
         fitting: list[Finished] = []
 
         def change(now: Record) -> Record:
-            refuse_condemned(now, job.started_us)
+            refuse_below_gc_horizon(now, job.started_us)
             swapped, fits = fitting_of(self._tables, now, finished)
             fitting[:] = fits
             if not fits:

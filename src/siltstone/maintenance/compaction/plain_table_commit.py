@@ -52,7 +52,7 @@ class PlainTables(Protocol):
         """
         ...
 
-    def hand_over(self, is_left: Callable[[], bool]) -> bool:
+    def commit_version(self, is_left: Callable[[], bool]) -> bool:
         """Have the owner take over what finished jobs left; False: some `is_left` after a while."""
         ...
 
@@ -79,13 +79,13 @@ class OwnPlainTables:
             return False
         return True
 
-    def hand_over(self, is_left: Callable[[], bool]) -> bool:
-        """See `PlainTables.hand_over`; here it was taken before."""
+    def commit_version(self, is_left: Callable[[], bool]) -> bool:
+        """See `PlainTables.commit_version`; here it was taken before."""
         return not is_left()
 
 
 @dataclass(frozen=True, slots=True)
-class PlainTablesBeside:
+class PlainTablesOfAnOwner:
     """Those of a store that another process owns, or nobody.
 
     `follow` gives a reader of its log; `own_and_take` owns the store for a moment and takes over
@@ -110,8 +110,8 @@ class PlainTablesBeside:
         """See `PlainTables.advance`; only the owner can."""
         raise AssertionError(incarnation, len(compacted), began_us)
 
-    def hand_over(self, is_left: Callable[[], bool]) -> bool:
-        """See `PlainTables.hand_over`."""
+    def commit_version(self, is_left: Callable[[], bool]) -> bool:
+        """See `PlainTables.commit_version`."""
         deadline = time.monotonic() + self.wait_s
         while is_left() and not self.own_and_take():
             if time.monotonic() >= deadline:

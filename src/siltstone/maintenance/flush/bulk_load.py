@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.row_input import conformed, stream_of
-from siltstone.engine.catalog.table_schema import Shape
+from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import Receipt, WriteSet
 from siltstone.engine.read.read_union import KeyedReader
-from siltstone.engine.read.view import Levels, State, is_virgin
+from siltstone.engine.read.view import Levels, State, is_empty
 from siltstone.engine.write.bulk import Repeats, Rows, attach_part, load_part, refuse_living, unique
 from siltstone.engine.write.stage_task import ATTACHED, stored_fields
 from siltstone.engine.write.submission import submit
@@ -37,7 +37,7 @@ ATTACH_BYTES_MIN = 64 << 20
 def load(
     core: Core,
     table: Table,
-    shape: Shape,
+    table_schema: TableSchema,
     rows: object,
     *,
     may_repeat: bool,
@@ -61,27 +61,27 @@ def load(
     levels = core.state().view.levels.get(incarnation.id)
     if levels is None:
         return stream
-    is_first = is_virgin(levels) and not incarnation.versions
+    is_first = is_empty(levels) and not incarnation.versions
     least = bytes_min or (LOAD_BYTES_MIN if is_first else ATTACH_BYTES_MIN)
     head, size = [], 0
-    for batch in conformed(stream, shape):
+    for batch in conformed(stream, table_schema):
         head.append(batch)
         size += batch.nbytes
         if size >= least:
             break
     if size < least:
-        return pa.RecordBatchReader.from_batches(shape.arrow, head)
-    batches = chain(head, conformed(stream, shape))
+        return pa.RecordBatchReader.from_batches(table_schema.arrow, head)
+    batches = chain(head, conformed(stream, table_schema))
     way = _load if is_first else _attach
     begun = core.begun()
     with core.hold(begun.first_us):
-        return way(core, table, shape, levels, batches, begun, may_repeat=may_repeat)
+        return way(core, table, table_schema, levels, batches, begun, may_repeat=may_repeat)
 
 
 def _load(
     core: Core,
     table: Table,
-    shape: Shape,
+    table_schema: TableSchema,
     levels: Levels,
     batches: Iterator[pa.RecordBatch],
     begun: Begun,
@@ -90,9 +90,9 @@ def _load(
 ) -> Receipt:
     folder = f"{levels.storage.folder}/base"
     codes: list[Codes] = []
-    empty = core.tables.create(folder, shape.arrow)
-    pin = core.tables.append(folder, empty, _watched(batches, shape, codes))
-    written = Rows(catalogs.name_of(table), shape, folder, pin, shape.codec.names)
+    empty = core.tables.create(folder, table_schema.arrow)
+    pin = core.tables.append(folder, empty, _watched(batches, table_schema, codes))
+    written = Rows(catalogs.name_of(table), table_schema, folder, pin, table_schema.codec.names)
     rows, _ = unique(core.tables, written, codes, Repeats(are_allowed=may_repeat))
     part = load_part(core, table, levels.storage.incarnation, rows)
     write_set = WriteSet(
@@ -105,14 +105,14 @@ def _load(
     try:
         return submit(core, lambda: write_set)
     except ConflictError:  # somebody wrote a row meanwhile: ours become a run on top of it
-        staged = rows.opened(core.tables).scan(shape.arrow.names)
-        return _attach(core, table, shape, levels, staged, begun, may_repeat=may_repeat)
+        staged = rows.opened(core.tables).scan(table_schema.arrow.names)
+        return _attach(core, table, table_schema, levels, staged, begun, may_repeat=may_repeat)
 
 
 def _attach(
     core: Core,
     table: Table,
-    shape: Shape,
+    table_schema: TableSchema,
     levels: Levels,
     batches: Iterator[pa.RecordBatch],
     begun: Begun,
@@ -124,15 +124,15 @@ def _attach(
     assert isinstance(state, State)
     try:
         folder = f"{levels.storage.folder}/.attached/{state.view.record.epoch}-{number}"
-        fields = stored_fields(shape, ATTACHED, "upsert")
+        fields = stored_fields(table_schema, ATTACHED, "upsert")
         codes: list[Codes] = []
         renamed = (
             pa.RecordBatch.from_arrays(batch.columns, schema=fields)
-            for batch in _watched(batches, shape, codes)
+            for batch in _watched(batches, table_schema, codes)
         )
         pin = core.tables.append(folder, core.tables.create(folder, fields), renamed)
-        names = tuple(history_name(column_id) for column_id in shape.schema.key)
-        written = Rows(catalogs.name_of(table), shape, folder, pin, names)
+        names = tuple(history_name(column_id) for column_id in table_schema.schema.key)
+        written = Rows(catalogs.name_of(table), table_schema, folder, pin, names)
         rows, every = unique(core.tables, written, codes, Repeats(are_allowed=may_repeat))
         if not may_repeat:
             reader = core.readers.open(state.view, table, state.visible)
@@ -152,9 +152,9 @@ def _attach(
 
 
 def _watched(
-    batches: Iterator[pa.RecordBatch], shape: Shape, codes: list[Codes]
+    batches: Iterator[pa.RecordBatch], table_schema: TableSchema, codes: list[Codes]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches, keeping the codes of their keys."""
     for batch in batches:
-        codes.append(shape.codec.codes(batch))
+        codes.append(table_schema.codec.codes(batch))
         yield batch

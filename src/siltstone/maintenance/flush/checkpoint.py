@@ -26,7 +26,7 @@ import msgspec
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.catalog.table_schema import Shape, whole_shape
+from siltstone.engine.catalog.table_schema import TableSchema, whole_table_schema
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.interrupts import Deferred
 from siltstone.engine.levels.commit_log import COMMITS_SCHEMA
@@ -45,10 +45,10 @@ from siltstone.formats.schema import (
     history_name,
     history_schema,
 )
-from siltstone.maintenance.flush.refresh import adopt, renewals, renewed
+from siltstone.maintenance.flush.refresh import refreshed, renewals, renewed
 from siltstone.maintenance.retention import carried
 from siltstone.storage.manifest.manifest_store import ManifestStore
-from siltstone.storage.tables.jobs import Begun, CondemnedError, refuse_condemned
+from siltstone.storage.tables.jobs import Begun, GcHorizonError, refuse_below_gc_horizon
 from siltstone.storage.tables.tables import Staged, Tables
 from siltstone.units import SegmentNumber
 
@@ -70,7 +70,7 @@ class _Flushed:
 
     incarnation: int
     folder: str
-    shape: Shape
+    table_schema: TableSchema
     base_pin: Pin
     staged: Staged
 
@@ -162,7 +162,7 @@ class Checkpointer:
 
     def _written(self, sealed: Sequence[Generation]) -> Record:
         """Write and publish; again if a vacuum took what was written for garbage."""
-        above_us = self._committer.state.view.record.condemned_us
+        above_us = self._committer.state.view.record.gc_horizon_us
         for _ in range(ATTEMPTS):
             begun = Begun.at(self._now_us, above_us)
             flushed = [item for item in self._flush(sealed) if item is not None]
@@ -171,8 +171,8 @@ class Checkpointer:
             try:
                 started_us = begun.started_us(self._now_us)
                 return self._publish(sealed[-1], flushed, commits, started_us)
-            except CondemnedError as error:
-                above_us = error.condemned_us
+            except GcHorizonError as error:
+                above_us = error.gc_horizon_us
         raise BusyError(f"{ATTEMPTS} checkpoints were condemned by vacuums; try again")
 
     def _unpublished(self) -> Sequence[Generation]:
@@ -182,7 +182,7 @@ class Checkpointer:
         name may not be durable if it was its sync that failed, so a new one says the same again.
         """
         view = self._committer.state.view
-        record = (self._manifests.news(view.record) if view.sealed else None) or view.record
+        record = (self._manifests.newer_record(view.record) if view.sealed else None) or view.record
         done = [g for g in view.sealed if g.last_seq <= record.flushed_seq]
         if done and record.epoch == self._epoch:
             self._retire(self._manifests.publish(self._again, base=record), done)
@@ -208,7 +208,7 @@ class Checkpointer:
         history twice. Their log is kept until a record of which we know that it is durable.
         """
         view = self._committer.state.view
-        record = self._manifests.news(view.record)
+        record = self._manifests.newer_record(view.record)
         if record is None:
             return view.record
         if record.epoch != self._epoch:
@@ -236,25 +236,27 @@ class Checkpointer:
         self, catalog: Catalog, incarnation: int, sources: Sequence[Source]
     ) -> _Flushed | None:
         table = catalogs.owner_of(catalog, incarnation)
-        shape = whole_shape(table)  # dropped columns too: older seqs show them
+        table_schema = whole_table_schema(table)  # dropped columns too: older seqs show them
         storage = self._committer.state.view.levels[incarnation].storage
         folder = f"{storage.folder}/.history"
         pin = storage.history
         if pin is None:
-            pin = self._tables.create(folder, history_schema(shape.schema))
+            pin = self._tables.create(folder, history_schema(table_schema.schema))
         else:
-            pin = self._widened(folder, pin, storage, shape)
+            pin = self._widened(folder, pin, storage, table_schema)
         for source in sources:
             if isinstance(source, Memtable):
                 source.settle()
         seqs = (sources[0].first_seq, sources[-1].last_seq)
-        staged = self._tables.stage(folder, pin, _history_batches(sources, shape), seqs=seqs)
-        return _Flushed(incarnation, folder, shape, pin, staged)
+        staged = self._tables.stage(folder, pin, _history_batches(sources, table_schema), seqs=seqs)
+        return _Flushed(incarnation, folder, table_schema, pin, staged)
 
-    def _widened(self, folder: str, pin: Pin, storage: KeyedStorage, shape: Shape) -> Pin:
+    def _widened(
+        self, folder: str, pin: Pin, storage: KeyedStorage, table_schema: TableSchema
+    ) -> Pin:
         """History is only ever widened: a dropped column stays, under its id."""
         has = set(storage.history_columns)
-        missing = [c for c in shape.schema.columns if c.id not in has]
+        missing = [c for c in table_schema.schema.columns if c.id not in has]
         if not missing:
             return pin
         return self._tables.alter(
@@ -284,7 +286,7 @@ class Checkpointer:
                 raise FencedError(self._epoch, record.epoch)
             if record.flushed_seq >= last.last_seq:
                 return record  # nobody else flushes in this epoch: it is built on what we published
-            refuse_condemned(record, started_us)
+            refuse_below_gc_horizon(record, started_us)
             view = self._committer.state.view
             catalog = carried(last.catalog, record)
             changed = msgspec.structs.replace(
@@ -310,9 +312,9 @@ class Checkpointer:
         pins: dict[int, _Histories] = {}
         for item in flushed:
             old = stored.get(item.incarnation)
-            pin, columns = item.base_pin, [c.id for c in item.shape.schema.columns]
+            pin, columns = item.base_pin, [c.id for c in item.table_schema.schema.columns]
             if old is not None and old.history is not None:
-                pin = self._widened(item.folder, old.history, old, item.shape)
+                pin = self._widened(item.folder, old.history, old, item.table_schema)
                 columns = [*old.history_columns, *columns]
             pin = self._tables.commit(item.folder, pin, item.staged)
             pins[item.incarnation] = _Histories(pin, tuple(dict.fromkeys(columns)))
@@ -330,7 +332,7 @@ class Checkpointer:
             record, lease = self._manifests.lease_newest()
 
         def change(view: View) -> View:
-            return adopt(
+            return refreshed(
                 view,
                 record,
                 lease,
@@ -374,11 +376,13 @@ def _stored(
     return tuple(stored.values())
 
 
-def _history_batches(sources: Sequence[Source], shape: Shape) -> Iterator[pa.RecordBatch]:
-    names = [history_name(column.id) for column in shape.schema.columns]
+def _history_batches(
+    sources: Sequence[Source], table_schema: TableSchema
+) -> Iterator[pa.RecordBatch]:
+    names = [history_name(column.id) for column in table_schema.schema.columns]
     for source in sources:
         for chunk in source.chunks_upto(EVERYTHING):
-            arrays = shape.align(chunk.batch, chunk.shape, shape.arrow.names)
+            arrays = table_schema.align(chunk.batch, chunk.table_schema, table_schema.arrow.names)
             batch = pa.RecordBatch.from_arrays(
                 [*arrays, pa.array(chunk.seqs), pa.array(chunk.ops)],
                 names=[*names, SEQ_COLUMN, OP_COLUMN],

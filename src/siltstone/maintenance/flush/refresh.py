@@ -13,7 +13,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.levels.history_run import HistoryRun, known_of
 from siltstone.engine.levels.memtable import Memtable
 from siltstone.engine.levels.source import Source
-from siltstone.engine.levels.visibility import Kept
+from siltstone.engine.levels.visibility import VisibilityCache
 from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import Generation, Levels, View
 from siltstone.formats.manifest import KeyedStorage, Record
@@ -21,7 +21,7 @@ from siltstone.maintenance.retention import carried
 from siltstone.units import require
 
 
-def adopt(
+def refreshed(
     view: View,
     record: Record,
     lease: object,
@@ -111,7 +111,7 @@ def _levels(
         run = readers.history(table, storage, low, record.flushed_seq, lease, known=known)
         kept = () if run is None else (run,)
     rest = tuple(source for source in old.sealed if all(source is not m for m in moved))
-    found = old.kept if base is old.base else Kept()
+    found = old.kept if base is old.base else VisibilityCache()
     return Levels(storage, kept, rest, old.active, base, old.pending, found)
 
 

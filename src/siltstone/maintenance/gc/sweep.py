@@ -122,9 +122,9 @@ def named_by_path(tables: Tables, folders: Iterable[str]) -> set[str]:
     """
     found: set[str] = set()
     for folder in folders:
-        for stranger in tables.strangers(folder):
-            found.add(stranger.path)
-            found.update((folder,) if stranger.named is None else stranger.named)
+        for external in tables.external_versions(folder):
+            found.add(external.path)
+            found.update((folder,) if external.named is None else external.named)
     return found
 
 

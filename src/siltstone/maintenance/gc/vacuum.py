@@ -132,7 +132,7 @@ class OwnerLive:
         return _attached(self._view())
 
 
-class BesideLive:
+class LiveWithoutOwner:
     """`Live` beside an owner that is alive: what is durable in its log.
 
     Of an owner that died, or has not recovered the log yet, MARK may not know all that is durable:
@@ -465,39 +465,39 @@ class Vacuum:
 
     def _sweep(self, dead: Sequence[Record], grace_s: float) -> tuple[Removed, ...]:
         sweep = Sweep(self._files, self._root)
-        garbage, condemned_us = self._condemned(sweep, dead, grace_s)
+        garbage, gc_horizon_us = self._condemned(sweep, dead, grace_s)
         records = self._all_records()
         cross(Failpoint.VACUUM_BEFORE_DELETE)
         self._promote(records, garbage)
         sweep.delete(garbage)
-        return (*garbage, *self._remove_jobs(condemned_us))
+        return (*garbage, *self._remove_jobs(gc_horizon_us))
 
     def _condemned(
         self, sweep: Sweep, dead: Sequence[Record], grace_s: float
     ) -> tuple[list[Removed], int]:
         """Return what may go, and until when what nobody published is condemned, in a record."""
-        condemned_us = self._condemned_us(grace_s)
-        garbage = self._garbage(sweep, self._all_records(), dead, condemned_us, grace_s)
+        gc_horizon_us = self._gc_horizon_us(grace_s)
+        garbage = self._garbage(sweep, self._all_records(), dead, gc_horizon_us, grace_s)
         if any(file.why != DEAD for file in garbage):
-            said_us = self._condemn(condemned_us)
+            said_us = self._raise_gc_horizon(gc_horizon_us)
             cross(Failpoint.VACUUM_AFTER_CONDEMN)
             if self._held(said_us) < said_us:
-                condemned_us = 0  # somebody is at work who may not have heard: nothing of it now
+                gc_horizon_us = 0  # somebody is at work who may not have heard: nothing of it now
             self._live.renew()
-            garbage = self._garbage(sweep, self._all_records(), dead, condemned_us, grace_s)
-        return garbage, condemned_us
+            garbage = self._garbage(sweep, self._all_records(), dead, gc_horizon_us, grace_s)
+        return garbage, gc_horizon_us
 
     def _all_records(self) -> list[Record]:
         return list(self._read(self._manifests.numbers(below_floor=True)))
 
-    def _condemned_us(self, grace_s: float) -> int:
+    def _gc_horizon_us(self, grace_s: float) -> int:
         """Return before when work must have been begun to be dead: no running job's is.
 
         0 if all that may be condemned beside running work is: one word more would condemn it, too.
         """
         limit_us = self._now_us() - int(grace_s * 1e6)
         held_us = self._held(limit_us)
-        is_said = held_us < limit_us and held_us <= self._manifests.newest().condemned_us
+        is_said = held_us < limit_us and held_us <= self._manifests.newest().gc_horizon_us
         return 0 if is_said else held_us
 
     def _held(self, limit_us: int) -> int:
@@ -506,26 +506,26 @@ class Vacuum:
         begun = (seen.changed_us if seen.job is None else seen.job.started_us for seen in running)
         return max(0, min([limit_us, *begun]))
 
-    def _condemn(self, condemned_us: int) -> int:
+    def _raise_gc_horizon(self, gc_horizon_us: int) -> int:
         """Publish what is condemned, more than ever before; return it.
 
         Also when a clock that was ahead said more: what began upon that record must hear of us.
         """
 
         def change(record: Record) -> Record:
-            said_us = max(condemned_us, record.condemned_us + 1)
+            said_us = max(gc_horizon_us, record.gc_horizon_us + 1)
             return msgspec.structs.replace(record, condemned_before_us=said_us)
 
-        return self._publish(change, self._manifests.newest())[0].condemned_us
+        return self._publish(change, self._manifests.newest())[0].gc_horizon_us
 
-    def _dead_jobs(self, condemned_us: int) -> Iterator[SeenJob]:
+    def _dead_jobs(self, gc_horizon_us: int) -> Iterator[SeenJob]:
         for seen in self._jobs.list():
             begun = seen.changed_us if seen.job is None else seen.job.started_us
-            if not seen.is_running and begun < condemned_us:
+            if not seen.is_running and begun < gc_horizon_us:
                 yield seen
 
-    def _remove_jobs(self, condemned_us: int) -> Iterator[Removed]:
-        for seen in self._dead_jobs(condemned_us):
+    def _remove_jobs(self, gc_horizon_us: int) -> Iterator[Removed]:
+        for seen in self._dead_jobs(gc_horizon_us):
             if self._jobs.remove(seen.id):
                 yield Removed(f"jobs/{seen.id}.json", seen.nbytes, CONDEMNED)
 
@@ -534,7 +534,7 @@ class Vacuum:
         sweep: Sweep,
         records: Sequence[Record],
         dead: Sequence[Record],
-        condemned_us: int,
+        gc_horizon_us: int,
         grace_s: float,
     ) -> list[Removed]:
         catalog = self._live.catalog()
@@ -546,12 +546,12 @@ class Vacuum:
         reachable = needed(self._tables, pins)
         inventories = Inventories(self._root, self._files, random_token)
         doomed = published(inventories, gone) - reachable
-        ages = self._ages(records, condemned_us, grace_s)
+        ages = self._ages(records, gc_horizon_us, grace_s)
         folders = {plain_folder(pin) for pin in pins.values()} | homes(catalog)
         by_path = named_by_path(self._tables, sorted(folders))
         return sweep.garbage(reachable, doomed, ages, by_path)
 
-    def _ages(self, records: Sequence[Record], condemned_us: int, grace_s: float) -> Ages:
+    def _ages(self, records: Sequence[Record], gc_horizon_us: int, grace_s: float) -> Ages:
         oldest_view = min(
             record.last_time_us
             for record in records
@@ -559,7 +559,7 @@ class Vacuum:
         )
         # The clock of files may be a tick behind; without a grace nobody else is at work.
         is_exact = not grace_s and not any(seen.is_running for seen in self._jobs.list())
-        unpublished = condemned_us / 1e6 - (0 if is_exact else TICK_S)
+        unpublished = gc_horizon_us / 1e6 - (0 if is_exact else TICK_S)
         return Ages(unpublished, attached=min(unpublished, oldest_view / 1e6 - grace_s))
 
     def _promote(self, records: Sequence[Record], garbage: Sequence[Removed]) -> None:
@@ -598,11 +598,11 @@ class Vacuum:
         seq = max(newest.oldest_seq, oldest.flushed_seq)
         census = self._census(oldest.number, seq, self._tags(are_lapsed=False))
         sweep = Sweep(self._files, self._root)
-        condemned_us = self._condemned_us(grace_s)
-        garbage = self._garbage(sweep, census.stay, census.dead, condemned_us, grace_s)
+        gc_horizon_us = self._gc_horizon_us(grace_s)
+        garbage = self._garbage(sweep, census.stay, census.dead, gc_horizon_us, grace_s)
         garbage += [
             Removed(f"jobs/{seen.id}.json", seen.nbytes, CONDEMNED)
-            for seen in self._dead_jobs(condemned_us)
+            for seen in self._dead_jobs(gc_horizon_us)
         ]
         records = [
             Removed(str(path.relative_to(self._root)), self._files.size(path), "below FLOOR")

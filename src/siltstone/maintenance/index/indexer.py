@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import msgspec
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.catalog.table_schema import shape_of
+from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.errors import BusyError, RequestError, SiltstoneError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import Index, KeyedStorage, Pin, Record, Table
@@ -38,7 +38,7 @@ from siltstone.maintenance.index.index_plan import (
 )
 from siltstone.maintenance.merge.merge import Deferred, candidates, require_budgets
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, ManifestStore
-from siltstone.storage.tables.jobs import CondemnedError, Job, Jobs, refuse_condemned
+from siltstone.storage.tables.jobs import GcHorizonError, Job, Jobs, refuse_below_gc_horizon
 from siltstone.storage.tables.tables import BuiltSegment, InputsMovedError, Tables
 
 ATTEMPTS = 8
@@ -191,7 +191,7 @@ class Indexer:
                     if not places:
                         return total
                     found = self._attempt(record, places, hopeless, publish_attempts)
-            except (CondemnedError, BusyError) as error:
+            except (GcHorizonError, BusyError) as error:
                 reason = str(error)
                 continue
             total = _sum(total, found)
@@ -234,7 +234,7 @@ class Indexer:
         names = tuple(sorted({place.name for place in places}))
         tasks = [task for place in places for task in place.tasks]
         inputs = tuple(f"{task.folder}:{task.spec.column}" for task in tasks)
-        with self._jobs.begin(_KIND, names, inputs, above_us=record.condemned_us) as job:
+        with self._jobs.begin(_KIND, names, inputs, above_us=record.gc_horizon_us) as job:
             cross(Failpoint.INDEX_BEFORE_BUILD)
             built = list(self._built(tasks, hopeless))
             cross(Failpoint.INDEX_AFTER_BUILD)
@@ -264,7 +264,7 @@ class Indexer:
         fitting: list[_Built] = []
 
         def change(now: Record) -> Record:
-            refuse_condemned(now, job.started_us)
+            refuse_below_gc_horizon(now, job.started_us)
             fitting.clear()
             pins: dict[int, Pin] = {}
             for place in places:
@@ -363,11 +363,11 @@ def _declared(
         raise RequestError(f"{called!r} has an index {name!r} already; drop it, or choose a name")
     if len(mine) >= INDEXES_MAX:
         raise RequestError(f"{called!r} has {len(mine)} indexes, and no room for {name!r}")
-    shape = shape_of(schema)
-    number = next((n for n, known in shape.names.items() if known == column), None)
+    table_schema = table_schema_of(schema)
+    number = next((n for n, known in table_schema.names.items() if known == column), None)
     if number is None:
-        raise RequestError(f"{called!r} has no column {column!r}, but {shape.arrow.names}")
-    type_ = shape.arrow.field(column).type
+        raise RequestError(f"{called!r} has no column {column!r}, but {table_schema.arrow.names}")
+    type_ = table_schema.arrow.field(column).type
     found = check_kind(kind, column, type_)
     return Index(
         table.id, name, number, found, now.number + 1, check_options(found, options, type_)

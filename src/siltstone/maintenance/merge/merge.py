@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.catalog.table_schema import Shape, shape_of
+from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.read.read_union import KeyedReader, Overlay
 from siltstone.engine.read.reader import Readers
@@ -30,7 +30,7 @@ from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, Table
 from siltstone.maintenance.merge.merge_task import Execute, live_rows, survivors
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, ManifestStore
-from siltstone.storage.tables.jobs import CondemnedError, Job, Jobs, refuse_condemned
+from siltstone.storage.tables.jobs import GcHorizonError, Job, Jobs, refuse_below_gc_horizon
 from siltstone.storage.tables.tables import Tables, join
 
 ATTEMPTS = 8
@@ -139,7 +139,7 @@ class Merger:
                 record, lease = self._manifests.lease_newest()
                 with lease:
                     return self._merge(record, table, on_table, execute, publish_attempts)
-            except (_LostError, CondemnedError, BusyError) as error:
+            except (_LostError, GcHorizonError, BusyError) as error:
                 reason = str(error)
         return Deferred(reason, attempts)
 
@@ -159,7 +159,7 @@ class Merger:
         planned: list[_Planned] = []
         names: list[str] = []
         about = tuple(catalogs.name_of(each) for each, _ in wanted)
-        with self._jobs.begin("merge", about, above_us=record.condemned_us) as job:
+        with self._jobs.begin("merge", about, above_us=record.gc_horizon_us) as job:
             for each, storage in wanted:
                 if on_table is not None:
                     on_table(catalogs.name_of(each))
@@ -182,27 +182,27 @@ class Merger:
         self, record: Record, table: Table, storage: KeyedStorage, execute: Execute | None
     ) -> _Planned:
         upto = record.flushed_seq
-        shape = shape_of(catalogs.schema_of(table))
+        table_schema = table_schema_of(catalogs.schema_of(table))
         run = self._readers.history(table, storage, storage.merged_seq, upto, None)
         base = self._readers.base(table, storage)
-        reader = KeyedReader(shape, () if run is None else (run,), base, upto)
+        reader = KeyedReader(table_schema, () if run is None else (run,), base, upto)
         overlay = reader.overlay()
         cross(Failpoint.MERGE_AFTER_PLAN)
-        pin = self._base(table, storage, shape, overlay)
+        pin = self._base(table, storage, table_schema, overlay)
         if pin is not None and (overlay.rows or len(overlay.shadowed)):
             folder, drop = f"{storage.folder}/base", np.sort(overlay.shadowed)
             if execute is not None:
-                pin = self._shared_out(folder, pin, shape, overlay, drop, execute)
+                pin = self._shared_out(folder, pin, table_schema, overlay, drop, execute)
             else:
                 pin = self._tables.rewrite(
                     folder,
                     pin,
                     drop=drop,
-                    batches=live_batches(overlay, shape),
+                    batches=live_batches(overlay, table_schema),
                     compact_below=COMPACT_BELOW_ROWS,
                 )
         changed = msgspec.structs.replace(
-            storage, base=pin, base_schema=0 if pin is None else shape.id, merged_seq=upto
+            storage, base=pin, base_schema=0 if pin is None else table_schema.id, merged_seq=upto
         )
         return _Planned(storage.incarnation, storage.base, changed, overlay.rows)
 
@@ -210,7 +210,7 @@ class Merger:
         self,
         folder: str,
         pin: Pin,
-        shape: Shape,
+        table_schema: TableSchema,
         overlay: Overlay,
         drop: np.ndarray,
         execute: Execute,
@@ -219,23 +219,23 @@ class Merger:
         gone = self._tables.touched(
             folder, pin, drop, compact_below=COMPACT_BELOW_ROWS, has_more=overlay.rows > 0
         )
-        tasks = [*survivors(folder, pin, shape, gone, drop)]
+        tasks = [*survivors(folder, pin, table_schema, gone, drop)]
         for source, _, ordinals in overlay.live:
             assert isinstance(source, HistoryRun)  # a merge reads what is flushed
-            tasks += live_rows(folder, pin, shape, source, ordinals)
+            tasks += live_rows(folder, pin, table_schema, source, ordinals)
         return self._tables.replace(folder, pin, gone, join([*execute(tasks)]))
 
     def _base(
-        self, table: Table, storage: KeyedStorage, shape: Shape, overlay: Overlay
+        self, table: Table, storage: KeyedStorage, table_schema: TableSchema, overlay: Overlay
     ) -> Pin | None:
-        """Return the base to rewrite, with the columns of `shape`; None: there is nothing in it."""
+        """Return the base to rewrite, with the columns of `table_schema`; None: there is nothing in it."""
         folder = f"{storage.folder}/base"
         if storage.base is None:
-            return self._tables.create(folder, shape.arrow) if overlay.rows else None
-        if storage.base_schema == shape.id:
+            return self._tables.create(folder, table_schema.arrow) if overlay.rows else None
+        if storage.base_schema == table_schema.id:
             return storage.base
-        old = shape_of(catalogs.schema_by_id(table, storage.base_schema))
-        return altered(self._tables, folder, storage.base, old, shape)
+        old = table_schema_of(catalogs.schema_by_id(table, storage.base_schema))
+        return altered(self._tables, folder, storage.base, old, table_schema)
 
 
 def candidates(record: Record, wanted: int | None) -> Iterator[tuple[Table, KeyedStorage]]:
@@ -274,7 +274,7 @@ def _changed(record: Record, planned: Sequence[_Planned], job: Job) -> Record:
     wanted = {item.incarnation: item for item in planned}
     if all(_is_in(storage, wanted.get(storage.incarnation)) for storage in record.keyed):
         return record
-    refuse_condemned(record, job.started_us)
+    refuse_below_gc_horizon(record, job.started_us)
     keyed: list[KeyedStorage] = []
     for storage in record.keyed:
         item = wanted.get(storage.incarnation)
@@ -307,7 +307,7 @@ def _is_in(storage: KeyedStorage, item: _Planned | None) -> bool:
     )
 
 
-def altered(tables: Tables, folder: str, pin: Pin, old: Shape, new: Shape) -> Pin:
+def altered(tables: Tables, folder: str, pin: Pin, old: TableSchema, new: TableSchema) -> Pin:
     """Rename, drop and add a pin's columns by id; by way of free names, so that two may swap."""
     drop = [name for column_id, name in old.names.items() if column_id not in new.names]
     moved = {i: n for i, n in old.names.items() if i in new.names and new.names[i] != n}
@@ -321,14 +321,14 @@ def altered(tables: Tables, folder: str, pin: Pin, old: Shape, new: Shape) -> Pi
     return pin
 
 
-def live_batches(overlay: Overlay, shape: Shape) -> Iterator[pa.RecordBatch]:
+def live_batches(overlay: Overlay, table_schema: TableSchema) -> Iterator[pa.RecordBatch]:
     """Yield the live rows that lie over base, in large batches."""
-    return _in_large_batches(_live_rows(overlay, shape))
+    return _in_large_batches(_live_rows(overlay, table_schema))
 
 
-def _live_rows(overlay: Overlay, shape: Shape) -> Iterator[pa.RecordBatch]:
+def _live_rows(overlay: Overlay, table_schema: TableSchema) -> Iterator[pa.RecordBatch]:
     for source, newest, ordinals in overlay.live:
-        yield from source.rows_at(newest, ordinals, shape, shape.arrow.names)
+        yield from source.rows_at(newest, ordinals, table_schema, table_schema.arrow.names)
 
 
 def _in_large_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

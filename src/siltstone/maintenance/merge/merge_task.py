@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from siltstone.engine.catalog.table_schema import Shape
+from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.formats.manifest import Pin
 from siltstone.formats.schema import history_name
@@ -74,10 +74,14 @@ Execute = Callable[[Sequence[MergeTask]], Iterable[Staged]]
 
 
 def survivors(
-    folder: str, pin: Pin, shape: Shape, gone: Sequence[tuple[int, int]], drop: np.ndarray
+    folder: str,
+    pin: Pin,
+    table_schema: TableSchema,
+    gone: Sequence[tuple[int, int]],
+    drop: np.ndarray,
 ) -> Iterator[MergeTask]:
     """Plan what is left of the parts `gone` without the positions `drop`, which ascend."""
-    columns = tuple((name, name) for name in shape.arrow.names)
+    columns = tuple((name, name) for name in table_schema.arrow.names)
     for first, end in _grouped(gone):
         low, high = np.searchsorted(drop, (first, end))
         mask = np.ones(end - first, bool)
@@ -87,12 +91,12 @@ def survivors(
 
 
 def live_rows(
-    folder: str, pin: Pin, shape: Shape, run: HistoryRun, ordinals: np.ndarray
+    folder: str, pin: Pin, table_schema: TableSchema, run: HistoryRun, ordinals: np.ndarray
 ) -> Iterator[MergeTask]:
     """Plan the rows of un-merged history at `ordinals`, which ascend."""
     source, positions = run.table, run.positions_of(ordinals)
     has = set(source.schema.names)
-    ids = {column.name: history_name(column.id) for column in shape.schema.columns}
+    ids = {column.name: history_name(column.id) for column in table_schema.schema.columns}
     columns = tuple((stored, name) for name, stored in ids.items() if stored in has)
     source_folder = folder.removesuffix("base") + ".history"
     for first, end in _grouped(source.spans):

@@ -76,23 +76,23 @@ def strangers_of(
     """
     folders = {plain_folder(pin) for pin in distinct(pins_of(record)).values()}
     for folder in sorted({*folders, *logged, *homes(record.catalog)}):
-        for stranger in tables.strangers(folder):
-            yield folder, stranger
+        for external in tables.external_versions(folder):
+            yield folder, external
 
 
-def told(stranger: ExternalVersion) -> str:
+def told(external: ExternalVersion) -> str:
     """Say what a stranger's version is."""
-    added = "" if stranger.added is None else f", {stranger.added} of them appended by it"
+    added = "" if external.added is None else f", {external.added} of them appended by it"
     return (
-        f"version {stranger.version} was not written by siltstone ({stranger.by}); nothing reads"
-        f" it: {stranger.rows} rows{added}; {_next_step(stranger)}"
+        f"version {external.version} was not written by siltstone ({external.by}); nothing reads"
+        f" it: {external.rows} rows{added}; {_next_step(external)}"
     )
 
 
-def _next_step(stranger: ExternalVersion) -> str:
-    if stranger.added is None:
+def _next_step(external: ExternalVersion) -> str:
+    if external.added is None:
         return "if its change is wanted, make it through siltstone; then move this file away"
-    if not stranger.added:
+    if not external.added:
         return "to be rid of it, move this file away"
     return "repair --adopt <table> commits them, or move this file away"
 
@@ -135,11 +135,11 @@ class Adopter:
             try:
                 found = self._appended(table)
                 done = replace(done, sample=done.sample or tuple(self._sample(found)))
-                for folder, stranger in found:
+                for folder, external in found:
                     seq = None
                     if not dry_run:
-                        seq = self._adopt(table, folder, stranger, transaction)
-                    rows, paths = done.rows + (stranger.added or 0), (*done.versions, stranger.path)
+                        seq = self._adopt(table, folder, external, transaction)
+                    rows, paths = done.rows + (external.added or 0), (*done.versions, external.path)
                     done = replace(done, rows=rows, versions=paths, seq=seq)
             except _MovedError:
                 continue
@@ -161,30 +161,30 @@ class Adopter:
         found = [
             (folder, each)
             for folder in folders
-            for each in self._tables.strangers(folder)
+            for each in self._tables.external_versions(folder)
             # A name that an older siltstone left of a version of ours: its rows are in the table.
             if not each.files or not {f"{folder}/data/{name}" for name in each.files} <= live
         ]
-        other = [stranger for _, stranger in found if stranger.added is None]
-        for stranger in other[:1]:
-            self._require_there(stranger)
+        other = [external for _, external in found if external.added is None]
+        for external in other[:1]:
+            self._require_there(external)
             raise RequestError(
-                f"{stranger.path}: {told(stranger)}, and adopt again: it cannot be adopted, for it"
+                f"{external.path}: {told(external)}, and adopt again: it cannot be adopted, for it"
                 " did something else than append; nothing was changed"
             )
         return found
 
-    def _require_there(self, stranger: ExternalVersion) -> None:
-        if not self._files.exists(self._root / stranger.path):
-            raise _MovedError(stranger.path)
+    def _require_there(self, external: ExternalVersion) -> None:
+        if not self._files.exists(self._root / external.path):
+            raise _MovedError(external.path)
 
-    def _added(self, folder: str, stranger: ExternalVersion) -> Iterator[pa.RecordBatch]:
+    def _added(self, folder: str, external: ExternalVersion) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a version; its data files stay, whoever moves its manifest."""
         try:
-            rows = self._tables.added(folder, stranger)
+            rows = self._tables.added(folder, external)
             first = next(rows, None)
         except SiltstoneError:
-            self._require_there(stranger)
+            self._require_there(external)
             raise
         return iter(()) if first is None else chain([first], rows)
 
@@ -192,32 +192,32 @@ class Adopter:
         self, found: Sequence[tuple[str, ExternalVersion]]
     ) -> Iterator[Mapping[str, object]]:
         left = SAMPLE_ROWS
-        for folder, stranger in found:
-            for batch in self._added(folder, stranger):
+        for folder, external in found:
+            for batch in self._added(folder, external):
                 yield from batch.slice(0, left).to_pylist()
                 left -= min(left, batch.num_rows)
                 if not left:
                     return
 
     def _adopt(
-        self, table: Table, folder: str, stranger: ExternalVersion, transaction: Transaction
+        self, table: Table, folder: str, external: ExternalVersion, transaction: Transaction
     ) -> int:
         try:
-            app = f"adopted {describe(self._files, self._root, stranger.path).xxh3}"
+            app = f"adopted {describe(self._files, self._root, external.path).xxh3}"
         except FileNotFoundError as error:
-            raise _MovedError(stranger.path) from error
-        batches = self._added(folder, stranger)
+            raise _MovedError(external.path) from error
+        batches = self._added(folder, external)
         first = next(batches, None)
         with transaction(token=(app, 0)) as tx:
             if first is not None:
                 rows = chain([first], batches)
                 _by_id(tx, table).append(pa.RecordBatchReader.from_batches(first.schema, rows))
         name = catalogs.name_of(table)
-        why = f"its {stranger.added} rows were committed to {name} at seq {tx.seq}"
+        why = f"its {external.added} rows were committed to {name} at seq {tx.seq}"
         try:
-            self._quarantine.take([Item(stranger.path, why)])
+            self._quarantine.take([Item(external.path, why)])
         except OSError as error:
-            raise UnavailableError(f"{stranger.path}: {why}, but it stays: {error}") from error
+            raise UnavailableError(f"{external.path}: {why}, but it stays: {error}") from error
         return tx.seq
 
 

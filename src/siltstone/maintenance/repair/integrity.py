@@ -31,7 +31,7 @@ def relative(root: Path, path: object) -> str:
     return str(found.relative_to(root)) if found.is_relative_to(root) else str(found)
 
 
-class Soundness:
+class Integrity:
     """Remembers what was looked at. One thread."""
 
     def __init__(

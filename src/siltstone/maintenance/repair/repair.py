@@ -34,7 +34,7 @@ from pathlib import Path
 import msgspec
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.catalog.table_schema import shape_of
+from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.read.reader import plain_folder
 from siltstone.errors import CorruptionError, SiltstoneError, UnavailableError
 from siltstone.failpoints import Failpoint, cross
@@ -43,7 +43,7 @@ from siltstone.formats.manifest import KeyedStorage, Pin, Record
 from siltstone.maintenance.backup.backup import Progress, named_by
 from siltstone.maintenance.gc.sweep import distinct, pins_of
 from siltstone.maintenance.index.indexer import Indexer
-from siltstone.maintenance.repair.integrity import UNREADABLE, Soundness, relative
+from siltstone.maintenance.repair.integrity import UNREADABLE, Integrity, relative
 from siltstone.maintenance.repair.quarantine import Item, Quarantine
 from siltstone.maintenance.repair.verify import ERROR, Finding, Verifier, epoch_of_log, told_of
 from siltstone.storage.files.files import Files
@@ -212,13 +212,13 @@ class Repairer:
     def _plan(self, *, deep: bool) -> _Plan:
         plan = _Plan()
         self._plan_floor(plan)
-        soundness = Soundness(self._files, self._root, self._tables, deep=deep)
+        integrity = Integrity(self._files, self._root, self._tables, deep=deep)
         numbers = self._manifests.numbers(below_floor=True)
         records = dict(self._readable(numbers))
         kept = [number for number in numbers if number >= self._floor(plan)]
         if kept and records:
-            self._plan_newest(plan, kept, records, soundness)
-            self._plan_old_bases(plan, kept[-1], records, soundness)
+            self._plan_newest(plan, kept, records, integrity)
+            self._plan_old_bases(plan, kept[-1], records, integrity)
             self._plan_unreadable(plan, numbers, kept, records)
         self._plan_jobs(plan)
         if records and self._files.exists(self._root / RESTORING):
@@ -265,7 +265,7 @@ class Repairer:
         plan.add(path, wrong, f"written again: {first}; all records from it on stand there")
 
     def _plan_newest(
-        self, plan: _Plan, kept: Sequence[int], records: dict[int, Record], soundness: Soundness
+        self, plan: _Plan, kept: Sequence[int], records: dict[int, Record], integrity: Integrity
     ) -> None:
         """Find what serves when the newest record does not, and a proof that nothing is lost."""
         newest = records.get(kept[-1])
@@ -275,28 +275,28 @@ class Repairer:
             for number in kept
             if number in records
             and records[number].store_id == store_id
-            and not self._damage(records[number], soundness)
+            and not self._damage(records[number], integrity)
         ]
         if newest is not None and newest.store_id == store_id:
             if newest in whole:
                 self._plan_epoch(plan, newest)
                 return
-            if self._plan_bases(plan, newest, soundness):
+            if self._plan_bases(plan, newest, integrity):
                 return
         ours = {n: record for n, record in records.items() if record.store_id == store_id}
-        if not whole or not self._is_all(whole[-1], ours, soundness):
+        if not whole or not self._is_all(whole[-1], ours, integrity):
             return
         # Lost records may have condemned files of jobs that go on: those must begin again.
         sound = msgspec.structs.replace(
-            whole[-1], condemned_before_us=max(self._now_us(), whole[-1].condemned_us)
+            whole[-1], condemned_before_us=max(self._now_us(), whole[-1].gc_horizon_us)
         )
         plan.base, plan.top = sound, kept[-1]
         plan.epoch = self._log_epoch(sound)
         for number in kept[kept.index(sound.number) + 1 :]:
-            self._plan_copy(plan, number, sound, self._wrong(number, records, store_id, soundness))
+            self._plan_copy(plan, number, sound, self._wrong(number, records, store_id, integrity))
             found = records.pop(number, None)
             if found is not None and found.store_id == store_id:
-                plan.cured.update(self._damage(found, soundness))
+                plan.cured.update(self._damage(found, integrity))
         pins = distinct(pin for record in records.values() for pin in pins_of(record))
         for folder in sorted({plain_folder(pin) for pin in pins.values()}):
             self._plan_links(plan, folder, pins)
@@ -322,14 +322,14 @@ class Repairer:
         return self._files.exists(self._root / path)
 
     def _wrong(
-        self, number: int, records: dict[int, Record], store_id: str, soundness: Soundness
+        self, number: int, records: dict[int, Record], store_id: str, integrity: Integrity
     ) -> str:
         record = records.get(number)
         if record is None:
             return "it cannot be read"
         if record.store_id != store_id:
             return f"it is of store {record.store_id}"
-        path, wrong = next(iter(self._damage(record, soundness).items()), ("", "it is not whole"))
+        path, wrong = next(iter(self._damage(record, integrity).items()), ("", "it is not whole"))
         return f"{path}: {wrong}"
 
     def _plan_copy(self, plan: _Plan, number: int, sound: Record, wrong: str) -> None:
@@ -346,7 +346,7 @@ class Repairer:
             return
         plan.top, plan.epoch = newest.number, epoch
         plan.base = msgspec.structs.replace(
-            newest, condemned_before_us=max(self._now_us(), newest.condemned_us)
+            newest, condemned_before_us=max(self._now_us(), newest.gc_horizon_us)
         )
         path = relative(self._root, self._manifests.path(newest.number))
         wrong = f"its epoch is {newest.epoch}, the log is of epoch {epoch}"
@@ -357,27 +357,27 @@ class Repairer:
             return max(record.epoch, epoch_of_log(self._files, self._root / "wal", record.store_id))
         return record.epoch
 
-    def _damage(self, record: Record, soundness: Soundness) -> dict[str, str]:
+    def _damage(self, record: Record, integrity: Integrity) -> dict[str, str]:
         found: dict[str, str] = {}
         for pin in distinct(pins_of(record)).values():
-            found |= soundness.damage(pin)
+            found |= integrity.damage(pin)
         return found
 
-    def _plan_bases(self, plan: _Plan, newest: Record, soundness: Soundness) -> bool:
+    def _plan_bases(self, plan: _Plan, newest: Record, integrity: Integrity) -> bool:
         """Have bases folded again, and indexes built again, when nothing else is damaged.
 
         A base is folded again only if its history is whole.
         """
-        broken, unindexed = _damaged_bases(newest, soundness)
-        if not self._is_base_only(newest, broken, unindexed, soundness):
+        broken, unindexed = _damaged_bases(newest, integrity)
+        if not self._is_base_only(newest, broken, unindexed, integrity):
             return False
         plan.base, plan.top = newest, newest.number
         plan.broken, plan.unindexed = broken, unindexed
         for storage in broken:
-            self._plan_base(plan, storage, soundness, _FOLDED)
+            self._plan_base(plan, storage, integrity, _FOLDED)
         for storage in unindexed:
-            self._plan_base(plan, storage, soundness, _REBUILT)
-        self._plan_rotten(plan, unindexed, soundness)
+            self._plan_base(plan, storage, integrity, _REBUILT)
+        self._plan_rotten(plan, unindexed, integrity)
         return True
 
     def _is_base_only(
@@ -385,46 +385,46 @@ class Repairer:
         record: Record,
         broken: Sequence[KeyedStorage],
         unindexed: Sequence[KeyedStorage],
-        soundness: Soundness,
+        integrity: Integrity,
     ) -> bool:
         """Say whether these are all that is damaged, and history has what is broken."""
         folders = tuple(f"{storage.folder}/base" for storage in (*broken, *unindexed))
         others = [pin for pin in pins_of(record) if not pin.path.startswith(folders)]
-        if not folders or any(soundness.damage(pin) for pin in others):
+        if not folders or any(integrity.damage(pin) for pin in others):
             return False
         return all(_is_complete(record, storage) for storage in broken)
 
     def _plan_base(
-        self, plan: _Plan, storage: KeyedStorage, soundness: Soundness, done: str
+        self, plan: _Plan, storage: KeyedStorage, integrity: Integrity, done: str
     ) -> None:
         assert storage.base is not None
-        damage = soundness.damage(storage.base)
+        damage = integrity.damage(storage.base)
         plan.cured.update(damage)
         path, wrong = next(iter(damage.items()))
         plan.add(path, wrong, done)
 
     def _plan_rotten(
-        self, plan: _Plan, unindexed: Sequence[KeyedStorage], soundness: Soundness
+        self, plan: _Plan, unindexed: Sequence[KeyedStorage], integrity: Integrity
     ) -> None:
         """Put the damaged files of indexes aside, and remember whose they are."""
         known = {item.path for item in plan.late}
         for storage in unindexed:
             assert storage.base is not None
-            for path, wrong in soundness.damage(storage.base).items():
+            for path, wrong in integrity.damage(storage.base).items():
                 plan.rotten.add(path.split("/")[-2])
                 if path not in known and self._is_there(path):
                     plan.late.append(Item(path, wrong))
 
     def _plan_old_bases(
-        self, plan: _Plan, newest: int, records: dict[int, Record], soundness: Soundness
+        self, plan: _Plan, newest: int, records: dict[int, Record], integrity: Integrity
     ) -> None:
         """Let older records, which the past is read from, do without what is damaged in bases."""
         for number, record in records.items():
             if number == newest and not (plan.broken or plan.unindexed):
                 continue
-            broken, unindexed = _damaged_bases(record, soundness)
-            if self._is_base_only(record, broken, unindexed, soundness):
-                self._plan_without(plan, record, broken, unindexed, soundness)
+            broken, unindexed = _damaged_bases(record, integrity)
+            if self._is_base_only(record, broken, unindexed, integrity):
+                self._plan_without(plan, record, broken, unindexed, integrity)
 
     def _plan_without(
         self,
@@ -432,19 +432,19 @@ class Repairer:
         record: Record,
         broken: tuple[KeyedStorage, ...],
         unindexed: tuple[KeyedStorage, ...],
-        soundness: Soundness,
+        integrity: Integrity,
     ) -> None:
-        damage = self._damage(record, soundness)
+        damage = self._damage(record, integrity)
         path = relative(self._root, self._manifests.path(record.number))
         file, wrong = next(iter(damage.items()))
         plan.copies.append(_Copy(record, f"{file}: {wrong}", broken, unindexed))
-        self._plan_rotten(plan, unindexed, soundness)
+        self._plan_rotten(plan, unindexed, integrity)
         plan.cured.update(damage)
         reads = "history" if broken else "base without the index"
         plan.add(path, f"{file}: {wrong}", f"moved to quarantine, its copy reads {reads} instead")
 
     def _is_all(
-        self, record: Record, records: dict[int, Record], soundness: Soundness | None
+        self, record: Record, records: dict[int, Record], integrity: Integrity | None
     ) -> bool:
         """Say whether a record and the log together are proven to be every commit."""
         try:
@@ -454,7 +454,7 @@ class Repairer:
         if start > record.flushed_seq:
             return False
         pins = distinct(named_by(frames)).values()
-        return soundness is None or not any(soundness.damage(pin) for pin in pins)
+        return integrity is None or not any(integrity.damage(pin) for pin in pins)
 
     def _log(self, record: Record, last_seq: int) -> tuple[list[LoggedFrame], int]:
         """Return all frames from a record's floor on, and the seq that they follow."""
@@ -550,10 +550,10 @@ class Repairer:
         """
         folder = f"{storage.folder}/base"
         table = catalogs.owner_of(record.catalog, storage.incarnation)
-        shape = shape_of(catalogs.schema_by_id(table, storage.base_schema))
+        table_schema = table_schema_of(catalogs.schema_by_id(table, storage.base_schema))
         for pin in self._bases(storage.incarnation):
             with contextlib.suppress(CorruptionError):
-                empty = self._tables.overwrite(folder, pin, shape.arrow, ())
+                empty = self._tables.overwrite(folder, pin, table_schema.arrow, ())
                 return msgspec.structs.replace(storage, base=empty, merged_seq=0)
         return msgspec.structs.replace(storage, base=None, base_schema=0, merged_seq=0)
 
@@ -591,13 +591,13 @@ def _changed(record: Record, fresh: dict[int, KeyedStorage], epoch: int) -> Reco
 
 
 def _damaged_bases(
-    record: Record, soundness: Soundness
+    record: Record, integrity: Integrity
 ) -> tuple[tuple[KeyedStorage, ...], tuple[KeyedStorage, ...]]:
     """Return the storages whose bases are damaged, and those of which only indexes are."""
     damaged = [
-        (storage, soundness.damage(storage.base))
+        (storage, integrity.damage(storage.base))
         for storage in record.keyed
-        if storage.base is not None and soundness.damage(storage.base)
+        if storage.base is not None and integrity.damage(storage.base)
     ]
 
     def is_index(storage: KeyedStorage, paths: Iterable[str]) -> bool:

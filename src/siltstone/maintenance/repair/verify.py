@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.catalog.table_schema import Shape, shape_of
+from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import Readers, plain_folder
 from siltstone.formats.keys import newest_rows
@@ -37,7 +37,7 @@ from siltstone.maintenance.backup.backup import Progress, created_by, named_by, 
 from siltstone.maintenance.gc.sweep import Sweep, distinct, pins_of
 from siltstone.maintenance.index.index_check import wrong_indexes
 from siltstone.maintenance.repair.external_appends import strangers_of, told
-from siltstone.maintenance.repair.integrity import UNREADABLE, Soundness
+from siltstone.maintenance.repair.integrity import UNREADABLE, Integrity
 from siltstone.storage.files.files import Files
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.tables.jobs import Jobs, SeenJob
@@ -48,7 +48,7 @@ from siltstone.units import SegmentNumber, Seq
 
 ERROR, WARNING, DRIFT = "error", "warning", "drift"
 LOG_ATTEMPTS = 8
-_RISING = ("epoch", "last_seq", "flushed_seq", "wal_floor", "oldest_seq", "condemned_us")
+_RISING = ("epoch", "last_seq", "flushed_seq", "wal_floor", "oldest_seq", "gc_horizon_us")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Verified:
 class _Tally:
     """What was seen so far."""
 
-    soundness: Soundness
+    integrity: Integrity
     records: int = 0
     rows: int = 0
     findings: list[Finding] = field(default_factory=list)
@@ -140,7 +140,7 @@ class Verifier:
         def seen() -> None:
             tally.done += 1
 
-        tally = _Tally(Soundness(self._files, self._root, self._tables, deep=deep, on_file=seen))
+        tally = _Tally(Integrity(self._files, self._root, self._tables, deep=deep, on_file=seen))
         tally.total = len(Sweep(self._files, self._root).listed) * (2 if deep else 1)
 
         def say(what: str) -> None:
@@ -173,8 +173,8 @@ class Verifier:
         return Verified(
             deep,
             tally.records,
-            len(tally.soundness.pins),
-            len(tally.soundness.files),
+            len(tally.integrity.pins),
+            len(tally.integrity.files),
             tally.rows,
             tuple(tally.findings),
         )
@@ -224,9 +224,9 @@ class Verifier:
 
     def _pins(self, pins: Iterable[Pin], tally: _Tally, say: Callable[[str], None]) -> None:
         for pin in distinct(pins).values():
-            if pin.path not in tally.soundness.pins:
+            if pin.path not in tally.integrity.pins:
                 say(pin.path)
-                for path, wrong in tally.soundness.damage(pin).items():
+                for path, wrong in tally.integrity.damage(pin).items():
                     if path not in tally.named:
                         tally.named.add(path)
                         tally.error(path, wrong)
@@ -307,14 +307,14 @@ class Verifier:
     ) -> None:
         say("drift")
         try:
-            for _, stranger in strangers_of(self._tables, record, logged):
-                tally.findings.append(Finding(stranger.path, DRIFT, told(stranger)))
+            for _, external in strangers_of(self._tables, record, logged):
+                tally.findings.append(Finding(external.path, DRIFT, told(external)))
         except UNREADABLE as error:
             tally.warn("tables", f"strangers' versions cannot be listed: {error}")
 
     def _names(self, tally: _Tally) -> None:
         """Tell of files that a clean-up by another program may delete, or whose name one did."""
-        whole = [path for path, wrong in tally.soundness.files.items() if wrong is None]
+        whole = [path for path, wrong in tally.integrity.files.items() if wrong is None]
         exposed, hidden = self._tables.lacking(whole)
         for path in exposed[:1]:
             reason = "a clean-up by another program may delete them; open the store once to write"
@@ -332,7 +332,7 @@ class Verifier:
     # rows
 
     def _rows(self, record: Record, table: Table, storage: KeyedStorage, tally: _Tally) -> None:
-        tally.done += sum(f"{storage.folder}/" in path for path in tally.soundness.files)
+        tally.done += sum(f"{storage.folder}/" in path for path in tally.integrity.files)
         try:
             self._history(record, storage, tally)
             self._base(table, storage, tally)
@@ -356,15 +356,15 @@ class Verifier:
         if storage.base is None:
             return
         folder = f"{storage.folder}/base"
-        shape = shape_of(catalogs.schema_by_id(table, storage.base_schema))
+        table_schema = table_schema_of(catalogs.schema_by_id(table, storage.base_schema))
         opened = self._tables.open(folder, storage.base)
-        names = list(shape.codec.names)
-        parts = [shape.codec.codes(batch) for batch in opened.scan(names)]
+        names = list(table_schema.codec.names)
+        parts = [table_schema.codec.codes(batch) for batch in opened.scan(names)]
         codes = np.concatenate(parts) if parts else np.zeros(0, np.int64)
         tally.rows += len(codes)
         order = np.argsort(codes, kind="stable")
         distinct_keys = newest_rows(
-            shape.codec, codes, lambda at: shape.codec.keys(opened.take(at, names))
+            table_schema.codec, codes, lambda at: table_schema.codec.keys(opened.take(at, names))
         )
         if len(distinct_keys) != len(order):
             tally.error(folder, f"{len(order) - len(distinct_keys)} keys come twice")
@@ -374,21 +374,23 @@ class Verifier:
             step.id: step for step in table.incarnations
         }  # it may be one from before a truncate
         if not storage.history_from and not steps[storage.incarnation].versions:
-            self._fold(table, storage, shape, tally)
+            self._fold(table, storage, table_schema, tally)
 
-    def _fold(self, table: Table, storage: KeyedStorage, shape: Shape, tally: _Tally) -> None:
+    def _fold(
+        self, table: Table, storage: KeyedStorage, table_schema: TableSchema, tally: _Tally
+    ) -> None:
         """Compare base with what history says up to `merged_seq`."""
         run = self._readers.history(table, storage, 0, storage.merged_seq, None)
-        folded = KeyedReader(shape, () if run is None else (run,), None, storage.merged_seq)
-        base = KeyedReader(shape, (), self._readers.base(table, storage), storage.merged_seq)
-        if _sorted(folded, shape) != _sorted(base, shape):
+        folded = KeyedReader(table_schema, () if run is None else (run,), None, storage.merged_seq)
+        base = KeyedReader(table_schema, (), self._readers.base(table, storage), storage.merged_seq)
+        if _sorted(folded, table_schema) != _sorted(base, table_schema):
             tally.error(f"{storage.folder}/base", "it is not the fold of its history")
 
 
-def _sorted(reader: KeyedReader, shape: Shape) -> list[str]:
+def _sorted(reader: KeyedReader, table_schema: TableSchema) -> list[str]:
     """Return every row as text, sorted: NaN equals itself there, and no nanosecond is cut."""
-    exact = pa.schema([pa.field(field.name, _exact(field.type)) for field in shape.arrow])
-    batches = (batch.cast(exact) for batch in reader.scan(shape.arrow.names))
+    exact = pa.schema([pa.field(field.name, _exact(field.type)) for field in table_schema.arrow])
+    batches = (batch.cast(exact) for batch in reader.scan(table_schema.arrow.names))
     return sorted(repr(row) for batch in batches for row in batch.to_pylist())
 
 

@@ -63,7 +63,7 @@ class Work:
     checkpoint: Callable[[], object]
     adopt_news: Callable[[], object]
     prepare: Callable[[], object]
-    climb: Callable[[], bool]
+    merge_runs: Callable[[], bool]
     wants_merge: Callable[[], bool]
     merge: Callable[[], object]
     vacuum: Callable[[], object]
@@ -72,7 +72,7 @@ class Work:
     wants_optimize: Callable[[], bool] = lambda: False
     optimize: Callable[[], object] = lambda: None
     wants_take_over: Callable[[], bool] = lambda: False
-    take_over: Callable[[], object] = lambda: None
+    take_finished: Callable[[], object] = lambda: None
     rest: Callable[[], bool] = lambda: True
     hurry: Callable[[bool], object] = lambda _: None
     backlog: Callable[[], str] = lambda: ""
@@ -268,7 +268,7 @@ class Scheduler:
         """Make the log's next segment, and memtables smaller; say whether any were full."""
         work = self._work
         work.prepare()
-        while work.climb():
+        while work.merge_runs():
             pass
         view = self._committer.state.view
         is_full = self._committer.active_bytes >= self._memtable_bytes_max or bool(view.sealed)
@@ -311,7 +311,7 @@ class Scheduler:
         if work.wants_optimize():
             work.optimize()
         if work.wants_take_over():
-            self._do_aside("take over", work.take_over)
+            self._do_aside("take over", work.take_finished)
 
     def _vacuum_if_due(self, now: float) -> None:
         if now - self._vacuumed_at < self._vacuum_interval_s:

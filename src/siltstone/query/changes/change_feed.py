@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.catalog.table_schema import Shape, shape_of
+from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.core import Core
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.levels.source import Source
@@ -100,16 +100,16 @@ class Whole:
     op: str
     is_other: bool = False
 
-    def stored(self, shape: Shape) -> list[str | None]:
+    def stored(self, table_schema: TableSchema) -> list[str | None]:
         """Return what the reader calls each column of the feed; None: it is null."""
-        names = self.reader.shape.names
+        names = self.reader.table_schema.names
         return [
             None
-            if self.op == "delete" and column.id not in shape.schema.key
+            if self.op == "delete" and column.id not in table_schema.schema.key
             else column.name
             if self.is_other
             else names.get(column.id)
-            for column in shape.schema.columns
+            for column in table_schema.schema.columns
         ]
 
 
@@ -129,14 +129,14 @@ Part = Whole | Versions
 class Feed:
     """The changes of one name: its columns at the end, and its parts in seq order, found late."""
 
-    shape: Shape
+    table_schema: TableSchema
     parts: Iterator[Part]
 
     @property
     def fields(self) -> pa.Schema:
         """The columns of the feed: `_seq`, `_op`, and the table's."""
         marks = [pa.field("_seq", pa.int64()), pa.field("_op", pa.string())]
-        return pa.schema([*marks, *self.shape.arrow])
+        return pa.schema([*marks, *self.table_schema.arrow])
 
 
 def changes(
@@ -162,7 +162,7 @@ def _read(feed: Feed) -> pa.RecordBatchReader:
     batches = (
         pa.RecordBatch.from_arrays(batch.columns, schema=fields)
         for part in feed.parts
-        for batch in _batches(part, feed.shape)
+        for batch in _batches(part, feed.table_schema)
     )
     return pa.RecordBatchReader.from_batches(fields, batches)
 
@@ -171,17 +171,17 @@ def feed_of(core: Core, state: State, name: str, since: int, until: int) -> Feed
     """Return the feed of one table by name; see `changes`."""
     refuse_range(state, since, until)
     table = catalogs.find(state.view.catalog, name, until)
-    shape = shape_of(catalogs.schema_of(table, until))
-    if shape.keys is None:
+    table_schema = table_schema_of(catalogs.schema_of(table, until))
+    if table_schema.keys is None:
         raise RequestError(f"{name!r} is a plain table: it has versions, not changes")
     taken = catalogs.named_from(table, until)
     gone: list[Part] = []
     if 0 < since < taken and not _had_name(table, since, name):
-        gone = _gone(core, state, since, name, shape)
+        gone = _gone(core, state, since, name, table_schema)
         if table.created < taken:
             gone.append(whole(core, state, table, taken, "upsert"))
             since = taken
-    return Feed(shape, itertools.chain(gone, _versions(core, state, table, since, until)))
+    return Feed(table_schema, itertools.chain(gone, _versions(core, state, table, since, until)))
 
 
 def _versions(core: Core, state: State, table: Table, since: int, until: int) -> Iterator[Part]:
@@ -227,28 +227,28 @@ def _had_name(table: Table, since: int, name: str) -> bool:
     return catalogs.is_alive(table, since) and catalogs.name_of(table, since) == name
 
 
-def _gone(core: Core, state: State, since: int, name: str, shape: Shape) -> list[Part]:
+def _gone(core: Core, state: State, since: int, name: str, table_schema: TableSchema) -> list[Part]:
     """Return a delete for each key, living at `since`, of the table that had the name then."""
     try:
         former = catalogs.find(state.view.catalog, name, since)
     except TableNotFoundError:
         return []
-    was = shape_of(catalogs.schema_of(former, since))
+    was = table_schema_of(catalogs.schema_of(former, since))
     if was.keys is None:
         return []  # a plain table has no feed, so nobody has a copy by it
     lost = catalogs.named_until(former, since)
-    if _key_types(was) != _key_types(shape):
+    if _key_types(was) != _key_types(table_schema):
         raise SchemaMismatchError(
             f"changes of {name!r} since seq {since}: at seq {lost} the table lost its name, and the"
-            f" one that has it now has the key {_key_types(shape)}, not {_key_types(was)}; empty"
+            f" one that has it now has the key {_key_types(table_schema)}, not {_key_types(was)}; empty"
             " the copy and read the changes since seq 0"
         )
     reader = core.readers.open(state.view, former, since)
     return [Whole(reader, lost, "delete", is_other=True)]
 
 
-def _key_types(shape: Shape) -> dict[str, pa.DataType]:
-    return {name: shape.arrow.field(name).type for name in shape.codec.names}
+def _key_types(table_schema: TableSchema) -> dict[str, pa.DataType]:
+    return {name: table_schema.arrow.field(name).type for name in table_schema.codec.names}
 
 
 def _spans(table: Table, since: int, until: int) -> list[tuple[Incarnation, int]]:
@@ -288,7 +288,7 @@ def _of_levels(
 ) -> Iterator[Part]:
     for load in loads:  # a load is the first thing that ever happened to its incarnation
         if since < load.seq <= until:
-            written = shape_of(catalogs.schema_of(table, load.seq))
+            written = table_schema_of(catalogs.schema_of(table, load.seq))
             opened = core.tables.open(plain_folder(load.pin), load.pin)
             reader = PlainReader(written, opened, load.pin.version, state.view.lease)
             yield Whole(reader, load.seq, "upsert")
@@ -302,32 +302,34 @@ def _of_levels(
 # the rows of a part
 
 
-def _batches(part: Part, shape: Shape) -> Iterator[pa.RecordBatch]:
+def _batches(part: Part, table_schema: TableSchema) -> Iterator[pa.RecordBatch]:
     if isinstance(part, Whole):
-        yield from _of_whole(part, shape)
+        yield from _of_whole(part, table_schema)
         return
-    yield from of_versions(part, shape)
+    yield from of_versions(part, table_schema)
 
 
-def of_versions(part: Versions, shape: Shape) -> Iterator[pa.RecordBatch]:
+def of_versions(part: Versions, table_schema: TableSchema) -> Iterator[pa.RecordBatch]:
     """Yield the versions of a part as the feed shows them."""
-    names = ["_seq", "_op", *shape.arrow.names]
+    names = ["_seq", "_op", *table_schema.arrow.names]
     for chunk in part.source.chunks_upto(part.until):
         low, high = np.searchsorted(chunk.seqs, (part.since, part.until), "right").tolist()
         if low < high:
-            arrays = shape.align(chunk.batch.slice(low, high - low), chunk.shape, names[2:])
+            arrays = table_schema.align(
+                chunk.batch.slice(low, high - low), chunk.table_schema, names[2:]
+            )
             seqs, ops = pa.array(chunk.seqs[low:high]), op_names(chunk.ops[low:high])
             yield pa.RecordBatch.from_arrays([seqs, ops, *arrays], names=names)
 
 
-def _of_whole(part: Whole, shape: Shape) -> Iterator[pa.RecordBatch]:
-    names = ["_seq", "_op", *shape.arrow.names]
-    stored = part.stored(shape)
+def _of_whole(part: Whole, table_schema: TableSchema) -> Iterator[pa.RecordBatch]:
+    names = ["_seq", "_op", *table_schema.arrow.names]
+    stored = part.stored(table_schema)
     for batch in part.reader.scan():
         rows = batch.num_rows
         columns = [
             pa.nulls(rows, field.type) if name is None else batch.column(name)
-            for name, field in zip(stored, shape.arrow, strict=True)
+            for name, field in zip(stored, table_schema.arrow, strict=True)
         ]
         seqs = pa.array(np.full(rows, part.seq, np.int64))
         ops = pa.repeat(pa.scalar(part.op), rows)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.catalog.table_schema import Shape
+from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.commit.core import Core
 from siltstone.engine.levels.attached import Attached
 from siltstone.engine.levels.history_run import HistoryRun
@@ -63,15 +63,15 @@ def plan_changes(
         table = catalogs.find(state.view.catalog, name, since)
         parts = [whole(core, state, table, since, "upsert")]
     feed = feed_of(core, state, name, since, until) if since < until or not begins else None
-    shape = feed.shape if feed else _shape(parts[0])
-    planner = _Planner(core, state, name, until, shape, rows_max)
+    table_schema = feed.table_schema if feed else _table_schema(parts[0])
+    planner = _Planner(core, state, name, until, table_schema, rows_max)
     for part in (*parts, *(feed.parts if feed else ())):
         yield from planner.tasks(part)
 
 
-def _shape(part: Part) -> Shape:
+def _table_schema(part: Part) -> TableSchema:
     assert isinstance(part, Whole)
-    return part.reader.shape
+    return part.reader.table_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +80,12 @@ class _Planner:
     state: State
     name: str
     until: int
-    shape: Shape
+    table_schema: TableSchema
     rows_max: int
 
     @property
     def fields(self) -> pa.Schema:
-        return Feed(self.shape, iter(())).fields
+        return Feed(self.table_schema, iter(())).fields
 
     def tasks(self, part: Part) -> Iterator[ChangeTask]:
         if isinstance(part, Whole):
@@ -96,7 +96,7 @@ class _Planner:
         return self._of_attached(source) if _is_attached(source) else self._of_history(source, part)
 
     def _of_rows(self, part: Whole) -> Iterator[ChangeTask]:
-        stored = part.stored(self.shape)
+        stored = part.stored(self.table_schema)
         tasks = plan(
             part.reader,
             self.state.view.record,
@@ -114,22 +114,27 @@ class _Planner:
         table = run.table
         assert isinstance(table, Attached)
         op = op_names(np.array([table.op]))[0].as_py()
-        for scan in self._pinned(run, self.shape.arrow, (), (0, table.rows)):
-            yield ChangeTask(self.fields, scan, tuple(self.shape.arrow.names), Mark(table.seq, op))
+        for scan in self._pinned(run, self.table_schema.arrow, (), (0, table.rows)):
+            yield ChangeTask(
+                self.fields, scan, tuple(self.table_schema.arrow.names), Mark(table.seq, op)
+            )
 
     def _of_history(self, run: HistoryRun, part: Versions) -> Iterator[ChangeTask]:
         marks = pa.schema([(SEQ_COLUMN, pa.int64()), (OP_COLUMN, pa.int8())])
-        fields = pa.schema([*marks, *self.shape.arrow])
+        fields = pa.schema([*marks, *self.table_schema.arrow])
         for scan in self._pinned(run, fields, tuple(marks.names), run.span):
             yield ChangeTask(
-                self.fields, scan, tuple(self.shape.arrow.names), Range(part.since, part.until)
+                self.fields,
+                scan,
+                tuple(self.table_schema.arrow.names),
+                Range(part.since, part.until),
             )
 
     def _pinned(
         self, run: HistoryRun, fields: pa.Schema, marks: tuple[str, ...], span: tuple[int, int]
     ) -> Iterator[ScanTask]:
         pin, has = run.table.pin, set(run.table.schema.names)
-        names = (history_name(column.id) for column in self.shape.schema.columns)
+        names = (history_name(column.id) for column in self.table_schema.schema.columns)
         stored = (*marks, *(name if name in has else None for name in names))
         for first, end in groups(run.table.spans, self.rows_max):
             rows = min(end, span[1]) - max(first, span[0])
@@ -148,9 +153,9 @@ class _Planner:
                 yield self._scan(fields, source, rows)
 
     def _in_hand(self, part: Versions) -> Iterator[ChangeTask]:
-        for piece, rows in in_hand(of_versions(part, self.shape)):
+        for piece, rows in in_hand(of_versions(part, self.table_schema)):
             scan = self._scan(self.fields, piece, rows)
-            yield ChangeTask(self.fields, scan, tuple(self.shape.arrow.names), None)
+            yield ChangeTask(self.fields, scan, tuple(self.table_schema.arrow.names), None)
 
     def _scan(self, fields: pa.Schema, source: PinnedRows | bytes, rows: int) -> ScanTask:
         site, names = self._site, tuple(fields.names)

@@ -66,14 +66,14 @@ def plan(
     """
     if type(rows_max) is not int or rows_max < 1:
         raise RequestError(f"rows_max is an integer from 1, not {rows_max!r}")
-    arrow = reader.shape.arrow
+    arrow = reader.table_schema.arrow
     known = known_columns(arrow, columns)
     shown = list(arrow.names) if known is None else known
     wanted = filter_of(filter, arrow)
     if isinstance(wanted, ExpressionFilter) and wanted.counts_columns:
         raise RequestError(f"{filter} counts columns; a task's filter names them: pc.field('id')")
     extra = sorted(wanted.columns - set(shown)) if wanted else []
-    fields = reader.shape.fields([*shown, *extra])
+    fields = reader.table_schema.fields([*shown, *extra])
     planner = _Planner(site, table, seq, tuple(shown), filter, wanted, fields, rows_max)
     if isinstance(reader, PlainReader):
         return list(planner.plain(reader, record))
@@ -106,13 +106,13 @@ class _Planner:
 
     def keyed(self, reader: KeyedReader, record: Record) -> Iterator[ScanTask]:
         overlay, base = reader.overlay(), reader.base
-        ids = {column.name: column.id for column in reader.shape.schema.columns}
+        ids = {column.name: column.id for column in reader.table_schema.schema.columns}
         if base is not None and base.rows:
             pins = {pin.path for pin in pins_of(record)}
             yield from self._all_but(
                 base.table,
                 overlay.shadowed,
-                tuple(base.shape.names.get(ids[name]) for name in self.fields.names),
+                tuple(base.table_schema.names.get(ids[name]) for name in self.fields.names),
                 numbers(reader.lease),
                 # A base of the past is found by the record that names it.
                 is_named=isinstance(reader.lease, tuple) or base.table.pin.path in pins,
@@ -192,7 +192,7 @@ class _Planner:
     def _in_memory(
         self, source: Source, parts: Sequence[Part], ordinals: np.ndarray, reader: KeyedReader
     ) -> Iterator[pa.RecordBatch]:
-        for batch in source.rows_at(parts, ordinals, reader.shape, self.fields.names):
+        for batch in source.rows_at(parts, ordinals, reader.table_schema, self.fields.names):
             kept = batch if self.wanted is None else self.wanted.keep(batch)
             if kept.num_rows:
                 yield kept.select(list(self.shown))

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 from siltstone import deadline
+from siltstone.api.results import IndexStatus
 from siltstone.api.tables import Table
-from siltstone.maintenance.index.index_plan import IndexStatus
 from siltstone.server.http.replies import Reply
 from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.names import table_of

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from siltstone.engine.write.version_statements import VersionStatements
 from siltstone.errors import ReadOnlyError
 from siltstone.lance_namespace.fresh import KEYED
 from siltstone.lance_namespace.shown_tables import ShownTables
 from siltstone.lance_namespace.turns import Turns
+from siltstone.lance_namespace.version_statements import VersionStatements
 from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.route import Role
 from siltstone.server.rest.call import RestCall

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from siltstone.engine.read.table_versions import ROW_OPERATIONS
 from siltstone.lance_namespace.catalog import LanceCatalog
+from siltstone.lance_namespace.table_versions import ROW_OPERATIONS
 from siltstone.lance_namespace.turns import Turns
 from siltstone.server.http.replies import Reply
 from siltstone.server.http.route import Handler

@@ -18,12 +18,13 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 
 from siltstone import deadline
+from siltstone.api.results import Receipt
 from siltstone.api.tables import SnapshotTable, TransactionTable
-from siltstone.engine.commit.write_set import Receipt
-from siltstone.errors import ClosedError, ConflictError, InDoubtError, RequestError
+from siltstone.errors import ClosedError, InDoubtError, RequestError
 from siltstone.lance_namespace.turns import Turns
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.transaction import LocalTransaction
+from siltstone.retry import Retry
 from siltstone.server.http.route import Role
 from siltstone.server.rest.access import Principal
 from siltstone.server.rest.call import RestCall
@@ -146,17 +147,14 @@ class RequestScope:
     ) -> Receipt:
         """Run `work` in a transaction of its own and commit it; again after a conflict."""
         token = token_of(call)
-        for left in range(ATTEMPTS - 1, -1, -1):
-            tx = self.served.db.transaction(isolation=isolation, token=token)
-            try:
-                with tx:
-                    _done(tx, work)
-                    deadline.check()
-                    return _committed(tx)
-            except ConflictError:
-                if not left:
-                    raise
-        raise AssertionError
+
+        def once() -> Receipt:
+            with self.served.db.transaction(isolation=isolation, token=token) as tx:
+                _done(tx, work)
+                deadline.check()
+                return _committed(tx)
+
+        return Retry(ATTEMPTS).run(once)
 
     def upsert(self, table: str, rows: object) -> Receipt:
         """Upsert rows of JSON, as a commit of its own; it never conflicts."""

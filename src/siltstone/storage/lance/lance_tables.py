@@ -59,14 +59,14 @@ from siltstone.storage.tables.tables import (
     Compacted,
     Ephemeral,
     ExternalVersion,
-    ForeignVersion,
+    ImportedVersion,
     IndexSpec,
     InputsMovedError,
     Listed,
     RootTable,
     Span,
     Staged,
-    TakenOver,
+    StagedVersion,
 )
 from siltstone.units import require
 
@@ -420,8 +420,8 @@ class LanceTables:
             if staging.is_bare(table.fragment_of(part).metadata, schema, drop)
         ]
 
-    def take_over(self, folder: str, pin: Pin | None, given: ForeignVersion) -> TakenOver:
-        """See `tables.Tables.take_over`.
+    def import_version(self, folder: str, pin: Pin | None, given: StagedVersion) -> ImportedVersion:
+        """See `tables.Tables.import_version`.
 
         Files that the pin below has are not read again; all others are synced and hashed here.
         """
@@ -452,7 +452,7 @@ class LanceTables:
             made, added, back = self._taken(
                 folder, below, dataset, staged, found.transaction, is_restored=restored > 0
             )
-        return TakenOver(made, dataset.schema, name, read_version, added, back, restored)
+        return ImportedVersion(made, dataset.schema, name, read_version, added, back, restored)
 
     def _refuse_other(
         self, folder: str, below: LancePinned, dataset: Any, operation: Any, transaction: str
@@ -766,8 +766,8 @@ class LanceTables:
         )
         return [*table.inventory().values(), *indexes.values(), *notes, manifest, *inventories]
 
-    def strangers(self, folder: str) -> list[ExternalVersion]:
-        """See `tables.Tables.strangers`."""
+    def external_versions(self, folder: str) -> list[ExternalVersion]:
+        """See `tables.Tables.external_versions`."""
         found = external_versions.manifests(self._files, self._root, folder)
         return [self._stranger(folder, version, path) for version, path in found]
 
@@ -778,10 +778,10 @@ class LanceTables:
         except SiltstoneError as error:
             return ExternalVersion(path, version, 0, f"it cannot be read: {error}")
 
-    def added(self, folder: str, stranger: ExternalVersion) -> Iterator[pa.RecordBatch]:
+    def added(self, folder: str, external: ExternalVersion) -> Iterator[pa.RecordBatch]:
         """See `tables.Tables.added`."""
-        dataset = self._strange(folder, stranger.version, stranger.path)
-        return external_versions.read(dataset, stranger, self._root / folder)
+        dataset = self._strange(folder, external.version, external.path)
+        return external_versions.read(dataset, external, self._root / folder)
 
     def _strange(self, folder: str, version: int, path: str) -> Any:
         """Open a version by path where its files are: a clean-up may have taken public names."""

@@ -209,7 +209,7 @@ class ManifestStore:
             return CorruptionError(self.folder, None, f"no record at or above FLOOR {floor}")
         return RequestError(f"{self._root} is not a siltstone store: it has no manifest record")
 
-    def news(self, after: Record) -> Record | None:
+    def newer_record(self, after: Record) -> Record | None:
         """Return the newest record when it is newer than `after`: FLOOR is asked, then n+1.
 
         n+1 alone would be blind for ever once it is vacuumed.

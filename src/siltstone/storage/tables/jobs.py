@@ -40,18 +40,18 @@ _FINISHED = "FINISHED"
 FINISHED_MAX = 20
 
 
-class CondemnedError(Exception):
+class GcHorizonError(Exception):
     """A vacuum took our work for dead, and may have deleted its files: begin again."""
 
-    def __init__(self, record: int, condemned_us: int, started_us: int) -> None:
-        self.condemned_us = condemned_us
+    def __init__(self, record: int, gc_horizon_us: int, started_us: int) -> None:
+        self.gc_horizon_us = gc_horizon_us
         super().__init__(
-            f"record {record} condemns what was begun before {condemned_us} and is not published;"
+            f"record {record} condemns what was begun before {gc_horizon_us} and is not published;"
             f" this was begun at {started_us}"
         )
 
 
-def refuse_condemned(record: Record, started_us: int) -> None:
+def refuse_below_gc_horizon(record: Record, started_us: int) -> None:
     """Refuse to publish on `record` what was begun at `started_us` if its files may be gone.
 
     Vacuum says in a record what it condemns before it deletes, deletes nothing that is younger,
@@ -61,8 +61,8 @@ def refuse_condemned(record: Record, started_us: int) -> None:
     Raises:
         CondemnedError: They may be.
     """
-    if record.condemned_us > started_us:
-        raise CondemnedError(record.number, record.condemned_us, started_us)
+    if record.gc_horizon_us > started_us:
+        raise GcHorizonError(record.number, record.gc_horizon_us, started_us)
 
 
 @dataclass(frozen=True, slots=True)

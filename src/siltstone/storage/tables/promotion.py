@@ -31,7 +31,7 @@ from siltstone.failpoints import Failpoint, cross
 from siltstone.storage.files.files import Files
 from siltstone.storage.tables.tables import PRIVATE_DIRECTORY
 
-STRANGERS = "strangers"
+EXTERNAL_DIRECTORY = "strangers"
 SUFFIX = ".manifest"
 _TAGS = "_refs/tags"
 _PROTECTIVE_TAG = re.compile(r"siltstone-[0-9]+\.json")
@@ -138,7 +138,7 @@ def may_be_built_on(files: Files, folder: Path, staged: Path) -> bool:
     says that it was planned on the number that ours has, too.
     """
     try:
-        return files.mtime(staged) <= files.mtime(folder / PRIVATE_DIRECTORY / STRANGERS)
+        return files.mtime(staged) <= files.mtime(folder / PRIVATE_DIRECTORY / EXTERNAL_DIRECTORY)
     except FileNotFoundError:
         return False
 
@@ -161,7 +161,7 @@ def _set_aside(files: Files, folder: Path, public: Path) -> Path:
     Raises:
         FileNotFoundError: It is gone: another process has set it aside.
     """
-    aside = folder / PRIVATE_DIRECTORY / STRANGERS
+    aside = folder / PRIVATE_DIRECTORY / EXTERNAL_DIRECTORY
     files.mkdir(aside)
     identity = files.identity(public)
     target = aside / f".{public.name}.{identity[1]}{SUFFIX}"
@@ -215,7 +215,7 @@ def identities(
     private, found = folder / PRIVATE_DIRECTORY, set[tuple[int, int]]()
     called: dict[str, list[Path]] = {}
     for name in files.list(private) if files.is_dir(private) else ():
-        if name == STRANGERS:
+        if name == EXTERNAL_DIRECTORY:
             continue
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # vacuumed meanwhile
             for each in files.list(private / name):

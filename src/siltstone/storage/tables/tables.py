@@ -81,7 +81,7 @@ class Compacted:
 
 
 @dataclass(frozen=True, slots=True)
-class ForeignVersion:
+class StagedVersion:
     """A version that another Lance client staged: where its manifest is, and its size in bytes."""
 
     version: int
@@ -94,7 +94,7 @@ class OtherLineError(RequestError):
 
 
 @dataclass(frozen=True, slots=True)
-class TakenOver:
+class ImportedVersion:
     """A foreign version that is ours now: durable, described, named by nobody yet.
 
     `operation` is what Lance calls the change ("Append", "Delete", ...); it was planned on
@@ -424,7 +424,7 @@ class Tables(Protocol):
         """
         ...
 
-    def take_over(self, folder: str, pin: Pin | None, given: ForeignVersion) -> TakenOver:
+    def import_version(self, folder: str, pin: Pin | None, given: StagedVersion) -> ImportedVersion:
         """Make a pin of what another Lance client staged on `pin` (None: the first version).
 
         Of a version that is not committed after all, files are left that nobody names.
@@ -482,7 +482,7 @@ class Tables(Protocol):
     def set_aside(self, folder: str, above: int) -> list[tuple[int, str]]:
         """Take the public names of versions that were written by path, those above `above`.
 
-        They are kept: see `strangers`. Return their numbers, highest first, and where they are.
+        They are kept: see `external_versions`. Return their numbers, highest first, and where they are.
         """
         ...
 
@@ -505,11 +505,11 @@ class Tables(Protocol):
         """Return every file that the pin needs, its manifest and inventories included."""
         ...
 
-    def strangers(self, folder: str) -> list[ExternalVersion]:
+    def external_versions(self, folder: str) -> list[ExternalVersion]:
         """Return the versions that somebody wrote past siltstone, lowest first."""
         ...
 
-    def added(self, folder: str, stranger: ExternalVersion) -> Iterator[pa.RecordBatch]:
+    def added(self, folder: str, external: ExternalVersion) -> Iterator[pa.RecordBatch]:
         """Yield the rows that a stranger's version added.
 
         Raises:

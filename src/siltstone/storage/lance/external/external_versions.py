@@ -25,7 +25,7 @@ from siltstone.storage.lance.external import external_change
 from siltstone.storage.tables import promotion
 from siltstone.storage.tables.tables import PRIVATE_DIRECTORY, ExternalVersion
 
-ASIDE = f"{PRIVATE_DIRECTORY}/{promotion.STRANGERS}"
+ASIDE = f"{PRIVATE_DIRECTORY}/{promotion.EXTERNAL_DIRECTORY}"
 
 
 def manifests(files: Files, root: Path, folder: str) -> list[tuple[int, str]]:
@@ -91,10 +91,10 @@ def _named(dataset: Any, transaction: Any, inside: str) -> tuple[str, ...]:
     return (*(path for paths in files for path in paths), note)
 
 
-def read(dataset: Any, stranger: ExternalVersion, folder: Path) -> Iterator[pa.RecordBatch]:
+def read(dataset: Any, external: ExternalVersion, folder: Path) -> Iterator[pa.RecordBatch]:
     """Yield the rows that a version added."""
     with translated(folder, is_reading=True):
-        for fragment in _holding(dataset, set(stranger.files)):
+        for fragment in _holding(dataset, set(external.files)):
             yield from fragment.to_batches()
 
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from siltstone.errors import RequestError
 from siltstone.storage.tables.kept_names import kept_of
-from siltstone.storage.tables.promotion import STRANGERS, public_name
-from siltstone.storage.tables.tables import INDEX_DIRECTORY, PRIVATE_DIRECTORY, ForeignVersion
+from siltstone.storage.tables.promotion import EXTERNAL_DIRECTORY, public_name
+from siltstone.storage.tables.tables import INDEX_DIRECTORY, PRIVATE_DIRECTORY, StagedVersion
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,7 +51,7 @@ class StagedManifest:
         return str(self.target.relative_to(root))
 
 
-def staged_manifest(root: Path, folder: str, given: ForeignVersion) -> StagedManifest:
+def staged_manifest(root: Path, folder: str, given: StagedVersion) -> StagedManifest:
     """Return where the manifest lies, by its name alone; nothing is read.
 
     Raises:
@@ -67,7 +67,7 @@ def staged_manifest(root: Path, folder: str, given: ForeignVersion) -> StagedMan
         raise RequestError(
             f"the manifest path {text[:200]!r} is not a staged manifest in {where / _VERSIONS}"
         )
-    if name[2] == STRANGERS:
+    if name[2] == EXTERNAL_DIRECTORY:
         raise RequestError(f"the manifest {path.name!r} would lie with what is set aside")
     canonical = public_name(given.version)
     if name[1] not in {canonical.partition(".")[0], str(given.version)}:

@@ -15,12 +15,12 @@ from typing import overload
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.catalog.table_schema import shape_of
+from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.read.reader import Readers, plain_folder
 from siltstone.engine.read.view import View, storage_folder
 from siltstone.errors import ConflictError, RequestError
 from siltstone.formats.manifest import Pin, Table, Version
-from siltstone.storage.tables.tables import OtherLineError, Tables, TakenOver
+from siltstone.storage.tables.tables import ImportedVersion, OtherLineError, Tables
 
 # What writes rows of a table with a key, in the words of the Lance Namespace specification.
 ROW_OPERATIONS = (
@@ -135,7 +135,7 @@ def of_plain(table: Table, seq: int, own: Sequence[Pin] = ()) -> TableVersions:
     return TableVersions(
         name=catalogs.name_of(table, seq),
         folder=home if newest is None else plain_folder(newest),
-        schema=shape_of(catalogs.schema_of(table, seq)).arrow,
+        schema=table_schema_of(catalogs.schema_of(table, seq)).arrow,
         is_keyed=False,
         committed=committed,
         own=own,
@@ -149,7 +149,7 @@ def of_keyed(table: Table, seq: int, view: View, readers: Readers) -> tuple[Tabl
     return TableVersions(
         name=catalogs.name_of(table, seq),
         folder=f"{storage.folder}/base",
-        schema=shape_of(catalogs.schema_of(table, seq)).arrow,
+        schema=table_schema_of(catalogs.schema_of(table, seq)).arrow,
         is_keyed=True,
         committed=() if pin is None else (Version(storage.merged_seq, pin),),
     ), lease
@@ -183,7 +183,7 @@ def check_built_on(table: TableVersions, number: int, tables: Tables) -> None:
         return
     tables.set_aside(table.folder, table.committed[-1].pin.version if table.committed else 0)
     reason = f"version {number} of {table.name!r} does not follow version {current}"
-    others = [stranger.version for stranger in tables.strangers(table.folder)]
+    others = [external.version for external in tables.external_versions(table.folder)]
     if not others:
         raise RequestError(f"{reason}; open the table again")
     raise OtherLineError(
@@ -203,7 +203,7 @@ def check_next(table: TableVersions, number: int, read_seq: int) -> None:
         raise ConflictError(table.name, f"version {number}", read_seq, found.seq)
 
 
-def check_taken(table: TableVersions, taken: TakenOver) -> None:
+def check_taken(table: TableVersions, taken: ImportedVersion) -> None:
     """Refuse what was planned below a version whose change the client could not look up.
 
     A delete that was planned on version 3 and rebased to 6, past a version 5 that is not kept, may
@@ -224,7 +224,7 @@ def check_taken(table: TableVersions, taken: TakenOver) -> None:
         raise RequestError(f"{table.name!r} has columns {table.schema.names}; the version has not")
 
 
-def check_kept(table: TableVersions, taken: TakenOver, tables: Tables) -> None:
+def check_kept(table: TableVersions, taken: ImportedVersion, tables: Tables) -> None:
     """Refuse files that come back of no version in sight: a vacuum may be about to delete them.
 
     Those of the versions in sight stay for as long as the record is leased that they are seen by.

@@ -1,25 +1,31 @@
-"""Version statements: a transaction as other Lance clients see it, by the versions of tables.
+"""Version statements: what other Lance clients see and do in a transaction, by versions of tables.
 
-Only the Lance namespace uses them. A plain table is seen with the versions that this transaction
-made of it; of a keyed table they see its base.
+    a client stages version n+1 ─▶ import: checked, synced, private ─▶ commit ─▶ its public name
+
+They see a plain table with the versions that this transaction made of it, a keyed one as its base.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
-from siltstone.engine.catalog.table_schema import shape_of
-from siltstone.engine.read import table_versions
-from siltstone.engine.read.table_versions import TableVersion, TableVersions
+from siltstone.engine.catalog.table_schema import table_schema_of
+from siltstone.engine.commit.core import Core
+from siltstone.engine.read.reader import plain_folder
 from siltstone.engine.write.definition_statements import DefinitionStatements
+from siltstone.engine.write.plain_writes import PlainWrites
 from siltstone.engine.write.transaction import EngineTransaction
-from siltstone.errors import RequestError
+from siltstone.errors import RequestError, UnavailableError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import group
+from siltstone.lance_namespace import table_versions
+from siltstone.lance_namespace.table_versions import TableVersion, TableVersions
 from siltstone.storage.lance.external.version_import import staged_manifest
-from siltstone.storage.tables.tables import ForeignVersion
+from siltstone.storage.tables.tables import ImportedVersion, StagedVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,7 @@ class VersionStatements:
         """Give a plain table that has columns its first version, empty, if it has none."""
         self.tx.rows.plain(self.tx.table(self.tx[name].id)).begin()
 
-    def take_over(self, name: str, given: ForeignVersion) -> TableVersion:
+    def import_version(self, name: str, given: StagedVersion) -> TableVersion:
         """Import a version that another Lance client staged on the newest one seen here.
 
         Importing the same manifest a second time returns the same version.
@@ -94,19 +100,23 @@ class VersionStatements:
         cross(Failpoint.TAKE_BEFORE_PLAN)
         table = tx.named(name)
         writes = tx.rows.plain(table)
-        taken = writes.taken_over(given)
+        taken = writes.imported(given)
         table_versions.check_taken(seen, taken)
         table_versions.check_kept(seen, taken, core.tables)
-        tx.hold.names_import(taken)
+        tx.hold.names_since(_oldest_us(core, taken))
         entry = definitions.reshaped(table, taken.schema)
-        writes.go_on(taken.pin, writes.shape if entry is None else shape_of(entry.schema))
+        if not writes.is_imported:
+            tx.after_commit.append(partial(_show, core, writes))
+        writes.go_on(
+            taken.pin, writes.table_schema if entry is None else table_schema_of(entry.schema)
+        )
         if entry is not None:
             tx.change(entry)
         cross(Failpoint.TAKE_AFTER_PLAN)
         return TableVersion(given.version, taken.pin, 0)
 
     def hide_versions(self, name: str, first: int, end: int) -> int:
-        """List the versions [first, end) to clients no more; return how many there were.
+        """Hide the versions [first, end) from lists; return how many there were.
 
         Raises:
             RequestError: The newest one is among them, or the table has a key.
@@ -124,3 +134,30 @@ class VersionStatements:
             table = catalogs.find(tx.catalog, name)
             tx.change(group.Hide(catalogs.incarnation_of(table).id, first, end))
         return len(gone)
+
+
+def _oldest_us(core: Core, taken: ImportedVersion) -> int:
+    """Return when the oldest of the files was written that an imported version adds.
+
+    Raises:
+        UnavailableError: The file system refuses to say.
+    """
+    try:
+        return min(int(core.files.mtime(core.root / path) * 1e6) for path in taken.added)
+    except OSError as error:
+        raise UnavailableError(f"{core.root}: cannot look at staged files: {error}") from error
+
+
+def _show(core: Core, writes: PlainWrites) -> None:
+    """Give versions that a commit imported their public names; a failure fails no commit.
+
+    The commit made none if its token was applied before: then no frame names them.
+    """
+    table = catalogs.by_id(core.state().view.catalog, writes.table)
+    known = () if table is None else catalogs.versions_of(table, writes.incarnation)
+    if not any(version.pin == writes.pin for version in reversed(known)):
+        return
+    cross(Failpoint.SHOW_BEFORE_LINK)
+    with suppress(UnavailableError):
+        core.tables.show(plain_folder(writes.steps[0]), writes.steps)
+    cross(Failpoint.SHOW_AFTER_LINK)
