@@ -18,15 +18,19 @@ from siltstone.joined.snapshot import JoinedSnapshot
 from siltstone.joined.store import JoinedStore
 from siltstone.joined.tables import JoinedSnapshotTable, JoinedTable, JoinedTransactionTable
 from siltstone.joined.transaction import JoinedTransaction
+from siltstone.local.snapshot import LocalSnapshot, LocalSnapshotTable
+from siltstone.local.store import LocalStore
+from siltstone.local.tables import LocalTable
+from siltstone.local.transaction import LocalTransaction, LocalTransactionTable
 from siltstone.operations import OPERATIONS, Codec, Effect, Face, Role, of_face, operation
 
-FACES: dict[Face, tuple[type, type]] = {
-    Face.STORE: (Store, JoinedStore),
-    Face.TABLE: (Table, JoinedTable),
-    Face.TRANSACTION: (Transaction, JoinedTransaction),
-    Face.TRANSACTION_TABLE: (TransactionTable, JoinedTransactionTable),
-    Face.SNAPSHOT: (Snapshot, JoinedSnapshot),
-    Face.SNAPSHOT_TABLE: (SnapshotTable, JoinedSnapshotTable),
+FACES: dict[Face, tuple[type, type, type]] = {
+    Face.STORE: (Store, LocalStore, JoinedStore),
+    Face.TABLE: (Table, LocalTable, JoinedTable),
+    Face.TRANSACTION: (Transaction, LocalTransaction, JoinedTransaction),
+    Face.TRANSACTION_TABLE: (TransactionTable, LocalTransactionTable, JoinedTransactionTable),
+    Face.SNAPSHOT: (Snapshot, LocalSnapshot, JoinedSnapshot),
+    Face.SNAPSHOT_TABLE: (SnapshotTable, LocalSnapshotTable, JoinedSnapshotTable),
 }
 NO_OPERATIONS = {
     "run": "is transactions, one after the other",
@@ -48,7 +52,9 @@ NO_OPERATIONS = {
 OF_ONE_FACE = {
     (Face.STORE, "close"): "ends the connections of this process, and no more",
     (Face.TABLE, "id"): "is what its handle carries",
+    (Face.TRANSACTION, "is_open"): "is known to the process that commits",
     (Face.TRANSACTION, "seq"): "is the receipt's",
+    (Face.TRANSACTION, "table"): "makes a handle of an id",
     (Face.TRANSACTION_TABLE, "id"): "is what its handle carries",
 }
 ON_THE_WIRE_ALONE = {
@@ -64,7 +70,7 @@ def public(kind: type) -> set[str]:
 
 @pytest.mark.parametrize("face", FACES, ids=lambda face: face.name)
 def test_every_public_method_is_an_operation_or_has_a_reason_why_not(face: Face) -> None:
-    declared, _ = FACES[face]
+    declared = FACES[face][0]
     excepted = NO_OPERATIONS.keys() | {name for of, name in OF_ONE_FACE if of is face}
     operations = of_face(face).keys()
     assert public(declared) - excepted == operations - ON_THE_WIRE_ALONE.keys()
@@ -72,25 +78,32 @@ def test_every_public_method_is_an_operation_or_has_a_reason_why_not(face: Face)
 
 
 def test_no_reason_outlives_the_method_that_it_is_for() -> None:
-    methods = {name for declared, _ in FACES.values() for name in public(declared)}
+    methods = {name for declared, _, _ in FACES.values() for name in public(declared)}
     assert methods >= NO_OPERATIONS.keys()
     assert all(name in public(FACES[face][0]) for face, name in OF_ONE_FACE)
     assert {row.name for row in OPERATIONS} >= ON_THE_WIRE_ALONE.keys()
 
 
 @pytest.mark.parametrize("face", FACES, ids=lambda face: face.name)
-def test_a_joined_face_has_all_methods_with_the_arguments_and_words_of_its_face(
+def test_a_local_and_a_joined_face_have_the_methods_with_the_arguments_that_are_declared(
     face: Face,
 ) -> None:
-    declared, joined = FACES[face]
-    assert issubclass(joined, declared)
-    assert not inspect.isabstract(joined)
+    declared, *made = FACES[face]
+    for kind in made:
+        assert issubclass(kind, declared)
+        assert not inspect.isabstract(kind)
+        for name in public(declared):
+            own, other = getattr(declared, name), getattr(kind, name)
+            if callable(own):
+                names = list(inspect.signature(own).parameters)
+                assert list(inspect.signature(other).parameters) == names, name
+
+
+@pytest.mark.parametrize("face", FACES, ids=lambda face: face.name)
+def test_a_method_that_is_made_of_the_table_says_what_its_face_says(face: Face) -> None:
+    declared, _, joined = FACES[face]
     for name in of_face(face).keys() - ON_THE_WIRE_ALONE.keys():
-        own, other = getattr(declared, name), getattr(joined, name)
-        assert inspect.getdoc(own) == inspect.getdoc(other), name
-        if callable(own):
-            names = list(inspect.signature(own).parameters)
-            assert list(inspect.signature(other).parameters) == names, name
+        assert inspect.getdoc(getattr(declared, name)) == inspect.getdoc(getattr(joined, name))
 
 
 def test_each_operation_is_there_once_with_a_role_and_an_effect() -> None:
