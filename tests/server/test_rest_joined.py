@@ -12,7 +12,6 @@ import pytest
 
 import siltstone as st
 from siltstone.joined.store import JoinedStore
-from siltstone.local.store import LocalStore
 from siltstone.server.rest.access import Role, new_token, tokens_of
 from siltstone.server.rest.server import RestServer
 from tests.server.rest import rest_of
