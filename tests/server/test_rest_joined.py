@@ -12,7 +12,6 @@ import pytest
 
 import siltstone as st
 from siltstone.joined.store import JoinedStore
-from siltstone.local.store import LocalStore
 from siltstone.server.rest.access import Role, new_token, tokens_of
 from siltstone.server.rest.server import RestServer
 from tests.server.rest import rest_of
@@ -190,7 +189,7 @@ def test_what_nobody_foresaw_is_told_to_this_user_alone(
     def fail(_: st.Store) -> list[object]:
         raise OSError("/home/ada/secret")
 
-    monkeypatch.setattr(LocalStore, "jobs", fail)
+    monkeypatch.setattr(type(db), "jobs", fail)
     with pytest.raises(st.SiltstoneError) as caught:
         remote.jobs()
     assert "secret" not in str(caught.value)
@@ -216,7 +215,7 @@ def test_what_nobody_foresaw_in_a_scan_is_not_told_either(
     def scan(_: object, *arguments: object) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_batches(schema, failing())
 
-    monkeypatch.setattr(st.Table, "scan", scan)
+    monkeypatch.setattr(type(both[0]["t"]), "scan", scan)
     with pytest.raises(st.SiltstoneError, match="its log says why") as caught:
         remote["t"].scan().read_all()
     assert "secret" not in str(caught.value)
