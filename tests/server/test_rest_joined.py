@@ -12,6 +12,7 @@ import pytest
 
 import siltstone as st
 from siltstone.joined.store import JoinedStore
+from siltstone.local.store import LocalStore
 from siltstone.server.rest.access import Role, new_token, tokens_of
 from siltstone.server.rest.server import RestServer
 from tests.server.rest import rest_of
@@ -189,7 +190,7 @@ def test_what_nobody_foresaw_is_told_to_this_user_alone(
     def fail(_: st.Store) -> list[object]:
         raise OSError("/home/ada/secret")
 
-    monkeypatch.setattr(st.Store, "jobs", fail)
+    monkeypatch.setattr(LocalStore, "jobs", fail)
     with pytest.raises(st.SiltstoneError) as caught:
         remote.jobs()
     assert "secret" not in str(caught.value)

@@ -409,7 +409,7 @@ class LocalStore(Store):
     def checkpoint(self) -> Record:
         owner = self._owner()
         if owner.optimizer.has_left():
-            owner.optimizer.import_version()
+            owner.optimizer.take_finished()
         return owner.checkpointer.checkpoint()
 
     def merge(

@@ -78,7 +78,7 @@ class LocalTable(Readable, Table):
 
     @property
     def schema(self) -> pa.Schema:
-        return shape_of(catalogs.schema_of(self._look()[1])).arrow
+        return table_schema_of(catalogs.schema_of(self._look()[1])).arrow
 
     def _reader(self) -> Reader:
         state, definition = self._look()

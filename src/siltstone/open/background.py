@@ -57,7 +57,7 @@ class Background:
             wants_optimize=self._wants_optimize,
             optimize=self.optimize_child.start,
             wants_take_over=optimizer.has_left,
-            import_version=optimizer.import_version,
+            take_finished=optimizer.take_finished,
             rest=self.rest.when_idle,
         )
 

@@ -1,6 +1,6 @@
-"""Pipeline: the way of every request, of either use, whatever its route.
+"""Pipeline: the way of every request, of each use and each route.
 
-    who asks, may they ─▶ is there room ─▶ body (bounded, not too slow) ─▶ handler, in a thread
+    client, role ─▶ is there room ─▶ body (bounded, not too slow) ─▶ handler, in a thread
     ─▶ reply, in one piece or as it is read
 
 What goes wrong on the way becomes the answer, and a connection whose body was not read to its end
@@ -35,10 +35,10 @@ class WireFormat(Protocol):
     """How one use admits clients, and spells what it is asked and what it answers."""
 
     def admit(self, request: HttpRequest, route: Route) -> Any:
-        """Return who asks; the event loop's thread.
+        """Return the client, if it may ask for this; the event loop's thread.
 
         Raises:
-            SiltstoneError: They may not.
+            SiltstoneError: It may not.
         """
         ...
 
@@ -89,14 +89,14 @@ class Pipeline:
         self.is_closing = False
 
     async def answer(self, route: Route, request: HttpRequest, send: Send) -> None:
-        """Answer one request; whatever goes wrong is an answer too."""
+        """Answer one request; an error is an answer, too."""
         begun, caller = self._clock_s(), None
         try:
             caller = self.wire.admit(request, route)
             if self.is_closing and route.role is not Role.NOBODY:
                 raise UnavailableError("the server closes")
             response = await self._inside(route, request, caller)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the answer
+        except Exception as error:  # noqa: BLE001 - each error becomes the answer
             response = self.wire.refusal(error, request, route)
             if not request.may_go_on:
                 response.headers["connection"] = "close"

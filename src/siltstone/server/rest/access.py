@@ -1,4 +1,4 @@
-"""Access: who may ask for what: roles, tokens, and where a request may come from.
+"""Access: roles, access tokens, and the addresses that a request may come from.
 
 Tokens are kept as SHA-256: they are random and long (`TOKEN_CHARACTERS_MIN`), so there is nothing
 to guess that a slow hash would protect, and each request pays for the hash. All of them are
