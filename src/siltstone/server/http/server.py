@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import uvicorn
 
@@ -34,31 +34,47 @@ START_TIMEOUT_S = 30.0
 _FOREVER_S = 10 * 365 * 86_400
 
 
+class SpentIds(Protocol):
+    """What is asked to spend an id, whichever server gave it out; `Parts.reservations` is one."""
+
+    def add(self, spend: Callable[[str], bool], /) -> None: ...
+
+    def remove(self, spend: Callable[[str], bool], /) -> None: ...
+
+
 class HttpServer:
     """See the module. One thread opens, one closes."""
 
     def __init__(
         self,
+        address: object,
         router: Router,
         listener: socket.socket,
         policy: ListenerPolicy,
         executor: ThreadPoolExecutor,
         sessions: Sessions,
         *others: Sessions,
+        reservations: SpentIds,
+        at_end: Callable[[], object],
         certificate: Path | None = None,
         key: Path | None = None,
     ) -> None:
-        """Prepare to serve `router` on a socket that listens.
+        """Begin to serve `router` on a socket that listens: `address` answers on return.
 
         Args:
             executor: Runs what may wait; it is shut down with the server.
             sessions: Of the connections; these and `others` are swept and closed.
+            reservations: Where the ids that connections hold are spent when somebody asks for one.
+            at_end: Called when the server is closed, perhaps more than once.
 
         Raises:
-            UnavailableError: The certificate cannot be read; the server is closed.
+            UnavailableError: The certificate cannot be read, the system gives no thread, or it did
+                not begin in time: it is closed.
         """
         self._router, self._listener, self._executor = router, listener, executor
         self._sessions = (sessions, *others)
+        self._reservations, self._at_end = reservations, at_end
+        reservations.add(sessions.spend)
         config = uvicorn.Config(
             router,
             http=cast("Any", partial(HttpConnection, policy, sessions, executor.submit)),
@@ -78,19 +94,8 @@ class HttpServer:
             ssl_keyfile=key,
         )
         try:
-            config.load()
-        except (OSError, ValueError) as error:
-            self._give_up()
-            raise UnavailableError(f"TLS cannot be had: {error}") from error
-        self.thread = ServerThread(config, listener, policy, self._sweep)
-
-    def start(self, address: object) -> None:
-        """Begin: `address` answers on return.
-
-        Raises:
-            UnavailableError: The system gives no thread, or it did not begin in time: it is closed.
-        """
-        try:
+            _load(config)
+            self.thread = ServerThread(config, listener, policy, self._sweep)
             self.thread.start(address)
         except BaseException:  # interrupted, too
             self._give_up()
@@ -112,7 +117,16 @@ class HttpServer:
         for sessions in self._sessions:
             sessions.close_all()
         self._executor.shutdown()
+        self._reservations.remove(self._sessions[0].spend)
         self._listener.close()
+        self._at_end()
+
+
+def _load(config: uvicorn.Config) -> None:
+    try:
+        config.load()
+    except (OSError, ValueError) as error:
+        raise UnavailableError(f"TLS cannot be had: {error}") from error
 
 
 class ServerThread(uvicorn.Server):

@@ -85,7 +85,6 @@ class RestServer:
         )
         self.sessions = sessions_of()
         self.joined_sessions = sessions_of(connections_max=limits.connections_max)
-        self._reservations = parts.reservations
         executor = ThreadPoolExecutor(limits.threads, "siltstone-rest")
         self.pipeline = Pipeline(RestWire(gate), rest_policy(limits), executor)
         self.joined = _joined(self.joined_sessions, gate, limits, executor)
@@ -100,22 +99,19 @@ class RestServer:
         shown = f"[{address[0]}]" if ":" in address[0] else address[0]
         self.host, self.port = address
         self.url = f"http{'s' if certificate else ''}://{shown}:{self.port}"
-        self._reservations.add(self.joined_sessions.spend)
-        try:
-            self.http = HttpServer(
-                self.router,
-                listener,
-                _listener_policy(limits),
-                executor,
-                self.joined_sessions,
-                self.sessions,
-                certificate=certificate,
-                key=key,
-            )
-            self.http.start(self.url)
-        except BaseException:  # interrupted, too
-            self._leave()
-            raise
+        self.http = HttpServer(
+            self.url,
+            self.router,
+            listener,
+            _listener_policy(limits),
+            executor,
+            self.joined_sessions,
+            self.sessions,
+            reservations=parts.reservations,
+            at_end=self.jobs.close,
+            certificate=certificate,
+            key=key,
+        )
 
     def _handlers(self, served: Served, limits: Limits) -> RestHandlers:
         scope = RequestScope(served, self.sessions, limits)
@@ -136,11 +132,6 @@ class RestServer:
     def close(self) -> None:
         """Stop: requests inside are answered, open transactions rolled back. Again: nothing."""
         self.http.close()
-        self._leave()
-
-    def _leave(self) -> None:
-        self.jobs.close()
-        self._reservations.remove(self.joined_sessions.spend)
 
 
 def rest_policy(limits: Limits) -> RequestPolicy:

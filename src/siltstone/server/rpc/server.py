@@ -101,7 +101,6 @@ class LocalServer:
         served = Served(db, parts)
         self.sessions = sessions or Sessions(served.reserve, idle_s=idle_s)
         self.address = address
-        self._reservations = parts.reservations
         executor = ThreadPoolExecutor(THREADS_MAX, "siltstone-server")
         self.pipeline = Pipeline(RpcWire(self.sessions), policy or rpc_policy(), executor)
         listener = ListenerPolicy(
@@ -111,21 +110,22 @@ class LocalServer:
             user=os.geteuid() if user is None else user,
         )
         router = Router(rpc_use("/v1", served, self.sessions, self.pipeline))
-        self.http = HttpServer(router, _listening(address), listener, executor, self.sessions)
-        self._reservations.add(self.sessions.spend)
-        try:
-            self.http.start(address)
-        except BaseException:  # interrupted, too
-            self._leave()
-            raise
+        self.http = HttpServer(
+            address,
+            router,
+            _listening(address),
+            listener,
+            executor,
+            self.sessions,
+            reservations=parts.reservations,
+            at_end=self._remove,
+        )
 
     def close(self) -> None:
         """Stop answering; roll back what is open on connections. A second time does nothing."""
         self.http.close()
-        self._leave()
 
-    def _leave(self) -> None:
-        self._reservations.remove(self.sessions.spend)
+    def _remove(self) -> None:
         with contextlib.suppress(OSError):
             self.address.unlink()
 
