@@ -61,7 +61,7 @@ class ConnectionPool:
         self._all: weakref.WeakSet[OwnerConnection] = weakref.WeakSet()
         self.refusal: str | None = None
         self.hello: dict[str, Any] = {}
-        self.give(self.connect())
+        self.give(self._connect())
         if root is not None and not self.is_near(root):
             self.close()
             raise UnavailableError(f"{address} serves {self.hello['path']}, not {root}")
@@ -78,7 +78,7 @@ class ConnectionPool:
 
     # connections
 
-    def connect(self) -> OwnerConnection:
+    def _connect(self) -> OwnerConnection:
         """Return a new connection.
 
         Raises:
@@ -121,7 +121,7 @@ class ConnectionPool:
             with self._lock:
                 found = self._idle.pop() if self._idle else None
             if found is None:
-                return self.connect()
+                return self._connect()
             if not found.is_broken:
                 return found
             found.close()
