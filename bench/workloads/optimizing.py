@@ -28,12 +28,12 @@ from siltstone.formats.manifest import Pin
 from siltstone.maintenance.compaction.optimize import Optimizer
 from siltstone.maintenance.compaction.plain_table_commit import PlainTablesOfAnOwner
 from siltstone.maintenance.merge.merge import COMPACT_BELOW_ROWS
+from siltstone.open.environment import Storage, maintainers
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.lance_tables import LanceTables
 from siltstone.storage.manifest.manifest_store import ManifestStore, random_token, system_time_us
 from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.tables.tables import Compacted
-from siltstone.wiring import maintainers
 
 _PARTS = 100
 _ROWS = 1_000_000
@@ -148,7 +148,8 @@ def _optimizer(path: Path, written: dict[str, int]) -> Optimizer:
         follow=lambda: Follower(files, path, manifests, readers), own_and_take=lambda: False
     )
     jobs = Jobs(files, path, system_time_us, random_token)
-    return maintainers(manifests, tables, readers, jobs, plain).optimizer
+    storage = Storage(path, files, manifests, tables, readers, jobs)
+    return maintainers(storage, plain).optimizer
 
 
 def _named(path: Path) -> set[str]:

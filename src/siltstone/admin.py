@@ -1,7 +1,7 @@
-"""Beside: maintenance and backup of a store from any process, by its path alone.
+"""Admin: maintenance, repair and backup of a store from any process, by its path alone.
 
-Nobody needs to own it. An owner that is alive needs not know: it takes over what was published when
-it looks for news. Over 400 lines: public doors with their contracts, and little wiring.
+No process needs to own the store. An owner that is alive need not be told: it picks up what was
+published when it refreshes its record. Over 400 lines: public calls with their contracts.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from pathlib import Path
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.moment import time_us_of
-from siltstone.engine.read.past import PastRecords
-from siltstone.engine.read.reader import Readers
 from siltstone.engine.recover.following import Follower
 from siltstone.errors import BusyError, CorruptionError, OwnedError
 from siltstone.formats.backup import Backup
@@ -29,25 +27,23 @@ from siltstone.maintenance.gc.sweep import Removed
 from siltstone.maintenance.gc.vacuum import GRACE_S, LiveWithoutOwner, Vacuum, Vacuumed
 from siltstone.maintenance.merge import merge_task
 from siltstone.maintenance.merge.merge import ATTEMPTS, Deferred, Merged
-from siltstone.maintenance.repair.quarantine import Item, Quarantine
+from siltstone.maintenance.repair.quarantine import Item
 from siltstone.maintenance.repair.repair import Repaired, Step
 from siltstone.maintenance.repair.verify import Verified
-from siltstone.options import Options, resolve
-from siltstone.paths import root_of
-from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, ManifestStore
-from siltstone.storage.manifest.ownership import recovered_epoch
-from siltstone.storage.tables.jobs import Jobs
-from siltstone.storage.wal.reserve import Reserve
-from siltstone.wiring import (
-    Carers,
+from siltstone.open.environment import (
     Env,
     Maintainers,
-    Owner,
-    carers,
+    Storage,
     maintainers,
-    own_store,
-    require_store,
+    repair_tools,
 )
+from siltstone.open.owner import own_store
+from siltstone.open.parts import Owner
+from siltstone.open.paths import root_of
+from siltstone.options import Options, resolve
+from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
+from siltstone.storage.manifest.ownership import recovered_epoch
+from siltstone.storage.wal.reserve import Reserve
 
 
 def merge_store(
@@ -75,7 +71,7 @@ def merge_store(
         RequestError, TableNotFoundError: No store, or no such table.
         UnavailableError, CorruptionError: Nothing was changed.
     """
-    parts = _beside(path, options)
+    parts = _admin(path, options)
     done = parts.work.merger.merge(
         parts.id_of(table), attempts=attempts, publish_attempts=publish_attempts, execute=execute
     )
@@ -116,7 +112,7 @@ def optimize_store(
         RequestError, TableNotFoundError: No store, or no such table.
         UnavailableError, CorruptionError: Nothing was changed.
     """
-    parts = _beside(path, options, wait_s)
+    parts = _admin(path, options, wait_s)
     done = parts.work.optimizer.optimize(
         parts.id_of(table),
         target_rows=target_rows,
@@ -167,7 +163,7 @@ def create_index_in(
             found = owner.indexes.find(table)
             owner.indexes.create(found, column, kind, name=name, options=more, is_built=build)
             return
-    parts = _beside(path, options)
+    parts = _admin(path, options)
     number = parts.flushed_id_of(table)
     parts.work.indexer.declare(number, column, kind, name=name, options=more)
     if build:
@@ -185,7 +181,7 @@ def drop_index_in(path: str | os.PathLike[str], table: str, name: str, **options
         if owner is not None:
             owner.indexes.drop(owner.indexes.find(table), name)
             return
-    parts = _beside(path, options)
+    parts = _admin(path, options)
     number = parts.flushed_id_of(table)
     parts.work.indexer.drop(number, name)
     parts.work.indexer.catch_up(number)
@@ -195,7 +191,7 @@ def drop_index_in(path: str | os.PathLike[str], table: str, name: str, **options
 def _owned(path: str | os.PathLike[str], options: dict[str, object]) -> Generator[Owner | None]:
     """Own a store for a moment; None beside its owner."""
     root, env = root_of(path), Env()
-    require_store(root, env)
+    env.require_store(root)
     try:
         parts = own_store(root, replace(resolve(root, options), background=False), env)
     except OwnedError:
@@ -206,11 +202,11 @@ def _owned(path: str | os.PathLike[str], options: dict[str, object]) -> Generato
 
 
 @dataclass(frozen=True, slots=True)
-class _Beside:
-    """What works on a store by its path, and finds its tables by their names."""
+class _Admin:
+    """Maintains a store by its path, and finds its tables by their names."""
 
     work: Maintainers
-    manifests: ManifestStore
+    storage: Storage
     plain: PlainTablesOfAnOwner
 
     def id_of(self, table: str | None) -> int | None:
@@ -227,29 +223,38 @@ class _Beside:
             BusyError: It is in the log alone.
         """
         found = self.id_of(table)
-        known = None if found is None else catalogs.by_id(self.manifests.newest().catalog, found)
+        known = (
+            None
+            if found is None
+            else catalogs.by_id(self.storage.manifests.newest().catalog, found)
+        )
         if known is None:
             text = "its owner has not flushed it yet: make a checkpoint there, or try again later"
             raise BusyError(f"table {table!r} is in the log alone, {text}")
         return known.id
 
 
-def _beside(
+def _admin(
     path: str | os.PathLike[str], options: dict[str, object], wait_s: float = WAIT_S
-) -> _Beside:
-    root, env = root_of(path), Env()
-    require_store(root, env)
-    found = resolve(root, options)
-    manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
-    tables = env.tables(root, env.files, found.verify)
-    readers = Readers(tables, PastRecords(manifests), index_bytes_max=found.memory_bytes_max // 4)
-    jobs = Jobs(env.files, root, env.now_us, env.new_token)
+) -> _Admin:
+    storage = _storage(path, options)
     plain = PlainTablesOfAnOwner(
-        follow=lambda: Follower(env.files, root, manifests, readers),
+        follow=lambda: _follower(storage),
         own_and_take=lambda: _own_and_take(path, options),
         wait_s=wait_s,
     )
-    return _Beside(maintainers(manifests, tables, readers, jobs, plain), manifests, plain)
+    return _Admin(maintainers(storage, plain), storage, plain)
+
+
+def _storage(path: str | os.PathLike[str], options: dict[str, object]) -> Storage:
+    """Return the storage of the store at `path`, which must be there."""
+    root, env = root_of(path), Env()
+    env.require_store(root)
+    return Storage.of(root, resolve(root, options), env)
+
+
+def _follower(storage: Storage) -> Follower:
+    return Follower(storage.files, storage.root, storage.manifests, storage.readers)
 
 
 def _own_and_take(path: str | os.PathLike[str], options: dict[str, object]) -> bool:
@@ -284,7 +289,7 @@ def vacuum_store(
         CorruptionError: A record or a pin that is needed is damaged: its files were spared.
     """
     root, env = root_of(path), Env()
-    require_store(root, env)
+    env.require_store(root)
     found = resolve(root, options)
     if not dry_run:
         with _owned(path, options) as owner:
@@ -301,17 +306,15 @@ def follow_vacuum(
     Raises:
         BusyError: There is no owner that has recovered the log, or it ended meanwhile.
     """
-    manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
-    tables = env.tables(root, env.files, options.verify)
-    readers = Readers(tables, PastRecords(manifests), index_bytes_max=options.memory_bytes_max // 4)
-    follower = Follower(env.files, root, manifests, readers)
+    storage = Storage.of(root, options, env)
+    follower = _follower(storage)
     vacuum = Vacuum(
         files=env.files,
         root=root,
-        manifests=manifests,
-        tables=tables,
+        manifests=storage.manifests,
+        tables=storage.tables,
         live=LiveWithoutOwner(follower, lambda: 0 if dry_run else recovered_epoch(env.files, root)),
-        jobs=Jobs(env.files, root, env.now_us, env.new_token),
+        jobs=storage.jobs,
         now_us=env.now_us,
         retention_s=options.retention_s,
         reserve=Reserve(env.files, root, segment_bytes=options.segment_bytes),
@@ -340,7 +343,7 @@ def verify_store(
     Raises:
         RequestError: No store.
     """
-    return _carers(path, options).verifier.run(deep=deep, on_progress=on_progress)
+    return repair_tools(_storage(path, options)).verifier.run(deep=deep, on_progress=on_progress)
 
 
 def repair(
@@ -365,7 +368,7 @@ def repair(
         OwnedError: There is something to repair, and a process owns the store.
         BusyError, UnavailableError: Run it again; the file system refuses.
     """
-    repairer = _carers(path, options).repairer
+    repairer = repair_tools(_storage(path, options)).repairer
     found = repairer.run(dry_run=dry_run, deep=deep, on_progress=on_progress)
     root, env = root_of(path), Env()
     return with_orphans(found, root, resolve(root, options), env) if found.is_whole else found
@@ -384,7 +387,7 @@ def with_orphans(found: Repaired, root: Path, options: Options, env: Env) -> Rep
             orphans = [file for file in seen.files if file.is_orphan]
         if orphans and not found.is_dry_run:
             orphans = ()
-            quarantine = Quarantine(env.files, root, now_us=env.now_us, new_token=env.new_token)
+            quarantine = Storage.of(root, options, env).quarantine()
             with contextlib.closing(own_store(root, replace(options, background=False), env)) as at:
                 assert at.owner is not None
                 orphans = at.owner.vacuum.set_aside(
@@ -394,16 +397,6 @@ def with_orphans(found: Repaired, root: Path, options: Options, env: Env) -> Rep
                 )
     steps = tuple(Step(file.path, file.why, "moved to quarantine") for file in orphans)
     return replace(found, steps=(*found.steps, *steps), quarantine=folders[-1] or found.quarantine)
-
-
-def _carers(path: str | os.PathLike[str], options: dict[str, object]) -> Carers:
-    root, env = root_of(path), Env()
-    require_store(root, env)
-    found = resolve(root, options)
-    manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
-    tables = env.tables(root, env.files, found.verify)
-    readers = Readers(tables, PastRecords(manifests), index_bytes_max=found.memory_bytes_max // 4)
-    return carers(env.files, root, manifests, tables, readers, now_us=env.now_us)
 
 
 def backup_store(
@@ -433,15 +426,13 @@ def backup_store(
         CorruptionError: A file of the store is damaged; it is named.
         BusyError, UnavailableError: Another backup into it runs; the file system refuses.
     """
-    root, env = root_of(path), Env()
-    require_store(root, env)
-    found = resolve(root, options)
+    storage = _storage(path, options)
     backuper = Backuper(
-        files=env.files,
-        root=root,
-        manifests=ManifestStore(env.files, root),
-        tables=env.tables(root, env.files, found.verify),
-        now_us=env.now_us,
+        files=storage.files,
+        root=storage.root,
+        manifests=storage.manifests,
+        tables=storage.tables,
+        now_us=storage.now_us,
     )
     return backuper.run(
         root_of(directory), incremental=incremental, link=link, on_progress=on_progress

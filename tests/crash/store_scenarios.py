@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
+from siltstone.api.store import Store
+from siltstone.api.transaction import Transaction
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.write.stage_task import Staged, StageTask
-from siltstone.engine.write.transaction import Transaction
 from siltstone.maintenance.flush.bulk_load import load
-from siltstone.store import Store
 from tests.crash.store_life import Life, Scenario, Step, smaller
 from tests.support.fake_lance import FakeLance
 
@@ -177,8 +177,8 @@ _clients = itertools.count(1)
 
 
 def _declared(tx: Transaction) -> None:
-    tx.declare_table("a")
-    tx.declare_table("b")
+    tx.lance.declare_table("a")
+    tx.lance.declare_table("b")
 
 
 def versions(*values: int, hides: bool = False) -> Step:
@@ -189,13 +189,15 @@ def versions(*values: int, hides: bool = False) -> Step:
         assert isinstance(tables, FakeLance)
         with life.store.transaction() as tx:
             for name in "ab":
-                seen = tx.versions(name)
+                seen = tx.lance.versions(name)
                 pin = None if seen.newest is None else seen.newest.pin
                 batch = pa.record_batch({"n": pa.array(values, pa.int64())})
                 client = f"{next(_clients):08x}"
-                tx.import_version(name, tables.stage_external(seen.folder, pin, batch, client))
+                tx.lance.import_version(
+                    name, tables.stage_external(seen.folder, pin, batch, client)
+                )
             if hides:
-                tx.hide_versions("a", 1, 2)
+                tx.lance.hide_versions("a", 1, 2)
 
     return Step(f"versions {values}", act)
 

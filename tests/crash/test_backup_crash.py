@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from siltstone.errors import RequestError
+from siltstone.local.store import LocalStore
 from siltstone.maintenance.backup.backup import Backuper, backups, read_backup
 from siltstone.maintenance.backup.restore import Restorer
+from siltstone.open.environment import Env
 from siltstone.options import Options
 from siltstone.storage.manifest.manifest_store import ManifestStore
-from siltstone.store import Store
-from siltstone.wiring import Env
 from tests.crash.store_life import (
     OPTIONS,
     ROOT,
@@ -75,7 +75,7 @@ def restore(files: SimFiles, seq: int) -> None:
     Restorer(files, TARGET, now_us=lambda: 1, new_token=name).run(AGAIN, seq=seq)
 
 
-def open_again(files: SimFiles, options: Options = OPTIONS) -> Store:
+def open_again(files: SimFiles, options: Options = OPTIONS) -> LocalStore:
     env = Env(
         files=files,
         tables=lambda root, files, verify: FakeLance(root, files, token=name),
@@ -83,7 +83,7 @@ def open_again(files: SimFiles, options: Options = OPTIONS) -> Store:
         new_token=name,
         warm_up=lambda: None,
     )
-    return Store.open(AGAIN, options, env=env)
+    return LocalStore.open(AGAIN, options, env=env)
 
 
 def seqs(files: SimFiles) -> list[int]:

@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from siltstone.local.store import LocalStore
+from siltstone.open.environment import Env
 from siltstone.options import Options
 from siltstone.storage.files.files import File, RealFiles
 from siltstone.storage.manifest.manifest_store import system_time_us
 from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.tables.tables import Tables
-from siltstone.store import Store
-from siltstone.wiring import Env
 from tests.support.fake_lance import FakeLance
 
 WAIT_S = 30
@@ -109,10 +109,10 @@ def fake_env(
     return Env(files=files or RealFiles(), tables=tables, now_us=now_us, warm_up=lambda: None)
 
 
-def open_store(root: Path, env: Env, **options: object) -> Store:
+def open_store(root: Path, env: Env, **options: object) -> LocalStore:
     """Open with small segments and without a background, unless `options` say otherwise."""
     merged = {"segment_bytes": 65_536, "background": False, **options}
-    return Store.open(root, Options(**merged), env=env)
+    return LocalStore.open(root, Options(**merged), env=env)
 
 
 def until(claim: Callable[[], object]) -> None:

@@ -11,6 +11,7 @@ import pytest
 import siltstone as st
 from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.reader import Readers
+from siltstone.local.store import LocalStore
 from siltstone.maintenance.merge.merge import Merger
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.manifest_store import ManifestStore
@@ -137,7 +138,7 @@ def checkpoint(db: st.Store, stop: threading.Event) -> None:
 
 
 def follow(root: Path, db: st.Store, stop: threading.Event) -> None:
-    with st.Store.open(root, db.options, read_only=True, env=fake_env()) as other:
+    with LocalStore.open(root, db.options, read_only=True, env=fake_env()) as other:
         last = 0
         while not stop.is_set():
             with other.snapshot() as snapshot:

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
+from siltstone.api.store import Store
 from siltstone.storage.files.files import Files
-from siltstone.store import Store
 from tests.engine import piece_writer
 from tests.maintenance.stores import Clock, open_store
 

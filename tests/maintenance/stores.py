@@ -7,10 +7,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from siltstone.local.store import LocalStore
+from siltstone.open.environment import Env
 from siltstone.options import Options
 from siltstone.storage.files.files import File, RealFile, RealFiles
-from siltstone.store import Store
-from siltstone.wiring import Env
 from tests.support.fake_lance import FakeLance
 
 DAY_US = 86_400_000_000
@@ -64,10 +64,10 @@ def open_store(
     read_only: bool = False,
     real_lance: bool = False,
     **options: object,
-) -> Store:
+) -> LocalStore:
     given = {"background": False, "segment_bytes": 65_536, **options}
     env = env_of(clock, real_lance=real_lance)
-    return Store.open(root, Options(**given), env=env, read_only=read_only)
+    return LocalStore.open(root, Options(**given), env=env, read_only=read_only)
 
 
 def paths(root: Path) -> set[str]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from siltstone.admin import follow_vacuum
+from siltstone.api.store import Store
 from siltstone.engine.commit.write_set import Receipt
 from siltstone.engine.write import bulk, submission
 from siltstone.engine.write.bulk import BulkRows
@@ -18,7 +19,6 @@ from siltstone.errors import BusyError
 from siltstone.formats.keys import Codes
 from siltstone.formats.manifest import Pin
 from siltstone.maintenance.flush import bulk_load as loading
-from siltstone.store import Store
 from tests.maintenance.stores import Clock, env_of, open_store, rows
 from tests.support.fake_lance import FakeLance
 

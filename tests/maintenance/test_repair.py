@@ -21,11 +21,11 @@ from siltstone.engine.read.reader import Readers
 from siltstone.errors import CorruptionError, OwnedError, SiltstoneError, SnapshotExpiredError
 from siltstone.formats import manifest
 from siltstone.maintenance.repair.verify import WARNING
+from siltstone.open.environment import Storage, repair_tools
 from siltstone.options import Options
-from siltstone.storage.manifest.manifest_store import ManifestStore
+from siltstone.storage.manifest.manifest_store import ManifestStore, random_token
 from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.wal.segments import find_segments
-from siltstone.wiring import carers
 from tests.maintenance.stores import Clock, UnsyncedFiles, env_of, open_store, paths, rows
 from tests.support.fake_lance import FakeLance
 
@@ -47,20 +47,24 @@ class Place:
     def records(self) -> list[Path]:
         return sorted((self.root / "manifest").glob("*.json"))
 
-    def carers(self):
+    def tools(self):
         tables = FakeLance(self.root, self.files)
         readers = Readers(tables, PastRecords(self.manifests), index_bytes_max=1 << 20)
-        return carers(self.files, self.root, self.manifests, tables, readers, now_us=Clock())
+        clock = Clock()
+        jobs = Jobs(self.files, self.root, clock, random_token)
+        return repair_tools(
+            Storage(self.root, self.files, self.manifests, tables, readers, jobs, clock)
+        )
 
     def repair(self, **options):
-        return self.carers().repairer.run(**options)
+        return self.tools().repairer.run(**options)
 
     def repair_store(self, *, dry_run: bool = True):
         found = self.repair(dry_run=dry_run)
         return with_orphans(found, self.root, Options(segment_bytes=65_536), env_of())
 
     def verify(self, *, deep: bool = True):
-        return self.carers().verifier.run(deep=deep)
+        return self.tools().verifier.run(deep=deep)
 
     def content(self) -> dict[str, list[tuple]]:
         with open_store(self.root) as db:

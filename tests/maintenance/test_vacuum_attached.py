@@ -12,10 +12,10 @@ import pytest
 
 import siltstone as st
 from siltstone.admin import follow_vacuum
+from siltstone.api.store import Store
 from siltstone.maintenance.flush.bulk_load import load
 from siltstone.maintenance.gc.sweep import distinct, needed
 from siltstone.maintenance.gc.vacuum import TICK_S, Vacuum
-from siltstone.store import Store
 from tests.engine import seams
 from tests.engine.seams import GatedFiles, fake_env
 from tests.maintenance.stores import Clock, data_paths, open_store, rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -95,18 +96,11 @@ def test_a_flipped_byte_in_any_data_file_is_found_by_the_deep_check(db):
 
 def fresh_verify(db, *, deep: bool):
     """Verify with nothing in memory of what was read before."""
-    from siltstone.wiring import carers
+    from siltstone.open.environment import repair_tools
     from tests.support.fake_lance import FakeLance
 
     parts = db._parts
-    made = carers(
-        parts.files,
-        db.path,
-        parts.manifests,
-        FakeLance(db.path, parts.files),
-        parts.core.readers,
-        now_us=parts.now_us,
-    )
+    made = repair_tools(replace(parts.storage, tables=FakeLance(db.path, parts.files)))
     return made.verifier.run(deep=deep)
 
 

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 
 from siltstone.formats.manifest import Pin
+from siltstone.local.store import LocalStore
+from siltstone.open.environment import Env
 from siltstone.options import Options
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.lance_tables import LanceTables
 from siltstone.storage.tables.tables import StagedFiles, join
-from siltstone.store import Store
-from siltstone.wiring import Env
 from tests.query.test_scan_task import attach
 
 FILE_ROWS = 3
@@ -45,9 +45,11 @@ class SmallFiles(LanceTables):
         return join([super(SmallFiles, self).stage(folder, pin, [s], seqs=seqs) for s in slices])
 
 
-def opened(path: Path, **options: object) -> Store:
+def opened(path: Path, **options: object) -> LocalStore:
     env = Env(tables=lambda root, files, _verify: SmallFiles(root, files))
-    return Store.open(path, Options(background=False, segment_bytes=65_536), env=env, **options)
+    return LocalStore.open(
+        path, Options(background=False, segment_bytes=65_536), env=env, **options
+    )
 
 
 @pytest.fixture
@@ -58,7 +60,7 @@ def db(tmp_path: Path):
         yield store
 
 
-def _optimized(db: Store) -> None:
+def _optimized(db: LocalStore) -> None:
     db.optimize(target_rows=8)
     db._parts.owner.checkpointer.renew()
 

@@ -66,7 +66,7 @@ class PlainWrites:
         self._start, self._steps = start, list[Pin]()
         self._operations = list[_Operation]()
         self.rows = 0
-        self.is_foreign = self._is_compaction = False
+        self.is_imported = self._is_compaction = False
 
     @property
     def pin(self) -> Pin | None:
@@ -250,7 +250,7 @@ class PlainWrites:
         """Continue from an imported version, with its columns."""
         before = 0 if self.pin is None else self.pin.rows
         self._step(pin)
-        self.table_schema, self.is_foreign = table_schema, True
+        self.table_schema, self.is_imported = table_schema, True
         self.rows += abs(pin.rows - before)
 
     def parts(self) -> list[AdvancePart]:
@@ -275,7 +275,7 @@ class PlainWrites:
         A version of another client was planned on the one below it: that client must rebase.
         """
         is_moved_only = self.is_moved_only(incarnation)
-        if self.is_foreign or not all(is_moved_only or done.is_blind for done in self._operations):
+        if self.is_imported or not all(is_moved_only or done.is_blind for done in self._operations):
             refuse()
         newest = catalogs.version_of(incarnation)
         operations, self._operations = self._operations, []

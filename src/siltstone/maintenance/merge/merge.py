@@ -70,6 +70,27 @@ class _Planned:
     rows: int
 
 
+@dataclass(frozen=True, slots=True)
+class Promoter:
+    """Shows what a record names to readers of the plain path. Holds no lock and no state."""
+
+    manifests: ManifestStore
+    tables: Tables
+
+    def promote_late(self, record: Record) -> None:
+        """Promote; what fails is left for the next merge: no reader of ours looks there."""
+        try:
+            self.promote(record)
+        except SiltstoneError as error:
+            _log.warning("readers of the plain path see an older version for now: %s", error)
+
+    def promote(self, record: Record) -> None:
+        """Show the kept bases and plain versions to readers of the plain path; idempotent."""
+        live = _live_pins(self.manifests, record)
+        for folder, pins in live.items():
+            self.tables.promote(folder, pins, pins[-1])
+
+
 class Merger:
     """Merges tables of one store. Holds no lock and no state.
 
@@ -87,6 +108,7 @@ class Merger:
     ) -> None:
         self._manifests, self._tables, self._readers = manifests, tables, readers
         self._jobs, self._catch_up = jobs, catch_up
+        self._promote_late = Promoter(manifests, tables).promote_late
 
     def merge(
         self,
@@ -133,7 +155,7 @@ class Merger:
         cross(Failpoint.MERGE_BEFORE_PLAN)
         wanted = [(t, s) for t, s in candidates(record, table) if _is_behind(record, t, s)]
         if not wanted:
-            self.promote_late(record)
+            self._promote_late(record)
             return Merged(record.flushed_seq, (), 0)
         planned: list[_Planned] = []
         names: list[str] = []
@@ -153,7 +175,7 @@ class Merger:
             )
             cross(Failpoint.MERGE_AFTER_PUBLISH)
             job.finish()
-        self.promote_late(published)
+        self._promote_late(published)
         self._catch_up(table)
         return Merged(record.flushed_seq, tuple(names), sum(item.rows for item in planned))
 
@@ -219,19 +241,6 @@ class Merger:
             return storage.base
         old = table_schema_of(catalogs.schema_by_id(table, storage.base_schema))
         return altered(self._tables, folder, storage.base, old, table_schema)
-
-    def promote_late(self, record: Record) -> None:
-        """Promote; leave failures to the next merge: readers of the store do not look there."""
-        try:
-            self.promote(record)
-        except SiltstoneError as error:
-            _log.warning("readers of the plain path see an older version for now: %s", error)
-
-    def promote(self, record: Record) -> None:
-        """Show the kept bases and plain versions to readers of the plain path; idempotent."""
-        live = _live_pins(self._manifests, record)
-        for folder, pins in live.items():
-            self._tables.promote(folder, pins, pins[-1])
 
 
 def candidates(
