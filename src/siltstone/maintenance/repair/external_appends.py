@@ -94,7 +94,7 @@ def _next_step(external: ExternalVersion) -> str:
         return "if its change is wanted, make it through siltstone; then move this file away"
     if not external.added:
         return "to be rid of it, move this file away"
-    return "repair --adopt <table> commits them, or move this file away"
+    return "repair --import-external <table> commits them, or move this file away"
 
 
 class _MovedError(Exception):
