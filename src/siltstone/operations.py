@@ -98,7 +98,7 @@ OPERATIONS = (
     Operation("transaction", _STORE, _ONCE, Role.READ),
     Operation("commit", _TRANSACTION, _WRITE, Role.READ),
     Operation("rollback", _TRANSACTION, _ONCE, Role.READ),
-    Operation("is_applied", _TRANSACTION, _WORK, Role.ADMIN),
+    Operation("is_applied", _TRANSACTION, _WORK, Role.WRITE),
     Operation("stage", _STORE, _WORK, Role.ADMIN, files="to be staged for,"),
     Operation("attach", _TRANSACTION, _WRITE, Role.ADMIN),
     Operation("changed_since", _TRANSACTION, _WORK, Role.ADMIN),
@@ -130,7 +130,7 @@ OPERATIONS = (
     Operation("jobs", _STORE, _READ, Role.READ),
     Operation("status", _STORE, _READ, Role.READ),
     # the rows of a table
-    Operation("id", Face.SNAPSHOT_TABLE, _READ, Role.ADMIN),
+    Operation("id", Face.SNAPSHOT_TABLE, _READ, Role.READ),
     Operation("name", _TABLES, _READ, Role.READ),
     Operation("schema", _TABLES, _READ, Role.READ),
     Operation("primary_key", _TABLES, _READ, Role.READ),

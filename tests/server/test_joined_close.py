@@ -12,6 +12,7 @@ import pytest
 
 import siltstone as st
 from siltstone.joined.store import JoinedStore
+from siltstone.local.store import LocalStore
 from siltstone.server.http.server import ServerThread
 from tests.engine.seams import Threads
 from tests.server.stores import eventually, joined_to, opened
@@ -102,7 +103,7 @@ def test_who_is_interrupted_while_it_joins_owns_nothing(
     def interrupted(self: st.Store) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(st.Store, "serve_local", interrupted)
+    monkeypatch.setattr(LocalStore, "serve_local", interrupted)
     with pytest.raises(KeyboardInterrupt):
         st.connect(tmp_path / "shop", join=True)
     st.connect(tmp_path / "shop").close()

@@ -119,7 +119,7 @@ def test_all_who_join_at_once_share_one_owner(tmp_path: Path) -> None:
     ]
     try:
         kinds = [process.stdout.readline().strip() for process in started]
-        assert sorted(kinds) == ["JoinedStore", "JoinedStore", "Store"]
+        assert sorted(kinds) == ["JoinedStore", "JoinedStore", "LocalStore"]
         for kind in ("JoinedStore", "Store"):  # the owner last
             for process, found in zip(started, kinds, strict=True):
                 if found == kind:

@@ -12,6 +12,7 @@ import pytest
 
 import siltstone as st
 from siltstone.joined.store import JoinedStore
+from siltstone.local.store import LocalStore
 from siltstone.server.rest.access import Role, new_token, tokens_of
 from siltstone.server.rest.server import RestServer
 from tests.server.rest import rest_of
@@ -98,6 +99,21 @@ def test_a_token_opens_what_its_role_allows(both: Both) -> None:
     assert db["t"].count() == 1
 
 
+def test_a_client_that_reads_is_told_the_id_of_a_table_at_a_snapshot(both: Both) -> None:
+    db, service, _ = both
+    with st.connect(service.url, token=SECRETS[Role.READ]) as reader, reader.snapshot() as past:
+        assert past["t"].id == db["t"].id == reader["t"].id
+
+
+def test_a_client_that_writes_is_told_whether_its_token_was_applied(both: Both) -> None:
+    _, service, _ = both
+    with st.connect(service.url, token=SECRETS[Role.WRITE]) as writer:
+        for is_applied in (False, True):
+            with writer.transaction(token=("app", 1)) as tx:
+                tx["t"].upsert([{"id": 2, "v": 2}])
+                assert tx.is_applied is is_applied
+
+
 @pytest.mark.parametrize("at", ["", "table/1/", "transaction/t1/", "snapshot/s1/"])
 def test_an_operation_that_does_not_exist_needs_the_highest_role(both: Both, at: str) -> None:
     _, service, remote = both
@@ -174,7 +190,7 @@ def test_what_nobody_foresaw_is_told_to_this_user_alone(
     def fail(_: st.Store) -> list[object]:
         raise OSError("/home/ada/secret")
 
-    monkeypatch.setattr(st.Store, "jobs", fail)
+    monkeypatch.setattr(LocalStore, "jobs", fail)
     with pytest.raises(st.SiltstoneError) as caught:
         remote.jobs()
     assert "secret" not in str(caught.value)

@@ -15,7 +15,7 @@ request for it (a statement, or the commit of a transaction) repeats.
 
 from __future__ import annotations
 
-VERSION = 1
+VERSION = 2
 ARROW_TYPE = "application/vnd.apache.arrow.stream"
 VALUES_TYPE = "application/vnd.msgpack"
 ERROR_KEY = b"siltstone.error"

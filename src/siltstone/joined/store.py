@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -34,8 +34,6 @@ from siltstone.maintenance.repair.quarantine import Quarantine
 from siltstone.operations import Effect, Face, Operation, operation
 from siltstone.storage.manifest.manifest_store import random_token, system_time_us
 from siltstone.storage.site import site_of
-
-T = TypeVar("T")
 
 
 @remote(Face.STORE)

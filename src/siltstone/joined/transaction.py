@@ -101,7 +101,7 @@ class JoinedTransaction(Transaction):
     def table(self, table_id: int) -> JoinedTransactionTable:
         return JoinedTransactionTable(self, table_id)
 
-    _table = table
+    _table = table  # as `remote` asks for it
 
     def lance_catalog(self, operation_name: str, request: Request) -> Answer:
         """Have the owner answer a request of the Lance Namespace spec as a statement of it."""

@@ -78,6 +78,10 @@ class LocalTable(Readable, Table):
     def name(self) -> str:
         return catalogs.name_of(self._look()[1])
 
+    @property
+    def schema(self) -> pa.Schema:
+        return table_schema_of(catalogs.schema_of(self._look()[1])).arrow
+
     def _reader(self) -> Reader:
         state, definition = self._look()
         return self._core.readers.open(state.view, definition, state.visible)

@@ -58,7 +58,8 @@ class Served:
 
         Args:
             transaction_id: As an answer, or an error, gave it.
-            spends: Who may not write ends no commit of others: what is not there may yet come.
+            spends: Whether a commit that is not there yet may never come; clients that only read
+                cannot ask for that.
         """
         found = self.parts.outcome(str(transaction_id), spends=spends)
         if found == "committed":

@@ -37,14 +37,15 @@ class Bodies:
         self.nbytes = 0
 
     async def read(self, request: HttpRequest, bytes_max: int, policy: RequestPolicy) -> bytes:
-        """Return a whole body; it is inside until `free` is told its length.
+        """Return a whole body; it is inside until its length is taken from `nbytes`.
 
         Raises:
             BodyTooLargeError: It is, or says that it will be.
             BusyError: There is no room for it.
             RequestError: Nothing of it came in time, or the client went away.
         """
-        _refuse_head(request, bytes_max, policy)
+        if request.length > bytes_max or (request.is_chunked and not policy.takes_chunks):
+            raise _refused_head(request, bytes_max)
         body = _Arriving()
         loop = asyncio.get_running_loop()
         try:
@@ -57,9 +58,7 @@ class Bodies:
                     more = message.get("more_body", False)
                     if chunk := message.get("body"):
                         limit.reschedule(loop.time() + policy.body_timeout_s)
-                        if body.nbytes + len(chunk) > bytes_max:
-                            raise BodyTooLargeError(bytes_max)
-                        self._take(body, chunk, policy)
+                        self._take(body, chunk, bytes_max, policy)
             request.may_go_on = True
             if not body.has_room:
                 raise _no_room(policy)
@@ -71,8 +70,10 @@ class Bodies:
                 raise RequestError(text) from None
             raise
 
-    def _take(self, body: _Arriving, chunk: bytes, policy: RequestPolicy) -> None:
+    def _take(self, body: _Arriving, chunk: bytes, bytes_max: int, policy: RequestPolicy) -> None:
         """Keep a chunk; drop the whole body if there is no room for it."""
+        if body.nbytes + len(chunk) > bytes_max:
+            raise BodyTooLargeError(bytes_max)
         if body.has_room and self.nbytes + len(chunk) <= policy.bodies_bytes_max:
             body.chunks.append(chunk)
             body.nbytes += len(chunk)
@@ -85,9 +86,11 @@ class Bodies:
         self.nbytes -= body.nbytes
         body.nbytes = 0
 
-    def free(self, nbytes: int) -> None:
-        """Hear that a body of so many bytes is not inside any more."""
-        self.nbytes -= nbytes
+
+def _refused_head(request: HttpRequest, bytes_max: int) -> RequestError:
+    if request.length > bytes_max:
+        return BodyTooLargeError(bytes_max)
+    return RequestError("a request says how long it is: content-length, not chunks")
 
 
 def _no_room(policy: RequestPolicy) -> BusyError:
@@ -95,12 +98,3 @@ def _no_room(policy: RequestPolicy) -> BusyError:
         f"the bodies of other requests fill the {policy.bodies_bytes_max} bytes of the server; try"
         " again later"
     )
-
-
-def _refuse_head(request: HttpRequest, bytes_max: int, policy: RequestPolicy) -> None:
-    """Refuse what the head says already."""
-    if not policy.takes_chunks and "transfer-encoding" in request.headers:
-        raise RequestError("a request says how long it is: content-length, not chunks")
-    declared = request.headers.get("content-length", "0")
-    if not declared.isdecimal() or int(declared) > bytes_max:
-        raise BodyTooLargeError(bytes_max)

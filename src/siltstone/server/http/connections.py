@@ -31,7 +31,9 @@ _CREDENTIALS = struct.Struct("3i")
 class HttpConnection(H11Protocol):
     """See the module."""
 
-    _deadline: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle | None = None
+    _waits_since = 0.0
+    """When the last answer was sent, on the loop's clock."""
 
     def __init__(
         self,
@@ -57,7 +59,9 @@ class HttpConnection(H11Protocol):
         else:
             with contextlib.suppress(OSError):  # gone already
                 keep_alive(sock)
-        self._watch()
+        if policy.header_timeout_s is not None:
+            self._waits_since = self.loop.time()
+            self._watch(policy.header_timeout_s)
 
     def _refuse_others(self, peer: int, user: int) -> None:
         session = self.session()
@@ -66,7 +70,8 @@ class HttpConnection(H11Protocol):
             session.refusal = RequestError(text)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._forget()
+        if self._timer is not None:
+            self._timer.cancel()
         super().connection_lost(exc)
         if self._session is not None:
             self._session.is_closed = True
@@ -80,33 +85,20 @@ class HttpConnection(H11Protocol):
             self._session = self._sessions.open()
         return self._session
 
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._watch()
-
     def on_response_complete(self) -> None:
+        self._waits_since = self.loop.time()
         super().on_response_complete()
-        self._watch()
 
-    def _watch(self) -> None:
-        """Have a deadline as long as no request is inside; bytes alone do not move it."""
-        seconds = self._policy.header_timeout_s
+    def _watch(self, seconds: float) -> None:
+        """Cut the connection once no request was inside for `seconds`; bytes alone are none."""
         cycle = cast("Any", self.cycle)
         is_inside = cycle is not None and not cycle.response_complete
-        if is_inside or self._session is not None:
-            self._forget()
-        elif seconds is not None and self._deadline is None and not self.transport.is_closing():
-            self._deadline = self.loop.call_later(seconds, self._late)
-
-    def _forget(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-    def _late(self) -> None:
-        self._deadline = None
-        cycle = cast("Any", self.cycle)
-        if cycle is None or cycle.response_complete:
+        left = seconds if is_inside else self._waits_since + seconds - self.loop.time()
+        if self._session is not None or self.transport.is_closing():
+            return
+        if left > 0:
+            self._timer = self.loop.call_later(left, self._watch, seconds)
+        else:
             self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:

@@ -1,6 +1,6 @@
-"""Pipeline: the way of every request, of either use, whatever its route.
+"""Pipeline: the way of every request, of each use and each route.
 
-    who asks, may they ─▶ is there room ─▶ body (bounded, not too slow) ─▶ handler, in a thread
+    client, role ─▶ is there room ─▶ body (bounded, not too slow) ─▶ handler, in a thread
     ─▶ reply, in one piece or as it is read
 
 What goes wrong on the way becomes the answer, and a connection whose body was not read to its end
@@ -11,6 +11,7 @@ loop alone.
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from starlette.responses import Response
+from starlette.types import Send
 
 from siltstone.deadline import Deadline, within
 from siltstone.errors import BusyError, UnavailableError
@@ -33,10 +35,10 @@ class WireFormat(Protocol):
     """How one use admits clients, and spells what it is asked and what it answers."""
 
     def admit(self, request: HttpRequest, route: Route) -> Any:
-        """Return who asks; the event loop's thread.
+        """Return the client, if it may ask for this; the event loop's thread.
 
         Raises:
-            SiltstoneError: They may not.
+            SiltstoneError: It may not.
         """
         ...
 
@@ -86,15 +88,15 @@ class Pipeline:
         self.counters, self.bodies = Counters(), Bodies()
         self.is_closing = False
 
-    async def answer(self, route: Route, request: HttpRequest) -> Response:
-        """Answer one request; whatever goes wrong is an answer too."""
+    async def answer(self, route: Route, request: HttpRequest, send: Send) -> None:
+        """Answer one request; an error is an answer, too."""
         begun, caller = self._clock_s(), None
         try:
             caller = self.wire.admit(request, route)
             if self.is_closing and route.role is not Role.NOBODY:
                 raise UnavailableError("the server closes")
             response = await self._inside(route, request, caller)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the answer
+        except Exception as error:  # noqa: BLE001 - each error becomes the answer
             response = self.wire.refusal(error, request, route)
             if not request.may_go_on:
                 response.headers["connection"] = "close"
@@ -102,37 +104,33 @@ class Pipeline:
         key, counters = (route.path, response.status_code), self.counters
         counters.by_route[key] = counters.by_route.get(key, 0) + 1
         counters.seconds += self._clock_s() - begun
-        return response
+        await response(request.scope, request.receive, send)
 
     async def _inside(self, route: Route, request: HttpRequest, caller: Any) -> Response:
         policy, counters = self.policy, self.counters
-        body, counted = b"", 0
+        body, is_counted = b"", not policy.drains
+        # A commit of a version waits (bounded by connections): its client takes a refusal for a
+        # commit that was perhaps lost.
+        most_inside = sys.maxsize if route.is_commit_of_version else policy.requests_max
+        if is_counted:
+            if counters.inside >= most_inside:
+                raise _full(policy)
+            counters.inside += 1
         try:
-            if not policy.drains:
-                counted = self._counted(route)
             most = policy.json_bytes_max if route.takes == JSON else policy.body_bytes_max
             body = await self.bodies.read(request, most, policy)
-            if policy.drains:
-                counted = self._counted(route)
-            run = self._run, route, request, caller, body, self._end(route)
+            if not is_counted:
+                if counters.inside >= most_inside:
+                    raise _full(policy)
+                counters.inside += 1
+                is_counted = True
+            seconds = policy.statement_timeout_s if route.is_timed else None
+            end = None if seconds is None else Deadline.after(seconds, self._clock_s)
+            run = self._run, route, request, caller, body, end
             return await asyncio.get_running_loop().run_in_executor(self._executor, *run)
         finally:
-            self.bodies.free(len(body))
-            counters.inside -= counted
-
-    def _counted(self, route: Route) -> int:
-        most = self.policy.requests_max
-        # Who commits a version waits (bounded by connections): a refusal is a lost commit to it.
-        if not route.is_commit_of_version and self.counters.inside >= most:
-            raise BusyError(f"{most} requests are running; try again later")
-        self.counters.inside += 1
-        return 1
-
-    def _end(self, route: Route) -> Deadline | None:
-        seconds = self.policy.statement_timeout_s
-        if seconds is None or not route.is_timed:
-            return None
-        return Deadline.after(seconds, self._clock_s)
+            self.bodies.nbytes -= len(body)
+            counters.inside -= is_counted
 
     def _run(
         self, route: Route, request: HttpRequest, caller: Any, body: bytes, end: Deadline | None
@@ -155,13 +153,20 @@ class Pipeline:
         except BaseException:
             pieces.close()
             raise
-        seconds = self.policy.answer_timeout_s
+        policy, end = self.policy, None
+        if policy.answer_timeout_s is not None:
+            end = Deadline.after(policy.answer_timeout_s, self._clock_s)
+        seconds = policy.piece_timeout_s if end is None else None
         return StreamedResponse(
             pieces,
             first,
             headers,
             executor=self._executor,
-            policy=self.policy,
+            policy=policy,
             is_over=lambda: self.is_closing,
-            deadline=None if seconds is None else Deadline.after(seconds, self._clock_s),
+            deadline=lambda: end if seconds is None else Deadline.after(seconds, self._clock_s),
         )
+
+
+def _full(policy: RequestPolicy) -> BusyError:
+    return BusyError(f"{policy.requests_max} requests are running; try again later")

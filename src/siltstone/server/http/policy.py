@@ -26,6 +26,8 @@ class RequestPolicy:
     """How long a client may read nothing of an answer."""
     answer_timeout_s: float | None = None
     """How long an answer of rows may take in all, however fast the client reads."""
+    piece_timeout_s: float | None = None
+    """How long each piece of an answer may take to be read, if the whole has no time."""
     reads_ahead: bool = True
     """Whether the next piece of an answer is read while one is sent."""
     takes_chunks: bool = True

@@ -94,7 +94,7 @@ class StreamedResponse(Response):
         executor: Executor,
         policy: RequestPolicy,
         is_over: Callable[[], bool],
-        deadline: Deadline | None,
+        deadline: Callable[[], Deadline | None],
     ) -> None:
         super().__init__(None, 200, headers, pieces.media_type)
         del self.headers["content-length"]  # nobody knows it yet
@@ -140,7 +140,7 @@ class StreamedResponse(Response):
     def read_next(self) -> bytes | None:
         """Return the next piece, None at the end."""
         pieces = self._pieces
-        with self._lock, within(self._deadline):
+        with self._lock, within(self._deadline()):
             if self._has_failed:
                 return None
             try:

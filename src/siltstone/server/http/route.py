@@ -19,7 +19,7 @@ Handler = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where an operation is, who may ask for it, what it takes and gives, what answers it."""
+    """An operation: its address, the role it needs, what it takes and gives, its handler."""
 
     method: str
     path: str

@@ -2,12 +2,12 @@
 
     path ─▶ its words ─▶ the route that has them, {name} for any word ─▶ the pipeline of that route
 
-A request costs one look into a table per place where a route may have a parameter.
+A request costs one look into a table per way in which a route of its length may have parameters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -51,28 +51,25 @@ class Router:
         for methods in self._places.values():
             yield from ((route.method, route.path) for route, _, _ in methods.values())
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Return what answers a request."""
         request = HttpRequest(scope, receive)
-        response = await self._answer(request)
-        await response(scope, receive, send)
-
-    async def _answer(self, request: HttpRequest) -> Response:
-        path: str = request.scope["path"]
+        path: str = scope["path"]
         given = (path.rstrip("/") or "/").split("/")
-        method: str = request.scope["method"]
         methods: set[str] = set()
         for mask in self._masks.get(len(given), ()):
-            place = self._places.get(_masked(given, mask))
+            place = self._places.get(_masked(given, mask) if mask else tuple(given))
             if place is None or not all(map(given.__getitem__, mask)):
                 continue
-            found = place.get(method)
+            found = place.get(scope["method"])
             if found is not None:
                 route, pipeline, names = found
                 request.params = dict(zip(names, map(given.__getitem__, mask), strict=True))
-                return await pipeline.answer(route, request)
+                return pipeline.answer(route, request, send)
             methods |= place.keys()
+        return self._unknown(request, methods)(scope, receive, send)
+
+    def _unknown(self, request: HttpRequest, methods: set[str]) -> Response:
         response = self._default.wire.unknown(request, 405 if methods else 404)
         if methods:
             response.headers["allow"] = ", ".join(sorted(methods))

@@ -62,6 +62,7 @@ class HttpServer:
         config = uvicorn.Config(
             router,
             http=cast("Any", partial(HttpConnection, policy, sessions, executor.submit)),
+            interface="asgi3",
             loop="asyncio",
             lifespan="off",
             ws="none",
@@ -129,7 +130,7 @@ class ServerThread(uvicorn.Server):
         """Serve `listener`, and sweep now and then."""
         super().__init__(config)
         self._listener = listener
-        self._may_go_ony = threading.Event()
+        self._is_ready = threading.Event()
         self._stopping = asyncio.Event()
         self._sweep, self._policy = sweep, policy
         self._thread = threading.Thread(target=self._serve_all, name=policy.name, daemon=True)
@@ -142,13 +143,13 @@ class ServerThread(uvicorn.Server):
             UnavailableError: The system gives no thread, or it did not begin in time: it has ended.
         """
         threads.start(self._thread)
-        may_go_ony = False
+        is_ready = False
         try:
-            may_go_ony = self._may_go_ony.wait(START_TIMEOUT_S)
+            is_ready = self._is_ready.wait(START_TIMEOUT_S)
         finally:
-            if not may_go_ony:
+            if not is_ready:
                 self.stop()
-        if not may_go_ony:
+        if not is_ready:
             raise UnavailableError(f"{address} did not begin to answer")
 
     def _serve_all(self) -> None:
@@ -182,7 +183,7 @@ class ServerThread(uvicorn.Server):
             return
         await super().startup(sockets)
         self._sweeping = self._loop.create_task(self._sweep_for_ever())
-        self._may_go_ony.set()
+        self._is_ready.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._sweeping.cancel()

@@ -1,4 +1,4 @@
-"""Access: who may ask for what: roles, tokens, and where a request may come from.
+"""Access: roles, access tokens, and the addresses that a request may come from.
 
 Tokens are kept as SHA-256: they are random and long (`TOKEN_CHARACTERS_MIN`), so there is nothing
 to guess that a slow hash would protect, and each request pays for the hash. All of them are
@@ -20,7 +20,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from siltstone.errors import RequestError
-from siltstone.server.http.route import Role
+from siltstone.server.http.request import HttpRequest
+from siltstone.server.http.route import Role, Route
 from siltstone.server.rest.refusals import Code, Refused
 
 TOKENS_VARIABLE = "SILTSTONE_SERVER_TOKENS"
@@ -160,16 +161,17 @@ class Gate:
         """Whether nobody needs a token."""
         return not self._tokens
 
-    def admit(self, headers: Mapping[str, str], role: Role) -> Principal:
-        """Return the client that sent a request, if it has the role.
+    def admit(self, request: HttpRequest, route: Route) -> Principal:
+        """Return the client that sent a request, if it has the role of the route.
 
         Raises:
             Refused: It has not, or its token is not known; without tokens, the host or the origin
                 is not this machine.
         """
+        headers = request.headers
         if self._tokens:
             found = self._known(headers)
-            found.require(role)
+            found.require(route.role)
             return found
         if not self._is_ours("//" + headers.get("host", "")):
             raise Refused(Code.PERMISSION_DENIED, "the Host of the request is not this machine")

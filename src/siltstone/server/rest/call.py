@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -14,15 +15,30 @@ from siltstone.server.rest.refusals import invalid
 DATABASE_HEADER = "x-lancedb-database"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RestCall:
-    """`path`, `query` and `headers` are decoded text."""
+    """`path`, `query` and `headers` are decoded text; `request` is the type of a JSON body."""
 
     path: Mapping[str, str]
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes
     principal: Principal
+    request: Any = None
+
+    @cached_property
+    def asked(self) -> Any:
+        """The body as the route's type of it (`schemas`); None if it is no JSON.
+
+        Raises:
+            Refused: It is no JSON, or not as the type describes it.
+        """
+        if self.request is None:
+            return None
+        try:
+            return msgspec.convert(self.json(), self.request)
+        except msgspec.ValidationError as error:
+            raise invalid(f"the body is not as /openapi.json describes it: {error}") from None
 
     @property
     def is_remote(self) -> bool:

@@ -23,7 +23,8 @@ from siltstone.errors import BusyError, SiltstoneError, in_words
 from siltstone.server.http.replies import Reply
 from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.limits import Limits
-from siltstone.server.rest.refusals import Code, Refused, invalid
+from siltstone.server.rest.refusals import Code, Refused
+from siltstone.server.rest.schemas import TableJobRequest, VacuumRequest
 from siltstone.store import Store
 
 _OPEN = frozenset(("queued", "running"))
@@ -72,24 +73,22 @@ class JobRoutes:
 
     def checkpoint(self, call: RestCall) -> Reply:
         """Flush everything committed so far into Lance."""
-        call.json()
+        _ = call.asked
         return self._start("checkpoint", lambda: {"record": self._db.checkpoint().number})
 
     def merge(self, call: RestCall) -> Reply:
         """Fold what is flushed into the base of one table, or of all."""
-        table = _table(call.json())
+        table = cast("TableJobRequest", call.asked).table
         return self._start("merge", lambda: self._db.merge(table))
 
     def optimize(self, call: RestCall) -> Reply:
         """Make few large files of many small ones in one table, or in all."""
-        table = _table(call.json())
+        table = cast("TableJobRequest", call.asked).table
         return self._start("optimize", lambda: self._db.optimize(table))
 
     def vacuum(self, call: RestCall) -> Reply:
         """Delete what nothing needs; by default only say what would go."""
-        dry_run = call.json().get("dry_run", True)
-        if not isinstance(dry_run, bool):
-            raise invalid("dry_run is true or false")
+        dry_run = cast("VacuumRequest", call.asked).dry_run
 
         def run() -> object:
             found = self._db.vacuum(dry_run=dry_run)
@@ -144,10 +143,3 @@ def _plain(found: object) -> object:
     if is_dataclass(found) and not isinstance(found, type):
         found = {"outcome": type(found).__name__, **asdict(cast("Any", found))}
     return msgspec.to_builtins(found, enc_hook=str)
-
-
-def _table(body: dict[str, Any]) -> str | None:
-    found = body.get("table")
-    if found is not None and not isinstance(found, str):
-        raise invalid("table is a name")
-    return found

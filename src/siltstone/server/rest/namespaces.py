@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from siltstone.lance_namespace.catalog import LanceCatalog
 from siltstone.lance_namespace.table_versions import ROW_OPERATIONS
@@ -31,15 +30,15 @@ class NamespaceRoutes:
 
     def list_all(self, call: RestCall) -> Reply:
         """Return the namespaces in a namespace."""
-        return self._asked(call, lambda catalog, asked: catalog.answer("list_namespaces", asked))
+        return self._asked(call, "list_namespaces")
 
     def describe(self, call: RestCall) -> Reply:
         """Return the properties of a namespace."""
-        return self._asked(call, lambda catalog, asked: catalog.answer("describe_namespace", asked))
+        return self._asked(call, "describe_namespace")
 
     def exists(self, call: RestCall) -> Reply:
         """Answer nothing, or that there is no such namespace."""
-        self._asked(call, lambda catalog, asked: catalog.answer("namespace_exists", asked))
+        self._asked(call, "namespace_exists")
         return empty()
 
     def create(self, call: RestCall) -> Reply:
@@ -63,37 +62,32 @@ class NamespaceRoutes:
 
     def list_tables(self, call: RestCall) -> Reply:
         """Return the tables of a namespace, by their short names."""
-        return self._asked(call, lambda catalog, asked: catalog.answer("list_tables", asked))
+        return self._asked(call, "list_tables")
 
     def table(self, call: RestCall) -> Reply:
         """Return where a table lies, for a client that opens it there."""
-
-        def work(catalog: LanceCatalog, asked: dict[str, Any]) -> dict[str, Any]:
-            found = catalog.answer("describe_table", asked)
-            if "schema" in found:
-                found["schema"] = schema_json(found["schema"], is_remote=False)
-            # Of a commit to such a table Lance tells its user no reason.
-            if found["properties"]["siltstone.kind"] == "keyed":
-                found["properties"]["siltstone.written_by"] = ",".join(ROW_OPERATIONS)
-            return found
-
-        return self._asked(call, work)
+        found = self._asked(call, "describe_table")
+        answer = cast("dict[str, Any]", found.body)
+        if "schema" in answer:
+            answer["schema"] = schema_json(answer["schema"], is_remote=False)
+        # Of a commit to such a table Lance tells its user no reason.
+        if answer["properties"]["siltstone.kind"] == "keyed":
+            answer["properties"]["siltstone.written_by"] = ",".join(ROW_OPERATIONS)
+        return found
 
     def managed(self, operation: str) -> Handler:
         """Return the handler of an operation, by the name that the specification has for it."""
 
         def handler(call: RestCall) -> Reply:
-            return self._asked(call, lambda catalog, asked: catalog.answer(operation, asked))
+            return self._asked(call, operation)
 
         handler.__doc__ = operation.replace("_", " ").capitalize()
         return handler
 
-    def _asked(
-        self, call: RestCall, work: Callable[[LanceCatalog, dict[str, Any]], dict[str, Any]]
-    ) -> Reply:
+    def _asked(self, call: RestCall, operation: str) -> Reply:
         scope = LanceScope(self._scope, call, self._turns)
         try:
-            found = work(LanceCatalog(scope), _request(call))
+            found = LanceCatalog(scope).answer(operation, _request(call))
         except (TypeError, AttributeError, KeyError) as error:
             # What JSON may hold in any place; the catalog takes requests that have the right types.
             raise invalid("a member of the request has another type than it should") from error

@@ -104,6 +104,18 @@ def collected(reader: pa.RecordBatchReader, limits: Limits) -> pa.Table:
 # operations of `transaction/apply`
 
 
+def is_upsert(body: dict[str, Any]) -> bool:
+    """Say whether `apply` asks for one upsert alone: a table does that without a transaction."""
+    first = body["ops"][0]
+    return (
+        len(body["ops"]) == 1
+        and first.get("op") == "upsert"
+        and isinstance(first.get("table"), str)
+        and bool(first.get("rows"))
+        and body.get("isolation", "snapshot") == "snapshot"
+    )
+
+
 def apply(tx: LocalTransaction, operation: dict[str, Any], limits: Limits) -> dict[str, object]:
     """Do one operation: `{"table", "op", ...}`; return what it did."""
     name, op = operation.get("table"), operation.get("op")

@@ -2,13 +2,13 @@
 
 Names and meanings are those of the Lance Namespace specification where it has the operation.
 Members that are not here are passed over. A request with no member that counts is a `TableRequest`
-(or a plain `Request`): its `id`, if there is one, is that of the path.
+(or a `RequestBody`): its `id`, if there is one, is that of the path.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -16,22 +16,24 @@ from siltstone.api.results import Status
 
 Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
 Name = Annotated[str, Meta(min_length=1)]
+IndexType = Annotated[Any, Meta(extra_json_schema={"type": "string"})]
+"""Of another kind or type it is "not offered", which clients tell from a wrong request."""
 Names = Annotated[list[str], Meta(min_length=1)]
 
 
-class Request(Struct):
+class RequestBody(Struct):
     """The body of a request."""
 
 
-class Answer(Struct, omit_defaults=True):
+class AnswerBody(Struct, omit_defaults=True):
     """The body of an answer."""
 
 
-class NoMembers(Answer):
+class NoMembers(AnswerBody):
     """An answer that says no more than that it is done."""
 
 
-class ErrorAnswer(Answer):
+class ErrorAnswer(AnswerBody):
     """Every refusal: `code` is the specification's."""
 
     error: str
@@ -43,11 +45,11 @@ class ErrorAnswer(Answer):
 # the server and its jobs
 
 
-class HealthAnswer(Answer):
+class HealthAnswer(AnswerBody):
     status: str
 
 
-class ServerCounts(Answer):
+class ServerCounts(AnswerBody):
     requests: int
     transactions: int
     jobs: int
@@ -58,34 +60,34 @@ class StatusAnswer(Status):
     server: ServerCounts
 
 
-class JobAnswer(Answer):
+class JobAnswer(AnswerBody):
     """One run of maintenance; `result` depends on its kind."""
 
     id: str
     kind: Literal["checkpoint", "merge", "optimize", "vacuum"]
     status: Literal["queued", "running", "succeeded", "failed"]
-    result: object = None
+    result: Any = None
     error: str | None = None
 
 
-class JobsAnswer(Answer):
+class JobsAnswer(AnswerBody):
     jobs: list[JobAnswer]
 
 
-class TableJobRequest(Request):
+class TableJobRequest(RequestBody):
     """All tables without `table`."""
 
     table: str | None = None
 
 
-class VacuumRequest(Request):
+class VacuumRequest(RequestBody):
     dry_run: bool = True
 
 
 # namespaces
 
 
-class NamespaceRequest(Request, kw_only=True):
+class NamespaceRequest(RequestBody, kw_only=True):
     id: list[str] | None = None
 
 
@@ -94,16 +96,16 @@ class CreateNamespaceRequest(NamespaceRequest):
     properties: dict[str, str] | None = None
 
 
-class NamespaceAnswer(Answer):
+class NamespaceAnswer(AnswerBody):
     properties: dict[str, str]
 
 
-class NamespacesAnswer(Answer):
+class NamespacesAnswer(AnswerBody):
     namespaces: list[str]
     page_token: str | None = None
 
 
-class TablesAnswer(Answer):
+class TablesAnswer(AnswerBody):
     tables: list[str]
     page_token: str | None = None
 
@@ -111,7 +113,7 @@ class TablesAnswer(Answer):
 # tables
 
 
-class TableRequest(Request, kw_only=True):
+class TableRequest(RequestBody, kw_only=True):
     id: list[str] | None = None
 
 
@@ -121,7 +123,7 @@ class DescribeTableRequest(TableRequest):
     load_detailed_metadata: bool | None = None
 
 
-class JsonType(Answer):
+class JsonType(AnswerBody):
     """An Arrow type; `fields` of lists and structs, `length` of lists of a fixed size."""
 
     type: str
@@ -129,18 +131,18 @@ class JsonType(Answer):
     length: int | None = None
 
 
-class JsonField(Answer):
+class JsonField(AnswerBody):
     name: str
     nullable: bool
     type: JsonType
 
 
-class JsonSchema(Answer):
+class JsonSchema(AnswerBody):
     fields: list[JsonField]
     metadata: dict[str, str]
 
 
-class TableAnswer(Answer):
+class TableAnswer(AnswerBody):
     table: str
     namespace: list[str]
     location: str
@@ -152,7 +154,7 @@ class TableAnswer(Answer):
     schema: JsonSchema | None = None
 
 
-class FragmentLengths(Answer):
+class FragmentLengths(AnswerBody):
     min: int
     max: int
     mean: int
@@ -162,25 +164,25 @@ class FragmentLengths(Answer):
     p99: int
 
 
-class FragmentStats(Answer):
+class FragmentStats(AnswerBody):
     num_fragments: int
     num_small_fragments: int
     lengths: FragmentLengths
 
 
-class TableStatsAnswer(Answer):
+class TableStatsAnswer(AnswerBody):
     total_bytes: int
     num_rows: int
     num_indices: int
     fragment_stats: FragmentStats
 
 
-class CreateTableAnswer(Answer):
+class CreateTableAnswer(AnswerBody):
     location: str
     version: int
 
 
-class DropTableAnswer(Answer):
+class DropTableAnswer(AnswerBody):
     id: list[str]
     location: str
     transaction_id: str | None = None
@@ -191,25 +193,25 @@ class RenameTableRequest(TableRequest):
     new_namespace_id: list[str] | None = None
 
 
-class NewColumn(Request):
+class NewColumn(RequestBody):
     name: Name
     expression: Name | None = None
-    computed: object = None
-    virtual_column: object = None
+    computed: Any = None
+    virtual_column: Any = None
 
 
 class AddColumnsRequest(TableRequest):
     new_columns: Annotated[list[NewColumn], Meta(min_length=1)]
 
 
-class ColumnAlteration(Request):
+class ColumnAlteration(RequestBody):
     """Only `rename` is offered."""
 
     path: Name
     rename: Name | None = None
-    data_type: object = None
-    nullable: object = None
-    virtual_column: object = None
+    data_type: Any = None
+    nullable: Any = None
+    virtual_column: Any = None
 
 
 class AlterColumnsRequest(TableRequest):
@@ -220,7 +222,7 @@ class DropColumnsRequest(TableRequest):
     columns: Names
 
 
-class VersionAnswer(Answer):
+class VersionAnswer(AnswerBody):
     version: int
 
 
@@ -235,31 +237,33 @@ class SetTagRequest(TagRequest):
     version: Count
 
 
-class TaggedVersion(Answer):
+class TaggedVersion(AnswerBody):
     version: int
     manifest_size: int
 
 
-class TagsAnswer(Answer):
+class TagsAnswer(AnswerBody):
     """LanceDB's remote client gets the object in it, with `manifestSize`."""
 
-    tags: dict[str, TaggedVersion] | None = None
+    tags: dict[str, TaggedVersion]
 
 
 # rows
 
 
-class ColumnNames(Request):
+class ColumnNames(RequestBody):
     column_names: list[str] | None = None
-    column_aliases: object = None
+    column_aliases: Any = None
 
 
-class QueryVector(Request):
+class QueryVector(RequestBody):
     single_vector: list[float] | None = None
-    multi_vector: object = None
+    multi_vector: Any = None
 
 
 class QueryRequest(TableRequest):
+    """The last five members are not offered."""
+
     columns: list[str] | ColumnNames | None = None
     filter: str | None = None
     k: Count | None = None
@@ -268,6 +272,11 @@ class QueryRequest(TableRequest):
     vector_column: str | None = None
     distance_type: str | None = None
     version: Count | None = None
+    full_text_query: Any = None
+    with_row_id: Any = None
+    order_by: Any = None
+    lower_bound: Any = None
+    upper_bound: Any = None
 
 
 class ExplainRequest(QueryRequest):
@@ -281,12 +290,12 @@ class CountRequest(TableRequest):
     predicate: str | None = None
 
 
-class InsertAnswer(Answer):
+class InsertAnswer(AnswerBody):
     num_inserted_rows: int
     version: int
 
 
-class MergeInsertAnswer(Answer):
+class MergeInsertAnswer(AnswerBody):
     num_updated_rows: int
     num_inserted_rows: int
     num_deleted_rows: int
@@ -301,7 +310,7 @@ class UpdateRequest(TableRequest):
     only_if: str | None = None
 
 
-class UpdateAnswer(Answer):
+class UpdateAnswer(AnswerBody):
     """LanceDB's remote client also gets `rows_updated`."""
 
     updated_rows: int
@@ -313,7 +322,7 @@ class DeleteRequest(TableRequest):
     predicate: Name
 
 
-class DeleteAnswer(Answer):
+class DeleteAnswer(AnswerBody):
     version: int
     num_deleted_rows: int
 
@@ -328,7 +337,7 @@ class RestoreRequest(TableRequest):
 
 class CreateIndexRequest(TableRequest):
     column: Name
-    index_type: str
+    index_type: IndexType = None
     name: str | None = None
     distance_type: str | None = None
     metric_type: str | None = None
@@ -343,7 +352,7 @@ class CreateIndexRequest(TableRequest):
     with_position: bool | None = None
 
 
-class IndexAnswer(Answer):
+class IndexAnswer(AnswerBody):
     index_name: str
     index_uuid: str
     columns: list[str]
@@ -356,11 +365,11 @@ class IndexAnswer(Answer):
     num_segments: int
 
 
-class IndexesAnswer(Answer):
+class IndexesAnswer(AnswerBody):
     indexes: list[IndexAnswer]
 
 
-class IndexStatsAnswer(Answer):
+class IndexStatsAnswer(AnswerBody):
     index_type: str
     distance_type: str | None
     num_indexed_rows: int
@@ -371,83 +380,83 @@ class IndexStatsAnswer(Answer):
 # transactions
 
 
-class BeginRequest(Request):
+class BeginRequest(RequestBody):
     isolation: Literal["snapshot", "serializable"] | None = None
     durability: Literal["sync", "async"] | None = None
 
 
-class BeginAnswer(Answer):
+class BeginAnswer(AnswerBody):
     id: str
     seq: int
 
 
-class CommitAnswer(Answer):
+class CommitAnswer(AnswerBody):
     id: str
     seq: int
     transaction_id: str
 
 
-class RollbackAnswer(Answer):
+class RollbackAnswer(AnswerBody):
     id: str
 
 
-class RowOperation(Request):
+class RowOperation(RequestBody):
     """One operation of `apply`: `rows` of those that add, `key` and `set` of update, ..."""
 
     table: str
     op: Literal[
         "upsert", "insert", "append", "overwrite", "update", "delete", "delete_where", "truncate"
     ]
-    rows: object = None
-    key: object = None
-    set: dict[str, object] | None = None
-    keys: list[object] | None = None
+    rows: Any = None
+    key: Any = None
+    set: dict[str, Any] | None = None
+    keys: list[Any] | None = None
     filter: str | None = None
 
 
-class ApplyRequest(Request):
+class ApplyRequest(RequestBody):
     ops: Annotated[list[RowOperation], Meta(min_length=1)]
     isolation: Literal["snapshot", "serializable"] | None = None
 
 
-class RowsWritten(Answer):
+class RowsWritten(AnswerBody):
     rows: int
 
 
-class ApplyAnswer(Answer):
+class ApplyAnswer(AnswerBody):
     seq: int
     transaction_id: str
     results: list[RowsWritten]
 
 
-class TransactionAnswer(Answer):
+class TransactionAnswer(AnswerBody):
     status: Literal["Running", "Succeeded", "Failed", "Canceled"]
     properties: dict[str, str]
 
 
-class StatusWanted(Request):
+class StatusWanted(RequestBody):
     status: Literal["Succeeded", "Canceled", "Failed"]
 
 
-class TransactionAction(Request):
+class TransactionAction(RequestBody):
     set_status_action: StatusWanted
 
 
-class AlterTransactionRequest(Request):
+class AlterTransactionRequest(RequestBody):
     actions: Annotated[list[TransactionAction], Meta(min_length=1, max_length=1)]
 
 
 # versions that Lance clients commit
 
 
-class DeclareTableAnswer(Answer):
+class DeclareAnswer(AnswerBody):
     location: str
     managed_versioning: bool
     transaction_id: str | None = None
 
 
-class BranchesAnswer(Answer):
-    branches: dict[str, object]
+class BranchesAnswer(AnswerBody):
+    branches: dict[str, Any]
 
 
 class ListVersionsRequest(TableRequest):
@@ -462,7 +471,7 @@ class DescribeVersionRequest(TableRequest):
     branch: str | None = None
 
 
-class TableVersionAnswer(Answer):
+class TableVersionAnswer(AnswerBody):
     version: int
     manifest_path: str
     manifest_size: int
@@ -471,13 +480,13 @@ class TableVersionAnswer(Answer):
     timestamp_millis: int | None = None
 
 
-class VersionsAnswer(Answer):
+class VersionsAnswer(AnswerBody):
     versions: list[TableVersionAnswer]
     page_token: str | None = None
     transaction_id: str | None = None
 
 
-class OneVersionAnswer(Answer):
+class OneVersionAnswer(AnswerBody):
     version: TableVersionAnswer
     transaction_id: str | None = None
 
@@ -489,7 +498,7 @@ class CreateVersionRequest(TableRequest):
     branch: str | None = None
 
 
-class VersionRange(Request):
+class VersionRange(RequestBody):
     start_version: int | None = None
     end_version: int | None = None
 
@@ -499,16 +508,16 @@ class DeleteVersionsRequest(TableRequest):
     branch: str | None = None
 
 
-class DeletedVersionsAnswer(Answer):
+class DeletedVersionsAnswer(AnswerBody):
     deleted_count: int
     transaction_id: str | None = None
 
 
-class CreateVersionsRequest(Request):
+class CreateVersionsRequest(RequestBody):
     entries: Annotated[list[CreateVersionRequest], Meta(min_length=1)]
 
 
-class TableOperation(Request):
+class TableOperation(RequestBody):
     """One of the four."""
 
     declare_table: TableRequest | None = None
@@ -517,10 +526,10 @@ class TableOperation(Request):
     deregister_table: TableRequest | None = None
 
 
-class CommitTablesRequest(Request):
+class CommitTablesRequest(RequestBody):
     operations: Annotated[list[TableOperation], Meta(min_length=1)]
 
 
-class CommitTablesAnswer(Answer):
-    results: list[dict[str, object]]
+class CommitTablesAnswer(AnswerBody):
+    results: list[dict[str, Any]]
     transaction_id: str | None = None

@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 
 from siltstone import deadline
@@ -28,6 +28,7 @@ from siltstone.retry import Retry
 from siltstone.server.http.route import Role
 from siltstone.server.rest.access import Principal
 from siltstone.server.rest.call import RestCall
+from siltstone.server.rest.json_rows import json_rows
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.refusals import Code, Refused, invalid
 from siltstone.server.served import Served
@@ -44,7 +45,7 @@ ReadTable = TransactionTable | SnapshotTable
 
 @dataclass(frozen=True, slots=True)
 class EndedTransaction:
-    """How a transaction ended, for whoever lost the answer; `doubt`: the id to ask if unknown."""
+    """How a transaction ended, for a client that lost the answer; `doubt`: the id to ask."""
 
     principal: str
     status: str
@@ -155,6 +156,14 @@ class RequestScope:
 
         return Retry(ATTEMPTS).run(once)
 
+    def upsert(self, table: str, rows: object) -> Receipt:
+        """Upsert rows of JSON, as a commit of its own; it never conflicts."""
+        handle = self.served.db[table]
+        found = json_rows(rows, handle.schema)
+        deadline.check()
+        with deadline.within(None):
+            return handle.upsert(found)
+
     # transactions over several requests
 
     def begin(self, call: RestCall, isolation: str, durability: str) -> tuple[str, int]:
@@ -180,7 +189,7 @@ class RequestScope:
     def end(self, call: RestCall, key: str, *, commits: bool) -> Receipt | None:
         """Commit a transaction, or roll it back; again, tell how it ended.
 
-        Who asks again while the first request still runs waits for it.
+        A second request waits for a first one that still runs.
 
         Raises:
             Refused: No such transaction of this client, or it ended the other way.
@@ -248,15 +257,11 @@ class RequestScope:
                 home = self._homes[principal.name] = self.sessions.open()
             return home
 
-    @contextmanager
-    def _using(self, key: str, principal: Principal) -> Generator[Held]:
-        with _foreseen(key, self.sessions.using(key, self._home(principal))) as held:
-            yield held
+    def _using(self, key: str, principal: Principal) -> AbstractContextManager[Held]:
+        return _foreseen(key, self.sessions.using(key, self._home(principal)))
 
-    @contextmanager
-    def _ending(self, key: str, principal: Principal) -> Generator[Held]:
-        with _foreseen(key, self.sessions.ending(key, self._home(principal))) as held:
-            yield held
+    def _ending(self, key: str, principal: Principal) -> AbstractContextManager[Held]:
+        return _foreseen(key, self.sessions.ending(key, self._home(principal)))
 
 
 def _turn(key: str, principal: Principal) -> str:
@@ -267,7 +272,7 @@ def _done(tx: LocalTransaction, work: Callable[[LocalTransaction], object]) -> N
     """Run a statement; under a token that was applied before it fails at nothing.
 
     What it does is forgotten, and what it was about may be gone by now: a client that lost the
-    answer is to hear the same again, whatever others did to the tables since.
+    answer hears the same again, also if other clients changed the tables since.
     """
     try:
         work(tx)
@@ -277,17 +282,17 @@ def _done(tx: LocalTransaction, work: Callable[[LocalTransaction], object]) -> N
 
 
 def _committed(tx: LocalTransaction) -> Receipt:
-    """Commit: from here on it is not given up, whatever maintenance it does on its way."""
+    """Commit: from here on it is not given up, also if it does maintenance on its way."""
     with deadline.within(None):
         return tx.commit()
 
 
 @contextmanager
-def _foreseen(key: str, entered: object) -> Generator[Held]:
+def _foreseen(key: str, entered: AbstractContextManager[Held]) -> Generator[Held]:
     """Enter what uses a transaction; one that is not there has a code of its own."""
     with ExitStack() as stack:
         try:
-            held: Held = stack.enter_context(entered)  # type: ignore[arg-type]
+            held = stack.enter_context(entered)
         except ClosedError:
             raise Refused(
                 Code.TRANSACTION_NOT_FOUND,

@@ -175,16 +175,15 @@ def _joined(
     """Return the pipeline of joined processes that the gate lets pass."""
 
     def may_write(request: HttpRequest, route: Route) -> bool:
-        return gate.admit(request.headers, route.role).role >= Role.WRITE
+        return gate.admit(request, route).role >= Role.WRITE
 
-    seconds = limits.statement_timeout_s
     policy = rpc_policy(
         body_bytes_max=limits.body_bytes_max,
         requests_max=limits.requests_max,
         body_timeout_s=limits.body_timeout_s,
-        read_timeout_s=seconds,
+        read_timeout_s=limits.statement_timeout_s,
     )
-    wire = RpcWire(sessions, read_timeout_s=seconds, tells_all=False, gate=may_write)
+    wire = RpcWire(sessions, tells_all=False, gate=may_write)
     return Pipeline(wire, policy, executor)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 
@@ -30,7 +30,7 @@ class SystemRoutes:
     pipeline: Pipeline
     _document: dict[str, object] = field(default_factory=dict[str, object])
 
-    def describe(self, routes: Iterable[Route]) -> None:
+    def describe(self, routes: Sequence[Route]) -> None:
         """Describe these routes in `/openapi.json`."""
         self._document.update(document(routes, version("siltstone")))
 

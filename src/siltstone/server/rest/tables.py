@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -23,6 +23,14 @@ from siltstone.server.rest.namespaces import NamespaceRoutes
 from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
 from siltstone.server.rest.replies import empty
 from siltstone.server.rest.rows import assign
+from siltstone.server.rest.schemas import (
+    AddColumnsRequest,
+    AlterColumnsRequest,
+    DescribeTableRequest,
+    DropColumnsRequest,
+    NewColumn,
+    RenameTableRequest,
+)
 from siltstone.server.rest.scope import Face, RequestScope
 from siltstone.server.rest.versions import seq_of, version_at
 
@@ -56,10 +64,9 @@ class TableRoutes:
         """Return where a table is, its version and its columns."""
         if not call.is_remote:
             return self._spaces.table(call)
-        body = call.json()
-        name = table_of(call, body)
+        name, asked = table_of(call), cast("DescribeTableRequest", call.asked)
         with self._scope.reading(call) as face:
-            seq, version = seq_shown(face), body.get("version")
+            seq, version = seq_shown(face), asked.version
             table = face[name]
             schema = table.schema
             if version is not None:
@@ -97,12 +104,12 @@ class TableRoutes:
     def exists(self, call: RestCall) -> Reply:
         """Answer nothing, or that there is no such table."""
         with self._scope.reading(call) as face:
-            _ = face[table_of(call, call.json())].name
+            _ = face[table_of(call)].name
             return empty(seq_shown(face))
 
     def stats(self, call: RestCall) -> Reply:
         """Return how many rows a table has, and the size of the version that clients open."""
-        name = table_of(call, call.json())
+        name = table_of(call)
         with self._scope.reading(call) as face:
             rows, seen = face[name].count(), face.lance.versions(name)
             newest, lengths, nbytes = seen.newest, list[int](), 0
@@ -161,34 +168,35 @@ class TableRoutes:
 
     def drop(self, call: RestCall) -> Reply:
         """Drop a table with its rows; older snapshots still see it."""
-        name = table_of(call, call.json())
+        name = table_of(call)
         location = self.location(name)
         seq = self._scope.write(call, lambda tx: tx.drop_table(name))
         return Reply({"id": [name], "location": location}, seq)
 
     def rename(self, call: RestCall) -> Reply:
         """Rename a table."""
-        body = call.json()
-        name, new_name = table_of(call, body), text_of(body, "new_table_name")
-        if body.get("new_namespace_id"):
-            raise Refused(Code.NAMESPACE_NOT_FOUND, str(body["new_namespace_id"])[:200])
+        name, asked = table_of(call), cast("RenameTableRequest", call.asked)
+        new_name = asked.new_table_name
+        if asked.new_namespace_id:
+            raise Refused(Code.NAMESPACE_NOT_FOUND, str(asked.new_namespace_id)[:200])
         return Reply({}, self._scope.write(call, lambda tx: tx.rename_table(name, new_name)))
 
     def add_columns(self, call: RestCall) -> Reply:
         """Add columns, each the value of a SQL expression over the old ones."""
-        body = call.json()
-        name, wanted = table_of(call, body), _objects(body, "new_columns")
+        name, asked = table_of(call), cast("AddColumnsRequest", call.asked)
 
         def work(tx: LocalTransaction) -> None:
-            for entry in wanted:
+            for entry in asked.new_columns:
                 self._add(tx, name, entry)
 
         return self._altered(call, name, work)
 
-    def _add(self, tx: LocalTransaction, name: str, entry: dict[str, Any]) -> None:
-        if entry.get("computed") or entry.get("virtual_column"):
+    def _add(self, tx: LocalTransaction, name: str, entry: NewColumn) -> None:
+        if entry.computed or entry.virtual_column:
             raise unsupported("computed and virtual columns are not offered")
-        column, text = text_of(entry, "name"), text_of(entry, "expression")
+        column, text = entry.name, entry.expression
+        if text is None:
+            raise invalid(f"column {column[:128]!r} has an expression: its value over the old ones")
         table = tx[name]
         value = compile_value(text, table.schema)
         table.add_column(column, value.type)
@@ -197,27 +205,27 @@ class TableRoutes:
 
     def alter_columns(self, call: RestCall) -> Reply:
         """Rename columns."""
-        body = call.json()
-        name, wanted = table_of(call, body), _objects(body, "alterations")
-        for entry in wanted:
-            if any(entry.get(x) is not None for x in ("data_type", "nullable", "virtual_column")):
+        name, asked = table_of(call), cast("AlterColumnsRequest", call.asked)
+        names: list[tuple[str, str]] = []
+        for entry in asked.alterations:
+            if (entry.data_type, entry.nullable, entry.virtual_column) != (None, None, None):
                 raise unsupported("the type of a column does not change; add another column")
+            if entry.rename is None:
+                raise invalid(f"rename is the new name of column {entry.path[:128]!r}")
+            names.append((entry.path, entry.rename))
 
         def work(tx: LocalTransaction) -> None:
-            for entry in wanted:
-                tx[name].rename_column(text_of(entry, "path"), text_of(entry, "rename"))
+            for old, new in names:
+                tx[name].rename_column(old, new)
 
         return self._altered(call, name, work)
 
     def drop_columns(self, call: RestCall) -> Reply:
         """Drop columns."""
-        body = call.json()
-        name, wanted = table_of(call, body), body.get("columns")
-        if not isinstance(wanted, list) or not wanted:
-            raise invalid("columns is a list of names")
+        name, asked = table_of(call), cast("DropColumnsRequest", call.asked)
 
         def work(tx: LocalTransaction) -> None:
-            for column in wanted:
+            for column in asked.columns:
                 tx[name].drop_column(column)
 
         return self._altered(call, name, work)
@@ -284,17 +292,3 @@ def _properties(call: RestCall) -> dict[str, Any]:
 def _plain(schema: pa.Schema) -> pa.Schema:
     """Return the columns without what clients noted on them."""
     return pa.schema([field.remove_metadata() for field in schema])
-
-
-def text_of(body: dict[str, Any], name: str) -> str:
-    found = body.get(name)
-    if not isinstance(found, str) or not found:
-        raise invalid(f"{name} is a string that is not empty")
-    return found
-
-
-def _objects(body: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    found = body.get(name)
-    if not isinstance(found, list) or not found or not all(isinstance(x, dict) for x in found):
-        raise invalid(f"{name} is a list of objects")
-    return found

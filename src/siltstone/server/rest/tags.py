@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from siltstone.errors import TableNotFoundError
 from siltstone.server.http.replies import Reply
 from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.names import table_of
 from siltstone.server.rest.refusals import Code, Refused
+from siltstone.server.rest.schemas import SetTagRequest, TagRequest
 from siltstone.server.rest.scope import RequestScope
-from siltstone.server.rest.tables import text_of
 from siltstone.server.rest.versions import seq_of, version_at
 
 
@@ -35,8 +37,7 @@ class TagRoutes:
 
     def version(self, call: RestCall) -> Reply:
         """Return the version that a tag names."""
-        body = call.json()
-        name, seq = table_of(call, body), self._tagged(text_of(body, "tag"))
+        name, seq = table_of(call), self._tagged(cast("TagRequest", call.asked).tag)
         return Reply({"version": version_at(self._served, name, seq)}, seq)
 
     def create(self, call: RestCall) -> Reply:
@@ -48,20 +49,19 @@ class TagRoutes:
         return self._tag(call, is_new=False)
 
     def _tag(self, call: RestCall, *, is_new: bool) -> Reply:
-        body = call.json()
-        name, tag = table_of(call, body), text_of(body, "tag")
+        name, asked = table_of(call), cast("SetTagRequest", call.asked)
+        tag = asked.tag
         if is_new and tag in self._served.db.tags():
             raise Refused(Code.TAG_EXISTS, f"tag {tag!r} names a seq already")
         if not is_new:
             self._tagged(tag)
-        seq = seq_of(self._served, name, body.get("version"))
+        seq = seq_of(self._served, name, asked.version)
         return Reply({}, self._served.db.tag(tag, seq).seq)
 
     def delete(self, call: RestCall) -> Reply:
         """Forget a tag."""
-        body = call.json()
-        tag = text_of(body, "tag")
-        _ = self._served.db[table_of(call, body)]
+        tag = cast("TagRequest", call.asked).tag
+        _ = self._served.db[table_of(call)]
         self._tagged(tag)
         return Reply({}, self._served.db.untag(tag).seq)
 

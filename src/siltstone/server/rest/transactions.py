@@ -11,8 +11,8 @@ from siltstone.server.http.route import Role
 from siltstone.server.rest.access import Principal
 from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
-from siltstone.server.rest.rows import apply
-from siltstone.server.rest.scope import TRANSACTION_HEADER, RequestScope
+from siltstone.server.rest.rows import apply, is_upsert
+from siltstone.server.rest.scope import TOKEN_HEADER, TRANSACTION_HEADER, RequestScope
 
 _ENDS = {"succeeded": True, "canceled": False, "cancelled": False, "failed": False}
 _OUTCOMES = {"committed": "Succeeded", "not committed": "Failed", "in doubt": "Running"}
@@ -53,17 +53,21 @@ class TransactionRoutes:
             raise invalid("apply is a transaction of its own; it does not run in another one")
         body = call.json()
         operations = body.get("ops")
-        if not isinstance(operations, list) or not all(isinstance(x, dict) for x in operations):
+        if not isinstance(operations, list) or not {*map(type, operations)} <= {dict}:
             raise invalid("ops is a list of objects: {'table': ..., 'op': ..., ...}")
         most = self._scope.limits.operations_max
         if not 0 < len(operations) <= most:
             raise invalid(f"ops are 1 to {most} operations, not {len(operations)}")
-        results: list[dict[str, object]] = [{"rows": 0} for _ in operations]
+        results: list[dict[str, object]] = [{"rows": 0}] * len(operations)
 
         def work(tx: LocalTransaction) -> None:
             results[:] = [apply(tx, one, self._scope.limits) for one in operations]
 
-        receipt = self._scope.commit(call, work, _choice(body, "isolation", "snapshot"))
+        if is_upsert(body) and not call.headers.get(TOKEN_HEADER):
+            receipt = self._scope.upsert(operations[0]["table"], operations[0].get("rows"))
+            results = [{"rows": receipt.rows}]
+        else:
+            receipt = self._scope.commit(call, work, _choice(body, "isolation", "snapshot"))
         found = {"seq": receipt.seq, "transaction_id": receipt.transaction_id, "results": results}
         return Reply(found, receipt.seq)
 

@@ -19,16 +19,13 @@ class RestWire:
     encode = staticmethod(encoded)
 
     def __init__(self, gate: Gate) -> None:
-        self._gate = gate
-
-    def admit(self, request: HttpRequest, route: Route) -> Principal:
-        """Return who asks, if they may ask for this."""
-        return self._gate.admit(request.headers, route.role)
+        self.admit = gate.admit
 
     def run(self, request: HttpRequest, route: Route, caller: Principal, body: bytes) -> Reply:
         """Return the reply of the route's handler."""
+        query = request.query() if request.scope["query_string"] else {}
         return route.handler(
-            RestCall(request.params, request.query(), request.headers, body, caller)
+            RestCall(request.params, query, request.headers, body, caller, route.request)
         )
 
     def refusal(self, error: Exception, request: HttpRequest, route: Route | None) -> Response:

@@ -15,7 +15,7 @@ Turn = Callable[[], AbstractContextManager[object]]
 
 @dataclass(frozen=True, slots=True)
 class RpcCall:
-    """One request: who asks, for what, with which arguments; `path`: its words."""
+    """One request: its session, verb and arguments; `path` has the words of its address."""
 
     session: Session
     verb: str

@@ -4,7 +4,7 @@
     close: stop ─▶ roll back what is open ─▶ remove the socket
 
 The next owner, who holds the flock, replaces the socket of an owner that was killed. The process at
-the other end must be of the same user (SO_PEERCRED), whatever the modes say.
+the other end must be of the same user (SO_PEERCRED); the modes of the socket do not decide.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ def rpc_policy(
         body_timeout_s=body_timeout_s,
         requests_max=requests_max,
         statement_timeout_s=read_timeout_s,
+        piece_timeout_s=read_timeout_s,
         reads_ahead=False,
         takes_chunks=False,
         drains=True,

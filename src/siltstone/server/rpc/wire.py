@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,7 +18,6 @@ import pyarrow as pa
 from starlette.responses import Response
 
 from siltstone import errors
-from siltstone.deadline import Deadline, within
 from siltstone.errors import RequestError, SiltstoneError, in_words
 from siltstone.joined import protocol
 from siltstone.joined.values import decode, encode, error_fields, stream_of_bytes, too_large
@@ -57,21 +55,19 @@ class RpcWire:
         self,
         sessions: Sessions,
         *,
-        read_timeout_s: float | None = None,
         tells_all: bool = True,
         gate: Callable[[HttpRequest, Route], bool] = lambda _, __: True,
     ) -> None:
         """Serve the sessions of connections.
 
         Args:
-            read_timeout_s: How long each batch of rows may take to be read.
             tells_all: Whether clients hear of an error that nobody foresaw in its own words, which
                 may hold what only this user may know.
             gate: Says whether a client may write, or raises an error with a `status`: it may not
                 ask for this.
         """
         self._sessions, self._gate = sessions, gate
-        self._read_timeout_s, self._tells_all = read_timeout_s, tells_all
+        self._tells_all = tells_all
 
     def admit(self, request: HttpRequest, route: Route) -> Session:
         """Return the session of the connection."""
@@ -109,12 +105,8 @@ class RpcWire:
     def pieces(self, found: pa.RecordBatchReader | pa.Table, turn: Turn | None) -> Pieces:
         """Return rows as the pieces of a stream."""
         batches = found.to_reader() if isinstance(found, pa.Table) else found
-        rows = _RowStream(batches, turn, self._deadline, self._told)
+        rows = _RowStream(batches, turn, self._told)
         return Pieces(protocol.ARROW_TYPE, rows.chunks(), rows.close, rows.told)
-
-    def _deadline(self) -> Deadline | None:
-        seconds = self._read_timeout_s
-        return None if seconds is None else Deadline.after(seconds, time.monotonic)
 
     def _told(self, error: Exception) -> SiltstoneError:
         """Return an error that may travel; one that nobody foresaw is logged here."""
@@ -186,18 +178,17 @@ class _RowStream:
         self,
         batches: pa.RecordBatchReader,
         turn: Turn | None,
-        deadline: Callable[[], Deadline | None],
         error_of: Callable[[Exception], SiltstoneError],
     ) -> None:
         alone = threading.Lock()
         self._turn: Turn = turn or (lambda: alone)
-        self._batches, self._deadline, self._error_of = batches, deadline, error_of
+        self._batches, self._error_of, self._is_ended = batches, error_of, False
         self._sink = ByteSink()
         self._writer: Any = pa.ipc.new_stream(self._sink.file(), batches.schema)
 
     def chunks(self) -> Iterator[bytes]:
         while True:
-            with self._turn(), within(self._deadline()):
+            with self._turn():
                 try:
                     self._writer.write_batch(self._batches.read_next_batch())
                 except StopIteration:
@@ -206,10 +197,13 @@ class _RowStream:
         yield self._end({protocol.END_KEY: b""})
 
     def told(self, error: Exception) -> bytes:
+        if self._is_ended:
+            return b""
         fields = encode(error_fields(self._error_of(error)))
         return self._end({protocol.ERROR_KEY: fields})
 
     def _end(self, metadata: dict[bytes, bytes]) -> bytes:
+        self._is_ended = True
         schema = self._batches.schema
         empty = [pa.array([], field.type) for field in schema]
         last = pa.RecordBatch.from_arrays(empty, schema=schema)
