@@ -104,7 +104,7 @@ class Failpoint:
         "vacuum.after_unlink", "records below FLOOR are gone, their files not"
     )
     VACUUM_AFTER_CONDEMN = Point(
-        "vacuum.after_condemn", "the record that says what is condemned; all of it is there"
+        "vacuum.after_gc_horizon", "the record that says what is condemned; all of it is there"
     )
     VACUUM_BEFORE_DELETE = Point("vacuum.before_delete", "the same; the garbage is listed")
     VACUUM_AFTER_DELETE = Point("vacuum.after_delete", "the garbage is gone")
@@ -172,14 +172,14 @@ class FailpointError(OSError):
 
 
 @dataclass(slots=True)
-class _Order:
+class _Armed:
     action: Action
     due: int
     crossed: int = 0
 
 
 _BY_LABEL = {point.label: point for point in CATALOG}
-_armed: dict[Point, _Order] = {}
+_armed: dict[Point, _Armed] = {}
 _lock = threading.Lock()
 _socket = ""
 
@@ -215,13 +215,13 @@ def disarm() -> None:
         _armed.clear()
 
 
-def _parse(order: str) -> tuple[Point, _Order]:
+def _parse(order: str) -> tuple[Point, _Armed]:
     match = _ORDER.fullmatch(order)
     point = _BY_LABEL.get(match[1]) if match else None
     action = next((a for a in get_args(Action) if match and a == match[2]), None)
     if match is None or point is None or action is None:
         raise RequestError(f"an order is like 'merge.after_plan=kill@2', not {order!r}")
-    return point, _Order(action, int(match[3] or 1))
+    return point, _Armed(action, int(match[3] or 1))
 
 
 def _obey(point: Point) -> None:

@@ -18,7 +18,7 @@ from siltstone.open.environment import Env
 from siltstone.options import Options
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.lance_tables import LanceTables
-from siltstone.storage.tables.tables import Staged, join
+from siltstone.storage.tables.tables import StagedFiles, join
 from tests.query.test_scan_task import attach
 
 FILE_ROWS = 3
@@ -35,7 +35,7 @@ class SmallFiles(LanceTables):
         batches: Iterable[pa.RecordBatch],
         *,
         seqs: tuple[int, int] | None = None,
-    ) -> Staged:
+    ) -> StagedFiles:
         """Write as many files as it takes."""
         slices = [
             batch.slice(start, FILE_ROWS)

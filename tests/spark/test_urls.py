@@ -33,7 +33,7 @@ def test_a_frame_is_read_and_written_by_the_url(spark: SparkSession, served: Ser
     assert db["t"].get(5) == {"id": 5, "v": "second"}
 
 
-def test_snapshots_transactions_and_upkeep_take_the_url_and_the_store_behind_it(
+def test_snapshots_transactions_and_merges_take_the_url_and_the_store_behind_it(
     spark: SparkSession, served: Served
 ) -> None:
     db, url = served

@@ -15,9 +15,9 @@ from siltstone.engine.read.readable import Readable
 from siltstone.engine.read.reader import Reader
 from siltstone.engine.read.view import State
 from siltstone.errors import ClosedError, TableNotFoundError
-from siltstone.formats.manifest import Table as Definition
+from siltstone.formats.manifest import TableDefinition
 from siltstone.lance_namespace.table_versions import TableVersions, of_keyed, of_plain
-from siltstone.query.scan.scan_plan import ROWS_MAX, Site, plan
+from siltstone.query.scan.scan_plan import ROWS_MAX, TaskSite, plan
 from siltstone.query.scan.scan_task import ScanTask
 from siltstone.storage.manifest.manifest_store import Lease
 
@@ -31,7 +31,7 @@ class LocalSnapshotTable(Readable, SnapshotTable):
 
     __slots__ = ("_definition", "_snapshot")
 
-    def __init__(self, snapshot: LocalSnapshot, definition: Definition) -> None:
+    def __init__(self, snapshot: LocalSnapshot, definition: TableDefinition) -> None:
         self._snapshot, self._definition = snapshot, definition
 
     def __repr__(self) -> str:
@@ -86,7 +86,7 @@ class LocalSnapshot(Snapshot):
         """The snapshot as other Lance clients see it, through the namespace: see `versions`."""
         return self
 
-    def reader(self, definition: Definition) -> Reader:
+    def reader(self, definition: TableDefinition) -> Reader:
         """Return the reader of a table at this seq."""
         return self._core.readers.open(self._open().view, definition, self.seq)
 
@@ -131,7 +131,7 @@ class LocalSnapshot(Snapshot):
         return plan(
             self.reader(definition),
             view.record,
-            site=Site(str(self._core.root), self._core.verify),
+            site=TaskSite(str(self._core.root), self._core.verify),
             table=table,
             seq=self.seq,
             columns=columns,

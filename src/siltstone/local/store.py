@@ -528,7 +528,7 @@ class LocalStore(Store):
 
     def close(self) -> None:
         try:
-            with interrupts.Deferred():
+            with interrupts.DeferredSignals():
                 self._close()
         finally:
             self._close()  # a signal came before it could wait

@@ -24,7 +24,7 @@ from siltstone.engine.write.transaction_table import EngineTransactionTable
 from siltstone.errors import RequestError, TableNotFoundError
 from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.keys import Key
-from siltstone.formats.manifest import Table as Definition
+from siltstone.formats.manifest import TableDefinition
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.maintenance.flush.bulk_load import load
 from siltstone.maintenance.index.index_plan import IndexStatus, statuses
@@ -50,13 +50,15 @@ class LocalTable(Readable, Table):
         indexes: Callable[[], TableIndexes],
     ) -> None:
         self._core, self._id, self._begin, self._indexes = core, table_id, begin, indexes
-        self._seen: tuple[object, Definition] | None = None  # one reference: threads share a handle
+        self._seen: tuple[object, TableDefinition] | None = (
+            None  # one reference: threads share a handle
+        )
 
     def __repr__(self) -> str:
         key = ", ".join(self.primary_key)
         return f"<table {self.name!r}, {f'key {key}' if key else 'plain'}: {self.schema.names}>"
 
-    def _look(self) -> tuple[State, Definition]:
+    def _look(self) -> tuple[State, TableDefinition]:
         self._core.check()
         state = self._core.state()
         seen = self._seen
@@ -90,7 +92,7 @@ class LocalTable(Readable, Table):
             catalogs.name_of(definition)
         ].dataset()
 
-    def _table_schema(self) -> tuple[Definition, TableSchema]:
+    def _table_schema(self) -> tuple[TableDefinition, TableSchema]:
         definition = self._look()[1]
         table_schema = table_schema_of(catalogs.schema_of(definition))
         if table_schema.keys is None:
@@ -108,7 +110,7 @@ class LocalTable(Readable, Table):
         is_spent = stream is not None
 
         def make(
-            definition: Definition, table_schema: TableSchema
+            definition: TableDefinition, table_schema: TableSchema
         ) -> RowPart | BatchPart | Receipt:
             nonlocal again, is_spent
             found = again
@@ -132,7 +134,7 @@ class LocalTable(Readable, Table):
 
     def _blindly(
         self,
-        make: Callable[[Definition, TableSchema], RowPart | BatchPart | Receipt],
+        make: Callable[[TableDefinition, TableSchema], RowPart | BatchPart | Receipt],
         is_spent: Callable[[], bool] = lambda: False,
     ) -> Receipt:
         """Commit what `make` makes; again, by the new columns, where some were renamed or dropped.
@@ -257,7 +259,7 @@ def _attempts(rows: object) -> int:
 
 
 def _part(
-    definition: Definition, table_schema: TableSchema, given: RowInput
+    definition: TableDefinition, table_schema: TableSchema, given: RowInput
 ) -> RowPart | BatchPart:
     table, incarnation = definition.id, catalogs.incarnation_of(definition).id
     if given.batch is None:
@@ -266,7 +268,7 @@ def _part(
 
 
 def _deletes(
-    definition: Definition, table_schema: TableSchema, keys: list[Key]
+    definition: TableDefinition, table_schema: TableSchema, keys: list[Key]
 ) -> RowPart | BatchPart:
     table, incarnation = definition.id, catalogs.incarnation_of(definition).id
     if len(keys) <= FEW_MAX and table_schema.rows.is_packable:

@@ -13,7 +13,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.since import changed_since
 from siltstone.engine.read.view import State
 from siltstone.engine.write.definition_statements import DefinitionStatements
-from siltstone.engine.write.merge_insert import Merge, Merged, merge
+from siltstone.engine.write.merge_insert import Merge, MergeInserted, merge
 from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.engine.write.transaction import EngineTransaction, Phase
 from siltstone.engine.write.transaction_table import EngineTransactionTable
@@ -65,7 +65,7 @@ class LocalTransaction(Transaction):
         """The transaction as other Lance clients see it, through the namespace."""
         return VersionStatements(self.engine)
 
-    def merge_insert(self, name: str, rows: pa.Table, how: Merge) -> Merged:
+    def merge_insert(self, name: str, rows: pa.Table, how: Merge) -> MergeInserted:
         """Merge rows into a table; see `engine.write.merge_insert`."""
         return merge(self.engine, name, rows, how)
 

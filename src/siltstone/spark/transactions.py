@@ -17,11 +17,11 @@ from siltstone.api.results import Receipt
 from siltstone.api.store import Store
 from siltstone.api.tasks import Staged
 from siltstone.errors import ClosedError, RequestError, SchemaMismatchError
-from siltstone.spark import stores, upkeep
+from siltstone.spark import automatic_merge, stores
 from siltstone.spark.application import of_session
 from siltstone.spark.guards import Unchanged
 from siltstone.spark.options import AUTO, MERGES, MISSINGS, REFUSED
-from siltstone.spark.staging import Job, Piece, Token, commit, plan
+from siltstone.spark.staging import FramePiece, StageJob, Token, commit, plan
 
 MODES = ("append", "overwrite")
 
@@ -59,7 +59,7 @@ class SparkTransaction:
         """Use `transaction`."""
         self._db, self._token, self._merge = db, token, merge
         self._spark: SparkSession | None = None
-        self._jobs: list[Job] = []
+        self._jobs: list[StageJob] = []
         self._is_open = True
         self.receipt: Receipt | None = None
 
@@ -192,11 +192,11 @@ class SparkTransaction:
 
     def _commit(self, db: Store) -> list[str]:
         self.receipt = commit(db, self._jobs, self._token)
-        return upkeep.due(db, self._jobs, self._merge)
+        return automatic_merge.due(db, self._jobs, self._merge)
 
     def _merge_on_spark(self, root: Path, tables: list[str]) -> None:
         if self._spark is not None:
-            upkeep.merge_on(self._spark, root, tables)
+            automatic_merge.merge_on(self._spark, root, tables)
 
     def _discard(self) -> None:
         for job in self._jobs:
@@ -214,7 +214,7 @@ def _check_choices(missing: str, expect_seq: object, *, is_overwrite: bool) -> N
         raise RequestError(f"expect_seq is a seq, a whole number, not {expect_seq!r}")
 
 
-def _staged(frame: DataFrame, piece: Piece) -> tuple[tuple[Staged, ...], bool]:
+def _staged(frame: DataFrame, piece: FramePiece) -> tuple[tuple[Staged, ...], bool]:
     """Stage the rows of a frame in a job of Spark; only what tasks gave back counts.
 
     Return it, and whether all of them ran where the driver does.

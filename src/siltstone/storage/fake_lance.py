@@ -47,7 +47,7 @@ from siltstone.storage.tables.tables import (
     RootTable,
     Segment,
     Span,
-    Staged,
+    StagedFiles,
     StagedVersion,
 )
 from siltstone.units import require
@@ -222,16 +222,16 @@ class FakeLance:
         batches: Iterable[pa.RecordBatch],
         *,
         seqs: tuple[int, int] | None = None,
-    ) -> Staged:
+    ) -> StagedFiles:
         manifest = self._manifest(pin)
         found = staging.peeked(batches)
         if found is None:
-            return Staged(0, (), (), ())
+            return StagedFiles(0, (), (), ())
         names = staging.narrowed(manifest.schema, found[0].names).names
         columns = tuple(column for column in manifest.columns if column[0] in names)
         return replace(self._write(folder, manifest.schema, found[1], seqs), columns=columns)
 
-    def commit(self, folder: str, pin: Pin, staged: Staged) -> Pin:
+    def commit(self, folder: str, pin: Pin, staged: StagedFiles) -> Pin:
         if not staged.rows:
             return pin
         old = self._manifest(pin)
@@ -309,7 +309,7 @@ class FakeLance:
         return touched if any(losing) or has_more or len(touched) > 1 else []
 
     def replace(
-        self, folder: str, pin: Pin, gone: Sequence[tuple[int, int]], staged: Staged
+        self, folder: str, pin: Pin, gone: Sequence[tuple[int, int]], staged: StagedFiles
     ) -> Pin:
         table = self.open(folder, pin)
         old, spans = table.manifest, set(gone)
@@ -503,7 +503,7 @@ class FakeLance:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
-        staged = Staged(batch.num_rows, (json.dumps([path, batch.num_rows]),), (), ())
+        staged = StagedFiles(batch.num_rows, (json.dumps([path, batch.num_rows]),), (), ())
         data = _extended(old, staged).encode()
         with translated(where, is_reading=False):
             for directory in ("data", "_versions"):
@@ -605,17 +605,17 @@ class FakeLance:
         schema: pa.Schema,
         batches: Iterable[pa.RecordBatch],
         seqs: tuple[int, int] | None,
-    ) -> Staged:
+    ) -> StagedFiles:
         rows = [staging.arranged(batch, schema) for batch in batches if batch.num_rows]
         if not rows:
-            return Staged(0, (), (), ())
+            return StagedFiles(0, (), (), ())
         path = f"{folder}/data/{self._token()}.arrow"
         with translated(self._root / folder, is_reading=False):
             self._files.write(self._root / path, _stream(schema, rows))
             files = self._inventories.seal([path], seqs)
             self._files.sync_dir(self._root / folder / "data")
         count = sum(batch.num_rows for batch in rows)
-        return Staged(count, (json.dumps([path, count]),), tuple(files), ())
+        return StagedFiles(count, (json.dumps([path, count]),), tuple(files), ())
 
     def _commit(
         self, folder: str, pin: Pin | None, manifest: _Manifest, added: Iterable[InventoryFile]
@@ -645,7 +645,7 @@ def _stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def _extended(manifest: _Manifest, staged: Staged) -> _Manifest:
+def _extended(manifest: _Manifest, staged: StagedFiles) -> _Manifest:
     parts = [json.loads(text) for text in staged.fragments]
     return replace(
         manifest,

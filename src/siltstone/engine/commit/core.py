@@ -86,8 +86,9 @@ class Core:
     finds commits that are in the log of commits (flushed or not), `touched` gives those after a seq
     with the incarnations that each wrote to, `room` waits while there is too much that is not
     flushed; `root` and `verify` are what another process opens the files by;
-    `new_token` gives names that were never used before, `now_us` the time (us); `gc_horizon_us` says
-    before when vacuum takes what nobody published for garbage, unless somebody has a `hold` on it.
+    `new_token` gives names that were never used before, `now_us` the time (us).
+    Unpublished work that began before `gc_horizon_us` is garbage to vacuum, unless somebody has a
+    `hold` on it.
 
     A handle that shares its store has a copy, whose `refusal` is its own (`opened`), and so is
     `under_way`: the transactions that it began and that have not ended. Who takes one out ends it.

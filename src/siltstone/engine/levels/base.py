@@ -44,7 +44,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Base:
-    """One pinned base (see the module). `table_schema` is the schema that the base was written with."""
+    """One pinned base, written with `table_schema` (see the module)."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Base:
     # point reads
 
     def find(self, key: Key) -> dict[str, object] | None:
-        """Return the row of `key` as Python values by the names of `table_schema`, None if it has none."""
+        """Return the row of `key` as Python values by the names of `table_schema`, or None."""
         cached = self._cache.get(key, self)
         if cached is not self:
             return cached  # type: ignore[return-value]

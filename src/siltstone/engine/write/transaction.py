@@ -19,7 +19,7 @@ from siltstone.context_exits import commit_on_exit
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
 from siltstone.engine.commit.core import Core
-from siltstone.engine.commit.write_set import Reads, Receipt, WriteSet
+from siltstone.engine.commit.write_set import ReadSet, Receipt, WriteSet
 from siltstone.engine.read.view import State
 from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.engine.write.staging_hold import StagingHold
@@ -33,7 +33,7 @@ from siltstone.errors import (
 )
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import group
-from siltstone.formats.manifest import Catalog, Table
+from siltstone.formats.manifest import Catalog, TableDefinition
 from siltstone.storage.tables.tables import Compacted, InputsMovedError
 
 ISOLATIONS = ("snapshot", "serializable")
@@ -84,10 +84,10 @@ class EngineTransaction:
         if claim is None and self._token is not None:
             claim = catalogs.app_of(self.catalog, self._token.app).claim
         self._claim = claim
-        self._reads = Reads(checked=self.read_seq) if isolation == "serializable" else None
+        self._reads = ReadSet(checked=self.read_seq) if isolation == "serializable" else None
         self._changes: list[group.Entry] = []
         self.after_commit: list[Callable[[], None]] = []
-        self._found: dict[int, Table] = {}
+        self._found: dict[int, TableDefinition] = {}
         self.hold = StagingHold(core)
         self.rows = TransactionRows(core, self.view, self.read_seq, self._reads, self.hold)
         self.receipt: Receipt | None = None
@@ -147,7 +147,7 @@ class EngineTransaction:
         token = self._token
         return token is not None and token.batch <= catalogs.app_of(self.catalog, token.app).batch
 
-    def named(self, name: str) -> Table:
+    def named(self, name: str) -> TableDefinition:
         """Return the table called `name`; under an applied token also the last one that was.
 
         Raises:
@@ -161,7 +161,7 @@ class EngineTransaction:
                 raise
             return found
 
-    def table(self, table_id: int) -> Table:
+    def table(self, table_id: int) -> TableDefinition:
         """Return the definition of a table, own changes included."""
         self.require_open()
         found = self._found.get(table_id)
@@ -182,7 +182,7 @@ class EngineTransaction:
         self._changes.append(entry)
         cross(Failpoint.DDL_AFTER_PLAN)
 
-    def truncate(self, table: Table) -> None:
+    def truncate(self, table: TableDefinition) -> None:
         """Start the table anew, without rows."""
         self.change(group.Truncate(table.id, self.core.ids.take()))
         self.rows.forget(table.id)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.commit.core import Core
-from siltstone.engine.commit.write_set import Part, Reads
+from siltstone.engine.commit.write_set import Part, ReadSet
 from siltstone.engine.filter.filters import Filter, TextFilter
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import PlainReader, Reader, plain_folder
@@ -25,14 +25,14 @@ from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.engine.write.staging_hold import StagingHold
 from siltstone.errors import RequestError
 from siltstone.formats.keys import Key
-from siltstone.formats.manifest import Catalog, Schema, Table
+from siltstone.formats.manifest import Catalog, Schema, TableDefinition
 
 
 class TransactionRows:
     """See the module. One thread at a time. `plain_writes` are those of plain tables, by id."""
 
     def __init__(
-        self, core: Core, view: View, read_seq: int, reads: Reads | None, hold: StagingHold
+        self, core: Core, view: View, read_seq: int, reads: ReadSet | None, hold: StagingHold
     ) -> None:
         self._core, self._view, self._read_seq = core, view, read_seq
         self._reads, self._hold = reads, hold
@@ -50,7 +50,7 @@ class TransactionRows:
         """Whether the transaction is serializable, so that what it reads is noted."""
         return self._reads is not None
 
-    def keyed(self, table: Table) -> KeyedWrites:
+    def keyed(self, table: TableDefinition) -> KeyedWrites:
         """Return the private writes of a keyed table.
 
         Raises:
@@ -71,7 +71,7 @@ class TransactionRows:
                 self._readers[table.id] = reader.remembering(writes.memtable)
         return writes
 
-    def plain(self, table: Table) -> PlainWrites:
+    def plain(self, table: TableDefinition) -> PlainWrites:
         """Return the private versions of a plain table.
 
         Raises:
@@ -98,7 +98,7 @@ class TransactionRows:
             )
         return writes
 
-    def reader(self, table: Table) -> Reader:
+    def reader(self, table: TableDefinition) -> Reader:
         """Return the reader of a table over the snapshot and own writes."""
         self._refuse_bulk(table)
         plain = self.plain_writes.get(table.id)
@@ -109,7 +109,7 @@ class TransactionRows:
             found = self._readers[table.id] = self._open(table)
         return found
 
-    def _open(self, table: Table) -> Reader:
+    def _open(self, table: TableDefinition) -> Reader:
         own = self._keyed.get(table.id)
         reader = self._core.readers.open(
             self._view,
@@ -123,7 +123,7 @@ class TransactionRows:
         return reader
 
     def note(
-        self, table: Table, reader: Reader, keys: Sequence[Key], wanted: Filter | None
+        self, table: TableDefinition, reader: Reader, keys: Sequence[Key], wanted: Filter | None
     ) -> None:
         """Remember what a serializable transaction reads: `keys`, or else a scan of `wanted`."""
         reads = self._reads
@@ -147,7 +147,7 @@ class TransactionRows:
 
     def alter(
         self,
-        table: Table,
+        table: TableDefinition,
         schema: Schema,
         *,
         rename: dict[str, str],
@@ -172,7 +172,7 @@ class TransactionRows:
         for writes in (self._keyed, self.plain_writes, self._bulk):
             writes.pop(table_id, None)
 
-    def attach(self, table: Table, stage: StageTask, staged: Sequence[Staged]) -> int:
+    def attach(self, table: TableDefinition, stage: StageTask, staged: Sequence[Staged]) -> int:
         """Add staged rows of a table; see `api.transaction.Transaction.attach`."""
         core = self._core
         if not catalogs.schema_of(table).key:
@@ -192,7 +192,7 @@ class TransactionRows:
             self._bulk[table.id] = bulk
         return rows
 
-    def _refuse_bulk(self, table: Table) -> None:
+    def _refuse_bulk(self, table: TableDefinition) -> None:
         if table.id in self._bulk:
             name = catalogs.name_of(table)
             raise RequestError(f"{name!r} has staged rows in this transaction; use another one")

@@ -25,7 +25,7 @@ from siltstone.engine.write.keyed_writes import chunk_of
 from siltstone.errors import DuplicateKeyError, RequestError
 from siltstone.formats import group
 from siltstone.formats.keys import Key
-from siltstone.formats.manifest import Table
+from siltstone.formats.manifest import TableDefinition
 
 if TYPE_CHECKING:
     from siltstone.engine.write.transaction import EngineTransaction
@@ -52,7 +52,7 @@ class EngineTransactionTable(Readable):
         """The table's name, own renames included."""
         return catalogs.name_of(self._table())
 
-    def _table(self) -> Table:
+    def _table(self) -> TableDefinition:
         return self._tx.table(self._id)
 
     def _reader(self) -> Reader:
@@ -202,7 +202,7 @@ class EngineTransactionTable(Readable):
 
     def _alter(
         self,
-        table: Table,
+        table: TableDefinition,
         entry: group.Alter,
         *,
         rename: dict[str, str] | None = None,

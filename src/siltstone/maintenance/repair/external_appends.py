@@ -28,7 +28,7 @@ from siltstone.errors import (
     TableNotFoundError,
     UnavailableError,
 )
-from siltstone.formats.manifest import Record, Table
+from siltstone.formats.manifest import Record, TableDefinition
 from siltstone.maintenance.gc.sweep import distinct, home_of, homes, pins_of
 from siltstone.maintenance.repair.quarantine import Item, Quarantine
 from siltstone.storage.files.files import Files
@@ -94,7 +94,7 @@ def _next_step(external: ExternalVersion) -> str:
         return "if its change is wanted, make it through siltstone; then move this file away"
     if not external.added:
         return "to be rid of it, move this file away"
-    return "repair --adopt <table> commits them, or move this file away"
+    return "repair --import-external <table> commits them, or move this file away"
 
 
 class _MovedError(Exception):
@@ -149,7 +149,7 @@ class Adopter:
             f" read; {len(done.versions)} were committed; adopt again"
         )
 
-    def _appended(self, table: Table) -> list[tuple[str, ExternalVersion]]:
+    def _appended(self, table: TableDefinition) -> list[tuple[str, ExternalVersion]]:
         if catalogs.schema_of(table).key:
             reason = "is keyed: read the version with Lance, and upsert its rows"
             raise RequestError(f"{catalogs.name_of(table)} {reason}")
@@ -200,7 +200,11 @@ class Adopter:
                     return
 
     def _adopt(
-        self, table: Table, folder: str, external: ExternalVersion, transaction: Transaction
+        self,
+        table: TableDefinition,
+        folder: str,
+        external: ExternalVersion,
+        transaction: Transaction,
     ) -> int:
         try:
             app = f"adopted {describe(self._files, self._root, external.path).xxh3}"
@@ -221,7 +225,7 @@ class Adopter:
         return tx.seq
 
 
-def _by_id(tx: Any, table: Table) -> Any:
+def _by_id(tx: Any, table: TableDefinition) -> Any:
     """Return a transaction's handle of a table, whatever it is called there.
 
     Raises:

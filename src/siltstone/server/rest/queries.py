@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from siltstone.engine.write.merge_insert import Merge, Merged
+from siltstone.engine.write.merge_insert import Merge, MergeInserted
 from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.replies import Reply
 from siltstone.server.rest import rows as statements
@@ -181,7 +181,7 @@ class QueryRoutes:
         """Merge the rows of an Arrow stream: by the primary key, or by columns of a plain table."""
         name, how = table_of(call), _merge_of(call, self._scope.limits)
         rows = arrow_of(call.body, self._scope.limits)
-        done = Merged(0, 0, 0)
+        done = MergeInserted(0, 0, 0)
 
         def work(tx: LocalTransaction) -> None:
             nonlocal done

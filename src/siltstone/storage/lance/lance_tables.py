@@ -65,7 +65,7 @@ from siltstone.storage.tables.tables import (
     Listed,
     RootTable,
     Span,
-    Staged,
+    StagedFiles,
     StagedVersion,
 )
 from siltstone.units import require
@@ -153,19 +153,19 @@ class LanceTables:
         batches: Iterable[pa.RecordBatch],
         *,
         seqs: tuple[int, int] | None = None,
-    ) -> Staged:
+    ) -> StagedFiles:
         """See `tables.Tables.stage`."""
         dataset = self._handle(folder, pin)
         found = staging.peeked(batches)
         if found is None:
-            return Staged(0, (), (), ())
+            return StagedFiles(0, (), (), ())
         schema = staging.narrowed(dataset.schema, found[0].names)
         fragments = self._write(folder, dataset, schema, found[1])
         staging.check_field_ids(fragments, dataset.lance_schema, schema.names)
         columns = staging.columns_of(dataset.lance_schema, schema)
         return self._staged(folder, fragments, columns, seqs)
 
-    def commit(self, folder: str, pin: Pin, staged: Staged) -> Pin:
+    def commit(self, folder: str, pin: Pin, staged: StagedFiles) -> Pin:
         """See `tables.Tables.commit`."""
         if not staged.rows:
             return pin
@@ -193,7 +193,7 @@ class LanceTables:
         """See `tables.Tables.overwrite`. Field ids start anew: nothing staged before fits then."""
         dataset = self._handle(folder, pin)
         found = staging.peeked(batches)
-        staged = Staged(0, (), (), ())
+        staged = StagedFiles(0, (), (), ())
         if found is not None:
             staging.narrowed(schema, found[0].names)
             fragments = self._write(folder, dataset, schema, found[1], mode="overwrite")
@@ -242,7 +242,7 @@ class LanceTables:
         return [table.spans[i] for i in table.touched(drop, compact_below, has_more=has_more)]
 
     def replace(
-        self, folder: str, pin: Pin, gone: Sequence[tuple[int, int]], staged: Staged
+        self, folder: str, pin: Pin, gone: Sequence[tuple[int, int]], staged: StagedFiles
     ) -> Pin:
         """See `tables.Tables.replace`."""
         table = self._table(folder, pin)
@@ -260,7 +260,7 @@ class LanceTables:
         folder: str,
         table: LancePinned,
         parts: Sequence[Part],
-        staged: Staged,
+        staged: StagedFiles,
         *,
         is_numbered: bool = False,
     ) -> Pin:
@@ -911,7 +911,7 @@ class LanceTables:
         batches: Iterable[pa.RecordBatch],
         mode: str = "append",
     ) -> list[Any]:
-        where, feed = self._root / folder, staging.Feed(batches, schema)
+        where, feed = self._root / folder, staging.BatchFeed(batches, schema)
         try:
             with translated(where, is_reading=False):
                 write = importlib.import_module("lance.fragment").write_fragments
@@ -927,13 +927,13 @@ class LanceTables:
         fragments: Sequence[Any],
         columns: tuple[staging.Column, ...],
         seqs: tuple[int, int] | None,
-    ) -> Staged:
+    ) -> StagedFiles:
         with translated(self._root / folder, is_reading=False):
             names = [f"{folder}/{_DATA}/{file.path}" for f in fragments for file in f.files]
             self._name(names)
             files = self._inventories.seal(names, seqs)
             self._sync_names(folder, _DATA)
-        return Staged(
+        return StagedFiles(
             sum(fragment.num_rows for fragment in fragments),
             tuple(json.dumps(fragment.to_json()) for fragment in fragments),
             tuple(files),
@@ -948,7 +948,7 @@ class LanceTables:
         dropped: np.ndarray,
         added: Iterator[pa.RecordBatch],
         seqs: tuple[int, int] | None,
-    ) -> Staged:
+    ) -> StagedFiles:
         """Stage what is left of the fragments `touched` and then the rows `added`."""
         first = next(added, None)
         inputs = [table.inventory()[p] for index in touched for p in table.parts[index].paths]
@@ -957,7 +957,7 @@ class LanceTables:
         rows = table.surviving(touched, dropped)
         found = staging.peeked(chain(rows, more))
         if found is None:
-            return Staged(0, (), (), ())
+            return StagedFiles(0, (), (), ())
         fragments = self._write(folder, table.dataset, table.schema, found[1])
         staging.check_field_ids(fragments, table.dataset.lance_schema, table.schema.names)
         return self._staged(folder, fragments, (), span)
@@ -1095,6 +1095,6 @@ def _trust(_files: Iterable[InventoryFile]) -> None:
     """Check nothing: with verify="scrub" the bytes are left to `check`."""
 
 
-def _fragments(staged: Staged) -> list[Any]:
+def _fragments(staged: StagedFiles) -> list[Any]:
     metadata = _lance().FragmentMetadata
     return [metadata.from_json(text) for text in staged.fragments]

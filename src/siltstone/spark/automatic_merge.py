@@ -1,4 +1,4 @@
-"""Upkeep: the merge that a large write leaves to do, begun by whoever committed it.
+"""Automatic merge: the merge that a large write leaves to do, begun by whoever committed it.
 
 commit ─▶ large, and above base? ─▶ checkpoint ─▶ worth a merge? ─▶ merge
           else an owner's maintenance decides       as its owner would think
@@ -28,12 +28,12 @@ from siltstone.maintenance.merge.merge_child import detach
 from siltstone.maintenance.schedule.scheduler import MERGE_ROWS_MIN, MERGE_SHARE
 from siltstone.spark.maintenance import merge
 from siltstone.spark.options import ALWAYS, OFF
-from siltstone.spark.staging import Job
+from siltstone.spark.staging import StageJob
 
 _log = logging.getLogger(__name__)
 
 
-def due(db: Store, jobs: Sequence[Job], choice: str) -> list[str]:
+def due(db: Store, jobs: Sequence[StageJob], choice: str) -> list[str]:
     """Return the tables that want a merge after the commit of `jobs`; what it needs is flushed."""
     rows: Counter[str] = Counter()
     for job in jobs:
@@ -62,7 +62,7 @@ def merge_on(spark: SparkSession, root: Path, tables: Sequence[str]) -> None:
             _log.warning("the rows are committed; merging %r failed: %s", table, error)
 
 
-def merge_store(root: Path, tables: Sequence[str]) -> None:
+def merge_detached(root: Path, tables: Sequence[str]) -> None:
     """Start a process that merges, and leave it alone."""
     if not tables:
         return
