@@ -103,8 +103,8 @@ class Failpoint:
     VACUUM_AFTER_UNLINK = Point(
         "vacuum.after_unlink", "records below FLOOR are gone, their files not"
     )
-    VACUUM_AFTER_CONDEMN = Point(
-        "vacuum.after_gc_horizon", "the record that says what is condemned; all of it is there"
+    VACUUM_AFTER_GC_HORIZON = Point(
+        "vacuum.after_gc_horizon", "the record with the gc horizon; all garbage is still there"
     )
     VACUUM_BEFORE_DELETE = Point("vacuum.before_delete", "the same; the garbage is listed")
     VACUUM_AFTER_DELETE = Point("vacuum.after_delete", "the garbage is gone")

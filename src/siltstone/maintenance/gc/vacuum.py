@@ -480,7 +480,7 @@ class Vacuum:
         garbage = self._garbage(sweep, self._all_records(), dead, gc_horizon_us, grace_s)
         if any(file.why != DEAD for file in garbage):
             said_us = self._raise_gc_horizon(gc_horizon_us)
-            cross(Failpoint.VACUUM_AFTER_CONDEMN)
+            cross(Failpoint.VACUUM_AFTER_GC_HORIZON)
             if self._held(said_us) < said_us:
                 gc_horizon_us = 0  # somebody is at work who may not have heard: nothing of it now
             self._live.renew()
