@@ -156,7 +156,7 @@ def test_a_merge_that_began_before_it_is_done_again_on_top(made) -> None:
     tx = db.transaction()
     source = pa.table({"id": [1, 7], "v": [100, 700]})
     how = Merge(("id",), True, True, False, None, 100)
-    assert merge(tx, "log", source, how) == MergeInserted(4, 1, 0)
+    assert merge(tx.engine, "log", source, how) == MergeInserted(4, 1, 0)
     commit(db, *compacted(db))
     tx.commit()
     kept = [(n, turn) for n in (0, 2) for turn in range(4)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import threading
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
+from siltstone.api import serving
 from siltstone.joined.store import JoinedStore
 from siltstone.local.store import LocalStore
 from siltstone.server.http.server import ServerThread
@@ -26,14 +26,14 @@ def test_a_store_that_closes_while_it_begins_to_serve_leaves_no_server(
 ) -> None:
     """One that came later would take the socket of the next owner, and answer for it."""
     importing, goes_on, ended = threading.Event(), threading.Event(), list[BaseException]()
-    found = importlib.import_module
+    load = serving._loaders["serve_local"]
 
-    def slow(name: str) -> object:
+    def slow() -> Callable[..., object]:
         importing.set()
         assert goes_on.wait(30)
-        return found(name)
+        return load()
 
-    monkeypatch.setattr(importlib, "import_module", slow)
+    monkeypatch.setitem(serving._loaders, "serve_local", slow)
     db = st.connect(tmp_path / "shop")
 
     def serve() -> None:

@@ -7,12 +7,11 @@ way InDoubtError), and the next process that connects with `join=True` may becom
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 
@@ -31,7 +30,9 @@ from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.maintenance.backup.backup import Backuper
 from siltstone.maintenance.repair.external_appends import Adopter
 from siltstone.maintenance.repair.quarantine import Quarantine
+from siltstone.open.paths import root_of
 from siltstone.operations import Effect, Face, Operation, operation
+from siltstone.options import resolve
 from siltstone.storage.manifest.manifest_store import random_token, system_time_us
 from siltstone.storage.site import site_of
 
@@ -145,9 +146,9 @@ class JoinedStore(Store):
         on_progress: Progress | None = None,
     ) -> Repaired:
         self._require_near("for this call")
-        # By name: it is above this module.
-        above = cast("Any", importlib.import_module("siltstone"))
-        return above.repair(self.path, dry_run=dry_run, deep=deep, on_progress=on_progress)
+        from siltstone.admin import repair  # noqa: PLC0415 - it brings an owner's parts
+
+        return repair(self.path, dry_run=dry_run, deep=deep, on_progress=on_progress)
 
     def import_external(self, table: str, dry_run: bool = True) -> Adopted:
         self._require_near("for this call")
@@ -185,6 +186,8 @@ class JoinedStore(Store):
         self.pool.close()
 
 
-def _reopen(path: str) -> object:
-    # By name: `connect` is above this module.
-    return cast("Any", importlib.import_module("siltstone")).connect(path, read_only=True)
+def _reopen(path: str) -> Store:
+    from siltstone.local.store import reopen  # noqa: PLC0415 - as in `repair`
+
+    root = root_of(path)
+    return reopen(path, resolve(root, {}))

@@ -19,6 +19,7 @@ from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.lance_namespace.scope import Scope
 from siltstone.lance_namespace.tables import TableOperations
 from siltstone.lance_namespace.versions import VersionOperations
+from siltstone.units import require
 
 READS = frozenset(
     (
@@ -38,7 +39,7 @@ WRITES = frozenset(
 
 _KINDS = (NamespaceOperations, TableOperations, VersionOperations, BatchOperations)
 _KIND_OF = {name: kind for kind in _KINDS for name in READS | WRITES if hasattr(kind, name)}
-assert _KIND_OF.keys() == READS | WRITES
+require(_KIND_OF.keys() == READS | WRITES, "an operation that is neither read nor write")
 
 
 class LanceCatalog:

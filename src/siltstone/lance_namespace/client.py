@@ -36,6 +36,7 @@ from siltstone.lance_namespace.store_scopes import (
     TransactionScope,
 )
 from siltstone.lance_namespace.turns import Turns
+from siltstone.units import require
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +74,10 @@ _OPERATIONS = {
     "create_empty_table": "declare_table",  # its name in older versions of the specification
     "deregister_table": "drop_table",  # the store keeps no table that it does not list
 }
-assert {_OPERATIONS.get(name, name) for name in _RESPONSES} == READS | WRITES
+require(
+    {_OPERATIONS.get(name, name) for name in _RESPONSES} == READS | WRITES,
+    "an operation of the specification without a response",
+)
 _numbers = itertools.count(1)
 
 

@@ -96,7 +96,7 @@ def _next_step(external: ExternalVersion) -> str:
         return "if you want its change, make it through siltstone; then move this file away"
     if not external.added:
         return "to remove it, move this file away"
-    return "repair --adopt <table> commits them, or move this file away"
+    return "repair --import-external <table> commits them, or move this file away"
 
 
 class _MovedError(Exception):
