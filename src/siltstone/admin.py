@@ -55,7 +55,7 @@ def merge_store(
     execute: merge_task.Execute | None = None,
     **options: object,
 ) -> Merged | Deferred:
-    """Merge what is flushed from any process, beside a live owner or without one; owns nothing.
+    """Merge flushed rows from any process, with or without a live owner; owns nothing.
 
     Args:
         path: As for `connect`; the store exists.
@@ -101,9 +101,9 @@ def optimize_store(
         attempts: As for `merge_store`.
         publish_attempts: As for `merge_store`.
         workers: How many files are written at once here.
-        by_tiers: Leave a file alone that is large beside those behind it: for who comes often.
-        wait_s: How long an owner is waited for to take over what was written of plain tables;
-            then it is `Deferred`, and the owner takes it later.
+        by_tiers: Leave a file alone that is large beside those behind it: for frequent optimizes.
+        wait_s: How long to wait for the owner to publish what was written of plain tables;
+            after that the result is `Deferred`, and the owner publishes it later.
         execute: Runs the `CompactTask`s, wherever, and gives their results in the same order.
         on_progress: Hears how many tasks are done, and of how many.
         options: As for `connect`.
@@ -272,7 +272,7 @@ def vacuum_store(
     grace_s: float = GRACE_S,
     **options: object,
 ) -> Vacuumed:
-    """Delete what nothing needs, from any process, beside a live owner or without one.
+    """Delete what nothing needs, from any process, with or without a live owner.
 
     Without an owner the store is owned for a moment: what a crash left in the log names files.
     Beside one, tags that lapsed are left to it.
@@ -301,7 +301,7 @@ def vacuum_store(
 def follow_vacuum(
     root: Path, options: Options, env: Env, *, dry_run: bool, grace_s: float
 ) -> Vacuumed:
-    """Vacuum beside an owner, as `vacuum_store`; to look only, also without one.
+    """Vacuum next to an owner, as `vacuum_store`; to look only, also without one.
 
     Raises:
         BusyError: There is no owner that has recovered the log, or it ended meanwhile.
@@ -354,7 +354,7 @@ def repair(
     on_progress: Progress | None = None,
     **options: object,
 ) -> Repaired:
-    """Set right what can be proven, move aside what is damaged, name the rest; see docs/repair.md.
+    """Correct what can be proven, move aside what is damaged, name the rest; see docs/repair.md.
 
     Args:
         path: As for `connect`; the store exists. It may be one that does not open any more.
@@ -375,7 +375,7 @@ def repair(
 
 
 def with_orphans(found: Repaired, root: Path, options: Options, env: Env) -> Repaired:
-    """Move what nobody published within the grace period aside, too, if nobody owns the store.
+    """Move aside also what was not published within the grace period, if no process owns the store.
 
     An owner's vacuum takes it. A store is opened for it, so that all that its log names is known.
     """
@@ -408,7 +408,7 @@ def backup_store(
     on_progress: Progress | None = None,
     **options: object,
 ) -> BackedUp:
-    """Copy all that is durable now into `directory`, from any process, beside a live owner.
+    """Copy all that is durable now into `directory`, from any process, next to a live owner.
 
     It makes no write call in the store. After a power loss, with no owner since, the last commits
     may be known to the log alone: own the store for a moment before (`connect`, `close`).

@@ -37,7 +37,7 @@ def connect(
     Args:
         path: A directory, or a `file://` URL; `http://host:port` of a server, with `token`;
             `:memory:`, a new store in a temporary directory that is deleted with the last handle.
-        read_only: Only read, beside an owner, in any number of processes; makes no write call.
+        read_only: Only read, next to an owner or alone, in any number of processes.
         join: If another process owns the store and serves it (`serve_local`), work through that
             owner; if no process owns it, own it and serve others; if this process has it open,
             return another handle.

@@ -1,1 +1,1 @@
-"""API: the faces of a store, declared once, whichever process holds it. Start at `store`."""
+"""API: the interface of a store, declared once, whichever process holds it. Start at `store`."""

@@ -240,5 +240,5 @@ class SnapshotNamespace(_ScopedNamespace):
     __exit__ = close_on_exit
 
     def close(self) -> None:
-        """Let go of the files that the snapshot keeps."""
+        """Release the files that the snapshot keeps."""
         self.snapshot.close()

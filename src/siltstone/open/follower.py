@@ -1,4 +1,4 @@
-"""Follower: a store that this process only reads, beside its owner or without one.
+"""Follower: a store that this process only reads, with or without an owner.
 
 lease the newest record ─▶ copy the log up to MARK ─▶ look again at each read
 """

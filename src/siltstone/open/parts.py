@@ -59,7 +59,7 @@ class Owner:
     rest: Rest
 
     def failure(self) -> str | None:
-        """Say why nothing can be written until the store is opened again, unless it can."""
+        """Return why nothing can be written until the store is opened again, or None."""
         if self.committer.poisoned:
             return "an earlier commit is in doubt"
         found = self.checkpointer.fenced or self.scheduler.failure

@@ -1,7 +1,7 @@
 """Lance calls: the Lance catalog as joined processes ask for it, by the names of its operations.
 
-Their Lance clients write files into the store's directory; what they ask to be a version is taken
-over here, in the owner.
+Their Lance clients write files into the store's directory; the owner imports them here, as the
+versions that the clients ask for.
 """
 
 from __future__ import annotations

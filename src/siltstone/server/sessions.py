@@ -75,7 +75,7 @@ class Held:
         return self.thing
 
     def end(self) -> None:
-        """Roll the transaction back, or let go of the snapshot's files."""
+        """Roll the transaction back, or release the snapshot's files."""
         with self.lock:
             if isinstance(self.thing, LocalTransaction):
                 self.thing.rollback()

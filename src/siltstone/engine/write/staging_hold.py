@@ -21,8 +21,8 @@ class StagingHold:
     def keep(self) -> None:
         """Keep what is staged from now on.
 
-        First held, then asked what vacuum condemned, as in `Core.submit`: what is staged later is
-        newer than that.
+        First held, then compared with the gc horizon, as in `Core.submit`: what is staged later is
+        newer than the horizon.
         """
         if self._begun is None:
             begun = self._core.begun()

@@ -84,7 +84,7 @@ def tokens_of(text: str, source: str) -> tuple[AccessToken, ...]:
     Semicolons end lines, too. Lines that begin with `#` are left out.
 
     Raises:
-        RequestError: A line that is none; it is named by its number, not by what it holds.
+        RequestError: A line is invalid; the error has its number, not its text.
     """
     lines = [line.strip() for line in re.split(r"[\n;]", text)]
     found = [
@@ -118,7 +118,7 @@ def tokens_from(file: Path | None, environment: Mapping[str, str]) -> tuple[Acce
     """Return the tokens of a file that only its owner may read, and of the environment.
 
     Raises:
-        RequestError: The file is not there, or others may read or write it; a line is none.
+        RequestError: The file is not there, or others may read or write it; a line is invalid.
     """
     found = tokens_of(environment.get(TOKENS_VARIABLE, ""), f"${TOKENS_VARIABLE}")
     if file is None:
@@ -158,7 +158,7 @@ class Gate:
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody needs a token."""
+        """Whether clients need no token."""
         return not self._tokens
 
     def admit(self, request: HttpRequest, route: Route) -> Principal:

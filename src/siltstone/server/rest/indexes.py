@@ -2,8 +2,8 @@
 
     BTREE BITMAP FTS (or INVERTED) IVF_FLAT IVF_SQ IVF_PQ      the kinds that a client asks for
 
-IndexRoutes are maintenance: no answer changes by one, so they are no part of a transaction. A plain
-table's are made by Lance clients, who commit them as versions.
+Indexes are maintenance: they change no result, so they are no part of a transaction. Lance clients
+make those of a plain table, and commit them as versions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Jobs: maintenance that somebody asked for, one at a time, while requests go on.
 
     QUEUED ─▶ RUNNING ─▶ SUCCEEDED
-                └──────▶ FAILED      nothing is wrong: no maintenance changes an answer
+                └──────▶ FAILED      nothing is wrong: no maintenance changes a result
 
 One thread runs them in order: two merges at once would only race. Finished ones are remembered, a
 bounded number. Lock: one, for the list.

@@ -73,7 +73,7 @@ class RequestScope:
             self.served.settle()
 
     def opened(self, call: RestCall, held: ExitStack) -> Face:
-        """Return what the call reads; it is let go of when `held` closes."""
+        """Return what the call reads; it is released when `held` closes."""
         key = call.headers.get(TRANSACTION_HEADER)
         if key:
             if call.headers.get(SNAPSHOT_HEADER):
