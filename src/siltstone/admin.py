@@ -242,7 +242,9 @@ def _beside(
     found = resolve(root, options)
     manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
     tables = env.tables(root, env.files, found.verify)
-    readers = Readers(tables, PastRecords(manifests), index_bytes_max=found.memory_bytes_max // 4)
+    readers = Readers(
+        tables.reader, PastRecords(manifests), index_bytes_max=found.memory_bytes_max // 4
+    )
     jobs = Jobs(env.files, root, env.now_us, env.new_token)
     plain = PlainTablesOfAnOwner(
         follow=lambda: Follower(env.files, root, manifests, readers),
@@ -303,7 +305,9 @@ def follow_vacuum(
     """
     manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
     tables = env.tables(root, env.files, options.verify)
-    readers = Readers(tables, PastRecords(manifests), index_bytes_max=options.memory_bytes_max // 4)
+    readers = Readers(
+        tables.reader, PastRecords(manifests), index_bytes_max=options.memory_bytes_max // 4
+    )
     follower = Follower(env.files, root, manifests, readers)
     vacuum = Vacuum(
         files=env.files,
@@ -402,7 +406,9 @@ def _carers(path: str | os.PathLike[str], options: dict[str, object]) -> Carers:
     found = resolve(root, options)
     manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
     tables = env.tables(root, env.files, found.verify)
-    readers = Readers(tables, PastRecords(manifests), index_bytes_max=found.memory_bytes_max // 4)
+    readers = Readers(
+        tables.reader, PastRecords(manifests), index_bytes_max=found.memory_bytes_max // 4
+    )
     return carers(env.files, root, manifests, tables, readers, now_us=env.now_us)
 
 
@@ -440,7 +446,7 @@ def backup_store(
         files=env.files,
         root=root,
         manifests=ManifestStore(env.files, root),
-        tables=env.tables(root, env.files, found.verify),
+        tables=env.tables(root, env.files, found.verify).reader,
         now_us=env.now_us,
     )
     return backuper.run(

@@ -436,7 +436,7 @@ class Table(Readable):
         state, definition = self._look()
         record, number = state.view.record, catalogs.incarnation_of(definition).id
         storage = next((s for s in record.keyed if s.incarnation == number), None)
-        return statuses(record, definition, storage, self._core.tables)
+        return statuses(record, definition, storage, self._core.tables.reader)
 
     def drop_index(self, name: str) -> None:
         """Give an index up.

@@ -848,7 +848,7 @@ class Store:
             files=parts.files,
             root=self.path,
             manifests=parts.manifests,
-            tables=parts.tables,
+            tables=parts.tables.reader,
             now_us=parts.now_us,
         )
         target = root_of(directory)
@@ -863,7 +863,7 @@ class Store:
             self.path,
             self._core.state(),
             parts.counts(),
-            tables=parts.tables,
+            tables=parts.tables.reader,
             jobs=self._jobs(),
             memory_bytes_max=self.options.memory_bytes_max,
         )

@@ -83,7 +83,7 @@ from siltstone.units import Epoch, SegmentNumber, Seq
 
 
 def _lance(root: Path, files: Files, verify: str) -> Tables:
-    return lance_tables.LanceTables(root, files, verify=verify)
+    return lance_tables.lance_tables(root, files, verify=verify)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,9 +264,9 @@ def _recovered(
         tables = env.tables(root, env.files, options.verify)
         if options.background:
             _warm_up(env)
-        commits = CommitHistory(tables)
+        commits = CommitHistory(tables.reader)
         readers = Readers(
-            tables, PastRecords(manifests), index_bytes_max=options.memory_bytes_max // 4
+            tables.reader, PastRecords(manifests), index_bytes_max=options.memory_bytes_max // 4
         )
         recovery = _log_of(root, options, env, record, reserve, ownership)
         if_it_fails.callback(_let_go_of_log, recovery.wal)
@@ -274,7 +274,7 @@ def _recovered(
         for frame in recovery.frames:
             replayer.apply(frame.first_seq, frame.payload)
         state = State(replayer.finish(), replayer.last_seq)
-        tables.unite_all()
+        tables.names.unite_all()
         parts = _wired(root, options, env, ownership, manifests, tables, readers, commits,
                        recovery.wal, state, replayer, reserve)  # fmt: skip
         if_it_fails.pop_all()
@@ -355,7 +355,7 @@ def _wired(
     committer.active_bytes = replayer.nbytes
     checkpointer = Checkpointer(
         committer=committer,
-        tables=tables,
+        tables=tables.writer,
         manifests=manifests,
         readers=readers,
         log=wal,
@@ -410,8 +410,8 @@ def _wired(
             wants_optimize=lambda: (
                 not tidier.is_running
                 and (
-                    wants_optimize(committer.state.view, tables)
-                    or keys.wants_index(committer.state.view, tables)
+                    wants_optimize(committer.state.view, tables.reader)
+                    or keys.wants_index(committer.state.view, tables.reader)
                 )
             ),
             optimize=tidier.start,
@@ -508,8 +508,10 @@ def follow_store(root: Path, options: Options, env: Env) -> Parts:
     require_store(root, env)
     manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
     tables = env.tables(root, env.files, options.verify)
-    commits = CommitHistory(tables)
-    readers = Readers(tables, PastRecords(manifests), index_bytes_max=options.memory_bytes_max // 4)
+    commits = CommitHistory(tables.reader)
+    readers = Readers(
+        tables.reader, PastRecords(manifests), index_bytes_max=options.memory_bytes_max // 4
+    )
     follower = Follower(env.files, root, manifests, readers)
     follower.state()
     jobs = Jobs(env.files, root, env.now_us, env.new_token)

@@ -34,7 +34,7 @@ from tests.crash.store_scenarios import (
     delete,
     upsert,
 )
-from tests.support.fake_lance import FakeLance
+from tests.support.fake_lance import fake_lance
 from tests.support.simulated_files import SimFiles
 
 STEPS = [
@@ -45,8 +45,8 @@ STEPS = [
 
 def carers_of(files: SimFiles) -> Carers:
     manifests = ManifestStore(files, ROOT, now_us=lambda: 1, new_token=next_name)
-    tables = FakeLance(ROOT, files, token=next_name)
-    readers = Readers(tables, PastRecords(manifests), index_bytes_max=1 << 20)
+    tables = fake_lance(ROOT, files, token=next_name)
+    readers = Readers(tables.reader, PastRecords(manifests), index_bytes_max=1 << 20)
     return carers(files, ROOT, manifests, tables, readers, now_us=lambda: 1)
 
 
@@ -69,8 +69,8 @@ def damage_newest_records(files: SimFiles) -> None:
 def damage_base(files: SimFiles) -> None:
     (storage,) = ManifestStore(files, ROOT).newest().keyed
     folder = f"{storage.folder}/base"
-    tables = FakeLance(ROOT, files)
-    for file in tables.files(folder, storage.base):
+    tables = fake_lance(ROOT, files)
+    for file in tables.reader.files(folder, storage.base):
         if "/data/" in file.path:
             flip(files, ROOT / file.path)
 

@@ -96,14 +96,14 @@ def test_a_flipped_byte_in_any_data_file_is_found_by_the_deep_check(db):
 def fresh_verify(db, *, deep: bool):
     """Verify with nothing in memory of what was read before."""
     from siltstone.wiring import carers
-    from tests.support.fake_lance import FakeLance
+    from tests.support.fake_lance import fake_lance
 
     parts = db._parts
     made = carers(
         parts.files,
         db.path,
         parts.manifests,
-        FakeLance(db.path, parts.files),
+        fake_lance(db.path, parts.files),
         parts.core.readers,
         now_us=parts.now_us,
     )
@@ -142,7 +142,7 @@ def test_a_base_that_is_not_the_fold_of_history_is_found(db):
     parts = db._parts
     record = parts.manifests.newest()
     (storage,) = record.keyed
-    pin = parts.tables.rewrite(
+    pin = parts.tables.rewriter.rewrite(
         f"{storage.folder}/base", storage.base, drop=np.array([0]), batches=()
     )
     parts.manifests.publish(

@@ -14,7 +14,7 @@ from siltstone.storage.wal import segments
 from siltstone.wiring import carers
 from tests.engine.seams import Threads, until
 from tests.maintenance.stores import UnsyncedFiles, open_store
-from tests.support.fake_lance import FakeLance
+from tests.support.fake_lance import fake_lance
 
 KEYED = {"id": "int64", "v": "string"}
 ACCOUNTS, LOOKS = 20, 4
@@ -56,14 +56,18 @@ def test_nothing_is_found_beside_an_owner_at_full_work_and_every_backup_is_one_m
         for number in range(LOOKS):
             root, before = bank.db.path, bank.db.seq
             until(lambda: bank.db.seq > before + 20)  # noqa: B023 - it is called here
-            manifests, tables = ManifestStore(files, root), FakeLance(root, files)
-            readers = Readers(tables, PastRecords(manifests), index_bytes_max=1 << 20)
+            manifests, tables = ManifestStore(files, root), fake_lance(root, files)
+            readers = Readers(tables.reader, PastRecords(manifests), index_bytes_max=1 << 20)
             made = carers(files, root, manifests, tables, readers, now_us=system_time_us)
             report = made.verifier.run(deep=number % 2 == 0)
             assert report.findings == (), report
             assert made.repairer.run(dry_run=False).steps == ()
             backuper = Backuper(
-                files=files, root=root, manifests=manifests, tables=tables, now_us=system_time_us
+                files=files,
+                root=root,
+                manifests=manifests,
+                tables=tables.reader,
+                now_us=system_time_us,
             )
             backuper.run(tmp_path / "b", incremental=True)
     finally:
@@ -93,8 +97,8 @@ def test_an_owner_that_begins_while_the_log_is_read_is_no_damage(tmp_path, monke
             open_store(root).close()
         return of_segment(*args)
 
-    manifests, tables = ManifestStore(files, root), FakeLance(root, files)
-    readers = Readers(tables, PastRecords(manifests), index_bytes_max=1 << 20)
+    manifests, tables = ManifestStore(files, root), fake_lance(root, files)
+    readers = Readers(tables.reader, PastRecords(manifests), index_bytes_max=1 << 20)
     made = carers(files, root, manifests, tables, readers, now_us=system_time_us)
     monkeypatch.setattr(segments, "read_header", after_an_opening)
     assert made.verifier.run().findings == ()

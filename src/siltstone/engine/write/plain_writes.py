@@ -92,7 +92,7 @@ class PlainWrites:
         return pin if pin is not None else self._step(self._create())
 
     def _create(self) -> Pin:
-        return self._tables.create(self._folder, self.table_schema.arrow)
+        return self._tables.writer.create(self._folder, self.table_schema.arrow)
 
     def _step(self, pin: Pin) -> Pin:
         if pin is not self.pin:
@@ -102,7 +102,7 @@ class PlainWrites:
     def append(self, batches: Iterable[pa.RecordBatch]) -> int:
         """Add rows; return how many."""
         start = self.pin or self._create()
-        staged = self._tables.stage(self._folder, start, batches)
+        staged = self._tables.writer.stage(self._folder, start, batches)
         if not staged.rows:
             return 0
         return self._put(self._step(start) if self.pin is None else start, staged)
@@ -125,11 +125,11 @@ class PlainWrites:
         # Truncated by this transaction: the staged rows alone, where they are. Nobody else can
         # have moved its new incarnation.
         self._folder = folder
-        nothing = self._tables.rewrite(folder, pin, drop=np.arange(pin.rows), batches=())
+        nothing = self._tables.rewriter.rewrite(folder, pin, drop=np.arange(pin.rows), batches=())
         return self._put(nothing, staged)
 
     def _put(self, start: Pin, staged: Staged) -> int:
-        self._step(self._tables.commit(self._folder, start, staged))
+        self._step(self._tables.writer.commit(self._folder, start, staged))
         self.rows += staged.rows
         self._did(lambda: self._put(self.begin(), staged), is_blind=True)
         return staged.rows
@@ -140,11 +140,11 @@ class PlainWrites:
     def overwrite(self, batches: Iterable[pa.RecordBatch]) -> int:
         """Replace all rows; return how many there are now."""
         schema = self.table_schema.arrow
-        pin = self._step(self._tables.overwrite(self._folder, self.begin(), schema, batches))
+        pin = self._step(self._tables.writer.overwrite(self._folder, self.begin(), schema, batches))
         self.rows += pin.rows
 
         def again() -> int:
-            return self.overwrite(self._tables.open(self._folder, pin).scan())
+            return self.overwrite(self._tables.reader.open(self._folder, pin).scan())
 
         self._did(again, is_blind=False)
         return pin.rows
@@ -165,7 +165,7 @@ class PlainWrites:
             return
         names = {name: name for name in columns}
         prefilter = None if wanted is None else wanted.prefilter(names)
-        table = self._tables.open(self._folder, self.pin)
+        table = self._tables.reader.open(self._folder, self.pin)
         yield from table.scan(list(columns), prefilter=prefilter, positions=True)
 
     def replace(
@@ -181,13 +181,13 @@ class PlainWrites:
         pin = self.begin()
         if len(drop):
             self._step(
-                self._tables.rewrite(
+                self._tables.rewriter.rewrite(
                     self._folder, pin, drop=drop, batches=batches, is_numbered=True
                 )
             )
         else:
-            staged = self._tables.stage(self._folder, pin, batches)
-            self._step(self._tables.commit(self._folder, pin, staged))
+            staged = self._tables.writer.stage(self._folder, pin, batches)
+            self._step(self._tables.writer.commit(self._folder, pin, staged))
         self.rows += len(drop) + sum(batch.num_rows for batch in batches)
         self._did(again, is_blind=False)
 
@@ -197,8 +197,8 @@ class PlainWrites:
         Raises:
             InputsMovedError: The version lacks an input, or has it otherwise.
         """
-        pin = self._step(self._tables.ready(self._folder, self.begin(), compacted))
-        self._step(self._tables.swap(self._folder, pin, compacted))
+        pin = self._step(self._tables.compactor.ready(self._folder, self.begin(), compacted))
+        self._step(self._tables.compactor.swap(self._folder, pin, compacted))
         self._is_compaction = True
         self._did(lambda: self.compact(compacted), is_blind=True)
 
@@ -217,7 +217,9 @@ class PlainWrites:
             self.begin()
         else:
             pin = self._with_stored(pin, drop)
-            self._step(self._tables.alter(self._folder, pin, rename=rename, drop=drop, add=add))
+            self._step(
+                self._tables.writer.alter(self._folder, pin, rename=rename, drop=drop, add=add)
+            )
 
         def again() -> None:
             self.alter(table_schema, rename=rename, drop=drop, add=add)
@@ -230,11 +232,11 @@ class PlainWrites:
         With all columns that the version has, those that are null throughout, too: a step of its
         own, with the same rows.
         """
-        spans = self._tables.bare(self._folder, pin, drop)
-        compacted = [self._tables.compact(self._folder, pin, span) for span in spans]
+        spans = self._tables.compactor.bare(self._folder, pin, drop)
+        compacted = [self._tables.compactor.compact(self._folder, pin, span) for span in spans]
         if compacted:
-            pin = self._step(self._tables.ready(self._folder, pin, compacted))
-            pin = self._step(self._tables.swap(self._folder, pin, compacted))
+            pin = self._step(self._tables.compactor.ready(self._folder, pin, compacted))
+            pin = self._step(self._tables.compactor.swap(self._folder, pin, compacted))
         return pin
 
     def imported(self, given: StagedVersion) -> ImportedVersion:
@@ -243,7 +245,7 @@ class PlainWrites:
         Raises:
             RequestError: It is not a whole version in the table's own folder.
         """
-        return self._tables.import_version(self._folder, self.pin, given)
+        return self._tables.external.import_version(self._folder, self.pin, given)
 
     def go_on(self, pin: Pin, table_schema: TableSchema) -> None:
         """Go on from a version that was taken over, with the columns that came with it."""

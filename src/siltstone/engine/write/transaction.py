@@ -289,7 +289,7 @@ class Transaction:
             return known
         # A client that lost looks for the winner where readers of the plain path do.
         if seen.committed:
-            self._core.tables.show(seen.folder, seen.pins, is_whole=True)
+            self._core.tables.names.show(seen.folder, seen.pins, is_whole=True)
         table_versions.check_built_on(seen, given.version, self._core.tables)
         table_versions.check_next(seen, given.version, self.read_seq)
         cross(Failpoint.TAKE_BEFORE_PLAN)
@@ -297,7 +297,7 @@ class Transaction:
         writes = self.plain(table)
         taken = writes.imported(given)
         table_versions.check_taken(seen, taken)
-        table_versions.check_kept(seen, taken, self._core.tables)
+        table_versions.check_kept(seen, taken, self._core.tables.reader)
         self._names_staged(self._oldest_us(taken))
         entry = definitions.reshaped(table, taken.schema)
         writes.go_on(
@@ -657,7 +657,7 @@ class Transaction:
             if writes.is_foreign and self._has_committed(writes):
                 cross(Failpoint.SHOW_BEFORE_LINK)
                 with suppress(UnavailableError):
-                    self._core.tables.show(plain_folder(writes.steps[0]), writes.steps)
+                    self._core.tables.names.show(plain_folder(writes.steps[0]), writes.steps)
                 cross(Failpoint.SHOW_AFTER_LINK)
 
     def _has_committed(self, writes: PlainWrites) -> bool:

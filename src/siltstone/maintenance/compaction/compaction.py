@@ -21,8 +21,8 @@ from siltstone.engine.read.reader import plain_folder
 from siltstone.formats.manifest import Catalog, KeyedStorage, Pin, Record, Table
 from siltstone.maintenance.merge.merge import candidates
 from siltstone.storage.files.files import RealFiles
-from siltstone.storage.lance.lance_tables import LanceTables
-from siltstone.storage.tables.tables import Compacted, Tables
+from siltstone.storage.lance.lance_tables import lance_tables
+from siltstone.storage.tables.tables import Compacted, TableReader
 
 TARGET_ROWS = 1 << 20
 TIER_RATIO = 2
@@ -64,7 +64,7 @@ class CompactTask:
             CorruptionError: An input is damaged.
             UnavailableError: The file system refuses; what was written is garbage.
         """
-        return LanceTables(Path(path), RealFiles(), verify=verify).compact(
+        return lance_tables(Path(path), RealFiles(), verify=verify).compactor.compact(
             self.folder, self.pin, self.within
         )
 
@@ -110,7 +110,9 @@ class Sizes:
         return rows >= self.target_rows or (self.is_contended and parts * rows >= CONTENDED_MAX)
 
 
-def planned(record: Record, tables: Tables, wanted: int | None, sizes: Sizes) -> list[CompactTask]:
+def planned(
+    record: Record, tables: TableReader, wanted: int | None, sizes: Sizes
+) -> list[CompactTask]:
     """Return the tasks of the bases and histories that a record names, or of the table of an id."""
     found: list[CompactTask] = []
     for table, storage in candidates(record, wanted):
@@ -123,7 +125,7 @@ def planned(record: Record, tables: Tables, wanted: int | None, sizes: Sizes) ->
 
 
 def planned_plain(
-    catalog: Catalog, tables: Tables, wanted: int | None, sizes: Sizes
+    catalog: Catalog, tables: TableReader, wanted: int | None, sizes: Sizes
 ) -> list[CompactTask]:
     """Return the tasks of the newest versions of plain tables, or of the one with an id."""
     found: list[CompactTask] = []
@@ -157,7 +159,7 @@ def _plain_tables(catalog: Catalog) -> Iterator[Table]:
 
 
 def _tasks(
-    name: str, place: Place, folder: str, pin: Pin, tables: Tables, sizes: Sizes
+    name: str, place: Place, folder: str, pin: Pin, tables: TableReader, sizes: Sizes
 ) -> Iterator[CompactTask]:
     opened = tables.open(folder, pin)
     for group in sizes.groups(opened.spans, opened.worn):

@@ -436,19 +436,21 @@ class Vacuum:
 
         Only whole files: the other rows of a file would move behind those of later seqs.
         """
-        spans = [file.seqs for file in self._tables.files(folder, pin) if file.seqs is not None]
+        spans = [
+            file.seqs for file in self._tables.reader.files(folder, pin) if file.seqs is not None
+        ]
         below = [high for _, high in spans if high <= upto]
         if not below:
             return pin
         last = max(below)
         if any(low <= last < high for low, high in spans):
             return pin
-        opened = self._tables.open(folder, pin)
+        opened = self._tables.reader.open(folder, pin)
         dropped = [np.zeros(0, np.int64)]
         for batch in opened.scan([column], seqs=(-1, last), positions=True):
             is_old = batch.column(column).to_numpy() <= last
             dropped.append(batch.column(POSITION).to_numpy()[is_old])
-        return self._tables.rewrite(folder, pin, drop=np.concatenate(dropped), batches=())
+        return self._tables.rewriter.rewrite(folder, pin, drop=np.concatenate(dropped), batches=())
 
     # deleting
 
@@ -543,12 +545,12 @@ class Vacuum:
         pins |= distinct(self._live.attached())
         gone = distinct(pin for record in dead for pin in pins_of(record))
         gone = {path: pin for path, pin in gone.items() if path not in pins}
-        reachable = needed(self._tables, pins)
+        reachable = needed(self._tables.reader, pins)
         inventories = Inventories(self._root, self._files, random_token)
         doomed = published(inventories, gone) - reachable
         ages = self._ages(records, gc_horizon_us, grace_s)
         folders = {plain_folder(pin) for pin in pins.values()} | homes(catalog)
-        by_path = named_by_path(self._tables, sorted(folders))
+        by_path = named_by_path(self._tables.external, sorted(folders))
         return sweep.garbage(reachable, doomed, ages, by_path)
 
     def _ages(self, records: Sequence[Record], gc_horizon_us: int, grace_s: float) -> Ages:
@@ -584,7 +586,7 @@ class Vacuum:
         """Promote; a merge that promotes at once takes away what it does not know of."""
         for attempt in range(PROMOTIONS_MAX):
             try:
-                return self._tables.promote(folder, pins, pins[-1])
+                return self._tables.names.promote(folder, pins, pins[-1])
             except UnavailableError:
                 if attempt == PROMOTIONS_MAX - 1:
                     raise

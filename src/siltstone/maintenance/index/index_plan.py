@@ -15,7 +15,14 @@ import pyarrow.compute as pc
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.formats.manifest import Index, IndexOption, KeyedStorage, Pin, Record, Schema, Table
-from siltstone.storage.tables.tables import IndexKind, IndexSpec, PinnedTable, Segment, Span, Tables
+from siltstone.storage.tables.tables import (
+    IndexKind,
+    IndexSpec,
+    PinnedTable,
+    Segment,
+    Span,
+    TableReader,
+)
 
 KEY_INDEX = "_key"
 KEY_ROWS_MIN = 100_000
@@ -167,7 +174,7 @@ def lacks_key(opened: PinnedTable) -> bool:
 
 
 def statuses(
-    record: Record, table: Table, storage: KeyedStorage | None, tables: Tables
+    record: Record, table: Table, storage: KeyedStorage | None, tables: TableReader
 ) -> list[IndexStatus]:
     """Return the indexes of a table, those that are only declared too; the key's own last."""
     schema = catalogs.schema_of(table)

@@ -215,7 +215,7 @@ class Repairer:
     def _plan(self, *, deep: bool) -> _Plan:
         plan = _Plan()
         self._plan_floor(plan)
-        integrity = Integrity(self._files, self._root, self._tables, deep=deep)
+        integrity = Integrity(self._files, self._root, self._tables.reader, deep=deep)
         numbers = self._manifests.numbers(below_floor=True)
         records = dict(self._readable(numbers))
         kept = [number for number in numbers if number >= self._floor(plan)]
@@ -556,7 +556,7 @@ class Repairer:
         found: dict[int, KeyedStorage] = {}
         for storage in storages:
             assert storage.base is not None
-            pin = self._tables.put_indexes(
+            pin = self._tables.indexer.put(
                 f"{storage.folder}/base", storage.base, (), sorted(rotten)
             )
             found[storage.incarnation] = msgspec.structs.replace(storage, base=pin)
@@ -573,7 +573,7 @@ class Repairer:
         table_schema = table_schema_of(catalogs.schema_by_id(table, storage.base_schema))
         for pin in self._bases(storage.incarnation):
             with contextlib.suppress(CorruptionError):
-                empty = self._tables.overwrite(folder, pin, table_schema.arrow, ())
+                empty = self._tables.writer.overwrite(folder, pin, table_schema.arrow, ())
                 return msgspec.structs.replace(storage, base=empty, merged_seq=0)
         return msgspec.structs.replace(storage, base=None, base_schema=0, merged_seq=0)
 
