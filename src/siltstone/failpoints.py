@@ -176,14 +176,14 @@ class FailpointError(OSError):
 
 
 @dataclass(slots=True)
-class _Order:
+class _Armed:
     action: Action
     due: int
     crossed: int = 0
 
 
 _BY_LABEL = {point.label: point for point in CATALOG}
-_armed: dict[Point, _Order] = {}
+_armed: dict[Point, _Armed] = {}
 _lock = threading.Lock()
 _socket = ""
 
@@ -219,13 +219,13 @@ def disarm() -> None:
         _armed.clear()
 
 
-def _parse(order: str) -> tuple[Point, _Order]:
+def _parse(order: str) -> tuple[Point, _Armed]:
     match = _ORDER.fullmatch(order)
     point = _BY_LABEL.get(match[1]) if match else None
     action = next((a for a in get_args(Action) if match and a == match[2]), None)
     if match is None or point is None or action is None:
         raise RequestError(f"an order is like 'merge.after_plan=kill@2', not {order!r}")
-    return point, _Order(action, int(match[3] or 1))
+    return point, _Armed(action, int(match[3] or 1))
 
 
 def _obey(point: Point) -> None:

@@ -30,11 +30,11 @@ from siltstone.engine.write.transaction_table import TransactionTable
 from siltstone.errors import ClosedError, ConflictError, RequestError, TableNotFoundError
 from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.keys import Key
-from siltstone.formats.manifest import Table as Definition
+from siltstone.formats.manifest import TableDefinition as Definition
 from siltstone.maintenance.flush.bulk_load import load
 from siltstone.maintenance.index.index_plan import IndexStatus, statuses
 from siltstone.maintenance.index.table_indexes import TableIndexes
-from siltstone.query.scan.scan_plan import ROWS_MAX, Site, plan
+from siltstone.query.scan.scan_plan import ROWS_MAX, TaskSite, plan
 from siltstone.query.scan.scan_task import ScanTask
 from siltstone.storage.manifest.manifest_store import Lease
 
@@ -180,7 +180,7 @@ class Snapshot:
         return plan(
             self.reader(definition),
             view.record,
-            site=Site(str(self._core.root), self._core.verify),
+            site=TaskSite(str(self._core.root), self._core.verify),
             table=table,
             seq=self.seq,
             columns=columns,

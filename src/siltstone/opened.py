@@ -44,7 +44,7 @@ from typing import TypeVar
 
 from siltstone.closing import at_exit, closer
 from siltstone.engine.commit.core import Core
-from siltstone.engine.commit.interrupts import Deferred
+from siltstone.engine.commit.interrupts import DeferredSignals
 from siltstone.errors import OwnedError, SiltstoneError, UnavailableError
 from siltstone.options import Options
 from siltstone.wiring import Env, Parts, follow_store, own_store
@@ -354,7 +354,7 @@ def share(
         number: int | None = None
         made: T | None = None
         try:
-            with Deferred():
+            with DeferredSignals():
                 closer.start()
                 opened, number, waiter = _find(root, options, any_options)
                 if number is None and waiter is None:
@@ -368,7 +368,7 @@ def share(
             if waiter is not None and not waiter.acquire(timeout=_left(deadline)):
                 raise OwnedError(root, os.getpid(), platform.node())
         except BaseException:
-            with Deferred():
+            with DeferredSignals():
                 if opened is None or number is None:
                     _registry.give_up(root)
                 else:
@@ -430,13 +430,13 @@ def read(root: Path, options: Options, handle: Callable[[Opened, int], T]) -> T:
     """Return a handle on the store at `root` that only reads; an exit closes it, too."""
     opened: Opened | None = None
     try:
-        with Deferred():
+        with DeferredSignals():
             closer.start()
             opened = Opened.alone(root, options, follow_store(root, options, Env()))
             _readers.add(opened)
             return handle(opened, 0)
     except BaseException:
-        with Deferred():
+        with DeferredSignals():
             if opened is not None:
                 opened.leave(0)
         raise

@@ -154,11 +154,11 @@ def _in_memory(given: dict[str, object], *, read_only: bool, join: bool) -> Stor
     root: Path | None = None
     made: Store | None = None
     try:
-        with interrupts.Deferred():
+        with interrupts.DeferredSignals():
             root = _temporary_directory()
             return (made := share(root, resolve(root, given), _temporary))
     except BaseException:
-        with interrupts.Deferred():
+        with interrupts.DeferredSignals():
             if made is not None:
                 made.close()
             elif root is not None:
@@ -894,7 +894,7 @@ class Store:
         Ctrl-C, or another signal whose handler raises, is heard when the store is given up.
         """
         try:
-            with interrupts.Deferred():
+            with interrupts.DeferredSignalsSignals():
                 self._close()
         finally:
             self._close()  # a signal came before it could wait

@@ -23,12 +23,12 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def base(files: dict[str, Path]) -> data.Base:
-    return data.Base.read(files, SCALE)
+def base(files: dict[str, Path]) -> data.BaseTables:
+    return data.BaseTables.read(files, SCALE)
 
 
 @pytest.fixture(scope="module")
-def sets(files: dict[str, Path], base: data.Base) -> RefreshSets:
+def sets(files: dict[str, Path], base: data.BaseTables) -> RefreshSets:
     return RefreshSets(base, data.schema(files["orders"]), data.schema(files["lineitem"]))
 
 
@@ -64,13 +64,13 @@ def apply(tx: st.Transaction, found: pa.Table) -> None:
     tx["lineitem"].delete(list(zip(keys["l_orderkey"], keys["l_linenumber"], strict=True)))
 
 
-def wrong(store: st.Store, base: data.Base, seq: int | None = None) -> list[str]:
+def wrong(store: st.Store, base: data.BaseTables, seq: int | None = None) -> list[str]:
     with store.snapshot(seq=seq) as snapshot:
         return checks.violations(lambda text: snapshot.sql(text).fetchall(), base)
 
 
 def test_generated_tables_hold_what_the_demo_checks_in_every_snapshot(
-    parquet: duckdb.DuckDBPyConnection, base: data.Base
+    parquet: duckdb.DuckDBPyConnection, base: data.BaseTables
 ) -> None:
     assert checks.violations(lambda text: parquet.sql(text).fetchall(), base) == []
     assert len(base.order_keys) == 15_000
@@ -89,7 +89,7 @@ def test_a_query_has_the_same_answer_over_the_store_and_over_its_source(
 
 
 def test_refresh_sets_keep_what_the_demo_checks(
-    loaded: st.Store, base: data.Base, sets: RefreshSets
+    loaded: st.Store, base: data.BaseTables, sets: RefreshSets
 ) -> None:
     first = loaded.seq
     for number in range(3):
@@ -104,7 +104,7 @@ def test_refresh_sets_keep_what_the_demo_checks(
 
 
 def test_half_a_refresh_set_is_a_violation(
-    loaded: st.Store, base: data.Base, sets: RefreshSets
+    loaded: st.Store, base: data.BaseTables, sets: RefreshSets
 ) -> None:
     tx = loaded.transaction()
     apply(tx, sets[5])
@@ -147,7 +147,7 @@ def test_refresh_sets_end_when_the_generated_orders_are_used_up(sets: RefreshSet
 
 
 def test_new_orders_lie_in_the_gaps_between_the_generated_ones(
-    base: data.Base, sets: RefreshSets
+    base: data.BaseTables, sets: RefreshSets
 ) -> None:
     new = {key for number in range(len(sets)) for key in sets.new_keys(number).tolist()}
     assert len(new) == len(sets) * sets.orders_per_set

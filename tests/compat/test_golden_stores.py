@@ -75,6 +75,6 @@ def entries(path: Path) -> list[group.Entry]:
     header = frame.decode_header(data, path)
     if header is None:
         return []
-    source = frame.Source(path, header.store_id, header.epoch, header.segment)
+    source = frame.SegmentSource(path, header.store_id, header.epoch, header.segment)
     heads = [group.decode(f.payload)[0] for f in frame.find_frames(data, 4096, source)]
     return [entry for head in heads for member in head.members for entry in member.entries]

@@ -6,7 +6,6 @@ import msgspec
 
 from siltstone.formats import manifest
 from siltstone.formats.manifest import (
-    App,
     Catalog,
     Column,
     Incarnation,
@@ -16,8 +15,9 @@ from siltstone.formats.manifest import (
     Record,
     Schema,
     Shaped,
-    Table,
+    TableDefinition,
     Tag,
+    TokenApp,
     Version,
 )
 
@@ -26,7 +26,7 @@ GOLDEN_HOLDERS = Path(__file__).with_name("manifest_format_1_holders.json")
 
 PIN = Pin(7, "_siltstone/t/7.manifest", 1234, "0123456789abcdef", 10, "inventory/a.arrow")
 SCHEMA = Schema(2, (Column(1, "id", "int64", nullable=False), Column(2, "Größe", "string")), (1,))
-TABLE = Table(
+TABLE = TableDefinition(
     id=3,
     created=1,
     names=(Named(1, "orders"), Named(5, "bestellungen")),
@@ -45,7 +45,7 @@ RECORD = Record(
     flushed_seq=10,
     last_time_us=1_699_999_999_000_000,
     wal_floor=17,
-    catalog=Catalog((TABLE,), (Tag("v1", 8, 99),), (App("etl", 5, 7, 2, 100),), 6),
+    catalog=Catalog((TABLE,), (Tag("v1", 8, 99),), (TokenApp("etl", 5, 7, 2, 100),), 6),
     keyed=(KeyedStorage(4, "tables/orders-3", PIN, 2, 9, PIN, (1, 2), 0),),
     commits=PIN,
     staged=("staged/x.manifest",),
@@ -62,8 +62,8 @@ def test_a_record_that_was_ever_written_is_read():
     assert manifest.decode(GOLDEN.read_bytes(), "golden") == RECORD
 
 
-HELD = App("etl", 5, 7, 2, 100, "run 3", ("run 1", "run 2"))
-RECORD_HOLDERS = msgspec.structs.replace(RECORD, catalog=Catalog(apps=(HELD, App("new"))))
+HELD = TokenApp("etl", 5, 7, 2, 100, "run 3", ("run 1", "run 2"))
+RECORD_HOLDERS = msgspec.structs.replace(RECORD, catalog=Catalog(apps=(HELD, TokenApp("new"))))
 
 
 def test_holders_are_written_as_they_always_were():

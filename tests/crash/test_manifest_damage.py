@@ -6,7 +6,7 @@ import xxhash
 
 from siltstone.errors import CorruptionError, UnsupportedFormatError
 from siltstone.formats import manifest
-from siltstone.formats.manifest import App, Catalog, Tag
+from siltstone.formats.manifest import Catalog, Tag, TokenApp
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from tests.crash.manifest_scenario import make_store, store_on
 from tests.support.simulated_files import SimFiles
@@ -16,7 +16,7 @@ from tests.support.simulated_files import SimFiles
 def files() -> SimFiles:
     files = SimFiles()
     make_store(files)
-    catalog = Catalog(tags=(Tag("v1", 3, 5),), apps=(App("etl", 2, 9),))
+    catalog = Catalog(tags=(Tag("v1", 3, 5),), apps=(TokenApp("etl", 2, 9),))
     store = store_on(files)
     store.publish(
         lambda r: msgspec.structs.replace(r, catalog=catalog, last_seq=12), base=store.newest()

@@ -10,7 +10,7 @@ import pytest
 import siltstone as st
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.reader import plain_folder
-from siltstone.engine.write.merge_insert import Merge, Merged, merge
+from siltstone.engine.write.merge_insert import Merge, MergeInserted, merge
 from siltstone.storage.tables.tables import InputsMovedError
 from tests.engine.seams import fake_env, open_store
 
@@ -155,7 +155,7 @@ def test_a_merge_that_began_before_it_is_done_again_on_top(made) -> None:
     tx = db.transaction()
     source = pa.table({"id": [1, 7], "v": [100, 700]})
     how = Merge(("id",), True, True, False, None, 100)
-    assert merge(tx, "log", source, how) == Merged(4, 1, 0)
+    assert merge(tx, "log", source, how) == MergeInserted(4, 1, 0)
     commit(db, *compacted(db))
     tx.commit()
     kept = [(n, turn) for n in (0, 2) for turn in range(4)]

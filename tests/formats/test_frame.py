@@ -19,7 +19,7 @@ from siltstone.formats.frame import (
     Mark,
     Position,
     SegmentHeader,
-    Source,
+    SegmentSource,
     claimed_end,
     decode_frame,
     decode_header,
@@ -37,7 +37,7 @@ PATH = Path("/store/wal/00000003-000000000017.wal")
 BEFORE = Position(Epoch(2), SegmentNumber(16), 8192, 0x1122334455667788, Seq(40))
 HEADER = SegmentHeader(STORE_ID, Epoch(3), SegmentNumber(17), BEFORE, 5000, is_recycled=True)
 AT = Position(Epoch(3), SegmentNumber(17), 4096, 0x99AABBCCDDEEFF00, Seq(40))
-SOURCE = Source(PATH, STORE_ID, Epoch(3), SegmentNumber(17), 4096)
+SOURCE = SegmentSource(PATH, STORE_ID, Epoch(3), SegmentNumber(17), 4096)
 MARK = Mark(Epoch(3), SegmentNumber(17), 4216, Seq(42))
 PAYLOAD = [b"two ", bytearray(b"small"), memoryview(b" parts")]
 
@@ -56,7 +56,7 @@ def encoded(at: Position = AT, payload: bytes = b"two small parts") -> bytes:
     return data
 
 
-def decoded(data: bytes, at: int = 4096, source: Source = SOURCE) -> Frame | None:
+def decoded(data: bytes, at: int = 4096, source: SegmentSource = SOURCE) -> Frame | None:
     return decode_frame(memoryview(data), at, source)
 
 
@@ -170,12 +170,12 @@ def test_zeros_are_no_frame_no_header_and_no_mark() -> None:
 @pytest.mark.parametrize(
     "elsewhere",
     [
-        Source(PATH, bytes(16), Epoch(3), SegmentNumber(17), 4096),
-        Source(PATH, STORE_ID, Epoch(4), SegmentNumber(17), 4096),
-        Source(PATH, STORE_ID, Epoch(3), SegmentNumber(18), 4096),
+        SegmentSource(PATH, bytes(16), Epoch(3), SegmentNumber(17), 4096),
+        SegmentSource(PATH, STORE_ID, Epoch(4), SegmentNumber(17), 4096),
+        SegmentSource(PATH, STORE_ID, Epoch(3), SegmentNumber(18), 4096),
     ],
 )
-def test_a_frame_of_another_store_epoch_or_segment_is_invalid(elsewhere: Source) -> None:
+def test_a_frame_of_another_store_epoch_or_segment_is_invalid(elsewhere: SegmentSource) -> None:
     assert decoded(encoded(), 4096, elsewhere) is None
 
 

@@ -20,7 +20,7 @@ PIN = Pin(7, "tables/t-1/base/_siltstone/x/7.manifest", 1234, "0123456789abcdef"
 SCHEMA = Schema(2, (Column(1, "id", "int64", nullable=False), Column(2, "Größe", "string")), (1,))
 BATCH = pa.record_batch({"id": pa.array([1, 2], pa.int64()), "Größe": pa.array(["a", None])})
 ENTRIES: list[group.Entry] = [
-    group.Rows(1, 2, [(1, "a", -0.0, None, b"\0\xff", True)], [7, "key"]),
+    group.RowsEntry(1, 2, [(1, "a", -0.0, None, b"\0\xff", True)], [7, "key"]),
     group.Batch(1, 2, group.UPSERT, 0),
     group.Batch(1, 2, group.DELETE, 1),
     group.Advance(4, 6, PIN),
@@ -55,7 +55,7 @@ def test_the_bytes_of_format_1_are_read_and_written_for_ever() -> None:
     assert second.token == Token("etl", (1 << 63) - 1)
     assert first.entries[1:] == ENTRIES[1:3]
     rows = first.entries[0]
-    assert isinstance(rows, group.Rows)
+    assert isinstance(rows, group.RowsEntry)
     assert [tuple(row) for row in rows.upserts] == [(1, "a", -0.0, None, b"\0\xff", True)]
     assert str(rows.upserts[0][2]) == "-0.0"
     assert rows.deletes == [7, "key"]
@@ -99,7 +99,11 @@ values = some.one_of(
 )  # fmt: skip
 rows = some.lists(some.tuples(values, values), max_size=4)
 row_entries = some.builds(
-    group.Rows, some.integers(0, 1 << 40), some.integers(0, 9), rows, some.lists(values, max_size=3)
+    group.RowsEntry,
+    some.integers(0, 1 << 40),
+    some.integers(0, 9),
+    rows,
+    some.lists(values, max_size=3),
 )
 members = some.builds(
     Member,
@@ -121,7 +125,7 @@ def test_any_group_survives_encoding(given_members: list[Member], blobs: list[by
     ]
     for before, after in zip(given_members, head.members, strict=True):
         for old, new in zip(before.entries, after.entries, strict=True):
-            assert isinstance(old, group.Rows)
-            assert isinstance(new, group.Rows)
+            assert isinstance(old, group.RowsEntry)
+            assert isinstance(new, group.RowsEntry)
             assert [tuple(row) for row in new.upserts] == old.upserts
             assert new.deletes == old.deletes

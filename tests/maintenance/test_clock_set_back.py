@@ -13,7 +13,7 @@ import pytest
 from siltstone.admin import follow_vacuum
 from siltstone.engine.commit.write_set import Receipt
 from siltstone.engine.write import bulk, submission
-from siltstone.engine.write.bulk import Rows
+from siltstone.engine.write.bulk import BulkRows
 from siltstone.errors import BusyError
 from siltstone.formats.keys import Codes
 from siltstone.formats.manifest import Pin
@@ -96,7 +96,7 @@ def append(db: Store, meanwhile: Meanwhile) -> None:
 
 def load_into(name: str) -> Way:
     def load(db: Store, meanwhile: Meanwhile) -> None:
-        def unique(*arguments: Any) -> tuple[Rows, Codes]:
+        def unique(*arguments: Any) -> tuple[BulkRows, Codes]:
             meanwhile.set_back()
             return bulk.unique(*arguments)
 

@@ -92,7 +92,7 @@ def test_a_vacuum_of_a_store_that_is_closed_meanwhile_spares_what_only_a_frame_n
 ) -> None:
     kept = named(db)
     grow_old(root)
-    monkeypatch.setattr(Vacuum, "_condemn", after_closing(db, Vacuum._raise_gc_horizon))
+    monkeypatch.setattr(Vacuum, "_raise_gc_horizon", after_closing(db, Vacuum._raise_gc_horizon))
     with pytest.raises(st.ClosedError):
         db.vacuum(dry_run=False, grace_s=0)
     assert kept <= data_paths(root)

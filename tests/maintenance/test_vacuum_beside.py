@@ -311,7 +311,7 @@ def test_a_vacuum_that_said_what_it_condemns_looks_again_who_is_at_work(db, cloc
         held.append(db._core.hold(task.began_us))
         return condemn(self, gc_horizon_us)
 
-    monkeypatch.setattr(Vacuum, "_condemn", hold_first)
+    monkeypatch.setattr(Vacuum, "_raise_gc_horizon", hold_first)
     beside(db, clock)
     assert staged
     assert staged <= data_paths(db.path)

@@ -17,7 +17,7 @@ from siltstone.formats.manifest import Pin
 from siltstone.options import Options
 from siltstone.storage.files.files import Files, RealFiles
 from siltstone.storage.lance.lance_tables import lance_tables
-from siltstone.storage.tables.tables import Staged, Tables, TableWriter, join
+from siltstone.storage.tables.tables import StagedFiles, Tables, TableWriter, join
 from siltstone.store import Store
 from siltstone.wiring import Env
 from tests.query.test_scan_task import attach
@@ -42,7 +42,7 @@ class SmallFiles:
         batches: Iterable[pa.RecordBatch],
         *,
         seqs: tuple[int, int] | None = None,
-    ) -> Staged:
+    ) -> StagedFiles:
         """Write as many files as it takes."""
         slices = [
             batch.slice(start, FILE_ROWS)

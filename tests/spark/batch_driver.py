@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 from siltstone.spark import session, transaction
 from siltstone.spark.options import WriteOptions
 from siltstone.spark.source import SiltstoneSource
-from siltstone.spark.writer import BatchWriter, Written
+from siltstone.spark.writer import BatchWriter, BatchWritten
 from tests.spark.stream_driver import SHORT_LIVED, with_tests
 
 TOKEN = ("nightly", 1)
@@ -43,7 +43,7 @@ def kill_at(point: str) -> None:
 
 
 class KillingWriter(BatchWriter):
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchWritten:
         kill_at("planned")
         return super().write(iterator)
 

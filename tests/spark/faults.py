@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from siltstone.spark.options import WriteOptions
 from siltstone.spark.source import SiltstoneSource
-from siltstone.spark.writer import BatchWriter, Written
+from siltstone.spark.writer import BatchWriter, BatchWritten
 
 FILE_BYTES_MAX = 512
 
@@ -32,7 +32,7 @@ def is_unlucky() -> bool:
 
 
 class FailingWriter(BatchWriter):
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchWritten:
         written = super().write(iterator)
         if is_unlucky():
             raise RuntimeError("the executor has a fever")
@@ -40,14 +40,14 @@ class FailingWriter(BatchWriter):
 
 
 class RepeatedWriter(BatchWriter):
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchWritten:
         batches = list(iterator)
         super().write(iter(batches))
         return super().write(iter(batches))
 
 
 class FullWriter(BatchWriter):
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchWritten:
         if not is_unlucky():
             return super().write(iterator)
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -59,10 +59,10 @@ class FullWriter(BatchWriter):
 
 
 class UnseenWriter(BatchWriter):
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchWritten:
         if is_unlucky():
             stage = replace(self._piece.stage, root="/nowhere")
-            return Written(replace(self._piece, stage=stage).write(iterator))
+            return BatchWritten(replace(self._piece, stage=stage).write(iterator))
         return super().write(iterator)
 
 

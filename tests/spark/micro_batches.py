@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from siltstone.spark import feed
 from siltstone.spark.drivers import APPLICATION
-from siltstone.spark.feed import FeedReader, TaskReader
+from siltstone.spark.feed import ChangeTaskReader, FeedReader
 from siltstone.spark.options import FeedOptions, SinkOptions
 from siltstone.spark.schemas import arrow_schema, to_spark
-from siltstone.spark.sink import Sink, Written
+from siltstone.spark.sink import Sink, SinkWritten
 from siltstone.spark.source import durable_seq
 
 STEPS = ("logged", "staged", "committed", "acknowledged")
@@ -107,7 +107,7 @@ class Run:
         self.checkpoint.commits.add(number)
         kill_after("acknowledged", number, kill)
 
-    def commit(self, messages: list[Written | None], number: int) -> None:
+    def commit(self, messages: list[SinkWritten | None], number: int) -> None:
         if self.first_commit is None:  # Spark pickles the source then
             self.first_commit = durable_seq(self.sink_options["uri"])
         self.sink().commit(messages, number)
@@ -115,7 +115,7 @@ class Run:
     def rows(self, start: dict, end: dict) -> Iterator[list[pa.RecordBatch]]:
         wanted = arrow_schema(self.schema)
         for partition in self.reader.partitions(start, end):
-            batches = list(TaskReader(self.schema).read(partition))
+            batches = list(ChangeTaskReader(self.schema).read(partition))
             assert all(batch.schema.equals(wanted) for batch in batches)
             yield [self.change(batch) for batch in batches]
 
@@ -132,10 +132,10 @@ class Run:
             environment={APPLICATION: self.driver},
         )
 
-    def stage(self, parts: list[list[pa.RecordBatch]]) -> list[Written | None]:
+    def stage(self, parts: list[list[pa.RecordBatch]]) -> list[SinkWritten | None]:
         _, (piece, start) = self.sink().__reduce__()
         return [
-            Written(piece.stage, piece.write(iter(part)), self.checkpoint.query, start)
+            SinkWritten(piece.stage, piece.write(iter(part)), self.checkpoint.query, start)
             for part in parts
         ]
 

@@ -23,9 +23,9 @@ from pyspark.sql.types import StructType
 from siltstone.spark import session
 from siltstone.spark.drivers import Start
 from siltstone.spark.options import SinkOptions
-from siltstone.spark.sink import PieceWriter, Sink, Written
+from siltstone.spark.sink import PieceWriter, Sink, SinkWritten
 from siltstone.spark.source import SiltstoneSource
-from siltstone.spark.staging import Piece
+from siltstone.spark.staging import FramePiece
 from tests.children import paths_with_pandas
 
 STEPS = ("planned", "staged", "committed")
@@ -47,7 +47,7 @@ def kill_at(step: str, batch: int) -> None:
 
 
 class KillingPieceWriter(PieceWriter):
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkWritten:
         context = TaskContext.get()
         assert context is not None
         kill_at("planned", int(context.getLocalProperty("streaming.sql.batchId") or -1))
@@ -55,7 +55,7 @@ class KillingPieceWriter(PieceWriter):
 
 
 class KillingSink(Sink):
-    def __reduce__(self) -> tuple[type[PieceWriter], tuple[Piece, Start]]:
+    def __reduce__(self) -> tuple[type[PieceWriter], tuple[FramePiece, Start]]:
         return KillingPieceWriter, super().__reduce__()[1]
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name

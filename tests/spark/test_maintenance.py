@@ -11,8 +11,8 @@ import siltstone as st
 from siltstone.engine.write.stage_task import Staged
 from siltstone.maintenance.schedule.scheduler import MERGE_ROWS_MIN
 from siltstone.spark import automatic_merge, merge, optimize, transaction
-from siltstone.spark.staging import Job
-from siltstone.storage.tables.tables import Staged as Files
+from siltstone.spark.staging import StageJob
+from siltstone.storage.tables.tables import StagedFiles as Files
 from tests.engine.seams import until
 
 SCHEMA = {"id": "int64", "v": "int64"}
@@ -119,8 +119,8 @@ def test_a_merge_that_fails_is_told_to_the_log_alone(
 def test_only_what_lies_above_a_base_in_large_numbers_is_due(spark: SparkSession, db) -> None:
     stage = db.stage("t", "upsert")
     few, many = (Staged(stage.job, Files(count, (), (), ())) for count in (10, MERGE_ROWS_MIN))
-    assert automatic_merge.due(db, [Job(stage, (few,), is_overwrite=False)], "auto") == []
-    assert automatic_merge.due(db, [Job(stage, (few,), is_overwrite=False)], "always") == ["t"]
-    assert automatic_merge.due(db, [Job(stage, (many,), is_overwrite=False)], "off") == []
+    assert automatic_merge.due(db, [StageJob(stage, (few,), is_overwrite=False)], "auto") == []
+    assert automatic_merge.due(db, [StageJob(stage, (few,), is_overwrite=False)], "always") == ["t"]
+    assert automatic_merge.due(db, [StageJob(stage, (many,), is_overwrite=False)], "off") == []
     # It is large, but what lies above the base is not: somebody was faster.
-    assert automatic_merge.due(db, [Job(stage, (many,), is_overwrite=False)], "auto") == []
+    assert automatic_merge.due(db, [StageJob(stage, (many,), is_overwrite=False)], "auto") == []

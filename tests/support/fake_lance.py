@@ -42,7 +42,7 @@ from siltstone.storage.tables.tables import (
     Listed,
     RootTable,
     Span,
-    Staged,
+    StagedFiles,
     StagedVersion,
     Tables,
 )
@@ -76,17 +76,17 @@ class FakeFiles:
         schema: pa.Schema,
         batches: Iterable[pa.RecordBatch],
         seqs: tuple[int, int] | None,
-    ) -> Staged:
+    ) -> StagedFiles:
         rows = [staging.arranged(batch, schema) for batch in batches if batch.num_rows]
         if not rows:
-            return Staged(0, (), (), ())
+            return StagedFiles(0, (), (), ())
         path = f"{folder}/data/{self.token()}.arrow"
         with translated(self.root / folder, is_reading=False):
             self.files.write(self.root / path, _stream(schema, rows))
             files = self.inventories.seal([path], seqs)
             self.files.sync_dir(self.root / folder / "data")
         count = sum(batch.num_rows for batch in rows)
-        return Staged(count, (json.dumps([path, count]),), tuple(files), ())
+        return StagedFiles(count, (json.dumps([path, count]),), tuple(files), ())
 
     def commit(
         self, folder: str, pin: Pin | None, manifest: FakeManifest, added: Iterable[InventoryFile]
@@ -149,16 +149,16 @@ class FakeWriter:
         batches: Iterable[pa.RecordBatch],
         *,
         seqs: tuple[int, int] | None = None,
-    ) -> Staged:
+    ) -> StagedFiles:
         manifest = self._data.manifest(pin)
         found = staging.peeked(batches)
         if found is None:
-            return Staged(0, (), (), ())
+            return StagedFiles(0, (), (), ())
         names = staging.narrowed(manifest.schema, found[0].names).names
         columns = tuple(column for column in manifest.columns if column[0] in names)
         return replace(self._data.write(folder, manifest.schema, found[1], seqs), columns=columns)
 
-    def commit(self, folder: str, pin: Pin, staged: Staged) -> Pin:
+    def commit(self, folder: str, pin: Pin, staged: StagedFiles) -> Pin:
         if not staged.rows:
             return pin
         old = self._data.manifest(pin)
@@ -274,7 +274,7 @@ class FakeRewriter:
         return self._data.commit(folder, pin, new, staged.files)
 
     def replace(
-        self, folder: str, pin: Pin, gone: Sequence[tuple[int, int]], staged: Staged
+        self, folder: str, pin: Pin, gone: Sequence[tuple[int, int]], staged: StagedFiles
     ) -> Pin:
         table = self._reader.open(folder, pin)
         old, spans = table.manifest, set(gone)
@@ -497,7 +497,7 @@ class FakeExternal:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
-        staged = Staged(batch.num_rows, (json.dumps([path, batch.num_rows]),), (), ())
+        staged = StagedFiles(batch.num_rows, (json.dumps([path, batch.num_rows]),), (), ())
         data = _extended(old, staged).encode()
         with translated(where, is_reading=False):
             for directory in ("data", "_versions"):
@@ -574,7 +574,7 @@ def _stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def _extended(manifest: FakeManifest, staged: Staged) -> FakeManifest:
+def _extended(manifest: FakeManifest, staged: StagedFiles) -> FakeManifest:
     parts = [json.loads(text) for text in staged.fragments]
     return replace(
         manifest,

@@ -135,7 +135,7 @@ class Mark(msgspec.Struct, frozen=True):
     seq: Seq
 
 
-class Source(msgspec.Struct, frozen=True):
+class SegmentSource(msgspec.Struct, frozen=True):
     """Which segment a buffer was read from; `base` is the file offset of its first byte."""
 
     path: Path
@@ -250,7 +250,7 @@ def encode_frame(
     return buffers, size, checksum
 
 
-def decode_frame(view: memoryview, at: int, source: Source) -> Frame | None:
+def decode_frame(view: memoryview, at: int, source: SegmentSource) -> Frame | None:
     """Return the frame that starts at file offset `at`, or None where no valid one does.
 
     That it follows its predecessor (`previous`, seqs) is for the caller to check.
@@ -278,7 +278,7 @@ def decode_frame(view: memoryview, at: int, source: Source) -> Frame | None:
     return Frame(first_seq, last_seq, payload, durable_offset, previous, checksum, at, end_offset)
 
 
-def find_frames(data: Buffer, start: int, source: Source) -> Iterator[Frame]:
+def find_frames(data: Buffer, start: int, source: SegmentSource) -> Iterator[Frame]:
     """Yield every valid frame of this segment at or after file offset `start`, chained or not."""
     view = memoryview(data)
     for at in _aligned_magics(data, start, source.base):
@@ -287,7 +287,7 @@ def find_frames(data: Buffer, start: int, source: Source) -> Iterator[Frame]:
             yield found
 
 
-def claimed_end(data: Buffer, start: int, source: Source) -> int:
+def claimed_end(data: Buffer, start: int, source: SegmentSource) -> int:
     """Return where the last frame that names this very place ends, valid or torn; else `start`.
 
     In a recycled file that is all one can say of a torn tail: the rest are stale bytes.
@@ -322,7 +322,7 @@ def _refuse_newer(path: Path, version: int) -> None:
         raise UnsupportedFormatError(path, version, SEGMENT_FORMAT)
 
 
-def _is_at(fields: tuple[Any, ...], at: int, source: Source) -> bool:
+def _is_at(fields: tuple[Any, ...], at: int, source: SegmentSource) -> bool:
     """Tell whether the fields of a frame header name the place they were read from."""
     return fields[5:9] == (source.store_id, source.epoch, source.segment, at)
 

@@ -52,7 +52,7 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
     batch: int
 
 
-class Rows(msgspec.Struct, frozen=True, array_like=True, tag=0):
+class RowsEntry(msgspec.Struct, frozen=True, array_like=True, tag=0):
     incarnation: int
     schema: int
     upserts: list
@@ -141,7 +141,7 @@ class Compact(msgspec.Struct, frozen=True, array_like=True, tag=14):
 
 
 Entry = (
-    Rows | Batch | Attach | Advance
+    RowsEntry | Batch | Attach | Advance
     | Create | Drop | Rename | Alter | Truncate | Tagged | Claim | Hold | Keep
     | Hide | Compact
 )  # fmt: skip

@@ -96,7 +96,7 @@ class Shaped(msgspec.Struct, frozen=True):
     schema: Schema
 
 
-class Table(msgspec.Struct, frozen=True):
+class TableDefinition(msgspec.Struct, frozen=True):
     """A table with its whole retained past, so that every kept seq is read by its own schema."""
 
     id: int
@@ -117,7 +117,7 @@ class Tag(msgspec.Struct, frozen=True, omit_defaults=True):
     lasts_s: int = 0
 
 
-class App(msgspec.Struct, frozen=True, omit_defaults=True):
+class TokenApp(msgspec.Struct, frozen=True, omit_defaults=True):
     """The highest batch that the token app `name` applied, and who claimed the app last.
 
     `holder` claimed it by name ("": nobody); `superseded` are the holders before it, oldest first.
@@ -135,9 +135,9 @@ class App(msgspec.Struct, frozen=True, omit_defaults=True):
 class Catalog(msgspec.Struct, frozen=True):
     """Everything that frames define, as of one seq, and the next free id."""
 
-    tables: tuple[Table, ...] = ()
+    tables: tuple[TableDefinition, ...] = ()
     tags: tuple[Tag, ...] = ()
-    apps: tuple[App, ...] = ()
+    apps: tuple[TokenApp, ...] = ()
     next_id: int = 1
 
 

@@ -42,9 +42,9 @@ from siltstone.maintenance.merge.merge import Deferred, Merged
 from siltstone.maintenance.repair.verify import Finding, Verified
 from siltstone.maintenance.schedule.status import JobStatus, Memory, Status, TableStatus
 from siltstone.query import lance_errors
-from siltstone.query.changes.change_task import ChangeTask, Mark, Range
+from siltstone.query.changes.change_task import ChangeTask, Range, RowMark
 from siltstone.query.scan.scan_task import PinnedRows, Positions, ScanTask
-from siltstone.storage.tables.tables import Staged as StagedFiles
+from siltstone.storage.tables.tables import StagedFiles
 
 
 def _name(kind: type) -> str:
@@ -57,7 +57,7 @@ _CLASSES: dict[str, type] = {
         *(Deferred, Finding, LogEntry, Memory, Merged, Optimized, Receipt, Record, Removed),
         *(IndexStatus, JobStatus, Status, TableStatus, Vacuumed, Verified),
         *(Pin, Schema, InventoryFile, StagedFiles, Staged, StageTask),
-        *(Positions, PinnedRows, ScanTask, Mark, Range, ChangeTask),
+        *(Positions, PinnedRows, ScanTask, RowMark, Range, ChangeTask),
     )
 }
 _ERRORS: dict[str, type[SiltstoneError]] = {

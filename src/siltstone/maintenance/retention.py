@@ -27,7 +27,7 @@ from siltstone.formats.manifest import (
     Named,
     Record,
     Shaped,
-    Table,
+    TableDefinition,
     Tag,
     Version,
 )
@@ -173,11 +173,11 @@ def _trimmed_catalog(catalog: Catalog, needs: Needs) -> Catalog:
     return msgspec.structs.replace(catalog, tables=tables)
 
 
-def _end(table: Table) -> int:
+def _end(table: TableDefinition) -> int:
     return FOREVER if table.dropped is None else table.dropped
 
 
-def _trimmed_table(table: Table, needs: Needs) -> Table:
+def _trimmed_table(table: TableDefinition, needs: Needs) -> TableDefinition:
     end = _end(table)
     is_keyed = bool(table.schemas[0].schema.key)
     incarnations = tuple(
@@ -230,7 +230,9 @@ def carried(catalog: Catalog, record: Record) -> Catalog:
     return msgspec.structs.replace(catalog, tables=tables)
 
 
-def _carried_table(table: Table, known: Table | None, upto: int) -> Table:
+def _carried_table(
+    table: TableDefinition, known: TableDefinition | None, upto: int
+) -> TableDefinition:
     if known is None:
         return table
     older = {step.id: step for step in known.incarnations}

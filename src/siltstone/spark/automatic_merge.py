@@ -27,13 +27,13 @@ from siltstone.maintenance.merge.merge_child import detach
 from siltstone.maintenance.schedule.scheduler import MERGE_ROWS_MIN, MERGE_SHARE
 from siltstone.spark.maintenance import merge
 from siltstone.spark.options import ALWAYS, OFF
-from siltstone.spark.staging import Job
+from siltstone.spark.staging import StageJob
 from siltstone.spark.stores import AnyStore
 
 _log = logging.getLogger(__name__)
 
 
-def due(db: AnyStore, jobs: Sequence[Job], choice: str) -> list[str]:
+def due(db: AnyStore, jobs: Sequence[StageJob], choice: str) -> list[str]:
     """Return the tables that want a merge after the commit of `jobs`; what it needs is flushed."""
     rows: Counter[str] = Counter()
     for job in jobs:

@@ -118,9 +118,9 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offset | None = None
         self._reader: str | None = None
 
-    def __reduce__(self) -> tuple[type[TaskReader], tuple[spark.StructType]]:
+    def __reduce__(self) -> tuple[type[ChangeTaskReader], tuple[spark.StructType]]:
         """Pickle as what executors need."""
-        return TaskReader, (self._schema,)
+        return ChangeTaskReader, (self._schema,)
 
     @property
     def _db(self) -> Store:
@@ -213,7 +213,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read here what executors read elsewhere."""
-        return TaskReader(self._schema).read(partition)
+        return ChangeTaskReader(self._schema).read(partition)
 
     # the tag
 
@@ -239,7 +239,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._open.close()
 
 
-class TaskReader(DataSourceStreamReader):
+class ChangeTaskReader(DataSourceStreamReader):
     """The changes of one task, as the batches that Spark demands."""
 
     def __init__(self, schema: spark.StructType) -> None:

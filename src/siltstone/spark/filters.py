@@ -42,7 +42,7 @@ _PATTERNS: dict[type[spark.Filter], str] = {
 }
 
 
-class _LeftError(Exception):
+class _NotPushedError(Exception):
     """This filter is Spark's to decide."""
 
 
@@ -50,7 +50,7 @@ def pushed(filter: spark.Filter, schema: pa.Schema) -> str | None:  # noqa: A002
     """Return the SQL of one filter over a table's columns; None leaves it to Spark."""
     try:
         text = _sql(filter, schema)
-    except _LeftError:
+    except _NotPushedError:
         return None
     return text if len(text.encode("utf-8", "surrogatepass")) <= TEXT_BYTES_MAX else None
 
@@ -70,7 +70,7 @@ def _sql(filter: spark.Filter, schema: pa.Schema) -> str:  # noqa: A002
         return column.like(_PATTERNS[type(filter)], value)
     if type(filter) in _OPERATORS:
         return column.compare(_OPERATORS[type(filter)], value)
-    raise _LeftError
+    raise _NotPushedError
 
 
 class _Column:
@@ -84,14 +84,14 @@ class _Column:
     @classmethod
     def of(cls, path: Sequence[str], schema: pa.Schema) -> _Column:
         if len(path) != 1 or schema.get_field_index(path[0]) < 0:
-            raise _LeftError  # a field of a struct
+            raise _NotPushedError  # a field of a struct
         return cls(schema.field(path[0]))
 
     def literal(self, value: object) -> str:
         for fits, write in _LITERALS:
             if fits(self.type):
                 return write(value)
-        raise _LeftError
+        raise _NotPushedError
 
     def compare(self, operator: str, value: object) -> str:
         if self.is_float:
@@ -100,7 +100,7 @@ class _Column:
 
     def _compare_float(self, operator: str, value: object) -> str:
         if not isinstance(value, float) or math.isinf(value):
-            raise _LeftError
+            raise _NotPushedError
         is_nan = f"{self.name} <> {self.name}"
         if not math.isnan(value):
             found = f"{self.name} {operator} {self.literal(value)}"
@@ -120,7 +120,7 @@ class _Column:
     def among(self, values: Sequence[object]) -> str:
         known = [value for value in values if value is not None]
         if not known or len(values) > LIST_MAX or (self.is_float and 0.0 in known):
-            raise _LeftError
+            raise _NotPushedError
         if self.is_float:
             found = " OR ".join(self.compare("=", value) for value in known)
         else:
@@ -132,43 +132,43 @@ class _Column:
 
     def like(self, pattern: str, value: object) -> str:
         if not _is_text(self.type) or not isinstance(value, str):
-            raise _LeftError
+            raise _NotPushedError
         return f"{self.name} LIKE {_text(pattern.format(value.translate(_ESCAPED)))}"
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or "\0" in value:
-        raise _LeftError
+        raise _NotPushedError
     return "'" + value.replace("'", "''") + "'"
 
 
 def _number(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
-        raise _LeftError
+        raise _NotPushedError
     return format(value, "f") if isinstance(value, Decimal) else str(value)
 
 
 def _float(value: object) -> str:
     if not isinstance(value, float) or not math.isfinite(value):
-        raise _LeftError
+        raise _NotPushedError
     return format(Decimal(value), "f") if 1e-40 < abs(value) < 1e40 else repr(value)
 
 
 def _bool(value: object) -> str:
     if not isinstance(value, bool):
-        raise _LeftError
+        raise _NotPushedError
     return "TRUE" if value else "FALSE"
 
 
 def _date(value: object) -> str:
     if not isinstance(value, dt.date) or isinstance(value, dt.datetime):
-        raise _LeftError
+        raise _NotPushedError
     return f"DATE '{value.isoformat()}'"
 
 
 def _timestamp(value: object) -> str:
     if not isinstance(value, dt.datetime):
-        raise _LeftError
+        raise _NotPushedError
     if value.tzinfo is not None:
         value = value.astimezone(dt.UTC).replace(tzinfo=None)
     return f"TIMESTAMP '{value.isoformat(sep=' ', timespec='microseconds')}'"

@@ -102,7 +102,7 @@ def _outdated(name: str, since: int, changed: int, now: int) -> ConflictError:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeRows:
     """Lets an upsert through only if its rows have every column of a table with rows; pickles."""
 
     table: int

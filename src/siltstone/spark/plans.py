@@ -21,7 +21,7 @@ from siltstone.errors import ClosedError
 from siltstone.query.scan.scan_task import ScanTask
 from siltstone.spark import application
 from siltstone.spark.application import Read
-from siltstone.spark.reader import TaskReader, Told
+from siltstone.spark.reader import ScanTaskReader, Told
 
 PLAN = "plan"
 
@@ -59,9 +59,9 @@ class PlannedReader(DataSourceReader):
         self._plan = plan
         self._told = Told(plan.read, application.of_process(os.environ))
 
-    def __reduce__(self) -> tuple[type[TaskReader], tuple[StructType, Told]]:
+    def __reduce__(self) -> tuple[type[ScanTaskReader], tuple[StructType, Told]]:
         """Pickle as what executors need."""
-        return TaskReader, (self._plan.schema, self._told)
+        return ScanTaskReader, (self._plan.schema, self._told)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return a partition for each scan task."""
@@ -70,4 +70,4 @@ class PlannedReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read here what executors read elsewhere."""
-        return TaskReader(self._plan.schema, self._told).read(partition)
+        return ScanTaskReader(self._plan.schema, self._told).read(partition)

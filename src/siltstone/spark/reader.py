@@ -97,9 +97,9 @@ class BatchReader(DataSourceReader):
         self._columns = schemas.wanted_columns(schema, self._stored, options.table)
         self._told = Told.of(self._snapshot, options.table, store)
 
-    def __reduce__(self) -> tuple[type[TaskReader], tuple[StructType, Told]]:
+    def __reduce__(self) -> tuple[type[ScanTaskReader], tuple[StructType, Told]]:
         """Pickle as what executors need."""
-        return TaskReader, (self._schema, self._told)
+        return ScanTaskReader, (self._schema, self._told)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return a partition for each scan task; the snapshot is let go."""
@@ -113,7 +113,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read here what executors read elsewhere."""
-        return TaskReader(self._schema, self._told).read(partition)
+        return ScanTaskReader(self._schema, self._told).read(partition)
 
 
 class PushingReader(BatchReader):
@@ -129,7 +129,7 @@ class PushingReader(BatchReader):
                 self._filters.append(text)
 
 
-class TaskReader(DataSourceReader):
+class ScanTaskReader(DataSourceReader):
     """The rows of one scan task, as the batches that Spark demands."""
 
     def __init__(self, schema: StructType, told: Told) -> None:

@@ -27,22 +27,22 @@ from siltstone.errors import UnavailableError
 from siltstone.spark import drivers, stores
 from siltstone.spark.application import Application, of_process
 from siltstone.spark.drivers import Start
-from siltstone.spark.guards import Whole
+from siltstone.spark.guards import WholeRows
 from siltstone.spark.options import SinkOptions
-from siltstone.spark.staging import Job, Piece, commit, plan
+from siltstone.spark.staging import FramePiece, StageJob, commit, plan
 
 QUERY_PROPERTY = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True)
-class Written(WriterCommitMessage):
+class SinkWritten(WriterCommitMessage):
     """What one task has staged, of which job, for which query of which driver."""
 
     stage: StageTask
     staged: Staged
     query: str
     start: Start
-    whole: Whole | None = None
+    whole: WholeRows | None = None
     application: Application | None = None
 
 
@@ -61,9 +61,9 @@ class Sink(DataSourceStreamArrowWriter):
         """Make what plans, or what commits: that one knows the seq of the run's `first_commit`."""
         self._options, self._schema, self._is_overwrite = options, schema, is_overwrite
         self._first_commit, self._environment = first_commit, environment
-        self._planned: tuple[Piece, Start] | None = None
+        self._planned: tuple[FramePiece, Start] | None = None
 
-    def __reduce__(self) -> tuple[type[PieceWriter], tuple[Piece, Start]]:
+    def __reduce__(self) -> tuple[type[PieceWriter], tuple[FramePiece, Start]]:
         """Pickle as what executors need: here a job begins, which a commit does not.
 
         Raises:
@@ -88,7 +88,7 @@ class Sink(DataSourceStreamArrowWriter):
                 self._planned = piece, drivers.started(db, options.uri, stream, driver)
         return PieceWriter, self._planned
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkWritten:
         """Stage here what executors stage elsewhere."""
         writer, pieces = self.__reduce__()
         return writer(*pieces).write(iterator)
@@ -118,14 +118,14 @@ class Sink(DataSourceStreamArrowWriter):
 
     def _job(
         self, messages: Sequence[WriterCommitMessage | None]
-    ) -> tuple[Job | None, list[Written]]:
-        written = [message for message in messages if isinstance(message, Written)]
+    ) -> tuple[StageJob | None, list[SinkWritten]]:
+        written = [message for message in messages if isinstance(message, SinkWritten)]
         if not written:  # a batch without a partition: it has no row, and no token to spend
             return None, written
         staged = tuple(message.staged for message in written)
         first = written[0]
         # Output mode "complete" is the query's own state, not what it read: it overwrites blindly.
-        return Job(
+        return StageJob(
             first.stage, staged, self._is_overwrite, None, first.whole, first.application
         ), written
 
@@ -133,10 +133,10 @@ class Sink(DataSourceStreamArrowWriter):
 class PieceWriter(DataSourceStreamArrowWriter):
     """What executors do of a batch."""
 
-    def __init__(self, piece: Piece, start: Start) -> None:
+    def __init__(self, piece: FramePiece, start: Start) -> None:
         self._piece, self._start = piece, start
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkWritten:
         """Stage the rows of one task; see `Piece.write`.
 
         Raises:
@@ -151,4 +151,4 @@ class PieceWriter(DataSourceStreamArrowWriter):
             )
         piece = self._piece
         staged = piece.write(iterator)
-        return Written(piece.stage, staged, query, self._start, piece.whole, piece.application)
+        return SinkWritten(piece.stage, staged, query, self._start, piece.whole, piece.application)

@@ -19,7 +19,7 @@ from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.errors import ConflictError, RequestError, SchemaMismatchError, SiltstoneError
 from siltstone.spark import schemas
 from siltstone.spark.application import Application, store_of
-from siltstone.spark.guards import Unchanged, Whole, require_whole
+from siltstone.spark.guards import Unchanged, WholeRows, require_whole
 from siltstone.spark.options import REFUSED
 from siltstone.spark.reader import require_path
 from siltstone.spark.stores import AnyStore, AnyTransaction
@@ -32,12 +32,12 @@ Token = tuple[str, int] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FramePiece:
     """How executors write the rows of one frame; pickles."""
 
     stage: StageTask
     columns: pa.Schema
-    whole: Whole | None = None
+    whole: WholeRows | None = None
     application: Application | None = None
 
     @property
@@ -47,9 +47,9 @@ class Piece:
 
     def job(
         self, staged: tuple[Staged, ...], unchanged: Unchanged | None, is_overwrite: bool
-    ) -> Job:
+    ) -> StageJob:
         """Return what is to be committed of what the tasks wrote."""
-        return Job(self.stage, staged, is_overwrite, unchanged, self.whole, self.application)
+        return StageJob(self.stage, staged, is_overwrite, unchanged, self.whole, self.application)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Staged:
         """Write the rows of one task; they are durable on return, and named by nobody.
@@ -67,7 +67,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class StageJob:
     """The rows of one frame, all staged, and what must hold of their table at the commit.
 
     An overwrite without `unchanged` replaces whatever the table holds.
@@ -77,7 +77,7 @@ class Job:
     staged: tuple[Staged, ...]
     is_overwrite: bool
     unchanged: Unchanged | None = None
-    whole: Whole | None = None
+    whole: WholeRows | None = None
     application: Application | None = None
 
     def discard(self) -> bool:
@@ -95,7 +95,7 @@ def plan(
     is_overwrite: bool,
     missing: str = REFUSED,
     application: Application | None = None,
-) -> Piece:
+) -> FramePiece:
     """Return how rows of the schema `given` are staged for a table.
 
     Raises:
@@ -124,11 +124,15 @@ def plan(
         require_whole(target, table, columns.names)
     stage = db.stage(table, op, order_by=order_by)
     if is_upsert and missing == REFUSED:
-        return Piece(stage, columns, Whole(stage.table_id, tuple(columns.names)), application)
-    return Piece(stage, columns, None, application)
+        return FramePiece(
+            stage, columns, WholeRows(stage.table_id, tuple(columns.names)), application
+        )
+    return FramePiece(stage, columns, None, application)
 
 
-def commit(db: AnyStore, jobs: Sequence[Job], token: Token, *, claim: int | None = None) -> Receipt:
+def commit(
+    db: AnyStore, jobs: Sequence[StageJob], token: Token, *, claim: int | None = None
+) -> Receipt:
     """Make all rows of the jobs visible at one seq, or none; a token does it once.
 
     Raises:
@@ -148,7 +152,7 @@ def commit(db: AnyStore, jobs: Sequence[Job], token: Token, *, claim: int | None
     return tx.receipt
 
 
-def _won(db: AnyStore, jobs: Sequence[Job], token: Token, claim: int | None) -> AnyTransaction:
+def _won(db: AnyStore, jobs: Sequence[StageJob], token: Token, claim: int | None) -> AnyTransaction:
     for _ in range(COMMIT_ATTEMPTS - 1):
         try:
             return _attempt(db, jobs, token, claim)
@@ -168,7 +172,9 @@ class _LostRace(Exception):
         self.error = error
 
 
-def _attempt(db: AnyStore, jobs: Sequence[Job], token: Token, claim: int | None) -> AnyTransaction:
+def _attempt(
+    db: AnyStore, jobs: Sequence[StageJob], token: Token, claim: int | None
+) -> AnyTransaction:
     tx = db.transaction(token=token, claim=claim)
     with tx:
         _check(tx, jobs, token)
@@ -181,7 +187,7 @@ def _attempt(db: AnyStore, jobs: Sequence[Job], token: Token, claim: int | None)
     return tx
 
 
-def _check(tx: AnyTransaction, jobs: Sequence[Job], token: Token) -> None:
+def _check(tx: AnyTransaction, jobs: Sequence[StageJob], token: Token) -> None:
     """Refuse what must not be committed upon this snapshot, unless the token says that it was."""
     checks = [each for job in jobs for each in (job.unchanged, job.whole) if each is not None]
     if checks and not (token is not None and tx.is_applied):
@@ -189,7 +195,7 @@ def _check(tx: AnyTransaction, jobs: Sequence[Job], token: Token) -> None:
             each.check(tx)
 
 
-def _tell(jobs: Sequence[Job], seq: int) -> None:
+def _tell(jobs: Sequence[StageJob], seq: int) -> None:
     """Tell the application of its commit; it stands, whether that fails or not."""
     stage = jobs[0].stage
     told = {job.application for job in jobs if job.application is not None}

@@ -19,7 +19,7 @@ from siltstone.spark import automatic_merge, stores
 from siltstone.spark.application import of_session
 from siltstone.spark.guards import Unchanged
 from siltstone.spark.options import AUTO, MERGES, MISSINGS, REFUSED
-from siltstone.spark.staging import Job, Piece, Token, commit, plan
+from siltstone.spark.staging import FramePiece, StageJob, Token, commit, plan
 from siltstone.spark.stores import AnyStore
 from siltstone.store import Receipt
 
@@ -59,7 +59,7 @@ class SparkTransaction:
         """Use `transaction`."""
         self._db, self._token, self._merge = db, token, merge
         self._spark: SparkSession | None = None
-        self._jobs: list[Job] = []
+        self._jobs: list[StageJob] = []
         self._is_open = True
         self.receipt: Receipt | None = None
 
@@ -214,7 +214,7 @@ def _check_choices(missing: str, expect_seq: object, *, is_overwrite: bool) -> N
         raise RequestError(f"expect_seq is a seq, a whole number, not {expect_seq!r}")
 
 
-def _staged(frame: DataFrame, piece: Piece) -> tuple[tuple[Staged, ...], bool]:
+def _staged(frame: DataFrame, piece: FramePiece) -> tuple[tuple[Staged, ...], bool]:
     """Stage the rows of a frame in a job of Spark; only what tasks gave back counts.
 
     Return it, and whether all of them ran where the driver does.

@@ -20,11 +20,11 @@ from siltstone.spark import automatic_merge, stores
 from siltstone.spark.application import of_process
 from siltstone.spark.guards import Unchanged
 from siltstone.spark.options import WriteOptions
-from siltstone.spark.staging import Job, Piece, commit, plan
+from siltstone.spark.staging import FramePiece, StageJob, commit, plan
 
 
 @dataclass(frozen=True)
-class Written(WriterCommitMessage):
+class BatchWritten(WriterCommitMessage):
     """What one task has staged, and whether it ran where the driver does."""
 
     staged: Staged
@@ -37,7 +37,7 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(
         self,
         options: WriteOptions,
-        piece: Piece,
+        piece: FramePiece,
         *,
         is_overwrite: bool,
         unchanged: Unchanged | None,
@@ -72,9 +72,9 @@ class BatchWriter(DataSourceArrowWriter):
             unchanged = Unchanged.plan(piece.stage, application, options.expect_seq)
         return cls(options, piece, is_overwrite=is_overwrite, unchanged=unchanged)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchWritten:
         """Stage the rows of one task; see `Piece.write`."""
-        return Written(self._piece.write(iterator), self._piece.is_near)
+        return BatchWritten(self._piece.write(iterator), self._piece.is_near)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit what the tasks staged, through the owner of the store or as its owner.
@@ -93,8 +93,8 @@ class BatchWriter(DataSourceArrowWriter):
         """Delete what is known of; tasks that failed sent nothing, vacuum takes theirs."""
         self._job(messages).discard()
 
-    def _job(self, messages: Sequence[WriterCommitMessage | None]) -> Job:
-        written = [message for message in messages if isinstance(message, Written)]
+    def _job(self, messages: Sequence[WriterCommitMessage | None]) -> StageJob:
+        written = [message for message in messages if isinstance(message, BatchWritten)]
         unchanged, piece = self._unchanged, self._piece
         if unchanged is not None and not all(message.is_near for message in written):
             unchanged = unchanged.far()

@@ -36,7 +36,7 @@ _PAST = """
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class DemoRun:
     """All parts of one run."""
 
     loaded: dict[str, int]
@@ -66,12 +66,12 @@ def _state(snapshot: Snapshot) -> tuple[list[str], tuple[object, ...]]:
     return answer.columns, answer.fetchall()[0]
 
 
-def print_summary(ran: Ran, form: Form) -> None:
+def print_summary(ran: DemoRun, form: Form) -> None:
     """Print rates, latencies and checks."""
     print_titled("Summary", ["fact", "value"], list(summary(ran).items()), form)
 
 
-def summary(ran: Ran) -> dict[str, object]:
+def summary(ran: DemoRun) -> dict[str, object]:
     """Return the facts of a run."""
     done = ran.replayed
     p50, p99 = percentiles_ms(done.latencies_s)

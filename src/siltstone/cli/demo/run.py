@@ -54,7 +54,7 @@ def run(*, seconds: float, threads: int, kills: int, keep: Path | None, ndjson: 
             start = crashes[-1].last_id
         with connect(path, read_only=True) as store:
             report.print_answers(store, _some(replayed.seqs), form)
-    ran = report.Ran(loaded, replayed, crashes, findings, time.perf_counter() - began)
+    ran = report.DemoRun(loaded, replayed, crashes, findings, time.perf_counter() - began)
     report.print_summary(ran, form)
     for text in findings.wrong[:VIOLATIONS_SHOWN]:
         note(f"violated: {text}")

@@ -19,14 +19,14 @@ import msgspec
 from siltstone.errors import RequestError, TableNotFoundError
 from siltstone.formats import group
 from siltstone.formats.manifest import (
-    App,
     Catalog,
     Incarnation,
     Named,
     Schema,
     Shaped,
-    Table,
+    TableDefinition,
     Tag,
+    TokenApp,
     Version,
 )
 from siltstone.units import require
@@ -44,18 +44,18 @@ def _at(steps: Sequence[_T], seq: int) -> _T | None:
     return steps[index - 1] if index else None
 
 
-def is_alive(table: Table, seq: int = _NEWEST) -> bool:
+def is_alive(table: TableDefinition, seq: int = _NEWEST) -> bool:
     """Say whether the table exists at `seq` (default: now)."""
     return table.created <= seq and (table.dropped is None or table.dropped > seq)
 
 
-def name_of(table: Table, seq: int = _NEWEST) -> str:
+def name_of(table: TableDefinition, seq: int = _NEWEST) -> str:
     """Return the table's name at `seq`."""
     step = _at(table.names, seq)
     return step.name if step else table.names[0].name
 
 
-def named_from(table: Table, seq: int) -> int:
+def named_from(table: TableDefinition, seq: int) -> int:
     """Return the seq at which the table took the name that it has at `seq`."""
     name, took = name_of(table, seq), table.names[0].seq
     before = ""
@@ -66,25 +66,25 @@ def named_from(table: Table, seq: int) -> int:
     return took
 
 
-def named_until(table: Table, seq: int) -> int:
+def named_until(table: TableDefinition, seq: int) -> int:
     """Return the seq at which the table lost the name that it has at `seq`; it has lost it."""
     name = name_of(table, seq)
     ends = [at for at, step in _renames(table) if at > seq and step != name]
     return min([*ends, *(() if table.dropped is None else (table.dropped,))])
 
 
-def _renames(table: Table) -> Iterable[tuple[int, str]]:
+def _renames(table: TableDefinition) -> Iterable[tuple[int, str]]:
     """Return the names that anybody could see: the last one of each seq."""
     return {step.seq: step.name for step in table.names}.items()
 
 
-def schema_of(table: Table, seq: int = _NEWEST) -> Schema:
+def schema_of(table: TableDefinition, seq: int = _NEWEST) -> Schema:
     """Return the table's schema at `seq`."""
     step = _at(table.schemas, seq)
     return step.schema if step else table.schemas[0].schema
 
 
-def incarnation_of(table: Table, seq: int = _NEWEST) -> Incarnation:
+def incarnation_of(table: TableDefinition, seq: int = _NEWEST) -> Incarnation:
     """Return the table's storage at `seq`."""
     step = _at(table.incarnations, seq)
     return step or table.incarnations[0]
@@ -95,7 +95,7 @@ def version_of(incarnation: Incarnation, seq: int = _NEWEST) -> Version | None:
     return _at(incarnation.versions, seq)
 
 
-def versions_of(table: Table, incarnation: int) -> Sequence[Version]:
+def versions_of(table: TableDefinition, incarnation: int) -> Sequence[Version]:
     """Return the versions of one of the incarnations of a plain table."""
     return next((step.versions for step in table.incarnations if step.id == incarnation), ())
 
@@ -106,13 +106,13 @@ def has_changed(incarnation: Incarnation, version: int) -> bool:
     return any(not step.is_same_rows for step in newer)
 
 
-def same_rows_seqs(table: Table) -> Iterable[int]:
+def same_rows_seqs(table: TableDefinition) -> Iterable[int]:
     """Return the seqs at which an optimize moved a plain table, and no row of it changed."""
     versions = (version for step in table.incarnations for version in step.versions)
     return (version.seq for version in versions if version.is_same_rows)
 
 
-def find(catalog: Catalog, name: str, seq: int = _NEWEST) -> Table:
+def find(catalog: Catalog, name: str, seq: int = _NEWEST) -> TableDefinition:
     """Return the table that is called `name` at `seq`.
 
     Raises:
@@ -144,10 +144,10 @@ def id_of(catalog: Catalog, name: str | None) -> int | None:
 
 
 _LIVING_MAX = 16
-_living_memo: dict[int, tuple[Catalog, dict[str, Table]]] = {}
+_living_memo: dict[int, tuple[Catalog, dict[str, TableDefinition]]] = {}
 
 
-def _living(catalog: Catalog) -> dict[str, Table]:
+def _living(catalog: Catalog) -> dict[str, TableDefinition]:
     """Return the living tables by name; a memo by identity, for a catalog rarely changes."""
     memo = _living_memo.get(id(catalog))
     if memo is not None and memo[0] is catalog:
@@ -159,7 +159,7 @@ def _living(catalog: Catalog) -> dict[str, Table]:
     return found
 
 
-def by_id(catalog: Catalog, table_id: int) -> Table | None:
+def by_id(catalog: Catalog, table_id: int) -> TableDefinition | None:
     """Return the table with that id, alive or dropped."""
     index = bisect_left(catalog.tables, table_id, key=_table_id)
     if index < len(catalog.tables) and catalog.tables[index].id == table_id:
@@ -170,7 +170,7 @@ def by_id(catalog: Catalog, table_id: int) -> Table | None:
 _table_id = attrgetter("id")
 
 
-def living(catalog: Catalog, table_id: int) -> Table:
+def living(catalog: Catalog, table_id: int) -> TableDefinition:
     """Return the table with that id.
 
     Raises:
@@ -182,7 +182,7 @@ def living(catalog: Catalog, table_id: int) -> Table:
     return table
 
 
-def last_called(catalog: Catalog, name: str) -> Table | None:
+def last_called(catalog: Catalog, name: str) -> TableDefinition | None:
     """Return the table that took a name last, dropped or not; None: none did that is still kept."""
     took = [
         (step.seq, table) for table in catalog.tables for step in table.names if step.name == name
@@ -195,7 +195,7 @@ def names(catalog: Catalog, seq: int = _NEWEST) -> list[str]:
     return sorted(name_of(table, seq) for table in catalog.tables if is_alive(table, seq))
 
 
-def owner_of(catalog: Catalog, incarnation: int) -> Table:
+def owner_of(catalog: Catalog, incarnation: int) -> TableDefinition:
     """Return the table that the incarnation belongs to."""
     for table in catalog.tables:
         if any(step.id == incarnation for step in table.incarnations):
@@ -204,7 +204,7 @@ def owner_of(catalog: Catalog, incarnation: int) -> Table:
     raise AssertionError
 
 
-def owner_if_known(catalog: Catalog, incarnation: int) -> Table | None:
+def owner_if_known(catalog: Catalog, incarnation: int) -> TableDefinition | None:
     """Return the table that the incarnation belongs to; None: vacuum took all that told it."""
     for table in catalog.tables:
         if any(step.id == incarnation for step in table.incarnations):
@@ -212,7 +212,7 @@ def owner_if_known(catalog: Catalog, incarnation: int) -> Table | None:
     return by_id(catalog, incarnation)  # a table and its first incarnation have one number
 
 
-def schema_by_id(table: Table, schema_id: int) -> Schema:
+def schema_by_id(table: TableDefinition, schema_id: int) -> Schema:
     """Return the schema with that id."""
     for step in table.schemas:
         if step.schema.id == schema_id:
@@ -221,9 +221,9 @@ def schema_by_id(table: Table, schema_id: int) -> Schema:
     raise AssertionError
 
 
-def app_of(catalog: Catalog, name: str) -> App:
+def app_of(catalog: Catalog, name: str) -> TokenApp:
     """Return what is known of the token app `name` (batch -1: nothing applied yet)."""
-    return next((app for app in catalog.apps if app.name == name), App(name))
+    return next((app for app in catalog.apps if app.name == name), TokenApp(name))
 
 
 def tag_of(catalog: Catalog, name: str) -> Tag | None:
@@ -248,24 +248,24 @@ def apply_token(catalog: Catalog, token: group.Token, seq: int, rows: int) -> Ca
     return _with_app(catalog, msgspec.structs.replace(old, batch=token.batch, seq=seq, rows=rows))
 
 
-def _with_app(catalog: Catalog, app: App) -> Catalog:
+def _with_app(catalog: Catalog, app: TokenApp) -> Catalog:
     others = tuple(a for a in catalog.apps if a.name != app.name)
     return msgspec.structs.replace(catalog, apps=(*others, app))
 
 
-def _with_table(catalog: Catalog, changed: Table) -> Catalog:
+def _with_table(catalog: Catalog, changed: TableDefinition) -> Catalog:
     tables = tuple(changed if table.id == changed.id else table for table in catalog.tables)
     return msgspec.structs.replace(catalog, tables=tables)
 
 
-def _table(catalog: Catalog, table_id: int) -> Table:
+def _table(catalog: Catalog, table_id: int) -> TableDefinition:
     table = by_id(catalog, table_id)
     require(table is not None, f"a frame names table {table_id}, which the catalog lacks")
     return table  # type: ignore[return-value]
 
 
 def _create(catalog: Catalog, entry: group.Create, seq: int, _time: int) -> Catalog:
-    table = Table(
+    table = TableDefinition(
         id=entry.table,
         created=seq,
         names=(Named(seq, entry.name),),
@@ -361,7 +361,7 @@ def _hold(catalog: Catalog, entry: group.Hold, _seq: int, _time: int) -> Catalog
     return _with_app(catalog, _claimed(app_of(catalog, entry.app), entry.claim, entry.holder))
 
 
-def _claimed(old: App, claim: int, holder: str) -> App:
+def _claimed(old: TokenApp, claim: int, holder: str) -> TokenApp:
     gone = (*old.superseded, old.holder) if old.holder else old.superseded
     return msgspec.structs.replace(
         old, claim=claim, holder=holder, superseded=gone[-SUPERSEDED_MAX:]

@@ -10,7 +10,7 @@ import pyarrow as pa
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.errors import FencedError, RequestError, SchemaMismatchError, TableExistsError
 from siltstone.formats import group
-from siltstone.formats.manifest import Catalog, Column, Schema, Table
+from siltstone.formats.manifest import Catalog, Column, Schema, TableDefinition
 from siltstone.formats.schema import (
     COLUMNS_MAX,
     arrow_schema_of,
@@ -48,7 +48,7 @@ def declare(catalog: Catalog, table_id: int, name: str) -> group.Create:
     return group.Create(table_id, name, Schema(id=1, columns=()))
 
 
-def reshaped(table: Table, arrow: pa.Schema) -> group.Alter | None:
+def reshaped(table: TableDefinition, arrow: pa.Schema) -> group.Alter | None:
     """Return the entry that gives a plain table the columns of `arrow`; None: it has them.
 
     A column of the same name, type and nullability is the same one; any other is new.
@@ -98,7 +98,7 @@ def _free(catalog: Catalog, name: str) -> None:
         raise TableExistsError(name)
 
 
-def add_column(table: Table, name: str, kind: object) -> tuple[group.Alter, pa.Field]:
+def add_column(table: TableDefinition, name: str, kind: object) -> tuple[group.Alter, pa.Field]:
     """Return the entry that adds a nullable column, and the column as Arrow."""
     schema = catalogs.schema_of(table)
     check_column_name(name)
@@ -114,17 +114,17 @@ def add_column(table: Table, name: str, kind: object) -> tuple[group.Alter, pa.F
     return group.Alter(table.id, changed, table.next_column + 1), pa.field(name, arrow)
 
 
-def has_column(table: Table, name: str) -> bool:
+def has_column(table: TableDefinition, name: str) -> bool:
     """Say whether a table has a column of that name now."""
     return any(column.name == name for column in catalogs.schema_of(table).columns)
 
 
-def is_column_renamed(table: Table, name: str, new_name: str) -> bool:
+def is_column_renamed(table: TableDefinition, name: str, new_name: str) -> bool:
     """Say whether the rename of a column looks done: the old name is gone, or the new one taken."""
     return not has_column(table, name) or has_column(table, new_name)
 
 
-def drop_column(table: Table, name: str) -> group.Alter:
+def drop_column(table: TableDefinition, name: str) -> group.Alter:
     """Return the entry that drops a column; its id is never used again."""
     schema = catalogs.schema_of(table)
     column = column_named(schema, name)
@@ -137,7 +137,7 @@ def drop_column(table: Table, name: str) -> group.Alter:
     return group.Alter(table.id, changed, table.next_column)
 
 
-def rename_column(table: Table, name: str, new_name: str) -> group.Alter:
+def rename_column(table: TableDefinition, name: str, new_name: str) -> group.Alter:
     """Return the entry that renames a column; its id stays."""
     schema = catalogs.schema_of(table)
     column = column_named(schema, name)

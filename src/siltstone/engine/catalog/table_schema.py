@@ -12,7 +12,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from siltstone.formats.keys import Key, KeyCodec
-from siltstone.formats.manifest import Column, Schema, Table
+from siltstone.formats.manifest import Column, Schema, TableDefinition
 from siltstone.formats.rows import Row, RowCodec
 from siltstone.formats.schema import history_name
 
@@ -78,7 +78,7 @@ class TableSchema:
         return pa.schema([self.arrow.field(name) for name in columns])
 
 
-def whole_table_schema(table: Table) -> TableSchema:
+def whole_table_schema(table: TableDefinition) -> TableSchema:
     """Return the shape with every column that a kept schema has, as history calls them.
 
     Its id is no schema's: whatever is read under it is aligned by column id.

@@ -15,7 +15,7 @@ from __future__ import annotations
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.recent_writes import Coded, Keys, RecentWrites
-from siltstone.engine.commit.write_set import AdvancePart, Part, Reads, WriteSet
+from siltstone.engine.commit.write_set import AdvancePart, Part, ReadSet, WriteSet
 from siltstone.errors import (
     ConflictError,
     FencedError,
@@ -24,7 +24,7 @@ from siltstone.errors import (
     TableNotFoundError,
 )
 from siltstone.formats import group
-from siltstone.formats.manifest import App, Catalog, Table
+from siltstone.formats.manifest import Catalog, TableDefinition, TokenApp
 
 APPS_MAX = 10_000
 
@@ -137,11 +137,11 @@ def _check_table(part: Part, catalog: Catalog, read_seq: int | None, altered: in
             raise SchemaMovedError(table.id, newest.seq)
 
 
-def _conflict(table: Table, read_seq: int | None, written_seq: int) -> None:
+def _conflict(table: TableDefinition, read_seq: int | None, written_seq: int) -> None:
     raise ConflictError(catalogs.name_of(table), "*", read_seq or 0, written_seq)
 
 
-def _alive(catalog: Catalog, table_id: int) -> Table:
+def _alive(catalog: Catalog, table_id: int) -> TableDefinition:
     table = catalogs.by_id(catalog, table_id)
     if table is None or not catalogs.is_alive(table):
         raise TableNotFoundError(f"#{table_id}" if table is None else catalogs.name_of(table))
@@ -179,7 +179,7 @@ def _check_claim(entry: group.Claim | group.Hold, catalog: Catalog) -> None:
     _check_room(app, catalog)
 
 
-def _check_room(app: App, catalog: Catalog) -> None:
+def _check_room(app: TokenApp, catalog: Catalog) -> None:
     """Every record has all apps, for ever: a name per batch would make each publish slower."""
     if len(catalog.apps) >= APPS_MAX and app not in catalog.apps:
         raise RequestError(
@@ -218,7 +218,7 @@ def _check_rows(write_set: WriteSet, read_seq: int, recent: RecentWrites, catalo
             _check_unwritten(_alive_or_dropped(catalog, entry.table), read_seq, recent)
 
 
-def _check_unwritten(table: Table, read_seq: int, recent: RecentWrites) -> None:
+def _check_unwritten(table: TableDefinition, read_seq: int, recent: RecentWrites) -> None:
     """To drop or truncate a table is to write all of it."""
     for step in table.incarnations:
         seq = recent.written_since(step.id, read_seq)
@@ -237,14 +237,16 @@ def _check_anew(write_set: WriteSet, read_seq: int, before: Catalog) -> None:
                     _conflict(table, read_seq, current.seq)
 
 
-def _alive_or_dropped(catalog: Catalog, table_id: int) -> Table:
+def _alive_or_dropped(catalog: Catalog, table_id: int) -> TableDefinition:
     table = catalogs.by_id(catalog, table_id)
     if table is None:
         raise TableNotFoundError(f"#{table_id}")
     return table
 
 
-def _check_reads(write_set: WriteSet, reads: Reads, recent: RecentWrites, catalog: Catalog) -> None:
+def _check_reads(
+    write_set: WriteSet, reads: ReadSet, recent: RecentWrites, catalog: Catalog
+) -> None:
     read_seq = write_set.read_seq or 0
     for incarnation, keys in reads.keys.items():
         table = _still_there(catalog, incarnation, read_seq)
@@ -270,7 +272,7 @@ def _check_reads(write_set: WriteSet, reads: Reads, recent: RecentWrites, catalo
             _conflict(table, read_seq, step.versions[-1].seq)
 
 
-def _still_there(catalog: Catalog, incarnation: int, read_seq: int) -> Table:
+def _still_there(catalog: Catalog, incarnation: int, read_seq: int) -> TableDefinition:
     """A serializable read of a table that was dropped or truncated since does not hold."""
     table = catalogs.owner_of(catalog, incarnation)
     current = catalogs.incarnation_of(table)

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.commit import admission
-from siltstone.engine.commit.interrupts import Deferred
+from siltstone.engine.commit.interrupts import DeferredSignals
 from siltstone.engine.commit.recent_writes import OpenTransactions, RecentWrites
 from siltstone.engine.commit.write_set import (
     AdvancePart,
@@ -170,12 +170,12 @@ class Committer:
 
     def swap_view(self, change: Callable[[View], View]) -> View:
         """Replace the view by `change(view)`; maintenance only: no answer may change."""
-        with Deferred(), self._state_lock:
+        with DeferredSignals(), self._state_lock:
             self.state = State(change(self.state.view), self.state.visible)
             return self.state.view
 
     def _enter(self, waiter: _Waiter) -> object:
-        with Deferred():
+        with DeferredSignals():
             with self._queue_lock:
                 self._queue.append(waiter)
                 leads, self._is_led = not self._is_led, True
@@ -513,7 +513,9 @@ def _payload(epoch: int, time_us: int, write_sets: Sequence[WriteSet]) -> list[B
         for part in write_set.parts:
             if isinstance(part, RowPart):
                 entries.append(
-                    group.Rows(part.incarnation, part.table_schema.id, part.upserts, part.deletes)
+                    group.RowsEntry(
+                        part.incarnation, part.table_schema.id, part.upserts, part.deletes
+                    )
                 )
             elif isinstance(part, BatchPart):
                 entries.append(

@@ -49,7 +49,7 @@ def _note_main() -> None:
 os.register_at_fork(after_in_child=_note_main)
 
 
-class Deferred:
+class DeferredSignals:
     """A context manager: at its end the handlers of the signals that came are called, once each."""
 
     __slots__ = ("_heard", "_replaced")

@@ -118,7 +118,7 @@ Part = RowPart | BatchPart | AdvancePart | AttachPart
 
 
 @dataclass(slots=True)
-class Reads:
+class ReadSet:
     """What a serializable transaction read: keys by incarnation, and predicates of scans.
 
     A scan without a predicate is None. `checked` is the seq up to which the scans were found
@@ -145,7 +145,7 @@ class WriteSet(msgspec.Struct, frozen=True, eq=False):
     changes: Sequence[group.Entry] = ()
     token: group.Token | None = None
     claim: int | None = None
-    reads: Reads | None = None
+    reads: ReadSet | None = None
     is_sync: bool = True
     rows: int = 0
     nbytes: int = 0

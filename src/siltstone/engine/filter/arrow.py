@@ -31,7 +31,7 @@ _MATCH = 0  # of is_in: a null finds a null in the list, and is false without
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FilterPiece:
     """A part of an expression: the columns that it reads, and what Lance may evaluate of it.
 
     `column` is set if it is a top-level column and nothing else, `scalar` if it is a constant.
@@ -43,10 +43,10 @@ class Piece:
     push: pushed.Push | None = None
     column: Value | None = None
     scalar: pa.Scalar[Any] | None = None
-    conjuncts: tuple[Piece, ...] = ()
+    conjuncts: tuple[FilterPiece, ...] = ()
 
 
-def read(expression: pc.Expression, schema: pa.Schema) -> Piece:
+def read(expression: pc.Expression, schema: pa.Schema) -> FilterPiece:
     """Return what an expression over `schema` is made of; if a part is not known, only the whole.
 
     The caller has found that Arrow can evaluate it over the schema.
@@ -59,7 +59,7 @@ def read(expression: pc.Expression, schema: pa.Schema) -> Piece:
     if found is not None and cast("Any", found.expression).equals(expression):
         return found
     text = str(expression)
-    return Piece(expression, frozenset(n for n in schema.names if mentions(text, n)))
+    return FilterPiece(expression, frozenset(n for n in schema.names if mentions(text, n)))
 
 
 def counts_columns(expression: pc.Expression) -> bool:
@@ -85,9 +85,9 @@ class _Reading:
 
     def __init__(self, schema: pa.Schema, constants: pa.RecordBatch) -> None:
         self._schema, self._constants = schema, constants
-        self._open: list[tuple[str, list[Piece], list[pa.Scalar[Any]]]] = [("", [], [])]
+        self._open: list[tuple[str, list[FilterPiece], list[pa.Scalar[Any]]]] = [("", [], [])]
 
-    def whole(self, entries: Sequence[tuple[str, str]]) -> Piece:
+    def whole(self, entries: Sequence[tuple[str, str]]) -> FilterPiece:
         left = iter(entries)
         for key, value in left:
             arguments, options = self._open[-1][1:]
@@ -100,35 +100,37 @@ class _Reading:
                 options.append(self._constants.column(int(value))[0])
             elif key == "literal":
                 scalar = self._constants.column(int(value))[0]
-                arguments.append(Piece(pc.scalar(cast("Any", scalar)), scalar=scalar))
+                arguments.append(FilterPiece(pc.scalar(cast("Any", scalar)), scalar=scalar))
             else:
                 arguments.append(self._field(key, value, left))
         (found,) = self._open[0][1]
         return found
 
-    def _field(self, key: str, value: str, left: Iterator[tuple[str, str]]) -> Piece:
+    def _field(self, key: str, value: str, left: Iterator[tuple[str, str]]) -> FilterPiece:
         if key == "nested_field_ref":
             path = [next(left)[1] for _ in range(int(value))]
-            return Piece(pc.field(*path), frozenset(path[:1]))
+            return FilterPiece(pc.field(*path), frozenset(path[:1]))
         if key != "field_ref":
             raise UnreadError
         found, type_ = pc.field(value), self._schema.field(value).type
         push = filter_compare.push_truth(type_, value)
-        return Piece(found, frozenset([value]), push, Value(type_, found, column=value))
+        return FilterPiece(found, frozenset([value]), push, Value(type_, found, column=value))
 
 
-def _called(name: str, arguments: Sequence[Piece], options: Sequence[pa.Scalar[Any]]) -> Piece:
+def _called(
+    name: str, arguments: Sequence[FilterPiece], options: Sequence[pa.Scalar[Any]]
+) -> FilterPiece:
     table_schema = (len(arguments), len(options))
     builder = _CALLS.get((name, *table_schema))
     if builder is None:
         raise UnreadError
     expression, push, conjuncts = builder(arguments, options)
     columns = frozenset[str]().union(*(each.columns for each in arguments))
-    return Piece(expression, columns, push, conjuncts=conjuncts)
+    return FilterPiece(expression, columns, push, conjuncts=conjuncts)
 
 
-_Built = tuple[pc.Expression, pushed.Push | None, tuple[Piece, ...]]
-_Arguments = Sequence[Piece]
+_Built = tuple[pc.Expression, pushed.Push | None, tuple[FilterPiece, ...]]
+_Arguments = Sequence[FilterPiece]
 _Options = Sequence[pa.Scalar]
 
 
@@ -169,7 +171,7 @@ def _is_null(arguments: _Arguments, options: _Options) -> _Built:
     return arguments[0].expression.is_null(), _null_test(arguments[0]), ()
 
 
-def _null_test(piece: Piece) -> pushed.Push | None:
+def _null_test(piece: FilterPiece) -> pushed.Push | None:
     return None if piece.column is None else filter_compare.is_null(piece.column).push
 
 
@@ -205,7 +207,7 @@ def _comparison(
     return built
 
 
-def _push_of(sign: Operator, left: Piece, right: Piece) -> pushed.Push | None:
+def _push_of(sign: Operator, left: FilterPiece, right: FilterPiece) -> pushed.Push | None:
     column = left.column if left.scalar is None else right.column
     scalar = right.scalar if left.scalar is None else left.scalar
     if column is None or scalar is None or not scalar.is_valid:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone.engine.filter import arrow, pickled, predicate, pushed
-from siltstone.engine.filter.arrow import Piece
+from siltstone.engine.filter.arrow import FilterPiece
 from siltstone.engine.filter.predicate import Predicate
 from siltstone.errors import RequestError
 
@@ -59,7 +59,7 @@ class ExpressionFilter:
 
     __slots__ = ("_names", "_piece", "columns")
 
-    def __init__(self, piece: Piece, names: Sequence[str]) -> None:
+    def __init__(self, piece: FilterPiece, names: Sequence[str]) -> None:
         """Filter by a piece of an expression; `names` are all columns of the table, in order."""
         self._piece, self.columns = piece, piece.columns
         self._names = [name for name in names if name in piece.columns]

@@ -125,7 +125,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class Slice:
     """The first `rows` rows of one origin, in `chunks` from ordinal 0 on.
 
     Equal origins have equal rows at equal ordinals, wherever they lie by now: `origin` is what
@@ -136,16 +136,16 @@ class Part:
     chunks: tuple[Chunk, ...]
     rows: int
 
-    def upto(self, seq: int) -> Part:
+    def upto(self, seq: int) -> Slice:
         """Return the rows with a seq <= `seq`."""
         if not self.chunks or int(self.chunks[-1].seqs[-1]) <= seq:
             return self
         last = bisect_right(self.chunks, seq, key=lambda chunk: int(chunk.seqs[0])) - 1
         if last < 0:
-            return Part(self.origin, (), 0)
+            return Slice(self.origin, (), 0)
         chunk = self.chunks[last]
         chunk = chunk.cut(0, int(chunk.seqs.searchsorted(seq, "right")))
-        return Part(self.origin, (*self.chunks[:last], chunk), chunk.end)
+        return Slice(self.origin, (*self.chunks[:last], chunk), chunk.end)
 
     def behind(self, ordinal: int) -> Sequence[Chunk]:
         """Return the rows from `ordinal` on."""
@@ -157,10 +157,10 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Indexed:
+class IndexedSlice:
     """A part with the key columns only, and the runs that find its rows."""
 
-    part: Part
+    part: Slice
     runs: tuple[Run, ...]
 
     @property

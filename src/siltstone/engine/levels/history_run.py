@@ -22,8 +22,8 @@ from siltstone.engine.levels.base import batches_kept
 from siltstone.engine.levels.chunk import (
     NOTHING,
     Chunk,
-    Indexed,
-    Part,
+    IndexedSlice,
+    Slice,
     batch_of,
     find_version,
     run_of,
@@ -51,7 +51,7 @@ class HistoryRun:
         high: int,
         *,
         lease: object = None,
-        known: Sequence[Indexed] = (),
+        known: Sequence[IndexedSlice] = (),
     ) -> None:
         """Open lazily: `opened` is asked once, at the first read; runs are made under locks.
 
@@ -64,7 +64,7 @@ class HistoryRun:
         self.lease = lease
         self._lock = threading.Lock()
         self._known = tuple(known)
-        self._index: tuple[tuple[Indexed, ...], np.ndarray] | None = None
+        self._index: tuple[tuple[IndexedSlice, ...], np.ndarray] | None = None
         self._rows: int | None = sum(item.part.rows for item in known) if known else None
 
     @property
@@ -91,7 +91,7 @@ class HistoryRun:
         return sum(item.nbytes for item in known) + positions.nbytes
 
     @property
-    def indexed(self) -> tuple[Indexed, ...]:
+    def indexed(self) -> tuple[IndexedSlice, ...]:
         """The index, as far as it is in memory."""
         return self._known if self._index is None else self._index[0]
 
@@ -105,7 +105,7 @@ class HistoryRun:
         """The highest seq that a row may have."""
         return self.high
 
-    def _loaded(self) -> tuple[tuple[Indexed, ...], np.ndarray]:
+    def _loaded(self) -> tuple[tuple[IndexedSlice, ...], np.ndarray]:
         """Return the index, and the position of each row in the pin."""
         if self._index is None:
             with self._lock:
@@ -114,7 +114,7 @@ class HistoryRun:
                     self._known = ()
         return self._index
 
-    def _placed(self) -> tuple[tuple[Indexed, ...], np.ndarray] | None:
+    def _placed(self) -> tuple[tuple[IndexedSlice, ...], np.ndarray] | None:
         """Return the known index, if the pin ends with its rows: its neighbours' seqs tell."""
         if not self._known:
             return None
@@ -129,7 +129,7 @@ class HistoryRun:
             return None
         return self._known, np.arange(start, table.rows)
 
-    def _load(self) -> tuple[tuple[Indexed, ...], np.ndarray]:
+    def _load(self) -> tuple[tuple[IndexedSlice, ...], np.ndarray]:
         codec = self._table_schema.codec
         columns = [history_name(column_id) for column_id in self._table_schema.schema.key]
         parts = list(self._scan([*columns, OP_COLUMN], with_positions=True))
@@ -149,8 +149,8 @@ class HistoryRun:
             rows.column(SEQ_COLUMN).to_numpy(),
             rows.column(OP_COLUMN).to_numpy(),
         )
-        part = Part(object(), (chunk,), len(codes))
-        return (Indexed(part, (run_of(codes, 0),)),), rows.column(POSITION).to_numpy()
+        part = Slice(object(), (chunk,), len(codes))
+        return (IndexedSlice(part, (run_of(codes, 0),)),), rows.column(POSITION).to_numpy()
 
     def _scan(
         self, columns: Sequence[str], *, with_positions: bool = False
@@ -204,7 +204,7 @@ class HistoryRun:
             {c.name: row.get(history_name(c.id)) for c in columns}, self._table_schema, written
         )
 
-    def parts(self, seq: int) -> tuple[Part, ...]:
+    def parts(self, seq: int) -> tuple[Slice, ...]:
         """Return the rows with a seq <= `seq`: keys, seqs and ops."""
         known, _ = self._loaded()
         if seq >= self.high:
@@ -217,7 +217,7 @@ class HistoryRun:
 
     def rows_at(
         self,
-        parts: Sequence[Part],
+        parts: Sequence[Slice],
         ordinals: np.ndarray,
         table_schema: TableSchema,
         columns: Sequence[str],
@@ -229,7 +229,7 @@ class HistoryRun:
 
     def rows_kept(
         self,
-        parts: Sequence[Part],
+        parts: Sequence[Slice],
         kept: pa.BooleanArray,
         table_schema: TableSchema,
         columns: Sequence[str],
@@ -294,12 +294,12 @@ class HistoryRun:
             start += batch.num_rows
 
 
-def known_of(sources: Iterable[object], low: int) -> tuple[Indexed, ...]:
+def known_of(sources: Iterable[object], low: int) -> tuple[IndexedSlice, ...]:
     """Return the index of the rows of adjacent levels, which all become one run above `low`.
 
     Nothing if one of them has none in memory, or has rows at or below `low`, which the run has not.
     """
-    found: list[Indexed] = []
+    found: list[IndexedSlice] = []
     for source in sources:
         assert isinstance(source, Memtable | HistoryRun)
         indexed = source.indexed

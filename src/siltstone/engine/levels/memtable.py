@@ -29,10 +29,10 @@ import pyarrow as pa
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.levels.chunk import (
     Chunk,
-    Indexed,
+    IndexedSlice,
     Newest,
-    Part,
     Run,
+    Slice,
     find_version,
     join_chunks,
     merge_runs,
@@ -122,7 +122,7 @@ class Memtable:
         self.nbytes = 0
         self._lock = threading.Lock()
         self._tail_chunk: tuple[Tail, Chunk] | None = None
-        self.origin = object()  # names these rows, also when they are history: see `chunk.Part`
+        self.origin = object()  # names these rows, also when they are history: see `chunk.Slice`
 
     # writes: one leader at a time
 
@@ -285,15 +285,15 @@ class Memtable:
         row = None if is_delete else chunk.row_at(offset)
         return Found(row, chunk.table_schema, int(chunk.seqs[offset]))
 
-    def parts(self, seq: int) -> tuple[Part, ...]:
+    def parts(self, seq: int) -> tuple[Slice, ...]:
         """Return the rows with a seq <= `seq`, as one part."""
         contents = self.contents
         count = bisect_right(contents.tail.seqs, seq)
         chunks = contents.chunks
         if count:
             tail = self._chunk_of(contents.tail, count)
-            return (Part(self.origin, (*chunks, tail), tail.end),)
-        return (Part(self.origin, chunks, contents.tail.start).upto(seq),)
+            return (Slice(self.origin, (*chunks, tail), tail.end),)
+        return (Slice(self.origin, chunks, contents.tail.start).upto(seq),)
 
     def _chunk_of(self, tail: Tail, count: int) -> Chunk:
         """Return the first rows of the tail; the last answer is remembered."""
@@ -305,13 +305,13 @@ class Memtable:
         return chunk
 
     @property
-    def indexed(self) -> tuple[Indexed, ...]:
+    def indexed(self) -> tuple[IndexedSlice, ...]:
         """The keys of all rows with what finds them; nothing unless it is sealed and frozen."""
         contents = self.contents
         if contents.tail.rows or not contents.chunks:
             return ()
         chunks = tuple(chunk.of_keys() for chunk in contents.chunks)
-        return (Indexed(Part(self.origin, chunks, contents.tail.start), contents.runs),)
+        return (IndexedSlice(Slice(self.origin, chunks, contents.tail.start), contents.runs),)
 
     def newest(self) -> Newest:
         """Return the newest version of each key."""
@@ -325,7 +325,7 @@ class Memtable:
 
     def rows_kept(
         self,
-        parts: Sequence[Part],
+        parts: Sequence[Slice],
         kept: pa.BooleanArray,
         table_schema: TableSchema,
         columns: Sequence[str],
@@ -335,7 +335,7 @@ class Memtable:
 
     def rows_at(
         self,
-        parts: Sequence[Part],
+        parts: Sequence[Slice],
         ordinals: np.ndarray,
         table_schema: TableSchema,
         columns: Sequence[str],

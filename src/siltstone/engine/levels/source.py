@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog.table_schema import TableSchema
-from siltstone.engine.levels.chunk import Chunk, Part
+from siltstone.engine.levels.chunk import Chunk, Slice
 from siltstone.engine.levels.memtable import Found
 from siltstone.formats.keys import Key
 
@@ -25,11 +25,11 @@ class Source(Protocol):
 
     def find(self, key: Key, seq: int) -> Found | None: ...
 
-    def parts(self, seq: int) -> tuple[Part, ...]: ...
+    def parts(self, seq: int) -> tuple[Slice, ...]: ...
 
     def rows_kept(
         self,
-        parts: Sequence[Part],
+        parts: Sequence[Slice],
         kept: pa.BooleanArray,
         table_schema: TableSchema,
         columns: Sequence[str],
@@ -37,7 +37,7 @@ class Source(Protocol):
 
     def rows_at(
         self,
-        parts: Sequence[Part],
+        parts: Sequence[Slice],
         ordinals: np.ndarray,
         table_schema: TableSchema,
         columns: Sequence[str],

@@ -22,8 +22,8 @@ from siltstone.engine.levels.bits import NO_ROWS, Bits, all_of
 from siltstone.engine.levels.chunk import (
     NOTHING,
     Chunk,
-    Part,
     Run,
+    Slice,
     codes_of,
     keys_at,
     merge_runs,
@@ -52,7 +52,7 @@ class Visibility:
         """Bytes in memory."""
         return self.live.nbytes + self.visible.nbytes + sum(run.nbytes for run in self.runs)
 
-    def is_before(self, base: Base | None, parts: Sequence[Part]) -> bool:
+    def is_before(self, base: Base | None, parts: Sequence[Slice]) -> bool:
         """Say whether `parts` over `base` are what this is made of, and perhaps rows behind it."""
         if self.base is not base or len(self.rows) > len(parts):
             return False
@@ -60,7 +60,7 @@ class Visibility:
         whole = all(o is part.origin and n == part.rows for (o, n), part in pairs[:-1])
         return whole and all(o is part.origin and n <= part.rows for (o, n), part in pairs[-1:])
 
-    def at(self, seq: int, codec: KeyCodec, parts: Sequence[Part]) -> Visibility:
+    def at(self, seq: int, codec: KeyCodec, parts: Sequence[Slice]) -> Visibility:
         """Return the liveness of `parts`, the rows up to `seq`, of which this `is_before`."""
         added = _added(self.rows, parts)
         rows = tuple((part.origin, part.rows) for part in parts)
@@ -91,7 +91,7 @@ class Visibility:
     def _ended(
         self,
         codec: KeyCodec,
-        parts: Sequence[Part],
+        parts: Sequence[Slice],
         written: Codes,
         keys: Callable[[np.ndarray], list[Key]],
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -147,7 +147,7 @@ class VisibilityCache:
         seq: int,
         codec: KeyCodec,
         base: Base | None,
-        parts: Sequence[Part],
+        parts: Sequence[Slice],
         *,
         bytes_left: Callable[[], int],
     ) -> Visibility:
@@ -162,7 +162,7 @@ class VisibilityCache:
         return found
 
 
-def _added(rows: Sequence[tuple[object, int]], parts: Sequence[Part]) -> list[Chunk]:
+def _added(rows: Sequence[tuple[object, int]], parts: Sequence[Slice]) -> list[Chunk]:
     """Return what `parts` have beyond `rows`, as chunks numbered from 0."""
     added: list[Chunk] = []
     start = 0
@@ -173,7 +173,7 @@ def _added(rows: Sequence[tuple[object, int]], parts: Sequence[Part]) -> list[Ch
     return added
 
 
-def _keys_of(parts: Sequence[Part], places: np.ndarray) -> list[Key]:
+def _keys_of(parts: Sequence[Slice], places: np.ndarray) -> list[Key]:
     chunks: list[Chunk] = []
     start = 0
     for part in parts:

@@ -24,7 +24,7 @@ from siltstone import deadline
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.filter.filters import Filter, filter_of
 from siltstone.engine.levels.base import Base, batches_kept, batches_kept_by_position
-from siltstone.engine.levels.chunk import Chunk, Part, batch_of
+from siltstone.engine.levels.chunk import Chunk, Slice, batch_of
 from siltstone.engine.levels.memtable import Found
 from siltstone.engine.levels.source import Source
 from siltstone.engine.levels.visibility import Visibility, VisibilityCache
@@ -41,7 +41,7 @@ class Lives(NamedTuple):
     """A source with the rows of it that are read, and for each of these whether it lives."""
 
     source: Source
-    parts: tuple[Part, ...]
+    parts: tuple[Slice, ...]
     kept: pa.BooleanArray
 
 
@@ -55,7 +55,7 @@ class Overlay:
     visible: pa.BooleanArray
 
     @property
-    def live(self) -> Iterator[tuple[Source, tuple[Part, ...], np.ndarray]]:
+    def live(self) -> Iterator[tuple[Source, tuple[Slice, ...], np.ndarray]]:
         """The sources with live rows, oldest first, and the ordinals of those."""
         for level in self.levels:
             ordinals = np.flatnonzero(level.kept.to_numpy(zero_copy_only=False))
@@ -278,10 +278,10 @@ class KeyedReader:
         return rows.take(pa.array(found, pa.int64()))
 
 
-_Level = tuple[Source, tuple[Part, ...]]
+_Level = tuple[Source, tuple[Slice, ...]]
 
 
-def _with_rows(found: Sequence[_Level]) -> list[Part]:
+def _with_rows(found: Sequence[_Level]) -> list[Slice]:
     return [part for _, parts in found for part in parts if part.rows]
 
 

@@ -22,7 +22,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of, whole_table_schema
 from siltstone.engine.filter.filters import Filter
 from siltstone.engine.levels.base import Base
-from siltstone.engine.levels.chunk import Indexed, batch_of
+from siltstone.engine.levels.chunk import IndexedSlice, batch_of
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.levels.source import Source
 from siltstone.engine.levels.visibility import VisibilityCache
@@ -30,7 +30,7 @@ from siltstone.engine.read.index_use import prefilter_of
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.view import View
 from siltstone.errors import CorruptionError, SnapshotExpiredError
-from siltstone.formats.manifest import KeyedStorage, Pin, Record, Table
+from siltstone.formats.manifest import KeyedStorage, Pin, Record, TableDefinition
 from siltstone.storage.manifest.manifest_store import Lease
 from siltstone.storage.tables.tables import PRIVATE_DIRECTORY, PinnedTable, TableReader
 
@@ -117,7 +117,7 @@ class Readers:
     def open(
         self,
         view: View,
-        table: Table,
+        table: TableDefinition,
         seq: int,
         *,
         own: Source | None = None,
@@ -186,7 +186,9 @@ class Readers:
                 leases.setdefault(lease.number, lease)
         return leases
 
-    def storage_at(self, view: View, table: Table, seq: int) -> tuple[KeyedStorage, object]:
+    def storage_at(
+        self, view: View, table: TableDefinition, seq: int
+    ) -> tuple[KeyedStorage, object]:
         """Return where a keyed table's base was merged to at `seq`, and a lease on its files.
 
         Raises:
@@ -213,7 +215,7 @@ class Readers:
         """Return the dataset version of a pin that a frame names."""
         return self._tables.open(plain_folder(pin), pin)
 
-    def base(self, table: Table, storage: KeyedStorage) -> Base | None:
+    def base(self, table: TableDefinition, storage: KeyedStorage) -> Base | None:
         """Return the base of an incarnation as a record names it."""
         pin = storage.base
         if pin is None:
@@ -236,13 +238,13 @@ class Readers:
 
     def history(
         self,
-        table: Table,
+        table: TableDefinition,
         storage: KeyedStorage,
         low: int,
         high: int,
         lease: object,
         *,
-        known: Sequence[Indexed] = (),
+        known: Sequence[IndexedSlice] = (),
     ) -> HistoryRun | None:
         """Return the part (low, high] of the history that `storage` pins; None: there is none.
 
@@ -270,7 +272,12 @@ class Readers:
         return self._index_bytes_max - self._taken()
 
     def _past(
-        self, view: View, table: Table, storage: KeyedStorage, table_schema: TableSchema, seq: int
+        self,
+        view: View,
+        table: TableDefinition,
+        storage: KeyedStorage,
+        table_schema: TableSchema,
+        seq: int,
     ) -> KeyedReader:
         old, lease = self._serving(view, storage, seq)
         base = self.base(table, old)

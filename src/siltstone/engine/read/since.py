@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.view import State
-from siltstone.formats.manifest import Table
+from siltstone.formats.manifest import TableDefinition
 
 Touched = Iterable[tuple[int, tuple[int, ...]]]
 Spans = Sequence[tuple[int, int]]
@@ -21,7 +21,9 @@ Spans = Sequence[tuple[int, int]]
 UNKNOWN = -1
 
 
-def changed_since(state: State, table: Table, since: int, own: Spans, touched: Touched) -> int:
+def changed_since(
+    state: State, table: TableDefinition, since: int, own: Spans, touched: Touched
+) -> int:
     """Return the first seq in (since, state.visible] at which the table changed; 0: none.
 
     Args:
@@ -48,7 +50,7 @@ def changed_since(state: State, table: Table, since: int, own: Spans, touched: T
     return 0 if known == state.visible - since else UNKNOWN
 
 
-def _redefined(table: Table) -> Iterator[int]:
+def _redefined(table: TableDefinition) -> Iterator[int]:
     yield table.created
     for steps in (table.names, table.schemas, table.incarnations):
         yield from (step.seq for step in steps)

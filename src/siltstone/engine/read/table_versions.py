@@ -19,7 +19,7 @@ from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.read.reader import Readers, plain_folder
 from siltstone.engine.read.view import View, storage_folder
 from siltstone.errors import ConflictError, RequestError
-from siltstone.formats.manifest import Pin, Table, Version
+from siltstone.formats.manifest import Pin, TableDefinition, Version
 from siltstone.storage.tables.tables import ImportedVersion, OtherLineError, TableReader, Tables
 
 # What writes rows of a table with a key, in the words of the Lance Namespace specification.
@@ -125,7 +125,7 @@ def _own(pin: Pin) -> TableVersion:
     return TableVersion(pin.version, pin, 0)
 
 
-def of_plain(table: Table, seq: int, own: Sequence[Pin] = ()) -> TableVersions:
+def of_plain(table: TableDefinition, seq: int, own: Sequence[Pin] = ()) -> TableVersions:
     """Return a plain table as of `seq`, with the versions of an open transaction on top."""
     incarnation = catalogs.incarnation_of(table, seq)
     known = incarnation.versions
@@ -142,7 +142,9 @@ def of_plain(table: Table, seq: int, own: Sequence[Pin] = ()) -> TableVersions:
     )
 
 
-def of_keyed(table: Table, seq: int, view: View, readers: Readers) -> tuple[TableVersions, object]:
+def of_keyed(
+    table: TableDefinition, seq: int, view: View, readers: Readers
+) -> tuple[TableVersions, object]:
     """Return a keyed table as of `seq`, and a lease that keeps the files of its base."""
     storage, lease = readers.storage_at(view, table, seq)
     pin = storage.base

@@ -91,7 +91,7 @@ class Replayer:
     ) -> None:
         incarnations: list[int] = []
         for entry in member.entries:
-            if isinstance(entry, group.Rows):
+            if isinstance(entry, group.RowsEntry):
                 self._apply_rows(entry, seq)
                 incarnations.append(entry.incarnation)
             elif isinstance(entry, group.Batch):
@@ -134,7 +134,7 @@ class Replayer:
         table = catalogs.owner_of(self.view.catalog, incarnation)
         return table_schema_of(catalogs.schema_by_id(table, schema_id))
 
-    def _apply_rows(self, entry: group.Rows, seq: int) -> None:
+    def _apply_rows(self, entry: group.RowsEntry, seq: int) -> None:
         pending = self._pending.get(entry.incarnation)
         if pending is None or pending.schema != entry.schema:
             self._flush_one(entry.incarnation)
@@ -175,7 +175,7 @@ class _Pending:
         self._seqs: list[int] = []
         self._ops: list[int] = []
 
-    def add(self, entry: group.Rows, seq: int) -> None:
+    def add(self, entry: group.RowsEntry, seq: int) -> None:
         rows, deletes = entry.upserts, entry.deletes
         self.rows += rows
         for key in deletes:

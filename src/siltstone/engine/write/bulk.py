@@ -28,17 +28,16 @@ from siltstone.engine.write.stage_task import ATTACHED, BASE, Staged, StageTask,
 from siltstone.errors import DuplicateKeyError, RequestError
 from siltstone.formats import group
 from siltstone.formats.keys import Codes, Key, newest_rows
-from siltstone.formats.manifest import Incarnation, Pin, Table
+from siltstone.formats.manifest import Incarnation, Pin, TableDefinition
 from siltstone.formats.schema import history_name
-from siltstone.storage.tables.tables import PinnedTable, TableReader, Tables
-from siltstone.storage.tables.tables import Staged as StagedFiles
+from siltstone.storage.tables.tables import PinnedTable, StagedFiles, TableReader, Tables
 
 _BITS_PER_CODE_MAX = 16
 _CHECKED_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class BulkRows:
     """Rows of a keyed table in one dataset: `names` is what it calls the key columns."""
 
     table: str
@@ -68,9 +67,9 @@ class Rows:
 
         return keys_at
 
-    def with_pin(self, pin: Pin) -> Rows:
+    def with_pin(self, pin: Pin) -> BulkRows:
         """Return other rows of the same dataset."""
-        return Rows(self.table, self.table_schema, self.folder, pin, self.names)
+        return BulkRows(self.table, self.table_schema, self.folder, pin, self.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +84,8 @@ class Repeats:
 
 
 def unique(
-    tables: Tables, rows: Rows, codes: Sequence[Codes], repeats: Repeats
-) -> tuple[Rows, Codes]:
+    tables: Tables, rows: BulkRows, codes: Sequence[Codes], repeats: Repeats
+) -> tuple[BulkRows, Codes]:
     """Return the rows with each key once, and the codes of the keys, in no order.
 
     Args:
@@ -117,7 +116,7 @@ def unique(
 
 
 def _newest_by(
-    rows: Rows,
+    rows: BulkRows,
     opened: PinnedTable,
     codes: Codes,
     order: str,
@@ -154,7 +153,7 @@ def _all_differ(codes: Codes) -> bool:
     return not (ordered[1:] == ordered[:-1]).any()
 
 
-def load_part(core: Core, table: Table, incarnation: int, rows: Rows) -> AdvancePart:
+def load_part(core: Core, table: TableDefinition, incarnation: int, rows: BulkRows) -> AdvancePart:
     """Return the part that makes `rows` the first base of an incarnation without a row version."""
     entry = group.Advance(incarnation, 0, rows.pin)
     base = core.readers.base_of(rows.folder, rows.pin, rows.table_schema)
@@ -162,7 +161,12 @@ def load_part(core: Core, table: Table, incarnation: int, rows: Rows) -> Advance
 
 
 def attach_part(
-    core: Core, table: Table, incarnation: int, rows: Rows, codes: Codes, op: int = group.UPSERT
+    core: Core,
+    table: TableDefinition,
+    incarnation: int,
+    rows: BulkRows,
+    codes: Codes,
+    op: int = group.UPSERT,
 ) -> AttachPart:
     """Return the part that makes `rows`, stored by column ids, a run of the commit's seq."""
     entry = group.Attach(incarnation, rows.table_schema.id, rows.pin, op, rows.pin.rows)
@@ -172,7 +176,7 @@ def attach_part(
     )  # fmt: skip
 
 
-def refuse_living(tables: TableReader, rows: Rows, reader: KeyedReader) -> None:
+def refuse_living(tables: TableReader, rows: BulkRows, reader: KeyedReader) -> None:
     """Refuse rows of which a key lives; 64 MiB of keys are looked for at once.
 
     Raises:
@@ -188,7 +192,7 @@ def refuse_living(tables: TableReader, rows: Rows, reader: KeyedReader) -> None:
         _refuse_living(held, rows, reader)
 
 
-def _refuse_living(batches: list[pa.RecordBatch], rows: Rows, reader: KeyedReader) -> None:
+def _refuse_living(batches: list[pa.RecordBatch], rows: BulkRows, reader: KeyedReader) -> None:
     (keys,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
     found = reader.first_existing(chunk_of_batch(keys, rows.table_schema))
     if found is not None:
@@ -211,7 +215,11 @@ class BulkWrites:
         return [part for _, part in self._jobs]
 
     def add(
-        self, table: Table, stage: StageTask, staged: Sequence[Staged], living: KeyedReader | None
+        self,
+        table: TableDefinition,
+        stage: StageTask,
+        staged: Sequence[Staged],
+        living: KeyedReader | None,
     ) -> int:
         """Take the staged pieces of a job; return how many rows they have, each key once.
 
@@ -241,7 +249,13 @@ class BulkWrites:
         return part.rows
 
     def _part(
-        self, table: Table, stage: StageTask, rows: Rows, codes: Codes, *, is_alone: bool
+        self,
+        table: TableDefinition,
+        stage: StageTask,
+        rows: BulkRows,
+        codes: Codes,
+        *,
+        is_alone: bool,
     ) -> AdvancePart | AttachPart:
         core, incarnation = self._core, catalogs.incarnation_of(table)
         if stage.target == BASE:
@@ -251,11 +265,13 @@ class BulkWrites:
         op = group.DELETE if stage.op == "delete" else group.UPSERT
         return attach_part(core, table, incarnation.id, rows, codes, op)
 
-    def _run_of(self, table: Table, stage: StageTask, part: AdvancePart | AttachPart) -> AttachPart:
+    def _run_of(
+        self, table: TableDefinition, stage: StageTask, part: AdvancePart | AttachPart
+    ) -> AttachPart:
         if isinstance(part, AttachPart):
             return part
         table_schema, pin = table_schema_of(stage.schema), part.entry.pin
-        base = Rows(
+        base = BulkRows(
             catalogs.name_of(table), table_schema, stage.folder, pin, table_schema.codec.names
         )
         rows, codes = restaged(self._core, base, stage.marks)
@@ -264,12 +280,12 @@ class BulkWrites:
 
 def _each_key_once(
     core: Core, name: str, stage: StageTask, files: StagedFiles
-) -> tuple[Rows, Codes]:
+) -> tuple[BulkRows, Codes]:
     """Return the rows of a job in one pin, each key once, and their codes in no order."""
     table_schema = table_schema_of(stage.schema)
     stored = _stored_names(stage, table_schema)
     pin = core.tables.writer.commit(stage.folder, stage.pin, files)
-    rows = Rows(
+    rows = BulkRows(
         name, table_schema, stage.folder, pin, tuple(stored[n] for n in table_schema.codec.names)
     )
     codes = [table_schema.codec.codes(batch) for batch in rows.keys(core.tables.reader)]
@@ -283,7 +299,9 @@ def _stored_names(stage: StageTask, table_schema: TableSchema) -> dict[str, str]
     return {c.name: history_name(c.id) if is_by_id else c.name for c in table_schema.schema.columns}
 
 
-def _may_load(view: View, table: Table, incarnation: Incarnation, stage: StageTask) -> bool:
+def _may_load(
+    view: View, table: TableDefinition, incarnation: Incarnation, stage: StageTask
+) -> bool:
     levels = view.levels.get(incarnation.id)
     return (
         levels is not None
@@ -294,7 +312,7 @@ def _may_load(view: View, table: Table, incarnation: Incarnation, stage: StageTa
     )
 
 
-def restaged(core: Core, rows: Rows, folder: str) -> tuple[Rows, Codes]:
+def restaged(core: Core, rows: BulkRows, folder: str) -> tuple[BulkRows, Codes]:
     """Write rows that were staged as a base once more, as a run: the table got others meanwhile.
 
     `folder` gets the dataset. Returns the rows there, and their codes in no order.
@@ -309,4 +327,4 @@ def restaged(core: Core, rows: Rows, folder: str) -> tuple[Rows, Codes]:
 
     pin = core.tables.writer.append(folder, core.tables.writer.create(folder, fields), renamed())
     names = tuple(history_name(column_id) for column_id in rows.table_schema.schema.key)
-    return Rows(rows.table, rows.table_schema, folder, pin, names), np.concatenate(codes)
+    return BulkRows(rows.table, rows.table_schema, folder, pin, names), np.concatenate(codes)

@@ -40,7 +40,7 @@ class Merge:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergeInserted:
     """How many rows of the table were updated, inserted and deleted."""
 
     updated: int
@@ -48,7 +48,7 @@ class Merged:
     deleted: int
 
 
-def merge(tx: Transaction, name: str, rows: pa.Table, how: Merge) -> Merged:
+def merge(tx: Transaction, name: str, rows: pa.Table, how: Merge) -> MergeInserted:
     """Merge `rows` into a table.
 
     Raises:
@@ -81,7 +81,7 @@ def _refuse_twice(count: int, distinct: int) -> None:
         raise RequestError("two rows of the source have the same key")
 
 
-def _merge_keyed(table: TransactionTable, rows: pa.Table, how: Merge) -> Merged:
+def _merge_keyed(table: TransactionTable, rows: pa.Table, how: Merge) -> MergeInserted:
     key = table.primary_key
     keys = _keys_of(rows, key)
     _refuse_twice(len(keys), len(set(keys)))
@@ -96,7 +96,7 @@ def _merge_keyed(table: TransactionTable, rows: pa.Table, how: Merge) -> Merged:
     if how.inserts and new.num_rows:
         table.upsert(new)
     deleted = _delete_others(table, set(keys), how) if how.deletes else 0
-    return Merged(
+    return MergeInserted(
         changed.num_rows if how.updates else 0, new.num_rows if how.inserts else 0, deleted
     )
 
@@ -144,7 +144,7 @@ class _PlainMerge:
         self._added: list[pa.Table] = []
         self._updated = self._deleted = 0
 
-    def run(self) -> Merged:
+    def run(self) -> MergeInserted:
         self._drop, self._added = [], []
         self._updated = self._deleted = 0
         is_new = np.ones(self._source.num_rows, np.bool_)
@@ -163,7 +163,7 @@ class _PlainMerge:
         batches = [b for t in self._added for b in _whole(t, self._schema).to_batches()]
         self._writes.replace(drop, batches, again=self.run)
         count = 0 if inserted is None else inserted.num_rows
-        return Merged(self._updated, count, self._deleted)
+        return MergeInserted(self._updated, count, self._deleted)
 
     def _columns(self) -> list[str]:
         """Return what is read of the table: what is compared, filtered, or kept in an update."""

@@ -31,7 +31,7 @@ from siltstone.storage.tables.tables import (
     Compacted,
     ImportedVersion,
     InputsMovedError,
-    Staged,
+    StagedFiles,
     StagedVersion,
     Tables,
 )
@@ -107,7 +107,7 @@ class PlainWrites:
             return 0
         return self._put(self._step(start) if self.pin is None else start, staged)
 
-    def attach(self, folder: str, pin: Pin, staged: Staged) -> int:
+    def attach(self, folder: str, pin: Pin, staged: StagedFiles) -> int:
         """Add rows that were staged against `pin`, of the dataset in `folder`; return how many.
 
         Raises:
@@ -128,7 +128,7 @@ class PlainWrites:
         nothing = self._tables.rewriter.rewrite(folder, pin, drop=np.arange(pin.rows), batches=())
         return self._put(nothing, staged)
 
-    def _put(self, start: Pin, staged: Staged) -> int:
+    def _put(self, start: Pin, staged: StagedFiles) -> int:
         self._step(self._tables.writer.commit(self._folder, start, staged))
         self.rows += staged.rows
         self._did(lambda: self._put(self.begin(), staged), is_blind=True)

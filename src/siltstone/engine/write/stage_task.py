@@ -31,14 +31,13 @@ from siltstone.engine.read.reader import plain_folder
 from siltstone.engine.read.view import Levels, is_empty, storage_folder
 from siltstone.errors import RequestError, SchemaMismatchError, UnavailableError
 from siltstone.formats.manifest import Incarnation, Pin, Schema
-from siltstone.formats.manifest import Table as Definition
+from siltstone.formats.manifest import TableDefinition as Definition
 from siltstone.formats.rows import conform
 from siltstone.formats.schema import history_field
 from siltstone.storage.files.files import Files
 from siltstone.storage.site import site_of
 from siltstone.storage.tables.kept_names import kept_of
-from siltstone.storage.tables.tables import Staged as StagedFiles
-from siltstone.storage.tables.tables import TableWriter
+from siltstone.storage.tables.tables import StagedFiles, TableWriter
 from siltstone.storage.tables.tables import join as join_files
 
 KEYED_OPS, PLAIN_OPS = ("insert", "upsert", "delete"), ("append", "insert")

@@ -37,7 +37,7 @@ from siltstone.engine.read.view import View
 from siltstone.engine.write.keyed_writes import widened
 from siltstone.engine.write.plain_writes import PlainWrites
 from siltstone.errors import ConflictError
-from siltstone.formats.manifest import Table
+from siltstone.formats.manifest import TableDefinition
 
 ROUNDS_MAX = 64
 KEYS_CHECKED_MAX = 10_000
@@ -175,7 +175,7 @@ def _check_images(
     core: Core,
     made: WriteSet,
     view: View,
-    table: Table,
+    table: TableDefinition,
     keys: Sequence[object],
     predicates: Sequence[Predicate | None],
     upto: int,

@@ -24,7 +24,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
 from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.commit.core import Core
-from siltstone.engine.commit.write_set import Part, Reads, Receipt, WriteSet
+from siltstone.engine.commit.write_set import Part, ReadSet, Receipt, WriteSet
 from siltstone.engine.filter.filters import Filter, TextFilter
 from siltstone.engine.read import table_versions
 from siltstone.engine.read.read_union import KeyedReader
@@ -49,7 +49,7 @@ from siltstone.errors import (
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import group
 from siltstone.formats.keys import Key
-from siltstone.formats.manifest import Catalog, Table
+from siltstone.formats.manifest import Catalog, TableDefinition
 from siltstone.storage.lance.external.version_import import staged_manifest
 from siltstone.storage.tables.jobs import Begun
 from siltstone.storage.tables.tables import (
@@ -110,13 +110,13 @@ class Transaction:
         if claim is None and self._token is not None:
             claim = catalogs.app_of(self._catalog, self._token.app).claim
         self._claim = claim
-        self._reads = Reads(checked=self.read_seq) if isolation == "serializable" else None
+        self._reads = ReadSet(checked=self.read_seq) if isolation == "serializable" else None
         self._changes: list[group.Entry] = []
         self._keyed: dict[int, KeyedWrites] = {}
         self._plain: dict[int, PlainWrites] = {}
         self._bulk: dict[int, BulkWrites] = {}
         self._readers: dict[int, Reader] = {}
-        self._found: dict[int, Table] = {}
+        self._found: dict[int, TableDefinition] = {}
         self._staging = ExitStack()
         self._begun: Begun | None = None
         self._staged_us: int | None = None
@@ -183,7 +183,7 @@ class Transaction:
         self._require_open()
         return TransactionTable(self, self._named(name).id)
 
-    def _named(self, name: str) -> Table:
+    def _named(self, name: str) -> TableDefinition:
         """Return the table called `name`; under an applied token also the last one that was.
 
         Raises:
@@ -376,7 +376,7 @@ class Transaction:
         """Whether it is serializable, so that what it reads is noted."""
         return self._reads is not None
 
-    def table(self, table_id: int) -> Table:
+    def table(self, table_id: int) -> TableDefinition:
         """Return the definition of a table, own changes included."""
         self._require_open()
         found = self._found.get(table_id)
@@ -388,7 +388,7 @@ class Transaction:
         self._found[table_id] = table
         return table
 
-    def keyed(self, table: Table) -> KeyedWrites:
+    def keyed(self, table: TableDefinition) -> KeyedWrites:
         """Return the private writes of a keyed table.
 
         Raises:
@@ -409,7 +409,7 @@ class Transaction:
                 self._readers[table.id] = reader.remembering(writes.memtable)
         return writes
 
-    def plain(self, table: Table) -> PlainWrites:
+    def plain(self, table: TableDefinition) -> PlainWrites:
         """Return the private versions of a plain table.
 
         Raises:
@@ -436,7 +436,7 @@ class Transaction:
             )
         return writes
 
-    def reader(self, table: Table) -> Reader:
+    def reader(self, table: TableDefinition) -> Reader:
         """Return the reader of a table over the snapshot and own writes."""
         self._refuse_bulk(table)
         plain = self._plain.get(table.id)
@@ -447,7 +447,7 @@ class Transaction:
             found = self._readers[table.id] = self._open(table)
         return found
 
-    def _open(self, table: Table) -> Reader:
+    def _open(self, table: TableDefinition) -> Reader:
         own = self._keyed.get(table.id)
         reader = self._core.readers.open(
             self._view,
@@ -461,7 +461,7 @@ class Transaction:
         return reader
 
     def note(
-        self, table: Table, reader: Reader, keys: Sequence[Key], wanted: Filter | None
+        self, table: TableDefinition, reader: Reader, keys: Sequence[Key], wanted: Filter | None
     ) -> None:
         """Remember what a serializable transaction reads: `keys`, or else a scan of `wanted`."""
         reads = self._reads
@@ -485,7 +485,7 @@ class Transaction:
 
     def alter(
         self,
-        table: Table,
+        table: TableDefinition,
         entry: group.Alter,
         *,
         rename: dict[str, str],
@@ -502,7 +502,7 @@ class Transaction:
         if own is not None:
             own.rename_shape(table_schema)
 
-    def truncate(self, table: Table) -> None:
+    def truncate(self, table: TableDefinition) -> None:
         """Start the table anew, without rows."""
         self._change(group.Truncate(table.id, self._core.ids.take()))
         self._forget(table.id)
@@ -553,7 +553,7 @@ class Transaction:
         cross(Failpoint.ATTACH_AFTER_PLAN)
         return rows
 
-    def _refuse_bulk(self, table: Table) -> None:
+    def _refuse_bulk(self, table: TableDefinition) -> None:
         if table.id in self._bulk:
             name = catalogs.name_of(table)
             raise RequestError(f"{name!r} has staged rows in this transaction; use another one")

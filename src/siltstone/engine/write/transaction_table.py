@@ -24,7 +24,7 @@ from siltstone.engine.read.reader import Reader
 from siltstone.engine.write.keyed_writes import chunk_of
 from siltstone.errors import DuplicateKeyError, RequestError
 from siltstone.formats.keys import Key
-from siltstone.formats.manifest import Table
+from siltstone.formats.manifest import TableDefinition
 
 if TYPE_CHECKING:
     from siltstone.engine.write.transaction import Transaction
@@ -51,7 +51,7 @@ class TransactionTable(Readable):
         """The table's name, own renames included."""
         return catalogs.name_of(self._table())
 
-    def _table(self) -> Table:
+    def _table(self) -> TableDefinition:
         return self._tx.table(self._id)
 
     def _reader(self) -> Reader:

@@ -18,7 +18,7 @@ from typing import Literal
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.reader import plain_folder
-from siltstone.formats.manifest import Catalog, KeyedStorage, Pin, Record, Table
+from siltstone.formats.manifest import Catalog, KeyedStorage, Pin, Record, TableDefinition
 from siltstone.maintenance.merge.merge import candidates
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.lance_tables import lance_tables
@@ -152,7 +152,7 @@ def has_plain(catalog: Catalog) -> bool:
     return any(True for _ in _plain_tables(catalog))
 
 
-def _plain_tables(catalog: Catalog) -> Iterator[Table]:
+def _plain_tables(catalog: Catalog) -> Iterator[TableDefinition]:
     for table in catalog.tables:
         if catalogs.is_alive(table) and not catalogs.schema_of(table).key:
             yield table

@@ -83,7 +83,7 @@ class _Contention:
 
 
 @dataclass(frozen=True, slots=True)
-class _Order:
+class _OptimizeOrder:
     """What one optimize was asked for, and what it met.
 
     `at_once`: how many tasks `run` is given; None: all, it runs them elsewhere.
@@ -98,7 +98,7 @@ class _Order:
     contention: _Contention
 
 
-class _LeftError(Exception):
+class _DeferredError(Exception):
     """What was finished of plain tables waits for their owner."""
 
     def __init__(self, tables: Sequence[str]) -> None:
@@ -163,7 +163,7 @@ class Optimizer:
         met = _Contention()
         run, at_once = (self._workers(workers), workers) if execute is None else (execute, None)
         sizes = Sizes(target_rows, by_tiers)
-        order = _Order(table, sizes, publish_attempts, run, at_once, on_progress, met)
+        order = _OptimizeOrder(table, sizes, publish_attempts, run, at_once, on_progress, met)
         total, reason, left = NOTHING, "other writers won each race", list[Finished]()
         fruitless = 0
         for attempt in range(attempts * _ROUNDS):
@@ -171,7 +171,7 @@ class Optimizer:
             try:
                 total = total_of(total, self._resume(table, publish_attempts))
                 found = self._attempt(order, left)
-            except _LeftError as error:
+            except _DeferredError as error:
                 self._with_indexes(total, table, attempts, publish_attempts)
                 return Deferred(str(error), attempt + 1)
             except (GcHorizonError, BusyError) as error:
@@ -185,7 +185,7 @@ class Optimizer:
                 break
         try:
             total = total_of(total, self._handed_over(left)) if left else total
-        except _LeftError as error:
+        except _DeferredError as error:
             reason, total = str(error), NOTHING
         return total if total.files_before else Deferred(reason, attempts)
 
@@ -215,7 +215,7 @@ class Optimizer:
         """
         return self._resume(None, ATTEMPTS_MAX)
 
-    def _attempt(self, order: _Order, left: list[Finished]) -> Optimized | None:
+    def _attempt(self, order: _OptimizeOrder, left: list[Finished]) -> Optimized | None:
         """Plan, execute and publish once; None when there is nothing to do.
 
         `left` gathers what is the owner's to publish; it is asked when all else is done.
@@ -240,7 +240,9 @@ class Optimizer:
             return self._plain.catalog()
         return nullcontext(record.catalog)  # the log is not read for nothing
 
-    def _planned(self, record: Record, catalog: Catalog, order: _Order) -> list[CompactTask]:
+    def _planned(
+        self, record: Record, catalog: Catalog, order: _OptimizeOrder
+    ) -> list[CompactTask]:
         sizes = replace(order.sizes, is_contended=order.contention.count > 0)
         plain = planned_plain(catalog, self._tables.reader, order.table, sizes)
         left = {one.task.place for one in self._left()}
@@ -248,7 +250,7 @@ class Optimizer:
         return [*keyed, *(task for task in plain if task.place not in left)]
 
     def _execute(
-        self, record: Record, tasks: Sequence[CompactTask], order: _Order
+        self, record: Record, tasks: Sequence[CompactTask], order: _OptimizeOrder
     ) -> tuple[Optimized, list[Finished]]:
         """Run tasks and publish; return what was done, and what is left to the owner."""
         tables = tuple(sorted({task.table for task in tasks}))
@@ -264,7 +266,7 @@ class Optimizer:
             return done, left
 
     def _run(
-        self, record: Record, tasks: Sequence[CompactTask], order: _Order, job: OpenJob
+        self, record: Record, tasks: Sequence[CompactTask], order: _OptimizeOrder, job: OpenJob
     ) -> tuple[Optimized, list[Finished]]:
         """Run tasks, and publish what they wrote whenever it is a file's worth of rows.
 
@@ -319,7 +321,7 @@ class Optimizer:
         return found
 
     def _show(
-        self, record: Record, finished: Sequence[Finished], order: _Order, job: Job
+        self, record: Record, finished: Sequence[Finished], order: _OptimizeOrder, job: Job
     ) -> tuple[Optimized, list[Finished]]:
         """Publish what is finished; return what of it is left to the owner."""
         plain = [one for one in finished if one.task.is_plain]
@@ -388,7 +390,7 @@ class Optimizer:
             _LeftError: It did not yet.
         """
         if not self._plain.commit_version(self.has_left):
-            raise _LeftError(sorted({one.task.table for one in self._left()}))
+            raise _DeferredError(sorted({one.task.table for one in self._left()}))
         if not left:
             return NOTHING
         with self._plain.catalog() as catalog:

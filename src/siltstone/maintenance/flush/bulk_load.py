@@ -21,12 +21,19 @@ from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import Receipt, WriteSet
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.view import Levels, State, is_empty
-from siltstone.engine.write.bulk import Repeats, Rows, attach_part, load_part, refuse_living, unique
+from siltstone.engine.write.bulk import (
+    BulkRows,
+    Repeats,
+    attach_part,
+    load_part,
+    refuse_living,
+    unique,
+)
 from siltstone.engine.write.stage_task import ATTACHED, stored_fields
 from siltstone.engine.write.submission import submit
 from siltstone.errors import ConflictError
 from siltstone.formats.keys import Codes
-from siltstone.formats.manifest import Table
+from siltstone.formats.manifest import TableDefinition
 from siltstone.formats.schema import history_name
 from siltstone.storage.tables.jobs import Begun
 
@@ -36,7 +43,7 @@ ATTACH_BYTES_MIN = 64 << 20
 
 def load(
     core: Core,
-    table: Table,
+    table: TableDefinition,
     table_schema: TableSchema,
     rows: object,
     *,
@@ -80,7 +87,7 @@ def load(
 
 def _load(
     core: Core,
-    table: Table,
+    table: TableDefinition,
     table_schema: TableSchema,
     levels: Levels,
     batches: Iterator[pa.RecordBatch],
@@ -92,7 +99,7 @@ def _load(
     codes: list[Codes] = []
     empty = core.tables.writer.create(folder, table_schema.arrow)
     pin = core.tables.writer.append(folder, empty, _watched(batches, table_schema, codes))
-    written = Rows(catalogs.name_of(table), table_schema, folder, pin, table_schema.codec.names)
+    written = BulkRows(catalogs.name_of(table), table_schema, folder, pin, table_schema.codec.names)
     rows, _ = unique(core.tables, written, codes, Repeats(are_allowed=may_repeat))
     part = load_part(core, table, levels.storage.incarnation, rows)
     write_set = WriteSet(
@@ -111,7 +118,7 @@ def _load(
 
 def _attach(
     core: Core,
-    table: Table,
+    table: TableDefinition,
     table_schema: TableSchema,
     levels: Levels,
     batches: Iterator[pa.RecordBatch],
@@ -132,7 +139,7 @@ def _attach(
         )
         pin = core.tables.writer.append(folder, core.tables.writer.create(folder, fields), renamed)
         names = tuple(history_name(column_id) for column_id in table_schema.schema.key)
-        written = Rows(catalogs.name_of(table), table_schema, folder, pin, names)
+        written = BulkRows(catalogs.name_of(table), table_schema, folder, pin, names)
         rows, every = unique(core.tables, written, codes, Repeats(are_allowed=may_repeat))
         if not may_repeat:
             reader = core.readers.open(state.view, table, state.visible)

@@ -28,7 +28,7 @@ import pyarrow as pa
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, whole_table_schema
 from siltstone.engine.commit.committer import Committer
-from siltstone.engine.commit.interrupts import Deferred
+from siltstone.engine.commit.interrupts import DeferredSignals
 from siltstone.engine.levels.commit_log import COMMITS_SCHEMA
 from siltstone.engine.levels.memtable import Memtable
 from siltstone.engine.levels.source import Source
@@ -49,7 +49,7 @@ from siltstone.maintenance.flush.refresh import refreshed, renewals, renewed
 from siltstone.maintenance.retention import carried
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.tables.jobs import Begun, GcHorizonError, refuse_below_gc_horizon
-from siltstone.storage.tables.tables import Staged, TableWriter
+from siltstone.storage.tables.tables import StagedFiles, TableWriter
 from siltstone.units import SegmentNumber
 
 COMMITS_FOLDER = "commits"
@@ -72,7 +72,7 @@ class _Flushed:
     folder: str
     table_schema: TableSchema
     base_pin: Pin
-    staged: Staged
+    staged: StagedFiles
 
 
 class Checkpointer:
@@ -121,7 +121,7 @@ class Checkpointer:
         has_turn = False
         try:
             while not has_turn:
-                with Deferred():  # else what a handler raises could come between the two
+                with DeferredSignals():  # else what a handler raises could come between the two
                     has_turn = self._lock.acquire(timeout=TICK_S)
                 if self._is_ending and not has_turn:
                     raise ClosedError("the store was closed meanwhile")
@@ -263,7 +263,7 @@ class Checkpointer:
             folder, pin, rename={}, drop=[], add=[history_field(c) for c in missing]
         )
 
-    def _flush_commits(self, sealed: Sequence[Generation]) -> tuple[Pin, Staged]:
+    def _flush_commits(self, sealed: Sequence[Generation]) -> tuple[Pin, StagedFiles]:
         pin = self._committer.state.view.record.commits
         if pin is None:
             pin = self._tables.create(COMMITS_FOLDER, COMMITS_SCHEMA)
@@ -278,7 +278,7 @@ class Checkpointer:
         self,
         last: Generation,
         flushed: Sequence[_Flushed],
-        commits: tuple[Pin, Staged],
+        commits: tuple[Pin, StagedFiles],
         started_us: int,
     ) -> Record:
         def change(record: Record) -> Record:

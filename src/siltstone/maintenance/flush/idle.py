@@ -29,7 +29,7 @@ SMALL_INTERVAL_S = 3600.0
 _log = logging.getLogger(__name__)
 
 
-class Log(Protocol):
+class IdleLog(Protocol):
     """What rest needs of the WAL."""
 
     @property
@@ -45,7 +45,7 @@ class Rest:
         self,
         *,
         committer: Committer,
-        log: Log,
+        log: IdleLog,
         checkpoint: Callable[[], object],
         fit: Callable[[int], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,

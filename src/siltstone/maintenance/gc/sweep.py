@@ -25,7 +25,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.reader import plain_folder
 from siltstone.engine.read.view import storage_folder
 from siltstone.errors import CorruptionError
-from siltstone.formats.manifest import Catalog, Pin, Record, Table
+from siltstone.formats.manifest import Catalog, Pin, Record, TableDefinition
 from siltstone.storage.files.files import TEMPORARY_SUFFIX, Files
 from siltstone.storage.lance.external import version_import
 from siltstone.storage.tables.inventories import DIRECTORY, Inventories
@@ -88,7 +88,7 @@ def versions_of(catalog: Catalog) -> Iterator[Pin]:
             yield from (version.pin for version in step.versions)
 
 
-def home_of(table: Table) -> str:
+def home_of(table: TableDefinition) -> str:
     """Return the folder of a plain table's newest incarnation, though it may have no version."""
     step = catalogs.incarnation_of(table)
     newest = catalogs.version_of(step)

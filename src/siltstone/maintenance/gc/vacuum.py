@@ -16,7 +16,7 @@ Who publishes work that was begun before the condemned time begins again
 out, and one that published before is seen by the gathering.
 
 Any process may run it: what only an owner knows (frames that are in no record yet) comes in
-through `Live`; beside an owner that is alive, through its log. Who commits a frame that names
+through `LiveStore`; beside an owner that is alive, through its log. Who commits a frame that names
 staged files holds a record of a job that is as old as they are, looks then whether they are
 condemned, and lets go when the frame is durable; vacuum says what it condemns, looks then who holds
 what, and reads the log after that. So either it sees the hold, or the frame, or the commit is
@@ -76,7 +76,7 @@ CONDEMNED = "the record of a job that died before the grace period"
 _COMMITS = "commits"
 
 
-class Live(Protocol):
+class LiveStore(Protocol):
     """What the frames above the newest record say; an owner has it in memory."""
 
     def catalog(self) -> Catalog:
@@ -97,7 +97,7 @@ class Live(Protocol):
 
 
 class OwnerLive:
-    """`Live` in the owner's process, for as long as it owns the store.
+    """`LiveStore` in the owner's process, for as long as it owns the store.
 
     A vacuum may outlast that: another thread closes the store. From then on memory knows neither
     what the log names (`Owner.close` lets go of it) nor what a next owner commits.
@@ -133,7 +133,7 @@ class OwnerLive:
 
 
 class LiveWithoutOwner:
-    """`Live` beside an owner that is alive: what is durable in its log.
+    """`LiveStore` beside an owner that is alive: what is durable in its log.
 
     Of an owner that died, or has not recovered the log yet, MARK may not know all that is durable:
     so it must be the same one before and after each look.
@@ -228,7 +228,7 @@ class Vacuum:
         root: Path,
         manifests: ManifestStore,
         tables: Tables,
-        live: Live,
+        live: LiveStore,
         jobs: Jobs,
         now_us: Callable[[], int],
         retention_s: float,

@@ -14,7 +14,15 @@ from typing import cast
 import pyarrow.compute as pc
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.formats.manifest import Index, IndexOption, KeyedStorage, Pin, Record, Schema, Table
+from siltstone.formats.manifest import (
+    Index,
+    IndexOption,
+    KeyedStorage,
+    Pin,
+    Record,
+    Schema,
+    TableDefinition,
+)
 from siltstone.storage.tables.tables import (
     IndexKind,
     IndexSpec,
@@ -92,7 +100,7 @@ def stored_name(index: Index) -> str:
 
 
 def wanted(
-    record: Record, table: Table, storage: KeyedStorage, opened: PinnedTable
+    record: Record, table: TableDefinition, storage: KeyedStorage, opened: PinnedTable
 ) -> list[IndexSpec]:
     """Return the indexes that a base should have, with the columns as it calls them."""
     schema = catalogs.schema_by_id(table, storage.base_schema)
@@ -129,7 +137,7 @@ def _key_column(schema: Schema, opened: PinnedTable) -> str:
 
 def tasks_of(
     record: Record,
-    table: Table,
+    table: TableDefinition,
     storage: KeyedStorage,
     opened: PinnedTable,
     *,
@@ -159,7 +167,9 @@ def tasks_of(
         yield IndexTask(name, storage.incarnation, folder, opened.pin, spec, lacking, dead)
 
 
-def unwanted(record: Record, table: Table, storage: KeyedStorage, opened: PinnedTable) -> list[str]:
+def unwanted(
+    record: Record, table: TableDefinition, storage: KeyedStorage, opened: PinnedTable
+) -> list[str]:
     """Return the ids of the segments of a base that no index of the table needs."""
     if not opened.segments:
         return []
@@ -174,7 +184,7 @@ def lacks_key(opened: PinnedTable) -> bool:
 
 
 def statuses(
-    record: Record, table: Table, storage: KeyedStorage | None, tables: TableReader
+    record: Record, table: TableDefinition, storage: KeyedStorage | None, tables: TableReader
 ) -> list[IndexStatus]:
     """Return the indexes of a table, those that are only declared too; the key's own last."""
     schema = catalogs.schema_of(table)

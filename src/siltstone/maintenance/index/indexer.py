@@ -23,7 +23,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.errors import BusyError, RequestError, SiltstoneError
 from siltstone.failpoints import Failpoint, cross
-from siltstone.formats.manifest import Index, KeyedStorage, Pin, Record, Table
+from siltstone.formats.manifest import Index, KeyedStorage, Pin, Record, TableDefinition
 from siltstone.maintenance.index.index_kinds import check_kind, check_name, check_options
 from siltstone.maintenance.index.index_plan import (
     KEY_INDEX,
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Indexed:
+class CaughtUp:
     """What a catch-up did: in which tables (by name), how many segments over how many rows."""
 
     tables: tuple[str, ...]
@@ -56,7 +56,7 @@ class Indexed:
     rows: int
 
 
-_NOTHING = Indexed((), 0, 0)
+_NOTHING = CaughtUp((), 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class Indexer:
         begins_key: bool = True,
         attempts: int = ATTEMPTS,
         publish_attempts: int = ATTEMPTS_MAX,
-    ) -> Indexed | Deferred:
+    ) -> CaughtUp | Deferred:
         """Bring the indexes of one table, or of all, up to date with their bases.
 
         An index that cannot be built over what is there is left behind, with a warning.
@@ -228,7 +228,7 @@ class Indexer:
 
     def _attempt(
         self, record: Record, places: Sequence[_Place], hopeless: set[str], attempts: int
-    ) -> Indexed:
+    ) -> CaughtUp:
         """Build and publish once."""
         cross(Failpoint.INDEX_AFTER_PLAN)
         names = tuple(sorted({place.name for place in places}))
@@ -259,7 +259,7 @@ class Indexer:
         built: Sequence[_Built],
         job: Job,
         attempts: int,
-    ) -> Indexed:
+    ) -> CaughtUp:
         """Put on the bases of the newest record what fits them; return what did."""
         fitting: list[_Built] = []
 
@@ -281,7 +281,7 @@ class Indexer:
         published = self._manifests.publish(change, base=record, attempts=attempts)
         cross(Failpoint.INDEX_AFTER_PUBLISH)
         self._promote(published)
-        return Indexed(
+        return CaughtUp(
             tuple(sorted({one.task.table for one in fitting})),
             len(fitting),
             sum(one.task.rows for one in fitting),
@@ -322,7 +322,7 @@ class Indexer:
         return self._tables.indexer.put(folder, pin, [one.segment for one in built], old)
 
 
-def _named(record: Record, table: str | int) -> Table:
+def _named(record: Record, table: str | int) -> TableDefinition:
     """Return a living table by its name, or by its id.
 
     Raises:
@@ -333,13 +333,15 @@ def _named(record: Record, table: str | int) -> Table:
     return catalogs.find(record.catalog, table)
 
 
-def _candidates(record: Record, table: str | int | None) -> Iterator[tuple[Table, KeyedStorage]]:
+def _candidates(
+    record: Record, table: str | int | None
+) -> Iterator[tuple[TableDefinition, KeyedStorage]]:
     wanted = None if table is None else _named(record, table).id
     found = candidates(record, None)
     return ((t, storage) for t, storage in found if wanted is None or t.id == wanted)
 
 
-def _has_none(record: Record, table: Table, storage: KeyedStorage) -> bool:
+def _has_none(record: Record, table: TableDefinition, storage: KeyedStorage) -> bool:
     """Say, without a look at its base, whether a table has no index that could lag."""
     rows = 0 if storage.base is None else storage.base.rows
     return rows < KEY_ROWS_MIN and not declared_on(record, table.id)
@@ -347,7 +349,7 @@ def _has_none(record: Record, table: Table, storage: KeyedStorage) -> bool:
 
 def _declared(
     now: Record,
-    table: Table,
+    table: TableDefinition,
     column: str,
     kind: object,
     name: str,
@@ -386,8 +388,8 @@ def _key(task: IndexTask) -> str:
     return f"{task.incarnation}/{task.spec.name}"
 
 
-def _sum(one: Indexed, other: Indexed) -> Indexed:
-    return Indexed(
+def _sum(one: CaughtUp, other: CaughtUp) -> CaughtUp:
+    return CaughtUp(
         tuple(sorted({*one.tables, *other.tables})),
         one.segments + other.segments,
         one.rows + other.rows,

@@ -27,7 +27,7 @@ from siltstone.engine.read.read_union import KeyedReader, Overlay
 from siltstone.engine.read.reader import Readers
 from siltstone.errors import BusyError, RequestError, SiltstoneError
 from siltstone.failpoints import Failpoint, cross
-from siltstone.formats.manifest import KeyedStorage, Pin, Record, Table
+from siltstone.formats.manifest import KeyedStorage, Pin, Record, TableDefinition
 from siltstone.maintenance.merge.merge_task import Execute, live_rows, survivors
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, ManifestStore
 from siltstone.storage.tables.jobs import GcHorizonError, Job, Jobs, refuse_below_gc_horizon
@@ -157,7 +157,7 @@ class Merger:
         return Merged(record.flushed_seq, tuple(names), sum(item.rows for item in planned))
 
     def _plan(
-        self, record: Record, table: Table, storage: KeyedStorage, execute: Execute | None
+        self, record: Record, table: TableDefinition, storage: KeyedStorage, execute: Execute | None
     ) -> _Planned:
         upto = record.flushed_seq
         table_schema = table_schema_of(catalogs.schema_of(table))
@@ -204,7 +204,11 @@ class Merger:
         return self._tables.rewriter.replace(folder, pin, gone, join([*execute(tasks)]))
 
     def _base(
-        self, table: Table, storage: KeyedStorage, table_schema: TableSchema, overlay: Overlay
+        self,
+        table: TableDefinition,
+        storage: KeyedStorage,
+        table_schema: TableSchema,
+        overlay: Overlay,
     ) -> Pin | None:
         """Return the base to rewrite, with the columns of `table_schema`; None if it is empty."""
         folder = f"{storage.folder}/base"
@@ -229,7 +233,9 @@ class Merger:
             self._tables.names.promote(folder, pins, pins[-1])
 
 
-def candidates(record: Record, wanted: int | None) -> Iterator[tuple[Table, KeyedStorage]]:
+def candidates(
+    record: Record, wanted: int | None
+) -> Iterator[tuple[TableDefinition, KeyedStorage]]:
     """Yield the living keyed tables, or the one of an id, with their current storage.
 
     Dropped ones have nothing to do, nor has one that the record does not know yet.
@@ -243,7 +249,7 @@ def candidates(record: Record, wanted: int | None) -> Iterator[tuple[Table, Keye
             yield table, storage
 
 
-def _is_behind(record: Record, table: Table, storage: KeyedStorage) -> bool:
+def _is_behind(record: Record, table: TableDefinition, storage: KeyedStorage) -> bool:
     """Tell whether there is something to merge: rows, or a base of an older schema."""
     schemas = (0, catalogs.schema_of(table).id)
     return storage.merged_seq < record.flushed_seq or storage.base_schema not in schemas

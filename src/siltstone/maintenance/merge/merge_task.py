@@ -21,7 +21,7 @@ from siltstone.formats.manifest import Pin
 from siltstone.formats.schema import history_name
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.lance_tables import lance_tables
-from siltstone.storage.tables.tables import Staged, Tables
+from siltstone.storage.tables.tables import StagedFiles, Tables
 
 ROWS_MAX = 1 << 20
 
@@ -42,7 +42,7 @@ class MergeTask:
     kept: bytes
     columns: tuple[tuple[str, str], ...]
 
-    def run(self, path: str, *, verify: str = "first_use") -> Staged:
+    def run(self, path: str, *, verify: str = "first_use") -> StagedFiles:
         """Do it in this process, with the store at `path`.
 
         Raises:
@@ -51,7 +51,7 @@ class MergeTask:
         """
         return self.run_on(lance_tables(Path(path), RealFiles(), verify=verify))
 
-    def run_on(self, tables: Tables) -> Staged:
+    def run_on(self, tables: Tables) -> StagedFiles:
         """Do it with open tables."""
         return tables.writer.stage(self.folder, self.pin, self._rows(tables))
 
@@ -70,7 +70,7 @@ class MergeTask:
                 yield pa.RecordBatch.from_arrays(kept.columns, names=shown)
 
 
-Execute = Callable[[Sequence[MergeTask]], Iterable[Staged]]
+Execute = Callable[[Sequence[MergeTask]], Iterable[StagedFiles]]
 
 
 def survivors(

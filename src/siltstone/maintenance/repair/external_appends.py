@@ -29,7 +29,7 @@ from siltstone.errors import (
     UnavailableError,
 )
 from siltstone.failpoints import Failpoint, cross
-from siltstone.formats.manifest import Record, Table
+from siltstone.formats.manifest import Record, TableDefinition
 from siltstone.maintenance.gc.sweep import distinct, home_of, homes, pins_of
 from siltstone.maintenance.repair.quarantine import Item, Quarantine
 from siltstone.storage.files.files import Files
@@ -150,7 +150,7 @@ class Adopter:
             f" read; {len(done.versions)} were committed; adopt again"
         )
 
-    def _appended(self, table: Table) -> list[tuple[str, ExternalVersion]]:
+    def _appended(self, table: TableDefinition) -> list[tuple[str, ExternalVersion]]:
         if catalogs.schema_of(table).key:
             reason = "is keyed: read the version with Lance, and upsert its rows"
             raise RequestError(f"{catalogs.name_of(table)} {reason}")
@@ -203,7 +203,11 @@ class Adopter:
                     return
 
     def _adopt(
-        self, table: Table, folder: str, external: ExternalVersion, transaction: Transaction
+        self,
+        table: TableDefinition,
+        folder: str,
+        external: ExternalVersion,
+        transaction: Transaction,
     ) -> int:
         try:
             app = f"adopted {describe(self._files, self._root, external.path).xxh3}"
@@ -225,7 +229,7 @@ class Adopter:
         return tx.seq
 
 
-def _by_id(tx: Any, table: Table) -> Any:
+def _by_id(tx: Any, table: TableDefinition) -> Any:
     """Return a transaction's handle of a table, whatever it is called there.
 
     Raises:

@@ -31,7 +31,7 @@ from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import Readers, plain_folder
 from siltstone.formats.keys import newest_rows
-from siltstone.formats.manifest import KeyedStorage, Pin, Record, Table
+from siltstone.formats.manifest import KeyedStorage, Pin, Record, TableDefinition
 from siltstone.formats.schema import SEQ_COLUMN
 from siltstone.maintenance.backup.backup import Progress, created_by, named_by, newest_with_log
 from siltstone.maintenance.gc.sweep import Sweep, distinct, pins_of
@@ -312,7 +312,7 @@ class Verifier:
             for _, external in strangers_of(self._tables, record, logged):
                 tally.findings.append(Finding(external.path, DRIFT, told(external)))
         except UNREADABLE as error:
-            tally.warn("tables", f"strangers' versions cannot be listed: {error}")
+            tally.warn("tables", f"versions that other programs wrote cannot be listed: {error}")
 
     def _names(self, tally: _Tally) -> None:
         """Tell of files that a clean-up by another program may delete, or whose name one did."""
@@ -333,7 +333,9 @@ class Verifier:
 
     # rows
 
-    def _rows(self, record: Record, table: Table, storage: KeyedStorage, tally: _Tally) -> None:
+    def _rows(
+        self, record: Record, table: TableDefinition, storage: KeyedStorage, tally: _Tally
+    ) -> None:
         tally.done += sum(f"{storage.folder}/" in path for path in tally.integrity.files)
         try:
             self._history(record, storage, tally)
@@ -354,7 +356,7 @@ class Verifier:
         if last > record.flushed_seq:
             tally.error(folder, f"seq {last} is above the record's {record.flushed_seq}")
 
-    def _base(self, table: Table, storage: KeyedStorage, tally: _Tally) -> None:
+    def _base(self, table: TableDefinition, storage: KeyedStorage, tally: _Tally) -> None:
         if storage.base is None:
             return
         folder = f"{storage.folder}/base"
@@ -379,7 +381,11 @@ class Verifier:
             self._fold(table, storage, table_schema, tally)
 
     def _fold(
-        self, table: Table, storage: KeyedStorage, table_schema: TableSchema, tally: _Tally
+        self,
+        table: TableDefinition,
+        storage: KeyedStorage,
+        table_schema: TableSchema,
+        tally: _Tally,
     ) -> None:
         """Compare base with what history says up to `merged_seq`."""
         run = self._readers.history(table, storage, 0, storage.merged_seq, None)
@@ -407,7 +413,7 @@ def _exact(kind: Any) -> pa.DataType:
     return pa.int64() if pa.types.is_timestamp(kind) or pa.types.is_time64(kind) else kind
 
 
-def _keyed(record: Record) -> Iterator[tuple[Table, KeyedStorage]]:
+def _keyed(record: Record) -> Iterator[tuple[TableDefinition, KeyedStorage]]:
     for storage in record.keyed:
         yield catalogs.owner_of(record.catalog, storage.incarnation), storage
 

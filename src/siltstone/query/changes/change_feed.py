@@ -40,7 +40,7 @@ from siltstone.errors import (
     TableNotFoundError,
 )
 from siltstone.formats.group import DELETE
-from siltstone.formats.manifest import Incarnation, Table, Version
+from siltstone.formats.manifest import Incarnation, TableDefinition, Version
 
 FOREVER = 1 << 62
 OPS = ("upsert", "delete", "snapshot")
@@ -88,7 +88,7 @@ def readable(state: State, seq: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeTable:
     """Rows that a reader has, as if all of them had come at one seq, by one op.
 
     Of a delete only the keys are told, all else is null. `is_other`: the reader's table is another
@@ -122,11 +122,11 @@ class Versions:
     until: int
 
 
-Part = Whole | Versions
+Part = WholeTable | Versions
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class ChangeFeed:
     """The changes of one name: its columns at the end, and its parts in seq order, found late."""
 
     table_schema: TableSchema
@@ -157,7 +157,7 @@ def changes(
     return {name: _read(feed_of(core, state, name, since, until)) for name in names}
 
 
-def _read(feed: Feed) -> pa.RecordBatchReader:
+def _read(feed: ChangeFeed) -> pa.RecordBatchReader:
     fields = feed.fields
     batches = (
         pa.RecordBatch.from_arrays(batch.columns, schema=fields)
@@ -167,7 +167,7 @@ def _read(feed: Feed) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(fields, batches)
 
 
-def feed_of(core: Core, state: State, name: str, since: int, until: int) -> Feed:
+def feed_of(core: Core, state: State, name: str, since: int, until: int) -> ChangeFeed:
     """Return the feed of one table by name; see `changes`."""
     refuse_range(state, since, until)
     table = catalogs.find(state.view.catalog, name, until)
@@ -181,10 +181,14 @@ def feed_of(core: Core, state: State, name: str, since: int, until: int) -> Feed
         if table.created < taken:
             gone.append(whole(core, state, table, taken, "upsert"))
             since = taken
-    return Feed(table_schema, itertools.chain(gone, _versions(core, state, table, since, until)))
+    return ChangeFeed(
+        table_schema, itertools.chain(gone, _versions(core, state, table, since, until))
+    )
 
 
-def _versions(core: Core, state: State, table: Table, since: int, until: int) -> Iterator[Part]:
+def _versions(
+    core: Core, state: State, table: TableDefinition, since: int, until: int
+) -> Iterator[Part]:
     """Return the versions of one table; from seq 0, first its rows where their past is gone."""
     first: list[Part] = []
     if not since and table.created <= kept_from(state):
@@ -197,7 +201,7 @@ def _versions(core: Core, state: State, table: Table, since: int, until: int) ->
     return itertools.chain(first, _of_spans(core, state, table, spans, since, until))
 
 
-def _beginning(core: Core, state: State, table: Table) -> tuple[list[Part], int]:
+def _beginning(core: Core, state: State, table: TableDefinition) -> tuple[list[Part], int]:
     """Return the rows that a feed from nothing begins with, and their seq.
 
     History may reach further back than definitions do: a tag asked for it. Of one life of the
@@ -214,16 +218,16 @@ def _beginning(core: Core, state: State, table: Table) -> tuple[list[Part], int]
             return [], 0
         with contextlib.suppress(SnapshotExpiredError):  # the record of the tag was lost
             reader = core.readers.open(state.view, table, begin, defined_at=kept)
-            return [Whole(reader, begin, "snapshot")], begin
+            return [WholeTable(reader, begin, "snapshot")], begin
     return [whole(core, state, table, kept, "snapshot")] if kept else [], kept
 
 
-def whole(core: Core, state: State, table: Table, seq: int, op: str) -> Whole:
+def whole(core: Core, state: State, table: TableDefinition, seq: int, op: str) -> WholeTable:
     """Return the rows that live at `seq`, as if they all had come then."""
-    return Whole(core.readers.open(state.view, table, seq), seq, op)
+    return WholeTable(core.readers.open(state.view, table, seq), seq, op)
 
 
-def _had_name(table: Table, since: int, name: str) -> bool:
+def _had_name(table: TableDefinition, since: int, name: str) -> bool:
     return catalogs.is_alive(table, since) and catalogs.name_of(table, since) == name
 
 
@@ -244,14 +248,14 @@ def _gone(core: Core, state: State, since: int, name: str, table_schema: TableSc
             " empty the copy and read the changes since seq 0"
         )
     reader = core.readers.open(state.view, former, since)
-    return [Whole(reader, lost, "delete", is_other=True)]
+    return [WholeTable(reader, lost, "delete", is_other=True)]
 
 
 def _key_types(table_schema: TableSchema) -> dict[str, pa.DataType]:
     return {name: table_schema.arrow.field(name).type for name in table_schema.codec.names}
 
 
-def _spans(table: Table, since: int, until: int) -> list[tuple[Incarnation, int]]:
+def _spans(table: TableDefinition, since: int, until: int) -> list[tuple[Incarnation, int]]:
     """Return the incarnations that live in (since, until], each with the seq that truncated it.
 
     One that was truncated in the commit that made it never had a row that anybody could see.
@@ -264,7 +268,7 @@ def _spans(table: Table, since: int, until: int) -> list[tuple[Incarnation, int]
 def _of_spans(
     core: Core,
     state: State,
-    table: Table,
+    table: TableDefinition,
     spans: Sequence[tuple[Incarnation, int]],
     since: int,
     until: int,
@@ -274,14 +278,14 @@ def _of_spans(
         yield from _of_levels(core, state, levels, table, step.versions, since, min(until, end - 1))
         if end <= until:  # a truncate, as what it does to who follows: every key is deleted
             reader = core.readers.open(state.view, table, end - 1)
-            yield Whole(reader, end, "delete")
+            yield WholeTable(reader, end, "delete")
 
 
 def _of_levels(
     core: Core,
     state: State,
     levels: Levels,
-    table: Table,
+    table: TableDefinition,
     loads: Sequence[Version],
     since: int,
     until: int,
@@ -291,7 +295,7 @@ def _of_levels(
             written = table_schema_of(catalogs.schema_of(table, load.seq))
             opened = core.tables.reader.open(plain_folder(load.pin), load.pin)
             reader = PlainReader(written, opened, load.pin.version, state.view.lease)
-            yield Whole(reader, load.seq, "upsert")
+            yield WholeTable(reader, load.seq, "upsert")
     flushed = state.view.record.flushed_seq
     run = core.readers.history(table, levels.storage, since, min(until, flushed), state.view.lease)
     for source in (*(() if run is None else (run,)), *levels.sealed, levels.active):
@@ -303,7 +307,7 @@ def _of_levels(
 
 
 def _batches(part: Part, table_schema: TableSchema) -> Iterator[pa.RecordBatch]:
-    if isinstance(part, Whole):
+    if isinstance(part, WholeTable):
         yield from _of_whole(part, table_schema)
         return
     yield from of_versions(part, table_schema)
@@ -322,7 +326,7 @@ def of_versions(part: Versions, table_schema: TableSchema) -> Iterator[pa.Record
             yield pa.RecordBatch.from_arrays([seqs, ops, *arrays], names=names)
 
 
-def _of_whole(part: Whole, table_schema: TableSchema) -> Iterator[pa.RecordBatch]:
+def _of_whole(part: WholeTable, table_schema: TableSchema) -> Iterator[pa.RecordBatch]:
     names = ["_seq", "_op", *table_schema.arrow.names]
     stored = part.stored(table_schema)
     for batch in part.reader.scan():

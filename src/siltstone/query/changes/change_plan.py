@@ -25,18 +25,18 @@ from siltstone.engine.read.view import State
 from siltstone.errors import RequestError
 from siltstone.formats.schema import OP_COLUMN, SEQ_COLUMN, history_name
 from siltstone.query.changes.change_feed import (
-    Feed,
+    ChangeFeed,
     Part,
     Versions,
-    Whole,
+    WholeTable,
     feed_of,
     of_versions,
     op_names,
     readable,
     whole,
 )
-from siltstone.query.changes.change_task import ChangeTask, Mark, Range
-from siltstone.query.scan.scan_plan import Site, groups, in_hand, numbers, plan
+from siltstone.query.changes.change_task import ChangeTask, Range, RowMark
+from siltstone.query.scan.scan_plan import TaskSite, groups, in_hand, numbers, plan
 from siltstone.query.scan.scan_task import PinnedRows, ScanTask
 
 
@@ -64,18 +64,18 @@ def plan_changes(
         parts = [whole(core, state, table, since, "upsert")]
     feed = feed_of(core, state, name, since, until) if since < until or not begins else None
     table_schema = feed.table_schema if feed else _table_schema(parts[0])
-    planner = _Planner(core, state, name, until, table_schema, rows_max)
+    planner = _ChangePlanner(core, state, name, until, table_schema, rows_max)
     for part in (*parts, *(feed.parts if feed else ())):
         yield from planner.tasks(part)
 
 
 def _table_schema(part: Part) -> TableSchema:
-    assert isinstance(part, Whole)
+    assert isinstance(part, WholeTable)
     return part.reader.table_schema
 
 
 @dataclass(frozen=True, slots=True)
-class _Planner:
+class _ChangePlanner:
     core: Core
     state: State
     name: str
@@ -85,17 +85,17 @@ class _Planner:
 
     @property
     def fields(self) -> pa.Schema:
-        return Feed(self.table_schema, iter(())).fields
+        return ChangeFeed(self.table_schema, iter(())).fields
 
     def tasks(self, part: Part) -> Iterator[ChangeTask]:
-        if isinstance(part, Whole):
+        if isinstance(part, WholeTable):
             return self._of_rows(part)
         source = part.source
         if not isinstance(source, HistoryRun):
             return self._in_hand(part)
         return self._of_attached(source) if _is_attached(source) else self._of_history(source, part)
 
-    def _of_rows(self, part: Whole) -> Iterator[ChangeTask]:
+    def _of_rows(self, part: WholeTable) -> Iterator[ChangeTask]:
         stored = part.stored(self.table_schema)
         tasks = plan(
             part.reader,
@@ -108,7 +108,7 @@ class _Planner:
             rows_max=self.rows_max,
         )
         for task in tasks:
-            yield ChangeTask(self.fields, task, tuple(stored), Mark(part.seq, part.op))
+            yield ChangeTask(self.fields, task, tuple(stored), RowMark(part.seq, part.op))
 
     def _of_attached(self, run: HistoryRun) -> Iterator[ChangeTask]:
         table = run.table
@@ -116,7 +116,7 @@ class _Planner:
         op = op_names(np.array([table.op]))[0].as_py()
         for scan in self._pinned(run, self.table_schema.arrow, (), (0, table.rows)):
             yield ChangeTask(
-                self.fields, scan, tuple(self.table_schema.arrow.names), Mark(table.seq, op)
+                self.fields, scan, tuple(self.table_schema.arrow.names), RowMark(table.seq, op)
             )
 
     def _of_history(self, run: HistoryRun, part: Versions) -> Iterator[ChangeTask]:
@@ -164,8 +164,8 @@ class _Planner:
         )
 
     @property
-    def _site(self) -> Site:
-        return Site(str(self.core.root), self.core.verify)
+    def _site(self) -> TaskSite:
+        return TaskSite(str(self.core.root), self.core.verify)
 
 
 def _is_attached(run: HistoryRun) -> bool:
@@ -208,7 +208,7 @@ def begins_at(state: State, name: str) -> int:
 
 def _counts(part: Part) -> Iterator[tuple[int, int]]:
     """Yield seqs and how many changes they have, in order; a seq may come again."""
-    if isinstance(part, Whole):
+    if isinstance(part, WholeTable):
         yield part.seq, part.reader.count()
         return
     source = part.source

@@ -21,7 +21,7 @@ from siltstone.query.scan.scan_task import ScanTask
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class RowMark:
     """What all rows of a task have in `_seq` and `_op`."""
 
     seq: int
@@ -47,7 +47,7 @@ class ChangeTask:
     fields: pa.Schema
     scan: ScanTask
     stored: tuple[str | None, ...]
-    sign: Mark | Range | None
+    sign: RowMark | Range | None
 
     def __repr__(self) -> str:
         return f"<ChangeTask {self.sign}: {self.scan!r}>"
@@ -84,7 +84,7 @@ class ChangeTask:
                 yield pa.RecordBatch.from_arrays(columns, schema=self.fields)
 
     def _marks(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        if isinstance(self.sign, Mark):
+        if isinstance(self.sign, RowMark):
             seqs = pa.array(np.full(batch.num_rows, self.sign.seq, np.int64))
             return [seqs, pa.repeat(pa.scalar(self.sign.op), batch.num_rows)]
         ops = batch.column("_op")

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone.engine.filter.filters import ExpressionFilter, Filter, filter_of
-from siltstone.engine.levels.chunk import Part
+from siltstone.engine.levels.chunk import Slice
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.levels.source import Source
 from siltstone.engine.read.read_union import KeyedReader
@@ -36,7 +36,7 @@ IN_HAND_BYTES_MAX = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class TaskSite:
     """Where the store is, for the process that reads a task."""
 
     root: str
@@ -47,7 +47,7 @@ def plan(
     reader: Reader,
     record: Record,
     *,
-    site: Site,
+    site: TaskSite,
     table: str,
     seq: int,
     columns: Sequence[str] | None,
@@ -74,7 +74,7 @@ def plan(
         raise RequestError(f"{filter} counts columns; a task's filter names them: pc.field('id')")
     extra = sorted(wanted.columns - set(shown)) if wanted else []
     fields = reader.table_schema.fields([*shown, *extra])
-    planner = _Planner(site, table, seq, tuple(shown), filter, wanted, fields, rows_max)
+    planner = _ScanPlanner(site, table, seq, tuple(shown), filter, wanted, fields, rows_max)
     if isinstance(reader, PlainReader):
         return list(planner.plain(reader, record))
     assert isinstance(reader, KeyedReader)
@@ -82,8 +82,8 @@ def plan(
 
 
 @dataclass(frozen=True, slots=True)
-class _Planner:
-    site: Site
+class _ScanPlanner:
+    site: TaskSite
     table: str
     seq: int
     shown: tuple[str, ...]
@@ -190,7 +190,7 @@ class _Planner:
     # rows in hand
 
     def _in_memory(
-        self, source: Source, parts: Sequence[Part], ordinals: np.ndarray, reader: KeyedReader
+        self, source: Source, parts: Sequence[Slice], ordinals: np.ndarray, reader: KeyedReader
     ) -> Iterator[pa.RecordBatch]:
         for batch in source.rows_at(parts, ordinals, reader.table_schema, self.fields.names):
             kept = batch if self.wanted is None else self.wanted.keep(batch)

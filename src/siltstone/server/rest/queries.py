@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from siltstone.engine.write.merge_insert import Merge, Merged, merge
+from siltstone.engine.write.merge_insert import Merge, MergeInserted, merge
 from siltstone.engine.write.transaction import Transaction
 from siltstone.server.rest import rows as statements
 from siltstone.server.rest.arrow_input import table_of as arrow_of
@@ -175,7 +175,7 @@ class Queries:
         """Merge the rows of an Arrow stream: by the primary key, or by columns of a plain table."""
         name, how = table_of(call), _merge_of(call, self._reach.limits)
         rows = arrow_of(call.body, self._reach.limits)
-        done = Merged(0, 0, 0)
+        done = MergeInserted(0, 0, 0)
 
         def work(tx: Transaction) -> None:
             nonlocal done

@@ -7,7 +7,7 @@ the seq of the store. Either leads back to a seq at which the table can be read.
 from __future__ import annotations
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.formats.manifest import Catalog, Table
+from siltstone.formats.manifest import Catalog, TableDefinition
 from siltstone.server.rest.refusals import Code, Refused
 from siltstone.server.served import Served
 
@@ -38,7 +38,7 @@ def seq_of(served: Served, table: str, version: object) -> int:
     return _plain_seq(found, table, version, state.visible)
 
 
-def _plain_seq(found: Table, table: str, version: int, visible: int) -> int:
+def _plain_seq(found: TableDefinition, table: str, version: int, visible: int) -> int:
     versions = catalogs.incarnation_of(found).versions
     until = visible
     for known in reversed(versions):

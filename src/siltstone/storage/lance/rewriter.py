@@ -14,7 +14,7 @@ from siltstone.storage.lance.reader import LanceReader
 from siltstone.storage.lance.row_files import RowFiles, fragments_of
 from siltstone.storage.lance.staged_catalog import lance_module
 from siltstone.storage.tables import staging
-from siltstone.storage.tables.tables import Staged
+from siltstone.storage.tables.tables import StagedFiles
 from siltstone.units import require
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class LanceRewriter:
         return self._replaced(folder, table, parts, staged, is_numbered=is_numbered)
 
     def replace(
-        self, folder: str, pin: Pin, gone: Sequence[tuple[int, int]], staged: Staged
+        self, folder: str, pin: Pin, gone: Sequence[tuple[int, int]], staged: StagedFiles
     ) -> Pin:
         """See `tables.TableRewriter.replace`."""
         table = self._reader.fresh(folder, pin)
@@ -86,7 +86,7 @@ class LanceRewriter:
         folder: str,
         table: LancePinned,
         parts: Sequence[Part],
-        staged: Staged,
+        staged: StagedFiles,
         *,
         is_numbered: bool = False,
     ) -> Pin:
@@ -115,7 +115,7 @@ class LanceRewriter:
         dropped: np.ndarray,
         added: Iterator[pa.RecordBatch],
         seqs: tuple[int, int] | None,
-    ) -> Staged:
+    ) -> StagedFiles:
         """Stage what is left of the fragments `touched` and then the rows `added`."""
         first = next(added, None)
         inputs = [table.inventory()[p] for index in touched for p in table.parts[index].paths]
@@ -124,7 +124,7 @@ class LanceRewriter:
         rows = table.surviving(touched, dropped)
         found = staging.peeked(chain(rows, more))
         if found is None:
-            return Staged(0, (), (), ())
+            return StagedFiles(0, (), (), ())
         fragments = self._rows.write(folder, table.dataset, table.schema, found[1])
         staging.check_field_ids(fragments, table.dataset.lance_schema, table.schema.names)
         return self._rows.seal(folder, fragments, (), span)

@@ -13,7 +13,7 @@ from siltstone.storage.lance.dataset_files import DATA, DatasetFiles
 from siltstone.storage.lance.errors import translated
 from siltstone.storage.lance.staged_catalog import lance_module
 from siltstone.storage.tables import staging
-from siltstone.storage.tables.tables import Staged
+from siltstone.storage.tables.tables import StagedFiles
 
 
 class RowFiles:
@@ -31,7 +31,7 @@ class RowFiles:
         mode: str = "append",
     ) -> list[Any]:
         """Write rows through Lance; what the caller's iterator raises comes out as it is."""
-        where, feed = self._root / folder, staging.Feed(batches, schema)
+        where, feed = self._root / folder, staging.BatchFeed(batches, schema)
         try:
             with translated(where, is_reading=False):
                 write = importlib.import_module("lance.fragment").write_fragments
@@ -47,14 +47,14 @@ class RowFiles:
         fragments: Sequence[Any],
         columns: tuple[staging.Column, ...],
         seqs: tuple[int, int] | None,
-    ) -> Staged:
+    ) -> StagedFiles:
         """Name the files of `fragments`, sync them and their names, and hash them."""
         with translated(self._root / folder, is_reading=False):
             names = [f"{folder}/{DATA}/{file.path}" for f in fragments for file in f.files]
             self._data.name(names)
             files = self._inventories.seal(names, seqs)
             self._data.sync_names(folder, DATA)
-        return Staged(
+        return StagedFiles(
             sum(fragment.num_rows for fragment in fragments),
             tuple(json.dumps(fragment.to_json()) for fragment in fragments),
             tuple(files),
@@ -62,7 +62,7 @@ class RowFiles:
         )
 
 
-def fragments_of(staged: Staged) -> list[Any]:
+def fragments_of(staged: StagedFiles) -> list[Any]:
     """Return Lance's description of what was staged."""
     metadata = lance_module().FragmentMetadata
     return [metadata.from_json(text) for text in staged.fragments]

@@ -14,7 +14,7 @@ from siltstone.storage.lance.row_files import RowFiles, fragments_of
 from siltstone.storage.lance.staged_catalog import lance_module, open_newest, put, writing
 from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables import staging
-from siltstone.storage.tables.tables import Staged
+from siltstone.storage.tables.tables import StagedFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,19 +51,19 @@ class LanceWriter:
         batches: Iterable[pa.RecordBatch],
         *,
         seqs: tuple[int, int] | None = None,
-    ) -> Staged:
+    ) -> StagedFiles:
         """See `tables.TableWriter.stage`."""
         dataset = self._reader.open(folder, pin).dataset
         found = staging.peeked(batches)
         if found is None:
-            return Staged(0, (), (), ())
+            return StagedFiles(0, (), (), ())
         schema = staging.narrowed(dataset.schema, found[0].names)
         fragments = self._rows.write(folder, dataset, schema, found[1])
         staging.check_field_ids(fragments, dataset.lance_schema, schema.names)
         columns = staging.columns_of(dataset.lance_schema, schema)
         return self._rows.seal(folder, fragments, columns, seqs)
 
-    def commit(self, folder: str, pin: Pin, staged: Staged) -> Pin:
+    def commit(self, folder: str, pin: Pin, staged: StagedFiles) -> Pin:
         """See `tables.TableWriter.commit`."""
         if not staged.rows:
             return pin
@@ -93,7 +93,7 @@ class LanceWriter:
         """See `tables.TableWriter.overwrite`. Field ids start anew: older stagings do not fit."""
         dataset = self._reader.open(folder, pin).dataset
         found = staging.peeked(batches)
-        staged = Staged(0, (), (), ())
+        staged = StagedFiles(0, (), (), ())
         if found is not None:
             staging.narrowed(schema, found[0].names)
             fragments = self._rows.write(folder, dataset, schema, found[1], mode="overwrite")

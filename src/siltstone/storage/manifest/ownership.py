@@ -119,7 +119,7 @@ class Ownership:
             file.close()
 
 
-class _Registry:
+class _OwnedStores:
     """The stores that this process owns or is about to own."""
 
     def __init__(self) -> None:
@@ -137,7 +137,7 @@ class _Registry:
             self._owned.discard(identity)
 
 
-_registry = _Registry()
+_registry = _OwnedStores()
 
 
 # The child owns nothing; and another thread of the parent may have held the mutex.

@@ -22,7 +22,7 @@ from siltstone.storage.tables.tables import SAMPLED_ROWS
 Column = tuple[str, int, str]
 
 
-class Feed:
+class BatchFeed:
     """An iterator of batches for Lance that keeps what the caller's side raised.
 
     Lance turns an exception of its source into an OSError with a text; `error` is the exception.

@@ -54,7 +54,7 @@ class ExternalVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedFiles:
     """Durable data files that no pin names yet. Pickles; `commit` puts it on any pin that fits.
 
     `fragments` is opaque. `columns` is (name, id, type) of each column written: the same id under
@@ -188,9 +188,9 @@ class InputsMovedError(Exception):
     """What was compacted is not in the pin of today, or has other rows: plan again."""
 
 
-def join(parts: Sequence[Staged]) -> Staged:
+def join(parts: Sequence[StagedFiles]) -> StagedFiles:
     """Return several stagings as one; their rows follow each other in the order of `parts`."""
-    return Staged(
+    return StagedFiles(
         rows=sum(part.rows for part in parts),
         fragments=tuple(text for part in parts for text in part.fragments),
         files=tuple(file for part in parts for file in part.files),
@@ -301,14 +301,14 @@ class TableWriter(Protocol):
         batches: Iterable[pa.RecordBatch],
         *,
         seqs: tuple[int, int] | None = None,
-    ) -> Staged:
+    ) -> StagedFiles:
         """Write rows, columns matched by name; nullable columns may be missing.
 
         `seqs` is (lowest, highest) `_seq` of these rows, both inclusive.
         """
         ...
 
-    def commit(self, folder: str, pin: Pin, staged: Staged) -> Pin:
+    def commit(self, folder: str, pin: Pin, staged: StagedFiles) -> Pin:
         """Append what `stage` wrote, perhaps on another pin. Never twice on one line of pins."""
         ...
 
@@ -375,7 +375,7 @@ class TableRewriter(Protocol):
         ...
 
     def replace(
-        self, folder: str, pin: Pin, gone: Sequence[tuple[int, int]], staged: Staged
+        self, folder: str, pin: Pin, gone: Sequence[tuple[int, int]], staged: StagedFiles
     ) -> Pin:
         """Put `staged` in the place of the parts with the spans `gone`.
 

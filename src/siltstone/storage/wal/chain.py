@@ -22,7 +22,7 @@ from siltstone.formats.frame import (
     Mark,
     Position,
     SegmentHeader,
-    Source,
+    SegmentSource,
     claimed_end,
     find_frames,
 )
@@ -51,10 +51,10 @@ class Stretch:
     end: Position
 
     @property
-    def source(self) -> Source:
+    def source(self) -> SegmentSource:
         """Where a buffer that begins behind the header comes from."""
         header = self.header
-        return Source(self.path, header.store_id, header.epoch, header.segment, HEADER_BYTES)
+        return SegmentSource(self.path, header.store_id, header.epoch, header.segment, HEADER_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def _refuse_lost_segments(
         raise CorruptionError(path, 0, "MARK says that the segment was durable; its header is gone")
     for segment in others:
         if segment.age > newest:
-            source = Source(segment.path, store_id, segment.epoch, segment.number)
+            source = SegmentSource(segment.path, store_id, segment.epoch, segment.number)
             if any(True for _ in find_frames(files.read(segment.path), HEADER_BYTES, source)):
                 raise CorruptionError(segment.path, 0, "a damaged header before intact frames")
 
@@ -196,7 +196,7 @@ def _read_newest(
 ) -> tuple[Stretch, tuple[Frame, ...], bytes]:
     path = segment_path(directory, header.epoch, header.segment)
     data = files.read(path)
-    source = Source(path, header.store_id, header.epoch, header.segment)
+    source = SegmentSource(path, header.store_id, header.epoch, header.segment)
     end = header.start
     frames: list[Frame] = []
     for frame, behind in walk(data, source, end):
@@ -226,7 +226,7 @@ def _end_of_bytes(data: bytes, start: int, end: int) -> int:
 
 
 def _once_durable(
-    data: bytes, source: Source, header: SegmentHeader, mark: Mark | None, end: int
+    data: bytes, source: SegmentSource, header: SegmentHeader, mark: Mark | None, end: int
 ) -> int:
     """Return the highest offset that anything says was durable; the last frame ends at `end`."""
     claims = [header.durable_offset]

@@ -16,7 +16,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from siltstone.errors import CorruptionError
-from siltstone.formats.frame import HEADER_BYTES, Mark, Position, SegmentHeader, Source
+from siltstone.formats.frame import HEADER_BYTES, Mark, Position, SegmentHeader, SegmentSource
 from siltstone.storage.files.files import Files
 from siltstone.storage.wal.segments import (
     LoggedFrame,
@@ -145,7 +145,7 @@ class WalFollower:
             data = read_part(self._files, path, start.offset, stop)
         except FileNotFoundError as error:
             raise SegmentRecycled(path, start.segment, start.offset) from error
-        source = Source(path, self._store_id, start.epoch, start.segment, start.offset)
+        source = SegmentSource(path, self._store_id, start.epoch, start.segment, start.offset)
         at = start
         known = self._position.seq if self._position is not None else 0
         for frame, behind in walk(data, source, start):

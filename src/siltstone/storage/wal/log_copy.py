@@ -20,7 +20,7 @@ from siltstone.formats.frame import (
     Mark,
     Position,
     SegmentHeader,
-    Source,
+    SegmentSource,
     decode_header,
     encode_frame,
     encode_header,
@@ -82,7 +82,7 @@ def read_segment(files: Files, path: Path) -> list[LoggedFrame]:
     header = decode_header(data, path)
     if header is None:
         raise CorruptionError(path, 0, "the header of the log is damaged")
-    source = Source(path, header.store_id, header.epoch, header.segment)
+    source = SegmentSource(path, header.store_id, header.epoch, header.segment)
     frames: list[LoggedFrame] = []
     end = header.start
     for frame, behind in walk(data, source, end):

@@ -24,7 +24,7 @@ from siltstone.formats.frame import (
     Mark,
     Position,
     SegmentHeader,
-    Source,
+    SegmentSource,
     decode_frame,
     decode_header,
     decode_mark,
@@ -117,7 +117,7 @@ def read_mark(files: Files, directory: Path, store_id: bytes) -> Mark | None:
         return None
 
 
-def walk(data: bytes, source: Source, start: Position) -> Iterator[tuple[Frame, Position]]:
+def walk(data: bytes, source: SegmentSource, start: Position) -> Iterator[tuple[Frame, Position]]:
     """Yield the frames that follow `start` without a gap, each with the position behind it.
 
     The first invalid frame ends it: what that means is for the caller to say.

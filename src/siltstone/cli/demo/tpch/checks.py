@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from siltstone.cli.demo.tpch.data import Base
+from siltstone.cli.demo.tpch.data import BaseTables
 from siltstone.cli.demo.tpch.queries import QUERIES, Rows
 
 Ask = Callable[[str], Rows]  # what an engine answers to a query
@@ -38,7 +38,7 @@ def is_asked(column: str) -> bool:
     return any(column in statement for statement in _STATEMENTS)
 
 
-def violations(ask: Ask, base: Base) -> list[str]:
+def violations(ask: Ask, base: BaseTables) -> list[str]:
     """Return what is wrong with a snapshot: nothing, if all is well."""
     expected: dict[str, tuple[str, object]] = {
         "lineitems without their order": (ORPHANS, 0),

@@ -97,7 +97,7 @@ def with_discount_and_tax(price: Cents, discount: Cents, tax: Cents) -> Cents:
 
 
 @dataclass(frozen=True)
-class Base:
+class BaseTables:
     """What the refresh functions need to know of the generated tables, and what never changes.
 
     At scale 1 it holds about 30 MB.
@@ -117,7 +117,7 @@ class Base:
         return max(1, round(ORDERS_PER_SET_AND_SCALE * self.scale))
 
     @classmethod
-    def read(cls, files: Mapping[str, Path], scale: float) -> Base:
+    def read(cls, files: Mapping[str, Path], scale: float) -> BaseTables:
         """Read it from the files that `generate` made."""
         prices = pq.read_table(files["part"], columns=["p_retailprice"])["p_retailprice"]
         suppliers = pq.read_table(files["partsupp"], columns=["ps_suppkey"])["ps_suppkey"]

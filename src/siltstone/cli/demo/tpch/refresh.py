@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from siltstone.cli.demo.tpch.data import Base, Cents, money, with_discount_and_tax
+from siltstone.cli.demo.tpch.data import BaseTables, Cents, money, with_discount_and_tax
 
 CLERKS_PER_SCALE = 1_000
 _EPOCH = date(1970, 1, 1)
@@ -59,7 +59,7 @@ class RefreshSets:
         line: The columns of the table `lineitem`.
     """
 
-    def __init__(self, base: Base, order: pa.Schema, line: pa.Schema, seed: int = 0) -> None:
+    def __init__(self, base: BaseTables, order: pa.Schema, line: pa.Schema, seed: int = 0) -> None:
         self._base, self._seed = base, seed
         self._order, self._line = pa.struct(list(order)), pa.struct(list(line))
         self.orders_per_set = base.orders_per_set

@@ -16,7 +16,7 @@ ENGINES = ("Spark", "DuckDB")
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class PipelineRun:
     """All parts of one run."""
 
     scale: float
@@ -29,7 +29,7 @@ class Ran:
     seconds: float
 
 
-def print_report(ran: Ran, form: Form) -> None:
+def print_report(ran: PipelineRun, form: Form) -> None:
     """Print how long queries took, then rates, latencies and checks."""
     lines = [
         (query, *(_fastest_ms(ran.done.answers_s[f"{query} {engine}"]) for engine in ENGINES))
@@ -39,7 +39,7 @@ def print_report(ran: Ran, form: Form) -> None:
     print_titled("Summary", ["fact", "value"], list(summary(ran).items()), form)
 
 
-def summary(ran: Ran) -> dict[str, object]:
+def summary(ran: PipelineRun) -> dict[str, object]:
     """Return the facts of a run."""
     done, stream = ran.done, ran.stream
     rows = sum(ran.loaded.values())

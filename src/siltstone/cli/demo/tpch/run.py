@@ -20,7 +20,7 @@ from siltstone.cli.demo.run import home, require_duckdb
 from siltstone.cli.demo.tpch import data
 from siltstone.cli.demo.tpch.pipeline import RefreshStream, load, start_spark
 from siltstone.cli.demo.tpch.refresh import RefreshSets
-from siltstone.cli.demo.tpch.report import Ran, print_report
+from siltstone.cli.demo.tpch.report import PipelineRun, print_report
 from siltstone.cli.demo.tpch.together import Together
 from siltstone.cli.exits import Exit
 from siltstone.cli.output import form_of
@@ -44,7 +44,7 @@ def run(
     with home(keep, "store") as folder:
         note(f"making the tables of TPC-H at scale {scale:g}")
         files = data.generate(folder / "parquet", scale)
-        base = data.Base.read(files, scale)
+        base = data.BaseTables.read(files, scale)
         sets = RefreshSets(base, data.schema(files["orders"]), data.schema(files["lineitem"]))
         note("starting Spark")
         with _spark(folder, scale) as spark, connect(folder / "store") as store:
@@ -55,7 +55,7 @@ def run(
             stream = RefreshStream(spark, store, sets, folder / "stream")
             together = Together(spark, store, stream, base, findings)
             _together(together, stream, seconds, threads, restarts)
-    ran = Ran(
+    ran = PipelineRun(
         scale=scale,
         loaded=loaded,
         load_s=load_s,

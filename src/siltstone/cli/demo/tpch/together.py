@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from siltstone.cli.demo.checks import Findings
 from siltstone.cli.demo.crew import Crew
 from siltstone.cli.demo.tpch.checks import Ask, is_asked, violations
-from siltstone.cli.demo.tpch.data import Base
+from siltstone.cli.demo.tpch.data import BaseTables
 from siltstone.cli.demo.tpch.pipeline import RefreshStream, use_pool
 from siltstone.cli.demo.tpch.queries import QUERIES, Rows, difference
 from siltstone.spark import optimize, snapshot
@@ -80,7 +80,7 @@ class Together:
         spark: SparkSession,
         store: Store,
         stream: RefreshStream,
-        base: Base,
+        base: BaseTables,
         findings: Findings,
     ) -> None:
         self._spark, self._store, self._stream = spark, store, stream
