@@ -894,7 +894,7 @@ class Store:
         Ctrl-C, or another signal whose handler raises, is heard when the store is given up.
         """
         try:
-            with interrupts.DeferredSignalsSignals():
+            with interrupts.DeferredSignals():
                 self._close()
         finally:
             self._close()  # a signal came before it could wait
