@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from siltstone.maintenance.gc.vacuum import Vacuumed
     from siltstone.maintenance.index.index_plan import IndexStatus
     from siltstone.maintenance.merge.merge import Deferred, Merged
-    from siltstone.maintenance.repair.repair import Repaired
+    from siltstone.maintenance.repair.repair_plan import Repaired
     from siltstone.maintenance.repair.verify import Verified
     from siltstone.maintenance.schedule.status import Status
     from siltstone.query.scan.scan_task import ScanTask
@@ -58,7 +58,7 @@ _LATE = {
     "Merged": "siltstone.maintenance.merge.merge",
     "Optimized": "siltstone.maintenance.compaction.compaction_job",
     "Receipt": "siltstone.engine.commit.write_set",
-    "Repaired": "siltstone.maintenance.repair.repair",
+    "Repaired": "siltstone.maintenance.repair.repair_plan",
     "Restored": "siltstone.maintenance.backup.restore",
     "ScanTask": "siltstone.query.scan.scan_task",
     "StageTask": "siltstone.engine.write.stage_task",

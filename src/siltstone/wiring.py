@@ -44,7 +44,8 @@ from siltstone.maintenance.compaction.plain_table_commit import OwnPlainTables, 
 from siltstone.maintenance.directory import Directory
 from siltstone.maintenance.flush.checkpoint import Checkpointer
 from siltstone.maintenance.flush.idle import Rest
-from siltstone.maintenance.gc.vacuum import OwnerLive, Vacuum
+from siltstone.maintenance.gc.live_store import OwnerLive
+from siltstone.maintenance.gc.vacuum import Vacuum
 from siltstone.maintenance.index.indexer import Indexer
 from siltstone.maintenance.index.table_indexes import TableIndexes
 from siltstone.maintenance.merge.merge import Merger

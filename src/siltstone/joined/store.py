@@ -36,7 +36,7 @@ from siltstone.maintenance.gc.vacuum import GRACE_S, Vacuumed
 from siltstone.maintenance.merge.merge import ATTEMPTS, Deferred, Merged
 from siltstone.maintenance.repair.external_appends import Adopted, Adopter
 from siltstone.maintenance.repair.quarantine import Quarantine
-from siltstone.maintenance.repair.repair import Repaired
+from siltstone.maintenance.repair.repair_plan import Repaired
 from siltstone.maintenance.repair.verify import Verified
 from siltstone.maintenance.schedule.status import JobStatus, Status
 from siltstone.query.changes.change_task import ChangeTask

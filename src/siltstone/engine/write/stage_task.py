@@ -30,9 +30,9 @@ from siltstone.engine.commit.core import Core
 from siltstone.engine.read.reader import plain_folder
 from siltstone.engine.read.view import Levels, is_empty, storage_folder
 from siltstone.errors import RequestError, SchemaMismatchError, UnavailableError
+from siltstone.formats.conform import conform
 from siltstone.formats.manifest import Incarnation, Pin, Schema
 from siltstone.formats.manifest import TableDefinition as Definition
-from siltstone.formats.rows import conform
 from siltstone.formats.schema import history_field
 from siltstone.storage.files.files import Files
 from siltstone.storage.site import site_of
