@@ -70,6 +70,7 @@ from siltstone.storage.lance import lance_tables
 from siltstone.storage.manifest.format_check import refuse_newer
 from siltstone.storage.manifest.manifest_store import (
     ManifestStore,
+    claim_epoch,
     initialise,
     random_token,
     system_time_us,
@@ -257,7 +258,7 @@ def _recovered(
     root: Path, options: Options, env: Env, ownership: Ownership, reserve: Reserve
 ) -> Parts:
     manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
-    record = manifests.claim_epoch(manifests.newest())
+    record = claim_epoch(manifests, manifests.newest())
     with ExitStack() as if_it_fails:
         lease = manifests.lease(record.number)
         if lease is not None:

@@ -47,7 +47,7 @@ from siltstone.maintenance.repair.quarantine import Item, Quarantine
 from siltstone.maintenance.repair.repair_plan import RecordCopy, Repaired, RepairPlan
 from siltstone.maintenance.repair.verify import ERROR, Verifier, epoch_of_log, told_of
 from siltstone.storage.files.files import Files
-from siltstone.storage.manifest.manifest_store import RESTORING, ManifestStore
+from siltstone.storage.manifest.manifest_store import RESTORING, ManifestStore, floor_text
 from siltstone.storage.manifest.ownership import own
 from siltstone.storage.tables import promotion
 from siltstone.storage.tables.jobs import Jobs
@@ -55,7 +55,7 @@ from siltstone.storage.tables.kept_names import kept_of, unite
 from siltstone.storage.tables.tables import INDEX_DIRECTORY, Tables
 from siltstone.storage.wal.chain import read_chain, read_stretch
 from siltstone.storage.wal.segments import LoggedFrame
-from siltstone.units import SegmentNumber, Seq
+from siltstone.units import SegmentNumber, Seq, require
 
 _FOLDED = "the next merge folds it again from its history, which is whole"
 _REBUILT = "the index goes from base, its file to quarantine, and is built anew"
@@ -515,7 +515,9 @@ class Repairer:
         if plan.floor is None:
             return ""
         path = self._manifests.folder / "FLOOR"
-        text = self._manifests.floor_item(plan.floor)
+        there = self._files.exists(self._manifests.path(plan.floor))
+        require(there, f"FLOOR {plan.floor} has no record")
+        text = floor_text(plan.floor)
         if not self._files.exists(path):
             self._files.replace(path, text)
             return ""

@@ -11,6 +11,7 @@ from siltstone.storage.lance import indexes as lance_indexes
 from siltstone.storage.lance.commits import LanceCommits
 from siltstone.storage.lance.dataset_files import DATA, DatasetFiles
 from siltstone.storage.lance.errors import translated
+from siltstone.storage.lance.pinned import LancePinned, Part
 from siltstone.storage.lance.reader import LanceReader
 from siltstone.storage.tables import staging
 from siltstone.storage.tables.tables import Compacted, Span
@@ -30,7 +31,7 @@ class LanceCompactor:
     def compact(self, folder: str, pin: Pin, within: tuple[int, int]) -> Compacted:
         """See `tables.TableCompactor.compact`. Inputs are verified."""
         table = self._reader.fresh(folder, pin)
-        parts = table.parts_within(within)
+        parts = _parts_within(table, within)
         require(bool(parts), f"{within} of {pin.path} holds no part")
         inputs = [table.inventory()[path] for part in parts for path in part.paths]
         fragments = [table.fragment_of(part) for part in parts]
@@ -57,7 +58,9 @@ class LanceCompactor:
         table = self._reader.open(folder, planned)
         before = compaction.described(table.dataset)
         return [
-            all(before[part.number] == today.get(part.number) for part in table.parts_within(span))
+            all(
+                before[part.number] == today.get(part.number) for part in _parts_within(table, span)
+            )
             for span in within
         ]
 
@@ -95,3 +98,9 @@ class LanceCompactor:
             for part, span in zip(table.parts, table.spans, strict=True)
             if staging.is_bare(table.fragment_of(part).metadata, schema, drop)
         ]
+
+
+def _parts_within(table: LancePinned, within: Span) -> list[Part]:
+    """Return the parts whose rows all lie in [first, end)."""
+    first, end = within
+    return [p for p in table.parts if first <= p.start and p.start + p.rows <= end]

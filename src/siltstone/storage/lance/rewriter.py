@@ -34,7 +34,7 @@ class LanceRewriter:
     ) -> list[tuple[int, int]]:
         """See `tables.TableRewriter.touched`."""
         table = self._reader.fresh(folder, pin)
-        return [table.spans[i] for i in table.touched(drop, compact_below, has_more=has_more)]
+        return [table.spans[i] for i in _touched(table, drop, compact_below, has_more=has_more)]
 
     def rewrite(
         self,
@@ -59,7 +59,7 @@ class LanceRewriter:
             f"positions to drop lie outside the {pin.rows} rows of {pin.path}",
         )
         found = staging.peeked(batches)
-        touched = table.touched(dropped, compact_below, has_more=found is not None)
+        touched = _touched(table, dropped, compact_below, has_more=found is not None)
         if found is None and not touched:
             return pin
         added = found[1] if found is not None else iter(())
@@ -137,3 +137,16 @@ def _ascending(positions: np.ndarray) -> np.ndarray:
     """
     ordered = np.sort(positions)
     return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
+
+
+def _touched(
+    table: LancePinned, dropped: np.ndarray, compact_below: int, *, has_more: bool
+) -> list[int]:
+    """Return the indexes of the fragments to write anew: those losing a row, and small ones.
+
+    One small fragment with nothing to join it stays: writing it anew would change nothing.
+    """
+    losing = set(table.fragments_of(dropped).tolist())
+    small = {index for index, part in enumerate(table.parts) if part.rows < compact_below}
+    touched = losing | small
+    return sorted(touched) if losing or has_more or len(touched) > 1 else []

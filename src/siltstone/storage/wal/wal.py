@@ -72,14 +72,9 @@ class Wal:
         return self._durable_seq
 
     @property
-    def last_seq(self) -> Seq:
-        """The last seq that was appended, durable or not."""
-        return self._end.seq
-
-    @property
-    def segment(self) -> SegmentNumber:
-        """The segment that takes the frames."""
-        return self._end.segment
+    def end(self) -> Position:
+        """Where the next frame goes: its segment and offset, and the last seq, durable or not."""
+        return self._end
 
     @property
     def size(self) -> int:
