@@ -44,9 +44,9 @@ def main(arguments: list[str]) -> None:
     for root in [Path(argument) for argument in arguments] or [Path("src/siltstone")]:
         files = sorted(root.rglob("*.py")) if root.is_dir() else [root]
         count = sum(code_lines(file.read_text()) for file in files)
-        print(f"{count:6} {root} ({len(files)} files)")  # noqa: T201 - its answer
+        print(f"{count:6} {root} ({len(files)} files)")
         total += count
-    print(f"{total:6} in all")  # noqa: T201
+    print(f"{total:6} in all")
 
 
 if __name__ == "__main__":

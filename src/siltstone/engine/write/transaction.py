@@ -253,7 +253,7 @@ class Transaction:
             return table_versions.of_keyed(table, self.read_seq + 1, self._view, at)[0]
         writes = self._plain.get(table.id)
         return table_versions.of_plain(
-            table, self.read_seq + 1, () if writes is None else writes.steps
+            table, self.read_seq + 1, () if writes is None else writes.versions.steps
         )
 
     def declare_table(self, name: str) -> None:
@@ -295,7 +295,7 @@ class Transaction:
         cross(Failpoint.TAKE_BEFORE_PLAN)
         table = self._named(name)
         writes = self.plain(table)
-        taken = writes.imported(given)
+        taken = writes.versions.imported(given)
         table_versions.check_taken(seen, taken)
         table_versions.check_kept(seen, taken, self._core.tables.reader)
         self._names_staged(self._oldest_us(taken))
@@ -441,7 +441,7 @@ class Transaction:
         self._refuse_bulk(table)
         plain = self._plain.get(table.id)
         if plain is not None:
-            return plain.reader(self._core.readers)
+            return self._core.readers.plain(plain.table_schema, plain.versions.pin)
         found = self._readers.get(table.id)
         if found is None:
             found = self._readers[table.id] = self._open(table)
@@ -657,17 +657,19 @@ class Transaction:
             if writes.is_foreign and self._has_committed(writes):
                 cross(Failpoint.SHOW_BEFORE_LINK)
                 with suppress(UnavailableError):
-                    self._core.tables.names.show(plain_folder(writes.steps[0]), writes.steps)
+                    self._core.tables.names.show(
+                        plain_folder(writes.versions.steps[0]), writes.versions.steps
+                    )
                 cross(Failpoint.SHOW_AFTER_LINK)
 
     def _has_committed(self, writes: PlainWrites) -> bool:
         """Say whether a frame names its versions: with a token the receipt may be an older one."""
         table = catalogs.by_id(self._core.state().view.catalog, writes.table)
         known = () if table is None else catalogs.versions_of(table, writes.incarnation)
-        return any(version.pin == writes.pin for version in reversed(known))
+        return any(version.pin == writes.versions.pin for version in reversed(known))
 
     def _commit(self) -> Receipt:
-        dirty = [writes for writes in self._plain.values() if writes.is_dirty]
+        dirty = [writes for writes in self._plain.values() if writes.versions.steps]
         with self._core.staging.held(writes.table for writes in dirty):
             return submit(self._core, self._write_set, dirty, self._view)
 
@@ -680,7 +682,9 @@ class Transaction:
                 parts += writes.parts(table_schema_of(catalogs.schema_of(table)))
         for plain in self._plain.values():
             parts += plain.parts()
-        names_files = bool(self._bulk) or any(plain.is_dirty for plain in self._plain.values())
+        names_files = bool(self._bulk) or any(
+            plain.versions.steps for plain in self._plain.values()
+        )
         if not parts and not self._changes and self._token is None:
             return Receipt(self.read_seq, 0)  # a read-only transaction is serial at its snapshot
         return WriteSet(
