@@ -1,6 +1,6 @@
 # The tasks of the project. bin/uv is uv, fetched on first use where it is missing.
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test check format lock bench defects exhaustion exits power soak
+.PHONY: help demo demo-spark quick quick-types quick-tests test check format lock bench defects exhaustion exits power soak
 
 help:  ## list the tasks
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -14,6 +14,19 @@ demo-spark:  ## TPC-H as a pipeline on Spark; fetches a Java where there is none
 # One worker more than there are cores: much of a crash test is waiting for syncs and processes.
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 WORKERS := $(shell echo $$(($(CORES) < 3 ? $(CORES) + 1 : 4)))
+
+quick:  ## before each commit: lint, types, layers, some tests of each part; about a minute
+	@bin/uv run --locked --all-extras ruff check
+	@bin/uv run --locked --all-extras ruff format --check --quiet
+	@bin/uv run --locked --all-extras lint-imports
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target quick-types quick-tests
+
+quick-types:
+	@bin/uv run --locked --all-extras pyright
+
+quick-tests:
+	@HYPOTHESIS_PROFILE=quick bin/uv run --locked --all-extras pytest --quiet -n 2 \
+		--dist loadfile --no-loadscope-reorder $$(sed 's/#.*//' tests/quick.txt)
 
 test:  ## all tests, a file at a time in each of a few processes (four at most)
 	@bin/uv run --locked --all-extras pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder

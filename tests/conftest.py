@@ -1,7 +1,8 @@
 """Fixtures and profiles of all tests.
 
 `HYPOTHESIS_PROFILE=dev` runs few examples, new ones each time; `ci` (the default, so that a test
-run is the same for everybody) runs a fixed set; `soak` runs many new ones, for hours.
+run is the same for everybody) runs a fixed set, and `quick` a small one; `soak` runs many new
+ones, for hours.
 
 A run of more than one suite ends with the share that each had of the time.
 """
@@ -24,6 +25,13 @@ settings.register_profile(
     derandomize=True,
     max_examples=100,
     print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "quick",
+    deadline=None,
+    derandomize=True,
+    max_examples=20,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("dev", deadline=None, max_examples=20)

@@ -1,10 +1,10 @@
-"""What the documents show is true: the README's lines run, every error has its place in them."""
+"""What the documents show is true: their code runs, and everything public has its place in them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,112 @@ from siltstone import errors
 from siltstone.cli.exits import Exit
 from siltstone.maintenance.index.index_plan import IndexStatus
 from siltstone.maintenance.schedule.status import JobStatus, Memory, Status, TableStatus
+from siltstone.options import Options
 
 ROOT = Path(__file__).parent.parent
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
+WORDS = (
+    "sequence number", "snapshot", "memtable", "generation", "segment", "frame", "run", "history",
+    "base", "record", "pin", "lease", "floor", "epoch", "incarnation", "checkpoint", "merge",
+    "fold", "part", "optimize", "tag", "token",
+)  # fmt: skip
+INNER = {  # of these classes, and not for users
+    "open", "reader", "reader_of", "alter", "begin_versions", "compact", "declare_table", "give_up",
+    "hide_versions", "import_version", "is_strict", "keyed", "note", "plain",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Block:
+    """Code of a page: on which line it begins, and what the page says that it prints."""
+
+    line: int
+    code: str
+    output: str
+
+
+def blocks_of(page: str) -> list[Block]:
+    """Return the blocks of Python; what one prints is in a block of text right below it."""
+    text = (ROOT / page).read_text()
+    found: list[Block] = []
+    for fenced in FENCED.finditer(text):
+        if fenced[1] == "python":
+            below = FENCED.match(text, fenced.end())
+            output = below[2] if below is not None and below[1] == "text" else ""
+            found.append(Block(text.count("\n", 0, fenced.start()) + 1, fenced[2], output))
+    return found
+
+
+@pytest.mark.parametrize("page", ["docs/guide.md", "docs/mvcc.md"])
+def test_the_code_of_a_page_runs_and_prints_what_stands_below_it(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    try:
+        for block in blocks_of(page):
+            # Lines are counted as in the page: a traceback leads to it.
+            exec(compile("\n" * block.line + block.code, page, "exec"), names)
+            assert capsys.readouterr().out == block.output, f"{page}, line {block.line}"
+    finally:
+        for store in [each for each in names.values() if isinstance(each, st.Store)]:
+            store.close()
+
+
+def code_of(page: str) -> str:
+    """Return the code of a page: blocks, and what stands in backticks."""
+    text = (ROOT / page).read_text()
+    blocks = [fenced[2] for fenced in FENCED.finditer(text)]
+    return "\n".join([*blocks, *re.findall(r"`([^`\n]+)`", FENCED.sub("", text))])
+
+
+@pytest.mark.parametrize(
+    "face", [st.Store, st.Table, st.Snapshot, st.SnapshotTable, st.Transaction]
+)
+def test_the_guide_shows_every_public_method(face: type) -> None:
+    told = code_of("docs/guide.md")
+    names = {name for name in dir(face) if not name.startswith("_")} - INNER
+    shown = {name for name in names if re.search(rf"\.{name}\b|\b{name}\(", told)}
+    assert names - shown == set()
+
+
+def test_the_guide_shows_every_function_option_and_error() -> None:
+    told = {cell.strip("`") for cell in first_cells((ROOT / "docs" / "guide.md").read_text())}
+    options = {field.name for field in fields(Options)} - {"retention_s"} | {"retention"}
+    assert options - told == set()
+    cells = {name for cell in told for name in re.findall(r"\w+Error", cell)}
+    assert {name for name in st.__all__ if name.endswith("Error")} - {"SiltstoneError"} == cells
+    code = code_of("docs/guide.md")
+    functions = [name for name in st.__all__ if name.islower()]
+    assert [name for name in functions if f"st.{name}(" not in code] == []
+
+
+def test_the_glossary_has_each_word_once_and_names_what_exists() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text()
+    assert sorted(re.findall(r"^### (.*)$", text, re.MULTILINE)) == sorted(WORDS)
+    entries = re.split(r"^### .*$", text, flags=re.MULTILINE)[1:]
+    assert [entry for entry in entries if "- **Where:**" not in entry] == []
+    assert [entry for entry in entries if "- **Not:**" not in entry] == []
+    homes = {kind.__name__: kind for kind in (Status, TableStatus, IndexStatus)}
+    homes |= {name: getattr(st, name) for name in st.__all__}
+    named = re.findall(r"`([A-Z]\w+)\.(\w+)", text)
+    assert [pair for pair in named if not hasattr(homes[pair[0]], pair[1])] == []
+
+
+def test_what_the_page_on_mvcc_leads_to_exists() -> None:
+    *_, table = (ROOT / "docs" / "mvcc.md").read_text().partition("## Where to read on")
+    told = set(re.findall(r"`([^`]+)`", table))
+    paths = {name for name in told if name.startswith("tests/")}
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    sources = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    names = told - paths
+    assert [n for n in names if not re.search(rf"^(class|def) {n}\b", sources, re.MULTILINE)] == []
+
+
+def test_the_tests_of_make_quick_exist() -> None:
+    lines = (ROOT / "tests" / "quick.txt").read_text().splitlines()
+    paths = [line.partition("#")[0].strip().partition("::")[0] for line in lines]
+    assert [path for path in paths if path and not (ROOT / path).exists()] == []
 
 
 def test_the_ten_lines_of_the_readme_run(

@@ -84,7 +84,7 @@ def test_an_order_is_done_once_at_its_crossing() -> None:
     "order", ["merge.after_lunch=kill", "merge.after_plan=sleep", "kill", "merge.after_plan=kill@0"]
 )
 def test_an_order_that_means_nothing_is_refused(order: str) -> None:
-    with pytest.raises(st.RequestError, match="an order is like"):
+    with pytest.raises(st.RequestError, match="an order must be like"):
         failpoints.arm(order)
 
 
@@ -117,5 +117,5 @@ def test_a_pause_tells_where_it_stands_and_ends_when_told(tmp_path: Path) -> Non
 
 def test_a_pause_without_anybody_to_meet_fails() -> None:
     failpoints.arm("merge.after_plan=pause", socket="/nowhere")
-    with pytest.raises(failpoints.FailpointError, match="nobody said go"):
+    with pytest.raises(failpoints.FailpointError, match="no byte came"):
         cross(Failpoint.MERGE_AFTER_PLAN)

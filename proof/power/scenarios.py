@@ -387,7 +387,7 @@ SCENARIOS = {
     "checkpoint": Scenario("checkpoints, recycled segments", (checkpoints,)),
     "merge": Scenario("merges of history into base", (merges,)),
     "optimize": Scenario("optimize of keyed and plain tables", (optimizes,)),
-    "beside": Scenario("merge and optimize by other processes beside the owner", (beside,)),
+    "beside": Scenario("merge and optimize by other processes next to the owner", (beside,)),
     "index": Scenario("building, keeping and dropping indexes", (indexes,)),
     "ddl": Scenario("tables and columns made, renamed and dropped", (definitions,)),
     "batch": Scenario("batch commits of two tables by a stock Lance client", (batches,)),

@@ -1,4 +1,4 @@
-"""Closing: one thread of this process that closes stores for others, and what an exit waits for.
+"""Closing: the thread of this process that closes stores, and the steps of an exit.
 
     the main thread ends
       ─▶ servers end           before Python ends the executors that answer for them
@@ -33,11 +33,11 @@ _PACKAGE = str(Path(__file__).parent) + os.sep
 _ELSEWHERE = _PACKAGE + "joined" + os.sep  # waits for another process; no Lance is below it
 _PAUSE_S = 0.005
 EXIT_TIMEOUT_S = 60.0
-"""How long an exit waits in all; a checkpoint that is under way takes some seconds."""
+"""The longest wait of an exit; a running checkpoint takes some seconds."""
 
 
 class Closer:
-    """A thread that calls what it is asked to, one after the other; it begins with `start`."""
+    """A thread that runs the requested functions one after the other; `start` starts it."""
 
     def __init__(self) -> None:
         self._asked: SimpleQueue[Callable[[], object]] = SimpleQueue()
@@ -46,11 +46,11 @@ class Closer:
 
     @property
     def ident(self) -> int | None:
-        """The thread's, if it has begun."""
+        """The thread's ident; None before `start`."""
         return None if self._thread is None else self._thread.ident
 
     def start(self) -> None:
-        """Begin, unless it has begun. Without a thread what is asked for is done at the exit."""
+        """Start the thread, once. If the system refuses, the requested work runs at the exit."""
         with self._starting:
             if self._thread is None:
                 thread = threading.Thread(target=self._loop, name="siltstone-closer", daemon=True)
@@ -59,11 +59,11 @@ class Closer:
                     self._thread = thread
 
     def ask(self, work: Callable[[], object]) -> None:
-        """Have `work` called soon; a finalizer may ask."""
+        """Ask the thread to call `work` soon. A finalizer may call this."""
         self._asked.put(work)
 
     def run(self, work: Callable[[], object], timeout_s: float) -> bool:
-        """Have `work` called after all that was asked for, and wait; False: it took too long."""
+        """Call `work` in the thread after all earlier requests, and wait; False: a timeout."""
         done = threading.Event()
 
         def work_and_tell() -> None:
@@ -103,7 +103,7 @@ def register() -> None:
 
 
 def at_exit(*, end_servers: Callable[[], object], close_stores: Callable[[], object]) -> None:
-    """Have an exit call these two, in the closer's thread; see the module for when.
+    """Register two functions for the exit, in the closer's thread; the module says when they run.
 
     The caller has imported `concurrent.futures.thread`: of the hooks that run before threads are
     joined the last registered is the first called, and servers end before executors do.

@@ -1,8 +1,8 @@
-"""Deadline: when the statement that a thread runs must have ended.
+"""Deadline: the time by which the statement of a thread must end.
 
-No thread can be stopped from outside. So reads ask at every batch of rows, and between the pieces
-of a scan that finds none; a statement asks before its commit is sent: behind that, it is not given
-up any more. A thread that was given no deadline has all the time there is, and pays nothing for it.
+Nothing can stop a thread from outside. Therefore reads check the deadline at every batch of rows,
+and between the pieces of a scan that finds none. A statement checks it before it sends its commit,
+and is never given up afterwards. A thread without a deadline has no limit and no cost.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """`seconds` from when it began; `is_over` says whether they are gone."""
+    """A limit of `seconds`; `is_over` returns whether they have passed."""
 
     seconds: float
     is_over: Callable[[], bool]
@@ -32,14 +32,14 @@ class Deadline:
         return cls(seconds, lambda: clock_s() >= end)
 
     def check(self) -> None:
-        """Give up if it is over.
+        """Check the deadline.
 
         Raises:
-            RequestError: It is; nothing was changed.
+            RequestError: The deadline is over; nothing was changed.
         """
         if self.is_over():
             raise RequestError(
-                f"the statement took longer than {self.seconds:g} s; ask for less, or in parts"
+                f"the statement took longer than {self.seconds:g} s; request less, or split it"
             )
 
 
@@ -52,7 +52,7 @@ _local = _Local()
 
 @contextmanager
 def within(deadline: Deadline | None) -> Generator[None]:
-    """Let what this thread does in the block end by `deadline`; None: it has all the time."""
+    """Limit the work of this thread in the block to `deadline`; None: no limit."""
     before, _local.deadline = _local.deadline, deadline
     try:
         yield
@@ -61,20 +61,20 @@ def within(deadline: Deadline | None) -> Generator[None]:
 
 
 def current() -> Deadline | None:
-    """Return the deadline of this thread, for others that work for it."""
+    """Return the deadline of this thread, for threads that work on its behalf."""
     return _local.deadline
 
 
 def is_set() -> bool:
-    """Say whether this thread has a deadline."""
+    """Return whether this thread has a deadline."""
     return _local.deadline is not None
 
 
 def check() -> None:
-    """Give up if the deadline of this thread is over.
+    """Check the deadline of this thread, if it has one.
 
     Raises:
-        RequestError: It is; nothing was changed.
+        RequestError: The deadline is over; nothing was changed.
     """
     found = _local.deadline
     if found is not None:
@@ -82,7 +82,7 @@ def check() -> None:
 
 
 def checked(given: Iterable[Item]) -> Iterable[Item]:
-    """Return `given`; if this thread has a deadline now, it checks at each item and the end."""
+    """Return `given`. If this thread has a deadline, check it at each item and at the end."""
     return given if _local.deadline is None else _each(given)
 
 

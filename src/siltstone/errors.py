@@ -1,17 +1,17 @@
-"""Every error siltstone raises on purpose, grouped by what the caller should do.
+"""All errors that siltstone raises on purpose, grouped by the caller's next step.
 
 SiltstoneError
 ├── RequestError              the call is wrong: change it
 │   ├── TableNotFoundError, TableExistsError, SchemaMismatchError, DuplicateKeyError
 │   └── SnapshotExpiredError, ReadOnlyError, ClosedError, UnsupportedFormatError
 ├── ConflictError             another commit won: run the transaction again
-├── FencedError               another process took the store, or the app, over: stop this one
-├── OwnedError                another process owns the store: join it, or read only
+├── FencedError               another process owns the store, or the app, now: stop this one
+├── OwnedError                another process owns the store: join it, or open it read-only
 ├── InDoubtError              the commit may or may not be durable: reopen, ask `outcome`
 ├── PoisonedError             an earlier write failed half-way: reopen, recovery decides what holds
-├── CorruptionError           the bytes are not what we wrote: restore, never retry
-├── BusyError                 a bounded wait ran out: try later
-├── UnavailableError          the file system or a needed part refuses: fix it, then try again
+├── CorruptionError           the bytes are not those that we wrote: restore, never retry
+├── BusyError                 a wait reached its limit: try later
+├── UnavailableError          the file system refuses, or a package is missing: fix it, try again
 └── InvariantError            a bug in siltstone: report it; nothing more is written
 """
 
@@ -25,9 +25,9 @@ class SiltstoneError(Exception):
     """The root of all errors that siltstone raises on purpose."""
 
     def __reduce__(self) -> tuple[Callable[..., SiltstoneError], tuple[object, ...]]:
-        """Pickle text and fields: what a task raises in another process is raised here as it is.
+        """Pickle message and fields, so that an error of another process is raised here unchanged.
 
-        By default the text would be given to a constructor that wants the fields.
+        By default pickle would pass the message to a constructor that takes the fields.
         """
         return _again, (type(self), self.args, vars(self))
 
@@ -41,7 +41,7 @@ def _again(
 
 
 def in_words(error: BaseException) -> str:
-    """Return an error as a line: its kind first, which says what to do, then its message."""
+    """Return an error as one line: the name of its class, then its message."""
     kind = type(error).__name__
     return f"{kind}: {error}" if str(error) else kind
 
@@ -51,15 +51,15 @@ class RequestError(SiltstoneError):
 
 
 class TableNotFoundError(RequestError):
-    """No table of that name (or id) lives at the seq that was asked for."""
+    """There is no table with this name (or id) at the requested seq."""
 
     def __init__(self, table: str) -> None:
         self.table = table
-        super().__init__(f"no table {table!r}; `tables()` lists what there is")
+        super().__init__(f"there is no table {table!r}; `tables()` lists the tables")
 
 
 class TableExistsError(RequestError):
-    """A table of that name lives already."""
+    """A table with this name exists already."""
 
     def __init__(self, table: str) -> None:
         self.table = table
@@ -67,11 +67,11 @@ class TableExistsError(RequestError):
 
 
 class SchemaMismatchError(RequestError):
-    """Rows, columns or values that do not fit the table's schema."""
+    """Rows, columns or values do not fit the table's schema."""
 
 
 class DuplicateKeyError(RequestError):
-    """`insert` met a key that lives already, or the same key twice in one call."""
+    """`insert` got a key that exists already, or the same key twice in one call."""
 
     def __init__(self, table: str, key: object) -> None:
         self.table, self.key = table, key
@@ -79,7 +79,7 @@ class DuplicateKeyError(RequestError):
 
 
 class SnapshotExpiredError(RequestError):
-    """The past that was asked for is outside what the store keeps."""
+    """The store does not keep the requested seq."""
 
     def __init__(self, wanted: object, oldest_seq: int, newest_seq: int) -> None:
         self.wanted, self.oldest_seq, self.newest_seq = wanted, oldest_seq, newest_seq
@@ -89,7 +89,7 @@ class SnapshotExpiredError(RequestError):
 
 
 class ReadOnlyError(RequestError):
-    """A write through a handle, snapshot or store that only reads."""
+    """A write through a read-only handle, snapshot or store."""
 
 
 class ClosedError(RequestError):
@@ -97,17 +97,17 @@ class ClosedError(RequestError):
 
 
 class UnsupportedFormatError(RequestError):
-    """The store was written by a newer siltstone; not a byte of it was changed."""
+    """A newer siltstone wrote the store; nothing was changed."""
 
     def __init__(self, path: Path | str, found: object, known: object) -> None:
         self.path, self.found, self.known = Path(path), found, known
         super().__init__(
-            f"{path} has format {found}, this siltstone reads up to {known}; upgrade siltstone"
+            f"{path} has format {found}, but this siltstone reads up to {known}; upgrade siltstone"
         )
 
 
 class ConflictError(SiltstoneError):
-    """A commit after our snapshot wrote what we also write or read (first committer wins)."""
+    """A commit after our snapshot wrote rows that we also write or read (first committer wins)."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class ConflictError(SiltstoneError):
         *,
         explained: str | None = None,
     ) -> None:
-        """Say what to do, or have it `explained` where to run it again is not the answer."""
+        """`explained`: the message, where running the transaction again does not help."""
         self.table, self.key = table, key
         self.read_seq, self.written_seq = read_seq, written_seq
         super().__init__(
@@ -129,7 +129,7 @@ class ConflictError(SiltstoneError):
 
 
 class FencedError(SiltstoneError):
-    """A newer epoch owns the store, or a newer claim the token app; this process must stop."""
+    """A newer epoch owns the store, or a newer claim owns the token's app; stop this process."""
 
     def __init__(self, ours: int | str, theirs: int | str, *, app: str | None = None) -> None:
         self.ours, self.theirs, self.app = ours, theirs, app
@@ -141,7 +141,7 @@ class FencedError(SiltstoneError):
 
 
 class OwnedError(SiltstoneError):
-    """Another process owns the store; or this one does, with other options: see `differing`."""
+    """Another process owns the store, or this one does with other options (see `differing`)."""
 
     def __init__(
         self,
@@ -183,11 +183,11 @@ class InDoubtError(SiltstoneError):
 
 
 class PoisonedError(SiltstoneError):
-    """An earlier log write failed; this handle acknowledges nothing more. Reopen the store."""
+    """An earlier write to the log failed; this handle acknowledges no more commits. Reopen it."""
 
 
 class CorruptionError(SiltstoneError):
-    """The bytes of a file are not what siltstone wrote; restore it, never retry."""
+    """The bytes of a file are not those that siltstone wrote; restore it, never retry."""
 
     def __init__(self, path: Path | str, offset: int | None, reason: str) -> None:
         self.path, self.offset, self.reason = Path(path), offset, reason
@@ -196,12 +196,12 @@ class CorruptionError(SiltstoneError):
 
 
 class BusyError(SiltstoneError):
-    """A bounded wait ran out (backpressure, a lock, a publish race); try again later."""
+    """A wait reached its limit (backpressure, a lock, a publish race); try again later."""
 
 
 class UnavailableError(SiltstoneError):
-    """The file system, or an optional part that is not installed, refuses; nothing was changed."""
+    """The file system refuses, or an optional package is missing; nothing was changed."""
 
 
 class InvariantError(SiltstoneError):
-    """A claim of siltstone about itself does not hold: a bug. Nothing more is written."""
+    """Siltstone found a bug in itself. This handle writes nothing more."""

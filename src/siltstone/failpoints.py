@@ -1,14 +1,14 @@
-r"""Failpoints: the places where tests kill, break or hold a process, and what is durable there.
+r"""Failpoints: places where tests kill, break or hold a process, and the durable state there.
 
     cross(Failpoint.X)      nothing, unless X is armed: one test of an empty dict, 40 ns
     arm("optimize.before_publish=kill, vacuum.after_floor=pause@2", socket="/tmp/rendezvous")
 
 Actions: `kill` (SIGKILL to oneself), `raise` (FailpointError, as if the file system refused) and
-`pause`: connect to the Unix socket, send "<label> <pid>\n", and wait for a byte: go on. Each is
-done once, at the nth crossing (`@n`, by default the first), so that a retry gets through. `note`
-does nothing: like every order, it counts (`crossings`).
+`pause`: connect to the Unix socket, send "<label> <pid>\n", and wait for a byte. Each action runs
+once, at the nth crossing (`@n`, by default the first), so that a retry succeeds. `note` does
+nothing but count, as every order does (`crossings`).
 
-A testing facility, off in every other process. Child processes are armed by their environment:
+Failpoints are for tests and off in every other process. The environment arms child processes:
 `SILTSTONE_FAILPOINTS` is the text above, `SILTSTONE_FAILPOINTS_SOCKET` the socket.
 
 Lock: one, over the count of crossings; never held while an action runs.
@@ -34,7 +34,7 @@ Action = Literal["kill", "raise", "pause", "note"]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A place in the code: its name in an order, and what is durable of the work there."""
+    """A place in the code: its name in an order, and the durable part of the work there."""
 
     label: str
     durable: str
@@ -47,10 +47,8 @@ class Failpoint:
     FLUSH_AFTER_PLAN = Point(
         "flush.after_plan", "the log has the rows, in segments that are sealed"
     )
-    FLUSH_AFTER_FRAGMENTS = Point("flush.after_fragments", "synced files that nobody names")
-    FLUSH_BEFORE_PUBLISH = Point(
-        "flush.before_publish", "files, and pins over them, that nobody names"
-    )
+    FLUSH_AFTER_FRAGMENTS = Point("flush.after_fragments", "synced, unused files")
+    FLUSH_BEFORE_PUBLISH = Point("flush.before_publish", "files, and pins over them, unused")
     FLUSH_AFTER_PUBLISH = Point(
         "flush.after_publish", "the record; the log still has its rows, too"
     )
@@ -64,7 +62,7 @@ class Failpoint:
 
     MERGE_BEFORE_PLAN = Point("merge.before_plan", "nothing of the merge")
     MERGE_AFTER_PLAN = Point("merge.after_plan", "nothing of a table of which the overlay is known")
-    MERGE_AFTER_FRAGMENTS = Point("merge.after_fragments", "synced bases that nobody names")
+    MERGE_AFTER_FRAGMENTS = Point("merge.after_fragments", "synced, unused bases")
     MERGE_BEFORE_PUBLISH = Point("merge.before_publish", "the same; the winner's record is read")
     MERGE_AFTER_PUBLISH = Point(
         "merge.after_publish", "the record; readers by path see the old bases"
@@ -86,7 +84,7 @@ class Failpoint:
     INDEX_BEFORE_PLAN = Point("index.before_plan", "declarations; nothing of the build")
     INDEX_AFTER_PLAN = Point("index.after_plan", "nothing of the build; its tasks are known")
     INDEX_BEFORE_BUILD = Point("index.before_build", "the record of its job; no file of an index")
-    INDEX_AFTER_BUILD = Point("index.after_build", "synced files of all segments that nobody names")
+    INDEX_AFTER_BUILD = Point("index.after_build", "synced, unused files of all segments")
     INDEX_BEFORE_PUBLISH = Point("index.before_publish", "the same, on the winner's pins, unnamed")
     INDEX_AFTER_PUBLISH = Point(
         "index.after_publish", "the record; readers by path see bases without the indexes"
@@ -99,12 +97,12 @@ class Failpoint:
         "vacuum.after_publish", "older seqs are refused; FLOOR is the old one"
     )
     VACUUM_AFTER_FLOOR = Point("vacuum.after_floor", "FLOOR; all that it gives up is still there")
-    VACUUM_AFTER_TRIM = Point("vacuum.after_trim", "the record without the past that nobody needs")
+    VACUUM_AFTER_TRIM = Point("vacuum.after_trim", "the record without the unneeded past")
     VACUUM_AFTER_UNLINK = Point(
         "vacuum.after_unlink", "records below FLOOR are gone, their files not"
     )
-    VACUUM_AFTER_CONDEMN = Point(
-        "vacuum.after_gc_horizon", "the record that says what is condemned; all of it is there"
+    VACUUM_AFTER_GC_HORIZON = Point(
+        "vacuum.after_gc_horizon", "the record with the gc horizon; all garbage is still there"
     )
     VACUUM_BEFORE_DELETE = Point("vacuum.before_delete", "the same; the garbage is listed")
     VACUUM_AFTER_DELETE = Point("vacuum.after_delete", "the garbage is gone")
@@ -124,7 +122,7 @@ class Failpoint:
     REPAIR_AFTER_PLAN = Point("repair.after_plan", "nothing; the store is owned")
     REPAIR_AFTER_FLOOR = Point("repair.after_floor", "FLOOR, where it was lost")
     REPAIR_BEFORE_PUBLISH = Point(
-        "repair.before_publish", "what is damaged lies aside, with what serves in its place"
+        "repair.before_publish", "damaged files are in quarantine, replaced by copies"
     )
     REPAIR_AFTER_PUBLISH = Point("repair.after_publish", "the record that serves from now on")
 
@@ -133,16 +131,14 @@ class Failpoint:
         "ddl.after_plan", "the change is in its transaction; staged files at most"
     )
     ATTACH_BEFORE_PLAN = Point("attach.before_plan", "pieces of a job, synced, marked as open")
-    ATTACH_AFTER_PLAN = Point("attach.after_plan", "one pin over the pieces, that nobody names")
+    ATTACH_AFTER_PLAN = Point("attach.after_plan", "one unused pin over the pieces")
     TAKE_BEFORE_PLAN = Point("take.before_plan", "a version that another Lance client staged")
-    TAKE_AFTER_MOVE = Point("take.after_move", "its manifest, under a name that nobody asks for")
-    TAKE_AFTER_PLAN = Point(
-        "take.after_plan", "its files, synced, and a pin over them, that nobody names"
-    )
+    TAKE_AFTER_MOVE = Point("take.after_move", "its manifest, under its private name")
+    TAKE_AFTER_PLAN = Point("take.after_plan", "its files, synced, and an unused pin over them")
     COMMIT_BEFORE_FRAME = Point(
         "commit.before_frame", "nothing of the transaction but staged files"
     )
-    COMMIT_AFTER_FRAME = Point("commit.after_frame", "the frame; nobody has been told")
+    COMMIT_AFTER_FRAME = Point("commit.after_frame", "the frame; no caller has an answer")
     SHOW_BEFORE_LINK = Point("show.before_link", "the frame; a version has no public name yet")
     SHOW_AFTER_LINK = Point("show.after_link", "the frame, and the public name of one table")
 
@@ -168,7 +164,7 @@ CATALOG = tuple(value for value in vars(Failpoint).values() if isinstance(value,
 
 
 class FailpointError(OSError):
-    """What `raise` raises, and a `pause` that nobody ended."""
+    """The error of the action `raise`, and of a `pause` that no test ended."""
 
     def __init__(self, point: Point, reason: str) -> None:
         self.point = point
@@ -195,10 +191,10 @@ def cross(point: Point) -> None:
 
 
 def arm(orders: str, *, socket: str = "") -> None:
-    """Arm what `orders` names, beside what is armed; see the module.
+    """Arm the failpoints that `orders` names, in addition to the armed ones; see the module.
 
     Raises:
-        RequestError: No such failpoint or action.
+        RequestError: There is no such failpoint or action.
     """
     global _socket  # noqa: PLW0603 - one rendezvous per process
     parsed = [_parse(order.strip()) for order in orders.split(",") if order.strip()]
@@ -214,7 +210,7 @@ def crossings() -> dict[str, int]:
 
 
 def disarm() -> None:
-    """Take every order back."""
+    """Disarm all failpoints."""
     with _lock:
         _armed.clear()
 
@@ -224,7 +220,7 @@ def _parse(order: str) -> tuple[Point, _Armed]:
     point = _BY_LABEL.get(match[1]) if match else None
     action = next((a for a in get_args(Action) if match and a == match[2]), None)
     if match is None or point is None or action is None:
-        raise RequestError(f"an order is like 'merge.after_plan=kill@2', not {order!r}")
+        raise RequestError(f"an order must be like 'merge.after_plan=kill@2'; got {order!r}")
     return point, _Armed(action, int(match[3] or 1))
 
 
@@ -253,7 +249,7 @@ def _pause(point: Point) -> None:
             held.sendall(f"{point.label} {os.getpid()}\n".encode())
             held.recv(1)
     except OSError as error:
-        raise FailpointError(point, f"nobody said go ({error})") from error
+        raise FailpointError(point, f"no byte came from the socket ({error})") from error
 
 
 arm(

@@ -1,4 +1,4 @@
-"""Options: how a store is opened: a call beats `SILTSTONE_*` variables beat `siltstone.toml`."""
+"""Options: arguments of `connect` override `SILTSTONE_*` variables override `siltstone.toml`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 _BOOLS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 SEGMENT_BYTES_MIN = 16 << 10
+_KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
+_SUFFIXES = {"_bytes": " (bytes)", "_ms": " (milliseconds)", "_s": " (seconds)"}
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Bytes, milliseconds and seconds; see `connect` for what each means."""
+    """The options of an open store, in bytes, milliseconds and seconds; `connect` explains each."""
 
     memory_bytes_max: int = 1 << 30
     memtable_bytes_max: int = 64 << 20
@@ -39,7 +41,7 @@ class Options:
         """Check the bounds.
 
         Raises:
-            RequestError: A value outside them.
+            RequestError: A value is outside its bounds.
         """
         least = {
             "memory_bytes_max": 1 << 20,
@@ -53,16 +55,16 @@ class Options:
         }
         for name, low in least.items():
             if not low <= getattr(self, name) < math.inf:
-                raise RequestError(f"{name} is at least {low}, not {getattr(self, name)}")
+                raise RequestError(f"{name} must be at least {low}; got {getattr(self, name)}")
         if self.verify not in {"first_use", "scrub"}:
-            raise RequestError(f"verify is 'first_use' or 'scrub', not {self.verify!r}")
+            raise RequestError(f"verify must be 'first_use' or 'scrub'; got {self.verify!r}")
 
 
 def resolve(root: Path, given: Mapping[str, object]) -> Options:
     """Return the options of one `connect`.
 
     Raises:
-        RequestError: An unknown option, or a value that is none.
+        RequestError: An option is unknown, or its value has the wrong type.
     """
     merged: dict[str, object] = {**_from_file(root), **_from_environment()}
     merged.update({name: value for name, value in given.items() if value is not None})
@@ -72,7 +74,9 @@ def resolve(root: Path, given: Mapping[str, object]) -> Options:
     kinds = {field.name: type(getattr(options, field.name)) for field in fields(options)}
     unknown = sorted(set(merged) - set(kinds))
     if unknown:
-        raise RequestError(f"unknown options {unknown}; there are {sorted(kinds)} and retention")
+        raise RequestError(
+            f"unknown options {unknown}; the options are {sorted(kinds)} and retention"
+        )
     typed = {name: _typed(name, value, kinds[name]) for name, value in merged.items()}
     return replace(options, **typed)  # type: ignore[arg-type]
 
@@ -85,7 +89,7 @@ def seconds_of(duration: object) -> float:
         return float(duration)
     found = _DURATION.fullmatch(duration) if isinstance(duration, str) else None
     if found is None:
-        raise RequestError(f"a duration is like '7d', '12h' or '90s', not {duration!r}")
+        raise RequestError(f"a duration must be like '7d', '12h' or '90s'; got {duration!r}")
     return float(found[1]) * _UNITS[found[2]]
 
 
@@ -97,7 +101,12 @@ def _typed(name: str, value: object, kind: type) -> object:
             raise ValueError
         return kind(value)  # type: ignore[call-arg]
     except (KeyError, TypeError, ValueError, OverflowError):
-        raise RequestError(f"{name} is a {kind.__name__}, not {value!r}") from None
+        raise RequestError(f"{name} must be {_described(name, kind)}; got {value!r}") from None
+
+
+def _described(name: str, kind: type) -> str:
+    unit = next((unit for suffix, unit in _SUFFIXES.items() if suffix in name), "")
+    return _KINDS[kind] + unit
 
 
 def _from_environment() -> dict[str, object]:

@@ -1,12 +1,12 @@
-"""Paths: which directory of this machine a caller means, however it is written.
+"""Paths: the directory on this machine that a path or URL means.
 
     shop, ../shop, ~/shop      a path; `~` is the home, links and `..` are resolved once, now
     file:///data/my%20shop     a URL of this machine, percent-decoded; `file:/data` is the same
     file:shop, file://         refused: a URL has no relative path, but people write it
-    s3://, dbfs:/, hdfs:/ ...  refused: a log that is appended to and locked needs a local disk
+    s3://, dbfs:/, hdfs:/ ...  refused: siltstone appends to the log and locks it: a local disk
 
-Resolved once, because Lance takes `..` for the name of a folder, because a program may change its
-directory, and because two names of one store must be one store.
+A path is resolved once, because Lance treats `..` as the name of a folder, because a program may
+change its directory, and because two names of one store must mean the same store.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _WORKS = (
 
 
 def root_of(path: str | os.PathLike[str]) -> Path:
-    """Return the directory that a caller means: absolute, without `~`, `..` and links.
+    """Return the directory of a path or URL: absolute, without `~`, `..` and links.
 
     Raises:
-        RequestError: Neither a path nor a `file://` URL of this machine; a name that Lance refuses.
-        UnavailableError: A directory on the way may not be read.
+        RequestError: It is no path and no `file://` URL of this machine, or Lance refuses its name.
+        UnavailableError: A parent directory is not readable.
     """
     text = _text_of(path)
     try:

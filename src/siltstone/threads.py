@@ -1,4 +1,4 @@
-"""Threads: how one is started, for the system may refuse."""
+"""Threads: start a thread, with an error if the system refuses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def start(thread: threading.Thread) -> None:
     """Start a thread.
 
     Raises:
-        UnavailableError: The system gives no more threads, or no memory for the stack.
+        UnavailableError: The system has no more threads, or no memory for the stack.
     """
     try:
         thread.start()

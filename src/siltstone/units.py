@@ -20,10 +20,10 @@ EMPTY_SEQ = Seq(0)
 
 
 def require(claim: object, message: str) -> None:
-    """Refuse to go on when an invariant that guards data does not hold (also under `python -O`).
+    """Stop if an invariant that guards data does not hold (also under `python -O`).
 
     Raises:
-        InvariantError: `claim` is false; that is our bug, never the caller's.
+        InvariantError: `claim` is false. It is a bug of siltstone, never of the caller.
     """
     if not claim:
         raise InvariantError(message)

@@ -127,15 +127,15 @@ def test_what_is_put_off_is_no_error(filled: Shell) -> None:
         budgets = ["--attempts", "1", "--publish-attempts", "1"]
         assert filled("merge", *budgets) == 0
         assert filled("optimize", "events", "--wait", "0", *budgets) == 0
-        assert "put off" in filled.err
+        assert "deferred" in filled.err
         assert "events" in filled.err
         lock = RealFiles().lock(filled.db / "manifest" / "FLOOR.lock", create=True)
         assert lock is not None
         assert filled("vacuum", "--yes") == 0
-        assert "put off" in filled.err
+        assert "deferred" in filled.err
         lock.release()
         assert filled("vacuum", "--yes") == 0
-        assert "put off" not in filled.err
+        assert "deferred" not in filled.err
 
 
 def test_merge_and_reads_work_beside_a_live_owner_and_writes_are_refused(

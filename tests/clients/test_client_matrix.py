@@ -21,16 +21,16 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of the clients' own making
 PAGE = Path(__file__).parents[2] / "docs" / "client-matrix.md"
 # What LanceDB's remote client takes for the host of its database.
 HOST = "dev.us-east-1.api.lancedb.com"
-HEAD = """# Which client does what
+HEAD = """# Which client supports which operation
 
-Written by the tests (`tests/clients`): they do every operation with every client, and look at the
-store behind it. DuckDB and Polars read what a scan over HTTP returns.
+The tests write this page (`tests/clients`): they run every operation with every client and check
+the store afterwards. DuckDB and Polars read the result of a scan over HTTP.
 
-- **yes**: it works. A remark says what the client gets.
-- **refused**: the server says no, with the code of the specification; nothing changed. Of a commit
-  that is refused Lance says "unknown" in place of the server's sentence, which it prints on its
-  standard error; the server's log has it, too.
-- **no**: the client has no words for it, or refuses it itself.
+- **yes**: it works. A remark describes the result.
+- **refused**: the server refuses with a code of the specification; nothing changed. If the server
+  refuses a commit, Lance reports "unknown" and prints the server's reason on the client's
+  standard error; the server's log has the reason, too.
+- **no**: the client cannot express the operation, or refuses it itself.
 
 """
 
@@ -69,7 +69,7 @@ def is_own_refusal(error: Exception) -> bool:
 def told(error: Exception) -> str:
     """Return the code of the specification that an error of a client carries, if it does."""
     if "Commit result" in str(error) and "is unknown" in str(error):
-        return "told as unknown"
+        return "reported as unknown"
     if isinstance(error, Refused | LanceNamespaceError):
         return str(int(error.code))
     found = re.search(r'"code": ?(\d+)', str(getattr(error, "body", "")) + str(error))

@@ -340,7 +340,7 @@ def test_several_jobs_of_one_table_follow_each_other_in_one_commit(
     with db.transaction() as tx:
         for job, each in zip(jobs, pieces, strict=True):
             tx.attach(job, each)
-        with pytest.raises(st.RequestError, match="attach it first"):
+        with pytest.raises(st.RequestError, match="must be attached before"):
             tx.attach(late, written)
     expected = {1: 1, 3: 5, 4: 5, 7: 1}
     assert amounts(db) == expected

@@ -100,11 +100,11 @@ def by_the_next_owner(root: Path, key: str | None = "id") -> None:
     with opened(root) as db:
         number = filled(db, key)
         stuff(root)
+    stuff(root)
     by_one_that_opens(root, number)
 
 
 def by_one_that_opens(root: Path, number: int) -> None:
-    stuff(root)
     with opened(root) as db:
         stuff(root)  # also what opening left or lent
         assert db["t"].count() == ROWS
@@ -119,6 +119,7 @@ def after_a_kill(root: Path) -> None:
         stuff(root)
         os._exit(number)
     _, status = os.wait()
+    stuff(root)
     by_one_that_opens(root, os.waitstatus_to_exitcode(status))
 
 

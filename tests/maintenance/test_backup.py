@@ -150,9 +150,9 @@ def test_a_backup_is_chosen_by_a_moment(db, tmp_path):
     assert time_us == db.log(1)[0].time.timestamp() * 1e6
     with restored(tmp_path / "b", tmp_path / "r", at_us=time_us) as again:
         assert again.seq == made.seq
-    with pytest.raises(RequestError, match=f"there are seqs \\[{made.seq}\\]"):
+    with pytest.raises(RequestError, match=f"its seqs are \\[{made.seq}\\]"):
         restored(tmp_path / "b", tmp_path / "r2", at_us=time_us - 1)
-    with pytest.raises(RequestError, match="give one"):
+    with pytest.raises(RequestError, match="give either a seq or a time"):
         restored(tmp_path / "b", tmp_path / "r2", at_us=time_us, seq=1)
 
 
@@ -258,7 +258,7 @@ def test_a_link_across_file_systems_is_refused_with_a_reason(db, tmp_path):
     backuper = Backuper(
         files=Far(), root=db.path, manifests=parts.manifests, tables=parts.tables, now_us=Clock()
     )
-    with pytest.raises(UnavailableError, match="copy it"):
+    with pytest.raises(UnavailableError, match="use copies"):
         backuper.run(tmp_path / "b", link=True)
 
 

@@ -233,6 +233,6 @@ def test_a_checkpoint_at_the_end_that_fails_loses_nothing(tmp_path, monkeypatch,
         monkeypatch.setattr(
             db._owner().checkpointer, "_flush", lambda _: (_ for _ in ()).throw(OSError(28, "full"))
         )
-    assert "the next opening replays the log" in caplog.text
+    assert "the next open replays the log" in caplog.text
     with opened(tmp_path / "s") as db:
         assert db["t"].count() == rest.COMMITS_WORTH

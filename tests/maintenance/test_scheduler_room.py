@@ -54,7 +54,7 @@ def test_writers_that_wait_do_not_wake_each_other_for_ever(tmp_path):
         assert asked.wait(30)
         with ThreadPoolExecutor(4) as pool:
             for waiting in [pool.submit(scheduler.room) for _ in range(4)]:
-                with pytest.raises(BusyError, match="not merged"):
+                with pytest.raises(BusyError, match="unmerged"):
                     waiting.result(60)
         scheduler.stop()
         assert len(turns) < TURNS_MAX

@@ -45,7 +45,7 @@ def test_a_vacuum_that_is_due_runs_and_its_failure_is_kept_and_logged_with_its_k
         assert ran.wait(30)
         scheduler.stop()
         assert str(scheduler.last_failure) == "no disk"
-        assert "vacuum failed, it is tried again later: UnavailableError: no disk" in caplog.text
+        assert "vacuum failed and will be retried later: UnavailableError: no disk" in caplog.text
 
 
 def test_a_vacuum_that_takes_long_holds_up_no_other_work(tmp_path):

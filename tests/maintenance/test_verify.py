@@ -152,7 +152,7 @@ def test_a_base_that_is_not_the_fold_of_history_is_found(db):
         base=record,
     )
     assert [f.message for f in fresh_verify(db, deep=True).findings] == [
-        "it is not the fold of its history"
+        "it differs from the fold of its history"
     ]
 
 

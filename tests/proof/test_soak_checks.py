@@ -173,8 +173,8 @@ def dead(tmp_path: Path) -> Member:
         "Exception in thread x:\nTraceback (most recent call last):\n  File 'x'\nKeyError: 1\n",
         "background work stops: fenced by epoch 3\n",
         "thread 'lance' panicked at src/lib.rs:1:\n",
-        "merge of t failed, it is tried again later: CorruptionError: data/x.lance\n",
-        "background work failed, trying again: KeyError: 'x'\n",
+        "merge of t failed and will be retried later: CorruptionError: data/x.lance\n",
+        "background work failed and will be retried: KeyError: 'x'\n",
     ],
 )
 def test_an_alarm_of_a_process_that_carried_on_or_was_killed_is_noticed(
@@ -195,11 +195,11 @@ def test_what_lance_says_of_a_killed_server_is_no_alarm(dead: Member) -> None:
 
 def test_warnings_are_counted_without_what_varies_in_them(dead: Member) -> None:
     dead.errors.write_text(
-        "merge of t failed, it is tried again later: no\n"
-        "merge of t failed, it is tried again later: 7\n"
+        "merge of t failed and will be retried later: no\n"
+        "merge of t failed and will be retried later: 7\n"
         "request 3f2a-99 was refused: no\n"
     )
     assert dead.said() == {
-        "merge of t failed, it is tried again later": 2,
+        "merge of t failed and will be retried later": 2,
         "request # was refused": 1,
     }

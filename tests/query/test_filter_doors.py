@@ -100,7 +100,7 @@ def test_columns_by_their_number_are_those_of_the_table_and_no_task_has_them(
         assert ids(db[table].to_arrow(["s", "id"], wanted)) == kept(
             ROWS[table], pc.field("u8") == 1
         )
-        with db.snapshot() as past, pytest.raises(RequestError, match="names them"):
+        with db.snapshot() as past, pytest.raises(RequestError, match="needs names"):
             past.scan_tasks(table, ["s", "id"], wanted)
 
 

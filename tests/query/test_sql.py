@@ -146,7 +146,7 @@ def test_parameters_are_bound(tables, text, parameters):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("SELECT 1; SELECT 2", "one statement, this text has 2"),
+        ("SELECT 1; SELECT 2", "one statement; this text has 2"),
         ("", "has 0"),
         ("SELEC 1", "DuckDB refuses"),
         ("SELECT nope FROM orders", "DuckDB refuses"),

@@ -74,7 +74,7 @@ class Worker:
 
     def optimize(self, root: str, stamp: int) -> None:
         found = admin.optimize_store(root, target_rows=shop.TARGET_ROWS, wait_s=0)
-        if "take them over" not in getattr(found, "reason", ""):
+        if "pick them up" not in getattr(found, "reason", ""):
             _refuse_deferred(found)  # these owners take over what is left when they flush
 
     def index(self, root: str, stamp: int) -> None:

@@ -91,7 +91,7 @@ def test_a_large_transaction_is_merged_on_spark_after_its_commit(spark: SparkSes
         tx.write(newer(spark), "t")
     assert merged_seq(db.path) == tx.seq
     assert rows(db["t"]) == WANTED
-    with pytest.raises(st.RequestError, match="merge is one of auto, off, always, not 'yes'"):
+    with pytest.raises(st.RequestError, match="merge must be one of auto, off, always; got 'yes'"):
         transaction(db, merge="yes")
 
 

@@ -37,20 +37,20 @@ def test_a_view_may_carry_what_its_writes_need() -> None:
         ({"uri": "/shop"}, "option 'table' is missing"),
         ({"uri": "", "table": "t"}, "option 'uri' is missing"),
         ({**STORE, "path": "/other"}, "given twice: uri '/shop' and path '/other'"),
-        ({**STORE, "sequ": "1"}, "a read has no option 'sequ'; there are uri, table, seq"),
-        ({**STORE, "seq": "-1"}, "option 'seq' is a whole number, not '-1'"),
-        ({**STORE, "seq": "1e3"}, "option 'seq' is a whole number"),
-        ({**STORE, "seq": "1", "tag": "a"}, "options 'seq' and 'tag' exclude each other"),
+        ({**STORE, "sequ": "1"}, "a read has no option 'sequ'; the options are uri, table, seq"),
+        ({**STORE, "seq": "-1"}, "option 'seq' must be a whole number; got '-1'"),
+        ({**STORE, "seq": "1e3"}, "option 'seq' must be a whole number"),
+        ({**STORE, "seq": "1", "tag": "a"}, "give only one of the options 'seq' and 'tag'"),
         (
             {**STORE, "at": "2026-11-20T10:00"},
-            r"no time zone: for UTC write it with a Z .*astimezone",
+            r"has no zone: for UTC write it with a Z .*astimezone",
         ),
-        ({**STORE, "at": "yesterday"}, "a moment is like 2026-11-20T10:00Z, not 'yesterday'"),
-        ({**STORE, "columns": "a,,b"}, "option 'columns' is like 'id,total'"),
+        ({**STORE, "at": "yesterday"}, "a time must be like 2026-11-20T10:00Z; got 'yesterday'"),
+        ({**STORE, "columns": "a,,b"}, "option 'columns' must be like 'id,total'"),
         ({**STORE, "columns": "a,a"}, "has 'a' twice"),
-        ({**STORE, "columns": "[1]"}, "option 'columns' is like"),
-        ({**STORE, "columns": "[a"}, "option 'columns' is like"),
-        ({**STORE, "pushdown": "on"}, "'pushdown' is one of off, single_use, not 'on'"),
+        ({**STORE, "columns": "[1]"}, "option 'columns' must be like"),
+        ({**STORE, "columns": "[a"}, "option 'columns' must be like"),
+        ({**STORE, "pushdown": "on"}, "'pushdown' must be one of off, single_use; got 'on'"),
         ({**STORE, "token": "a:1"}, "a read has no option 'token'"),
     ],
 )
@@ -63,12 +63,15 @@ def test_a_bad_option_of_a_read_is_named(given: dict[str, str], said: str) -> No
     ("given", "said"),
     [
         ({"table": "t"}, "option 'uri' is missing"),
-        ({**STORE, "op": "merge"}, "'op' is one of upsert, insert, delete, append, not 'merge'"),
-        ({**STORE, "seq": "1"}, "a write has no option 'seq'; there are uri, table, op"),
-        ({**STORE, "token": "17"}, "option 'token' is like 'nightly:17'"),
-        ({**STORE, "token": "a:b"}, "option 'token' is like 'nightly:17'"),
-        ({**STORE, "token": ":1"}, "option 'token' is like 'nightly:17'"),
-        ({**STORE, "merge": "yes"}, "'merge' is one of auto, off, always, not 'yes'"),
+        (
+            {**STORE, "op": "merge"},
+            "'op' must be one of upsert, insert, delete, append; got 'merge'",
+        ),
+        ({**STORE, "seq": "1"}, "a write has no option 'seq'; the options are uri, table, op"),
+        ({**STORE, "token": "17"}, "option 'token' must be like 'nightly:17'"),
+        ({**STORE, "token": "a:b"}, "option 'token' must be like 'nightly:17'"),
+        ({**STORE, "token": ":1"}, "option 'token' must be like 'nightly:17'"),
+        ({**STORE, "merge": "yes"}, "'merge' must be one of auto, off, always; got 'yes'"),
     ],
 )
 def test_a_bad_option_of_a_write_is_named(given: dict[str, str], said: str) -> None:
@@ -81,10 +84,13 @@ def test_a_bad_option_of_a_write_is_named(given: dict[str, str], said: str) -> N
     [
         ({"table": "t"}, "option 'uri' is missing"),
         ({"uri": "/shop"}, "option 'table' is missing"),
-        ({**STORE, "op": "merge"}, "'op' is one of upsert, insert, delete, append, not 'merge'"),
+        (
+            {**STORE, "op": "merge"},
+            "'op' must be one of upsert, insert, delete, append; got 'merge'",
+        ),
         (
             {**STORE, "token": "a:1"},
-            "a streaming write has no option 'token'; there are",
+            "a streaming write has no option 'token'; the options are",
         ),
         ({**STORE, "app": ""}, "option 'app' is missing: a name that is not empty"),
     ],
@@ -98,13 +104,19 @@ def test_a_bad_option_of_a_sink_is_named(given: dict[str, str], said: str) -> No
     ("given", "said"),
     [
         (STORE, "option 'startingSeq' is missing: 'earliest', 'latest' or a seq"),
-        ({**STORE, "startingSeq": "soon"}, "'startingSeq' is 'earliest', 'latest' or a seq, not"),
-        ({**STORE, "startingSeq": "-1"}, "'startingSeq' is 'earliest', 'latest' or a seq, not"),
+        (
+            {**STORE, "startingSeq": "soon"},
+            "'startingSeq' must be 'earliest', 'latest' or a seq; got",
+        ),
+        (
+            {**STORE, "startingSeq": "-1"},
+            "'startingSeq' must be 'earliest', 'latest' or a seq; got",
+        ),
         ({**STORE, "startingSeq": "1", "op": "x"}, "a stream of changes has no option 'op'"),
         ({"uri": "/shop", "startingSeq": "1"}, "option 'table' is missing: the name of a keyed"),
         (
             {**STORE, "startingSeq": "1", "maxRowsPerTrigger": "many"},
-            "an integer from 1, not 'many'",
+            "an integer from 1; got 'many'",
         ),
     ],
 )

@@ -152,11 +152,11 @@ def test_an_overwrite_may_say_which_seq_it_expects(shop: Shop) -> None:
         shop.overwrite(rows, "o", expectSeq=seq)
     for bad, said in (
         (seq + 50, f"RequestError: .*expectSeq {seq + 50} is in the future.* seq {seq + 1}"),
-        ("soon", "option 'expectSeq' is a whole number, not 'soon'"),
+        ("soon", "option 'expectSeq' must be a whole number; got 'soon'"),
     ):
         with pytest.raises(Exception, match=said):
             shop.overwrite(rows, "o", expectSeq=bad)
-    with pytest.raises(Exception, match="option 'expectSeq' is of overwrites"):
+    with pytest.raises(Exception, match="option 'expectSeq' is only for overwrites"):
         shop.append(rows, "o", expectSeq=str(seq))
     assert shop.ids("o") == [0, 1, 2, 100]
     shop.overwrite(rows, "o", expectSeq=seq + 1)

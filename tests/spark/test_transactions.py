@@ -117,7 +117,7 @@ def test_a_path_is_joined_for_the_commit(spark: SparkSession, db: st.Store) -> N
 def test_bad_calls_are_named_and_nothing_is_written(spark: SparkSession, db: st.Store) -> None:
     before, frame = db.seq, orders(spark, 0, 5)
     tx = transaction(db)
-    with pytest.raises(st.RequestError, match="mode is one of append, overwrite, not 'error'"):
+    with pytest.raises(st.RequestError, match="mode must be one of append, overwrite; got 'error'"):
         tx.write(frame, "orders", mode="error")
     with pytest.raises(st.TableNotFoundError, match="nothing"):
         tx.write(frame, "nothing")
@@ -128,7 +128,7 @@ def test_bad_calls_are_named_and_nothing_is_written(spark: SparkSession, db: st.
     with pytest.raises(st.RequestError, match="no seq before it is committed"):
         _ = tx.seq
     tx.write(frame, "orders")
-    with pytest.raises(st.RequestError, match="'orders' is written already in this"), tx:
+    with pytest.raises(st.RequestError, match="has already written to 'orders'"), tx:
         tx.write(frame, "orders", mode="overwrite")
     with pytest.raises(st.ClosedError, match="has ended"):
         tx.write(frame, "orders")
@@ -201,7 +201,9 @@ def test_a_table_that_is_overwritten_at_once_is_copied(spark: SparkSession, db: 
 
 def test_changes_that_are_none_are_refused(spark: SparkSession, db: st.Store) -> None:
     tx = transaction(db)
-    with pytest.raises(st.SchemaMismatchError, match="changes have columns '_seq' and '_op'"):
+    with pytest.raises(
+        st.SchemaMismatchError, match="changes must have the columns '_seq' and '_op'"
+    ):
         tx.apply_changes(orders(spark, 0, 5), "orders")
     with pytest.raises(st.RequestError, match="'log' has the key"):
         tx.apply_changes(changes(spark, (1, "upsert", 1, 1.0)), "log")

@@ -190,9 +190,9 @@ def test_spark_writes_through_the_owner_in_this_process(spark: SparkSession, pat
     [
         (["id"], {"uri": ""}, "option 'uri' is missing"),
         (["id"], {"table": "x"}, "no table 'x'"),
-        (["id"], {"op": "merge"}, "option 'op' is one of"),
+        (["id"], {"op": "merge"}, "option 'op' must be one of"),
         (["id"], {"opp": "upsert"}, "a write has no option 'opp'"),
-        (["id"], {"op": "append"}, "'t' is a keyed table: op is one of"),
+        (["id"], {"op": "append"}, "'t' is a keyed table: op must be one of"),
         (["id"], {"order_by": "v"}, "have no column 'v' to order by"),
         (["id", "id as more"], {}, "table 't' has no column 'more'"),
         (["id as ID"], {}, "table 't' has no column 'ID'; its columns are id, name, v"),
@@ -201,7 +201,7 @@ def test_spark_writes_through_the_owner_in_this_process(spark: SparkSession, pat
         (["if(id = 3, null, id) id"], {"missing": "null"}, "column 'id'"),
         (["id % 2 as id"], {"missing": "null"}, "DuplicateKeyError"),
         (["id"], {"op": "insert"}, r"DuplicateKeyError: t\[1\] exists already"),
-        (["id"], {"token": "17"}, "option 'token' is like 'nightly:17'"),
+        (["id"], {"token": "17"}, "option 'token' must be like 'nightly:17'"),
     ],
 )
 def test_bad_input_is_named_and_nothing_is_written(

@@ -49,7 +49,7 @@ def test_a_store_of_an_older_siltstone_is_safe_once_it_was_opened(tmp_path: Path
         found = db.verify()
         assert found.is_sound
         (told,) = [finding for finding in found.findings if "clean-up" in finding.message]
-        assert "open the store once to write" in told.message
+        assert "open the store once for writing" in told.message
         assert not list(root.glob(f"tables/**/{kept_names.KEPT}"))
     with st.connect(root, **OPTIONS) as db:
         assert db.verify().findings == ()

@@ -547,5 +547,5 @@ def test_a_filter_that_lance_cannot_plan_is_a_wrong_request_and_no_damage(
     schema = pa.schema({"id": pa.int64(), "at": pa.time64("us")})
     row = pa.record_batch({"id": [1], "at": pa.nulls(1, pa.time64("us"))}, schema=schema)
     pin = tables.writer.append("times", tables.writer.create("times", schema), [row])
-    with pytest.raises(RequestError, match="does not take the filter"):
+    with pytest.raises(RequestError, match="does not accept the filter"):
         list(tables.reader.open("times", pin).scan(prefilter=pc.field("id") > 0))

@@ -1,4 +1,4 @@
-"""App: the commands in one tree, and the one place where errors become exit codes."""
+"""App: the tree of commands, and the only place where errors become exit codes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from siltstone.errors import SiltstoneError
 # rich formats help nicely and takes 0.1 s to import: --help goes without it.
 app = typer.Typer(
     name="siltstone",
-    help="A transactional, multi-table store over open Lance tables.",
+    help="Siltstone: a transactional, multi-table store over open Lance tables.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -58,7 +58,7 @@ app.add_typer(indexes.app, name="index")
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit code, and say on stderr why it is not 0."""
+    """Run one command; return its exit code. On an error print the reason on stderr."""
     try:
         app(arguments if arguments is None else list(arguments))
     except SystemExit as end:
@@ -66,7 +66,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except SiltstoneError as error:
         print(f"siltstone: {error}", file=sys.stderr)
         return code_of(error)
-    except BrokenPipeError:  # `siltstone scan t | head`: the reader has seen enough
+    except BrokenPipeError:  # `siltstone scan t | head`: the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.DONE
     except KeyboardInterrupt:

@@ -22,16 +22,19 @@ def backup(
     db: Db,
     directory: Directory,
     incremental: Annotated[
-        bool, typer.Option("--incremental", "-i", help="Copy only what is not there yet.")
+        bool,
+        typer.Option(
+            "--incremental", "-i", help="Copy only files that the directory does not have yet."
+        ),
     ] = False,
     link: Annotated[
-        bool, typer.Option("--link", help="Hard links instead of copies; see docs/repair.md.")
+        bool, typer.Option("--link", help="Use hard links instead of copies; see docs/repair.md.")
     ] = False,
     json: Json = False,
     ndjson: Ndjson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Copy one consistent snapshot into DIR, while writers go on; every byte is checked."""
+    """Copy one consistent snapshot into DIR and check every byte. Writers may continue."""
     from siltstone.admin import backup_store
 
     form = form_of(json=json, ndjson=ndjson)
@@ -40,7 +43,7 @@ def backup(
     with progress_bar("backup", quiet=quiet) as told:
         made = backup_store(db, directory, incremental=incremental, link=link, on_progress=told)
     for name in made.lost_tags:
-        note(f"the tag {name!r} is kept, but nothing serves its seq any more")
+        note(f"the backup has the tag {name!r}, but the store can no longer read its seq")
     if not quiet:
         emit_record(made.to_dict() if form is Form.JSON else _short(made.to_dict()), form)
 
@@ -48,16 +51,18 @@ def backup(
 def restore(
     directory: Directory,
     target: Annotated[Path | None, typer.Argument(metavar="[TARGET]", show_default=False)] = None,
-    seq: Annotated[int | None, typer.Option(help="That of the backup; else the highest.")] = None,
+    seq: Annotated[
+        int | None, typer.Option(help="The seq of the backup. Default: the highest.")
+    ] = None,
     at: Annotated[
         str | None,
-        typer.Option(help="The last backup at or before a moment, like 2026-11-20T10:00Z."),
+        typer.Option(help="Take the last backup at or before a time, like 2026-11-20T10:00Z."),
     ] = None,
     json: Json = False,
     ndjson: Ndjson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make a store at TARGET of a backup in DIR; without TARGET list the backups there."""
+    """Create a store at TARGET from a backup in DIR. Without TARGET, list the backups in DIR."""
     from siltstone import admin
 
     form = form_of(json=json, ndjson=ndjson)
@@ -75,7 +80,7 @@ def restore(
 
 
 def _settle(db: str) -> None:
-    """Have what was committed flushed, where somebody can be asked; else the log goes along."""
+    """Flush all commits, if the store is free or its owner serves; else the log is copied, too."""
     from siltstone.errors import OwnedError, UnavailableError
 
     with suppress(OwnedError, UnavailableError), writing(db) as store:

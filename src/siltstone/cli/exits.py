@@ -1,4 +1,4 @@
-"""Exit codes: what a script may act on.
+"""Exit codes: results that scripts can act on.
 
 0 done · 1 failed · 2 wrong usage · 3 not found · 4 conflict: run it again · 5 corrupted: restore ·
 6 busy, or owned by another process: try later, or read
@@ -37,11 +37,11 @@ class Exit(IntEnum):
 
 
 class NotFoundError(RequestError):
-    """What the command names is not there: a store, a key, a tag, a file."""
+    """A store, key, tag or file that the command names does not exist."""
 
 
 class UsageError(RequestError):
-    """The command line contradicts itself, or lacks something."""
+    """The command line contradicts itself or is incomplete."""
 
 
 # The first that fits decides, so leaves come before their group.
@@ -50,7 +50,7 @@ _CODES: tuple[tuple[type[SiltstoneError], Exit], ...] = (
     (TableNotFoundError, Exit.NOT_FOUND),
     (SnapshotExpiredError, Exit.NOT_FOUND),
     (SchemaMismatchError, Exit.FAILED),  # the command is right, the rows are not
-    (DuplicateKeyError, Exit.FAILED),  # not a conflict: to run it again would not help
+    (DuplicateKeyError, Exit.FAILED),  # not a conflict: another run would not help
     (TableExistsError, Exit.FAILED),
     (UnsupportedFormatError, Exit.FAILED),
     (RequestError, Exit.USAGE),
@@ -63,5 +63,5 @@ _CODES: tuple[tuple[type[SiltstoneError], Exit], ...] = (
 
 
 def code_of(error: SiltstoneError) -> Exit:
-    """Return the exit code that says what the caller should do."""
+    """Return the exit code of an error."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), Exit.FAILED)

@@ -1,7 +1,8 @@
 """Files: rows from CSV, JSON, NDJSON, Parquet and Arrow files, in the types of the table.
 
-The ending says the format; `-` is NDJSON on stdin. Columns that the table does not have come along,
-so that the table refuses them by name. An empty CSV cell is null, a quoted empty one a string.
+The file's ending determines the format; `-` is NDJSON on stdin. Columns that the table does not
+have are kept, so that the table refuses them by name. An empty CSV cell is null, a quoted empty
+cell is an empty string.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ def input_rows(path: Path, schema: pa.Schema, nulls: Sequence[str] = ()) -> Rows
     Args:
         path: The file; `-` is stdin.
         schema: The table's.
-        nulls: Texts that mean null in CSV, beside the empty one.
+        nulls: Texts that mean null in CSV, besides the empty one.
 
     Raises:
-        NotFoundError, UsageError: No such file, or of no known format.
-        SchemaMismatchError: A value that is not of its column's type.
+        NotFoundError: The file does not exist.
+        UsageError: The format of the file is unknown.
+        SchemaMismatchError: A value does not have its column's type.
     """
     read = _READERS.get(_ending(path))
     if read is None:
@@ -47,7 +49,7 @@ def input_rows(path: Path, schema: pa.Schema, nulls: Sequence[str] = ()) -> Rows
 
 
 def input_schema(path: Path) -> pa.Schema:
-    """Return the columns of a file of rows; of CSV the types are guessed."""
+    """Return the columns of a file of rows; for CSV the types are guessed."""
     if _ending(path) == "parquet":
         import pyarrow.parquet as pq
 
@@ -58,10 +60,10 @@ def input_schema(path: Path) -> pa.Schema:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return a file, or stdin for `-`.
+    """Return the bytes of a file, or of stdin for `-`.
 
     Raises:
-        NotFoundError: It cannot be read.
+        NotFoundError: The file cannot be read.
     """
     if str(path) == "-":
         return sys.stdin.buffer.read()
@@ -76,7 +78,7 @@ def _ending(path: Path) -> str:
 
 
 def _unknown(path: Path) -> UsageError:
-    return UsageError(f"{path}: the ending says the format, one of {', '.join(sorted(_READERS))}")
+    return UsageError(f"{path}: the file's ending must be one of {', '.join(sorted(_READERS))}")
 
 
 def _csv(path: Path, schema: pa.Schema, nulls: Sequence[str]) -> Rows:
@@ -113,7 +115,7 @@ def _ndjson(path: Path, schema: pa.Schema, nulls: Sequence[str], data: bytes | N
 
 
 def _objects(data: bytes, schema: pa.Schema) -> pa.Table:
-    """Return JSON objects as a table; types that JSON has no reader for come as others first."""
+    """Return JSON objects as a table; types that the JSON reader lacks are cast from others."""
     import pyarrow.json as pj
 
     if not data.strip():
@@ -161,7 +163,7 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
             for text in column.to_pylist()
         ]
     except binascii.Error as error:
-        raise SchemaMismatchError(f"binary values are base64 in JSON: {error}") from None
+        raise SchemaMismatchError(f"binary values must be base64 in JSON: {error}") from None
     return pa.chunked_array([pa.array(values, kind)])
 
 

@@ -1,4 +1,4 @@
-"""Index commands: index create, index ls, index drop; of keyed tables, by any process."""
+"""Index commands: index create, index ls, index drop; for keyed tables, in any process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from siltstone.cli.exits import NotFoundError, UsageError
 from siltstone.cli.output import emit, emit_record, form_of
 from siltstone.cli.sessions import confirm, reading, require_store
 
-app = typer.Typer(help="Indexes of columns: no answer needs them.", no_args_is_help=True)
+app = typer.Typer(
+    help="Manage indexes. They speed up queries and never change results.", no_args_is_help=True
+)
 
 
 @app.command("create")
@@ -20,15 +22,18 @@ def create(
     column: Annotated[str, typer.Argument(metavar="COLUMN", show_default=False)],
     db: Db,
     kind: Annotated[str, typer.Option(help="btree, bitmap, fts or vector.")] = "btree",
-    name: Annotated[str | None, typer.Option(help="By default that of the column.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="The name of the index. Default: the name of the column.")
+    ] = None,
     option: Annotated[
-        list[str] | None, typer.Option("--option", "-o", help="Of the kind, like metric=cosine.")
+        list[str] | None,
+        typer.Option("--option", "-o", help="An option of the kind, like metric=cosine."),
     ] = None,
     build: Annotated[
-        bool, typer.Option("--build/--later", help="Build it now, or by the next optimize.")
+        bool, typer.Option("--build/--later", help="Build the index now, or in the next optimize.")
     ] = True,
 ) -> None:
-    """Have an index on a column; beside a live owner or without one."""
+    """Create an index on a column. Works with or without an owner."""
     from siltstone.admin import create_index_in
 
     require_store(db)
@@ -39,7 +44,7 @@ def create(
 def _option(text: str) -> tuple[str, object]:
     name, found, value = text.partition("=")
     if not found:
-        raise UsageError(f"an option is like metric=cosine, not {text!r}")
+        raise UsageError(f"an option must be like metric=cosine; got {text!r}")
     if value in {"true", "false"}:
         return name, value == "true"
     return name, int(value) if value.isdecimal() else value
@@ -52,7 +57,7 @@ def ls(
     json: Json = False,
     ndjson: Ndjson = False,
 ) -> None:
-    """List the indexes of a table, or of all: how large they are, and how many rows behind."""
+    """List the indexes of a table, or of all tables, with their sizes and missing rows."""
     form = form_of(json=json, ndjson=ndjson)
     with reading(db) as store:
         names = store.tables() if table is None else [table]
@@ -71,13 +76,13 @@ def drop(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Give an index up; no rows go."""
+    """Drop an index. The rows stay."""
     from siltstone.admin import drop_index_in
 
     with reading(db) as store:
         found = [index for index in store[table].indexes() if index.name == name]
     if not found:
-        raise NotFoundError(f"no index {name!r} of {table!r}")
+        raise NotFoundError(f"{table!r} has no index {name!r}")
     if dry_run:
         record = {"table": table, "index": name, "bytes": found[0].nbytes}
         emit_record(record, form_of(json=False, ndjson=False))

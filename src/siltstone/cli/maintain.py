@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def checkpoint(db: Db, json: Json = False, ndjson: Ndjson = False) -> None:
-    """Flush everything committed so far into Lance."""
+    """Flush all commits so far into Lance."""
     form = form_of(json=json, ndjson=ndjson)
     with writing(db) as store:
         record = store.checkpoint()
@@ -47,14 +47,14 @@ def merge(
     ndjson: Ndjson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fold what is flushed into the bases of the tables; beside a live owner or without one."""
+    """Fold flushed rows into the bases of the tables. Works with or without an owner."""
     from siltstone.admin import Deferred, merge_store
 
     form = form_of(json=json, ndjson=ndjson)
     require_store(db)
     done = merge_store(db, table, attempts=attempts, publish_attempts=publish_attempts)
     if isinstance(done, Deferred):
-        _put_off(done)
+        _report_deferred(done)
         return
     if quiet:
         return
@@ -64,17 +64,21 @@ def merge(
 def optimize(
     db: Db,
     table: Annotated[str | None, typer.Argument(metavar="[TABLE]", show_default=False)] = None,
-    target_rows: Annotated[int, typer.Option(help="How many rows a file should have.")] = 1 << 20,
+    target_rows: Annotated[int, typer.Option(help="The target number of rows in a file.")] = 1
+    << 20,
     attempts: Attempts = 8,
     publish_attempts: PublishAttempts = 64,
-    workers: Annotated[int, typer.Option(min=1, help="How many files at once.")] = 2,
-    wait: Annotated[float, typer.Option(min=0, help="For an owner, in seconds.")] = 5.0,
-    by_tiers: Annotated[bool, typer.Option("--by-tiers", help="Spare large files.")] = False,
+    workers: Annotated[int, typer.Option(min=1, help="How many files to write at once.")] = 2,
+    wait: Annotated[
+        float,
+        typer.Option(min=0, help="Wait this many seconds for the owner to pick up plain tables."),
+    ] = 5.0,
+    by_tiers: Annotated[bool, typer.Option("--by-tiers", help="Leave large files alone.")] = False,
     json: Json = False,
     ndjson: Ndjson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make few large files of many small ones; beside a live owner or without one."""
+    """Rewrite small files as large ones. Works with or without an owner."""
     from siltstone.admin import Deferred, optimize_store
 
     form = form_of(json=json, ndjson=ndjson)
@@ -92,7 +96,7 @@ def optimize(
             on_progress=lambda ended, all_of_them: told("", ended, all_of_them),
         )
     if isinstance(done, Deferred):
-        _put_off(done)
+        _report_deferred(done)
         return
     if quiet:
         return
@@ -101,12 +105,12 @@ def optimize(
     emit_record({**facts, "segments": done.segments, "indexed_rows": done.indexed_rows}, form)
 
 
-def _put_off(done: Deferred) -> None:
-    note(f"put off: {done.reason} ({done.attempts} attempts); nothing is wrong, try again")
+def _report_deferred(done: Deferred) -> None:
+    note(f"deferred: {done.reason} ({done.attempts} attempts); nothing is wrong, try again later")
 
 
 def jobs(db: Db, json: Json = False, ndjson: Ndjson = False) -> None:
-    """List the jobs of maintenance: running, dead, and the last that ended; of all processes."""
+    """List the maintenance jobs of all processes: running, dead, and recently finished."""
     form = form_of(json=json, ndjson=ndjson)
     with reading(db) as store:
         found = store.jobs()
@@ -129,9 +133,9 @@ def vacuum(
     json: Json = False,
     ndjson: Ndjson = False,
 ) -> None:
-    """Delete the files that nothing needs: no kept past, no tag, no reader, no transaction.
+    """Delete files that no retained past, tag, reader or transaction needs.
 
-    Beside a live owner or without one.
+    Works with or without an owner.
     """
     from siltstone.admin import Deferred, vacuum_store
     from siltstone.errors import BusyError
@@ -145,12 +149,12 @@ def vacuum(
         try:
             found = vacuum_store(db, dry_run=False)
         except BusyError as busy:  # late, not wrong: what it deleted was garbage
-            _put_off(Deferred(str(busy), 1))
+            _report_deferred(Deferred(str(busy), 1))
             return
     for reason in found.spared:
         note(f"spared: {reason}")
     verb = "would delete" if found.is_dry_run else "deleted"
-    note(f"{verb} {len(found.files)} files; seqs from {found.oldest_seq} on are readable")
+    note(f"{verb} {len(found.files)} files; the oldest readable seq is {found.oldest_seq}")
     rows = [(file.path, file.nbytes, file.why) for file in found.files]
     emit(["file", "bytes", "reason"], rows, form)
 
@@ -162,7 +166,7 @@ def verify(
     ndjson: Ndjson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Check what the store is made of, beside its owner; exit code 5 if something is damaged."""
+    """Check the store's files; exit code 5 if one is damaged. Works with or without an owner."""
     from siltstone.admin import verify_store
 
     form = form_of(json=json, ndjson=ndjson)
@@ -182,13 +186,13 @@ def verify(
 
 def status(
     db: Db,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Again and again.")] = False,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
-    count: Annotated[int | None, typer.Option(min=1, help="End after so many looks.")] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until interrupted.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two updates.")] = 1.0,
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after this many updates.")] = None,
     json: Json = False,
     ndjson: Ndjson = False,
 ) -> None:
-    """Say what the store holds and owes now: seqs, log, memory, tables."""
+    """Show the state of the store: seqs, log, memory, tables, jobs."""
     form = form_of(json=json, ndjson=ndjson)
     looks = (count or sys.maxsize) if watch else 1
     with reading(db) as store:

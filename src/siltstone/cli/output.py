@@ -34,13 +34,13 @@ class Form(Enum):
 
 
 def form_of(*, json: bool, ndjson: bool, stream: TextIO | None = None) -> Form:
-    """Return the form of the output: what was asked for, else a table on a terminal, TSV in a pipe.
+    """Return the form of the output: as the flags say, else a table on a terminal, TSV in a pipe.
 
     Raises:
-        UsageError: Both were asked for.
+        UsageError: Both flags are set.
     """
     if json and ndjson:
-        raise UsageError("--json and --ndjson exclude each other")
+        raise UsageError("give either --json or --ndjson, not both")
     if json:
         return Form.JSON
     if ndjson:
@@ -59,12 +59,12 @@ def emit(columns: Sequence[str], rows: Iterable[Row], form: Form, title: str = "
 
 
 def emit_arrow(reader: pa.RecordBatchReader, form: Form) -> None:
-    """Print a stream of Arrow batches, never holding more than one of them."""
+    """Print a stream of Arrow batches; hold one batch at a time."""
     emit(reader.schema.names, rows_of(reader), form)
 
 
 def emit_record(record: Mapping[str, object], form: Form) -> None:
-    """Print one record: in a JSON document not as a list of one."""
+    """Print one record; in JSON as an object, not as a list."""
     if form is Form.JSON:
         sys.stdout.write(_json(record) + "\n")
     else:
@@ -72,7 +72,7 @@ def emit_record(record: Mapping[str, object], form: Form) -> None:
 
 
 def emit_facts(facts: Mapping[str, object], form: Form) -> None:
-    """Print facts about one thing: for people and TSV one line each, in JSON one object."""
+    """Print named facts: in a table and TSV one line each, in JSON one object."""
     if form in {Form.JSON, Form.NDJSON}:
         sys.stdout.write(_json(facts) + "\n")
     else:
@@ -145,7 +145,10 @@ def _table(columns: Sequence[str], rows: Iterable[Row], title: str) -> None:
         table.add_column(Text(_shown(name)))
     for count, row in enumerate(rows):
         if count == TERMINAL_ROWS_MAX:
-            print(f"(the first {count} rows; a pipe gets all)", file=sys.stderr)
+            print(
+                f"(only the first {count} rows; write to a pipe or file to get all)",
+                file=sys.stderr,
+            )
             break
         table.add_row(*(Text(_shown(cell(value)), justify=_side(value)) for value in row))
     Console(file=sys.stdout).print(table)
@@ -157,5 +160,5 @@ def _side(value: object) -> Literal["left", "right"]:
 
 
 def _shown(text: str) -> str:
-    """Return text that cannot steer a terminal."""
+    """Return the text without terminal control characters."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "�" for c in text)

@@ -1,4 +1,4 @@
-"""Progress: a bar on stderr for a person at a terminal; programs hear nothing."""
+"""Progress: a bar on stderr if stderr is a terminal, otherwise nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WHAT_WIDTH = 48
 
 @contextmanager
 def progress_bar(what: str, *, quiet: bool = False) -> Generator[Callable[[str, int, int], None]]:
-    """Yield what is to be told: the name of the next thing, how much is done, and of how much."""
+    """Yield the function to report progress: name of the next item, amount done, total amount."""
     if quiet or not sys.stderr.isatty():
         yield lambda _what, _done, _all: None
         return

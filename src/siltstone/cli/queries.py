@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def query(
-    sql: Annotated[str, typer.Argument(metavar="SQL", help="A SELECT; - reads it from stdin.")],
+    sql: Annotated[
+        str, typer.Argument(metavar="SQL", help="A SELECT statement; - reads it from stdin.")
+    ],
     db: Db,
     at: At = None,
     seq: Seq = None,
@@ -27,7 +29,7 @@ def query(
     json: Json = False,
     ndjson: Ndjson = False,
 ) -> None:
-    """Run SQL over one snapshot of all tables."""
+    """Run a SQL query on one snapshot of all tables."""
     form = form_of(json=json, ndjson=ndjson)
     statement = sys.stdin.read() if sql == "-" else sql
     with at_moment(db, at=at, seq=seq, tag=tag) as snapshot:
@@ -37,17 +39,20 @@ def query(
 
 def changes(
     db: Db,
-    since: Annotated[int, typer.Option(min=0, help="After this seq.")] = 0,
-    until: Annotated[int | None, typer.Option(min=0, help="Up to this seq; default: all.")] = None,
+    since: Annotated[int, typer.Option(min=0, help="Print changes after this seq.")] = 0,
+    until: Annotated[
+        int | None, typer.Option(min=0, help="Print changes up to this seq. Default: all.")
+    ] = None,
     table: Annotated[
-        list[str] | None, typer.Option("--table", "-t", help="Of this table, as often as needed.")
+        list[str] | None,
+        typer.Option("--table", "-t", help="Print changes of this table; repeatable."),
     ] = None,
     at: At = None,
     tag: Tag = None,
     json: Json = False,
     ndjson: Ndjson = False,
 ) -> None:
-    """Print what changed, in the order of the commits; --at and --tag end it in the past."""
+    """Print changes in commit order. --at and --tag set the end, like --until."""
     form = form_of(json=json, ndjson=ndjson)
     with reading(db) as store:
         if until is not None or at is not None or tag is not None:

@@ -1,4 +1,4 @@
-"""Repair command: what is damaged, what can be proven, and the rows that strangers wrote."""
+"""Repair command: repairs damage, and commits the rows of external appends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ def repair(
     db: Db,
     adopt: Annotated[
         str | None,
-        typer.Option(metavar="TABLE", help="Commit what strangers appended to this plain table."),
+        typer.Option(
+            metavar="TABLE",
+            help="Commit the rows that other programs appended to this plain table by path.",
+        ),
     ] = None,
     deep: Annotated[bool, typer.Option("--deep", help="Read every byte and every row.")] = False,
     yes: Yes = False,
@@ -26,7 +29,7 @@ def repair(
     ndjson: Ndjson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Set right what can be proven, put aside what is damaged; exit code 5 if something is left."""
+    """Repair provable damage and move damaged files aside; exit code 5 if damage is left."""
     form = form_of(json=json, ndjson=ndjson)
     require_store(db)
     if adopt is not None:
@@ -39,7 +42,7 @@ def repair(
     if found.steps and not dry_run:
         for step in found.steps if not yes else ():
             note(str(step))
-        confirm(f"Repair {len(found.steps)} things?", yes=yes)
+        confirm(f"Carry out {len(found.steps)} repairs?", yes=yes)
         with progress_bar("repair", quiet=quiet) as told:
             found = run(db, dry_run=False, deep=deep, on_progress=told)
     if form is Form.JSON:

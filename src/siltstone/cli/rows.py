@@ -20,14 +20,12 @@ File = Annotated[
     Path,
     typer.Argument(
         metavar="FILE",
-        help="CSV, JSON, NDJSON, Parquet or Arrow by its ending; - is NDJSON.",
+        help="CSV, JSON, NDJSON, Parquet or Arrow, by the file's ending; - is NDJSON on stdin.",
         allow_dash=True,
         show_default=False,
     ),
 ]
-Null = Annotated[
-    list[str] | None, typer.Option(help="A text that means null in CSV, as often as needed.")
-]
+Null = Annotated[list[str] | None, typer.Option(help="A text that means null in CSV; repeatable.")]
 
 
 def upsert(
@@ -39,7 +37,7 @@ def upsert(
     ndjson: Ndjson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Add or replace the rows of a file, all in one transaction."""
+    """Insert or replace the rows of a file in one transaction."""
     _write(db, table, file, null or (), "upsert", json=json, ndjson=ndjson, quiet=quiet)
 
 
@@ -52,7 +50,7 @@ def insert(
     ndjson: Ndjson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Add the rows of a file, all in one transaction; a key that lives already refuses them all."""
+    """Insert the rows of a file in one transaction. If a key exists already, insert none."""
     _write(db, table, file, null or (), "insert", json=json, ndjson=ndjson, quiet=quiet)
 
 
@@ -86,7 +84,7 @@ def get(
     table: Table,
     key: Annotated[
         list[str],
-        typer.Argument(metavar="KEY...", help="One value per key column.", show_default=False),
+        typer.Argument(metavar="KEY...", help="One value for each key column.", show_default=False),
     ],
     db: Db,
     at: At = None,
@@ -95,7 +93,7 @@ def get(
     json: Json = False,
     ndjson: Ndjson = False,
 ) -> None:
-    """Print the row of a key; exit code 3 if there is none."""
+    """Print the row with a key; exit code 3 if there is none."""
     form = form_of(json=json, ndjson=ndjson)
     with at_moment(db, at=at, seq=seq, tag=tag) as snapshot:
         found = snapshot[table]
@@ -111,23 +109,27 @@ def _key_of(table: SnapshotTable, texts: Sequence[str]) -> object:
 
     names = table.primary_key
     if not names:
-        raise UsageError(f"{table.name!r} is a plain table, without a key: scan it")
+        raise UsageError(f"{table.name!r} is a plain table, without a key; use scan")
     if len(names) != len(texts):
-        raise UsageError(f"the key of {table.name!r} is {', '.join(names)}: give {len(names)}")
+        raise UsageError(
+            f"the key of {table.name!r} is {', '.join(names)}; give {len(names)} values"
+        )
     values: list[object] = []
     for name, text in zip(names, texts, strict=True):
         kind = table.schema.field(name).type
         try:
             values.append(pa.scalar(text).cast(kind).as_py())
         except pa.ArrowInvalid:
-            raise UsageError(f"{name} is of type {kind}, not {text!r}") from None
+            raise UsageError(f"{name} must be a value of type {kind}; got {text!r}") from None
     return values[0] if len(values) == 1 else tuple(values)
 
 
 def scan(
     table: Table,
     db: Db,
-    columns: Annotated[str | None, typer.Option(help="Which columns, with commas.")] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="The columns to print, separated by commas.")
+    ] = None,
     where: Annotated[
         str | None, typer.Option("--filter", "-f", help="A SQL boolean expression.")
     ] = None,
@@ -138,7 +140,7 @@ def scan(
     json: Json = False,
     ndjson: Ndjson = False,
 ) -> None:
-    """Print the rows of a table, in no order."""
+    """Print the rows of a table, in no particular order."""
     form = form_of(json=json, ndjson=ndjson)
     shown = None if columns is None else columns.split(",")
     with at_moment(db, at=at, seq=seq, tag=tag) as snapshot:

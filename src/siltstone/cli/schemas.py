@@ -16,17 +16,18 @@ def columns_of(given: Sequence[str]) -> dict[str, str]:
     """Return the columns of NAME:TYPE arguments."""
     pairs = [text.partition(":") for text in given]
     if any(not (name and kind) for name, _, kind in pairs):
-        raise UsageError(f"a column is NAME:TYPE, like id:int64, not {list(given)}")
+        raise UsageError(f"a column must be NAME:TYPE, like id:int64; got {list(given)}")
     if len({name for name, _, _ in pairs}) < len(pairs):
-        raise UsageError(f"a column comes twice in {list(given)}")
+        raise UsageError(f"a column appears twice in {list(given)}")
     return {name: kind for name, _, kind in pairs}
 
 
 def schema_of(path: Path) -> pa.Schema | dict[str, str]:
-    """Return the columns that a schema file names, or those of a file of rows.
+    """Return the columns of a schema file, or of a file of rows.
 
     Raises:
-        NotFoundError, UsageError: No such file, or it holds no schema.
+        NotFoundError: The file does not exist.
+        UsageError: The file contains no schema.
     """
     if path.suffix not in {".json", ""} and str(path) != "-":
         return input_schema(path)
@@ -36,4 +37,4 @@ def schema_of(path: Path) -> pa.Schema | dict[str, str]:
         raise UsageError(f"{path} is not JSON: {error}") from None
     if isinstance(found, dict):
         return found
-    raise UsageError(f'{path} holds no schema: {{"id": "int64", ...}} is one')
+    raise UsageError(f'{path} contains no schema; a schema is like {{"id": "int64", ...}}')

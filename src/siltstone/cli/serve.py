@@ -1,4 +1,4 @@
-"""Serving: `serve` owns a store and answers clients over HTTP; `token` makes what they show."""
+"""Serving: `serve` owns a store and answers clients over HTTP; `token` makes an access token."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ from siltstone.cli.arguments import Db
 from siltstone.cli.sessions import note, opened
 
 Host = Annotated[str, typer.Option(help="The address to listen on.")]
-Port = Annotated[int, typer.Option(min=0, max=65535, help="0 is any that is free.")]
+Port = Annotated[
+    int, typer.Option(min=0, max=65535, help="The port to listen on; 0 chooses a free one.")
+]
 Tokens = Annotated[
     Path | None,
-    typer.Option(help="A file of tokens (mode 0600): `name read|write|admin sha256:...` a line."),
+    typer.Option(
+        help="The access tokens: a file (mode 0600) with `name read|write|admin sha256:...` lines."
+    ),
 ]
 AllowHost = Annotated[
-    list[str] | None, typer.Option(help="Without tokens: a Host that requests may have, too.")
+    list[str] | None,
+    typer.Option(help="Without access tokens: accept this Host in requests, too; repeatable."),
 ]
 Cert = Annotated[Path | None, typer.Option(help="TLS: the certificate chain, PEM.")]
 Key = Annotated[Path | None, typer.Option(help="TLS: the private key, PEM.")]
@@ -38,8 +43,8 @@ def serve(
 ) -> None:
     """Own the store and answer clients over HTTP, until SIGTERM or Ctrl-C.
 
-    Tokens come from the file, and from $SILTSTONE_SERVER_TOKENS. Without any, only a loopback
-    address is taken, and whoever is on this machine may do everything.
+    The server reads access tokens from the file and from $SILTSTONE_SERVER_TOKENS. Without access
+    tokens it listens only on loopback addresses, and every user of this machine may do everything.
     """
     from siltstone.server.rest.access import tokens_from
 
@@ -48,26 +53,29 @@ def serve(
         signal.signal(number, lambda *_: stop.set())
     found = tokens_from(tokens, os.environ)
     with opened(db) as store:
-        store.serve_local()  # first: it tells who wants to join that it will
+        store.serve_local()  # first: processes that join see that it will serve
         service = store.serve(
             host, port, tokens=found, allowed_hosts=allow_host or (), certificate=cert, key=key
         )
         print(service.url, flush=True)
-        note(f"serving {store.path} with {len(found) or 'no'} tokens; SIGTERM or Ctrl-C ends it")
-        with contextlib.closing(service):  # before the store: what is inside is still answered
+        count = len(found) or "no"
+        note(f"serving {store.path} with {count} access tokens; stop with Ctrl-C or SIGTERM")
+        with contextlib.closing(service):  # before the store: running requests are still answered
             stop.wait()
-            note("answering what is inside, rolling back what is open")
+            note("finishing running requests, rolling back open transactions")
 
 
 def token(
     role: Annotated[str, typer.Argument(help="read, write or admin.", show_default=False)],
-    name: Annotated[str, typer.Argument(help="Who has it; stands in messages.")] = "client",
+    name: Annotated[
+        str, typer.Argument(help="The name of the client, for messages and the log.")
+    ] = "client",
 ) -> None:
-    """Make a token: the secret on stdout, the line for the server's file on stderr."""
+    """Make an access token: the secret goes to stdout, the line for the token file to stderr."""
     from siltstone.server.rest.access import digest_of, new_token, tokens_of
 
     secret = new_token()
     line = f"{name} {role.lower()} sha256:{digest_of(secret).hex()}"
     tokens_of(line, "the token")
     print(secret)
-    note(f"for the file of tokens: {line}")
+    note(f"for the token file: {line}")

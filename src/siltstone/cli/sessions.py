@@ -1,4 +1,4 @@
-"""Sessions: a store opened for one command, to read beside its owner or to write as the owner."""
+"""Sessions: a store opened for one command, read-only or as its owner."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def reading(db: str) -> Generator[Store]:
-    """Open the store read-only: any number of processes may, beside a live owner."""
+    """Open the store read-only; any number of processes may, also while it has an owner."""
     with opened(db, read_only=True) as store:
         yield store
 
@@ -28,7 +28,7 @@ def reading(db: str) -> Generator[Store]:
 def writing(db: str) -> Generator[Store]:
     """Own the store for one command, or join the owner that serves it.
 
-    It must be there: a typing error must not create one.
+    The store must exist: a misspelt path must not create one.
     """
     from siltstone.joined.store import JoinedStore
     from siltstone.store import connect
@@ -46,7 +46,7 @@ def writing(db: str) -> Generator[Store]:
 
 @contextmanager
 def opened(db: str, **options: object) -> Generator[Store]:
-    """Open the store, which must be there, with `options`."""
+    """Open an existing store with `options`."""
     from siltstone.store import connect
 
     require_store(db)
@@ -55,17 +55,17 @@ def opened(db: str, **options: object) -> Generator[Store]:
 
 
 def require_store(db: str) -> None:
-    """Refuse to go on where no store is.
+    """Check that a store exists.
 
     Raises:
-        NotFoundError: There is none.
-        RequestError: It is no path.
+        NotFoundError: There is no store at `db`.
+        RequestError: `db` is not a valid path.
     """
     from siltstone.joined.places import is_url
     from siltstone.paths import root_of
 
     if not is_url(db) and not (root_of(db) / "manifest").is_dir():
-        raise NotFoundError(f"there is no store at {db!r}; `siltstone init` makes one")
+        raise NotFoundError(f"there is no store at {db!r}; `siltstone init` creates one")
 
 
 @contextmanager
@@ -76,31 +76,33 @@ def at_moment(db: str, *, at: str | None, seq: int | None, tag: str | None) -> G
 
 
 def past(store: Store, *, at: str | None, seq: int | None, tag: str | None) -> Snapshot:
-    """Return the snapshot that --at, --seq and --tag ask for.
+    """Return the snapshot for --at, --seq and --tag.
 
     Raises:
-        NotFoundError: No such tag.
-        RequestError: More than one of them.
+        NotFoundError: There is no such tag.
+        RequestError: More than one of them is given.
     """
     if tag is not None and tag not in store.tags():
-        raise NotFoundError(f"no tag {tag!r}; there are {sorted(store.tags())}")
+        names = ", ".join(sorted(store.tags()))
+        known = f"The tags are {names}." if names else "This store has no tags."
+        raise NotFoundError(f"There is no tag {tag!r}. {known}")
     return store.snapshot(at=at, seq=seq, tag=tag)
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Go on only if `--yes` was given or a person at a terminal agrees.
+    """Continue only if the user gave `--yes` or agrees at a terminal.
 
     Raises:
-        UsageError: Nobody is there to ask.
-        typer.Abort: The person said no.
+        UsageError: Standard input is not a terminal.
+        typer.Abort: The user answered no.
     """
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"{question} Say --yes, or --dry-run to look first")
+        raise UsageError(f"{question} Give --yes to confirm, or --dry-run to look first")
     typer.confirm(question, abort=True, err=True)
 
 
 def note(text: str) -> None:
-    """Tell a person something that is not data."""
+    """Print a message for the user to stderr."""
     print(text, file=sys.stderr)

@@ -14,7 +14,7 @@ from siltstone.cli.sessions import at_moment, note, past, reading, writing
 
 
 def init(db: Db) -> None:
-    """Make a new, empty store; one that is there already stays as it is."""
+    """Create an empty store. An existing store is left unchanged."""
     from siltstone.store import connect
 
     with connect(db, background=False) as store:
@@ -29,7 +29,7 @@ def info(
     json: Json = False,
     ndjson: Ndjson = False,
 ) -> None:
-    """Say what the store holds."""
+    """Show a summary of the store."""
     form = form_of(json=json, ndjson=ndjson)
     with reading(db) as store, past(store, at=at, seq=seq, tag=tag) as snapshot:
         newest = store.log(1)
@@ -52,7 +52,7 @@ def tables(
     json: Json = False,
     ndjson: Ndjson = False,
 ) -> None:
-    """List the tables with their keys and rows."""
+    """List the tables with their keys and row counts."""
     form = form_of(json=json, ndjson=ndjson)
     with at_moment(db, at=at, seq=seq, tag=tag) as snapshot:
         found = [snapshot[name] for name in snapshot.tables()]
@@ -86,13 +86,18 @@ def create(
     db: Db,
     schema: Annotated[
         Path | None,
-        typer.Option(help='JSON like {"id": "int64"}, or a CSV, Parquet or Arrow file to copy.'),
+        typer.Option(
+            help='A file: JSON like {"id": "int64"}, or CSV, Parquet or Arrow with the columns.'
+        ),
     ] = None,
     column: Annotated[
-        list[str] | None, typer.Option("--column", "-c", help="NAME:TYPE, as often as needed.")
+        list[str] | None, typer.Option("--column", "-c", help="NAME:TYPE; repeat for each column.")
     ] = None,
     pk: Annotated[
-        str, typer.Option(help="The key: one column, or several with commas. None: a plain table.")
+        str,
+        typer.Option(
+            help="The key column, or columns separated by commas. Default: a plain table."
+        ),
     ] = "",
     json: Json = False,
     ndjson: Ndjson = False,
@@ -101,7 +106,7 @@ def create(
     from siltstone.cli.schemas import columns_of, schema_of
 
     if (schema is None) is (not column):
-        raise UsageError("give the columns by --schema FILE or by --column NAME:TYPE, one of them")
+        raise UsageError("give the columns either by --schema FILE or by --column NAME:TYPE")
     wanted = columns_of(column or []) if schema is None else schema_of(schema)
     form = form_of(json=json, ndjson=ndjson)
     with writing(db) as store:

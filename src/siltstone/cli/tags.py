@@ -11,7 +11,7 @@ from siltstone.cli.exits import NotFoundError
 from siltstone.cli.output import emit, emit_record, form_of
 from siltstone.cli.sessions import confirm, past, reading, writing
 
-app = typer.Typer(help="Name seqs, so that their past is kept.", no_args_is_help=True)
+app = typer.Typer(help="Tag sequence numbers, so that they stay readable.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 
 
@@ -33,7 +33,7 @@ def add(
     json: Json = False,
     ndjson: Ndjson = False,
 ) -> None:
-    """Tag the newest seq, or one of the past."""
+    """Tag the newest seq, or an older one."""
     form = form_of(json=json, ndjson=ndjson)
     with writing(db) as store:
         with past(store, at=at, seq=seq, tag=None) as snapshot:
@@ -44,14 +44,14 @@ def add(
 
 @app.command("rm")
 def rm(name: Name, db: Db, yes: Yes = False, dry_run: DryRun = False) -> None:
-    """Forget a tag; the past that only it kept may then be vacuumed."""
+    """Remove a tag. Vacuum may then delete the past that only this tag kept."""
     with reading(db) as store:
         seq = store.tags().get(name)
     if seq is None:
-        raise NotFoundError(f"no tag {name!r}")
+        raise NotFoundError(f"there is no tag {name!r}")
     if dry_run:
         emit_record({"tag": name, "seq": seq}, form_of(json=False, ndjson=False))
         return
-    confirm(f"Forget the tag {name!r} of seq {seq}?", yes=yes)
+    confirm(f"Remove the tag {name!r} of seq {seq}?", yes=yes)
     with writing(db) as store:
         store.untag(name)

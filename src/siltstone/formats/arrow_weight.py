@@ -1,4 +1,4 @@
-"""Arrow weight: what an Arrow IPC stream would take in memory, by what its messages say.
+"""Arrow weight: the memory that an Arrow IPC stream would take, according to its messages.
 
 A compressed buffer begins with its length when decompressed, so a body that would grow a
 thousandfold is known before a byte of it is decompressed.
@@ -24,7 +24,7 @@ def weights(body: bytes) -> Iterator[tuple[int, int]]:
     """Yield the rows and the decompressed bytes of each record batch and dictionary.
 
     Raises:
-        pa.ArrowException, OSError, struct.error, IndexError: It is no Arrow IPC stream.
+        pa.ArrowException, OSError, struct.error, IndexError: The bytes are no Arrow IPC stream.
     """
     for head, data in _messages(body):
         kind, at = _header_of(head)

@@ -1,10 +1,10 @@
-r"""Backup manifest: what one snapshot in a backup directory is made of.
+r"""Backup manifest: the files of one snapshot in a backup directory.
 
     line 1   "siltstone-backup <format> <check>\n"
     body     JSON, UTF-8: the fields of `Backup`
 
-`check` is 16 hex digits: the xxh3-64 of "siltstone-backup <format> " and the body. It is the last
-file of a backup to be made: files without one are no backup.
+`check` is 16 hex digits: the xxh3-64 of "siltstone-backup <format> " and the body. A backup creates
+this file last: without it, files are no backup.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class BackupFile(msgspec.Struct, frozen=True, array_like=True):
 class Backup(msgspec.Struct, frozen=True):
     """All tables of a store as of `seq`. Times are microseconds since 1970 UTC.
 
-    `time_us` is that of the commit `seq`, `made_us` that of the backup. `record` is the number of
-    the manifest record that names the files; `islands` those of older records, which serve tags.
-    `log` holds the commits above the record. All files lie below `files/` of the directory, but
-    the log.
+    `time_us` is the time of the commit `seq`, `made_us` the time of the backup. `record` is the
+    number of the manifest record that names the files, `islands` the numbers of older records
+    that tags need. `log` holds the commits above the record. All files except the log lie below
+    `files/` of the directory.
     """
 
     store_id: str
@@ -47,7 +47,7 @@ class Backup(msgspec.Struct, frozen=True):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all its files."""
+        """The size of all files in bytes."""
         return self.log.size + sum(file.size for file in self.files)
 
 
@@ -67,11 +67,11 @@ def encode(backup: Backup) -> bytes:
 
 
 def decode(data: bytes, path: str) -> Backup:
-    """Return the backup that `data`, the bytes of the file `path`, describes.
+    """Return the backup that the bytes `data` of the file `path` describe.
 
     Raises:
         UnsupportedFormatError: A newer siltstone wrote it.
-        CorruptionError: The bytes are not what we wrote.
+        CorruptionError: The bytes are not those that siltstone wrote.
     """
     line, found, body = data.partition(b"\n")
     words = line.split(b" ")

@@ -19,11 +19,11 @@ from siltstone.formats.schema import key_names
 def conform(batch: pa.RecordBatch, schema: Schema, target: pa.Schema) -> pa.RecordBatch:
     """Return `batch` with exactly the columns of `target`, by name; missing nullable ones are null.
 
-    Safe casts only (int32 to int64, string to large_string, ...): a value that would change is
-    refused.
+    Only safe casts (int32 to int64, string to large_string, ...): a value that a cast would change
+    is refused.
 
     Raises:
-        SchemaMismatchError: Unknown or doubled column, wrong type, null where none may be.
+        SchemaMismatchError: A column is unknown, doubled or of the wrong type, or may not be null.
     """
     found = batch.schema.names
     if len(set(found)) != len(found):

@@ -24,10 +24,10 @@ are little-endian, all checksums xxh3-64.
         32     8  checksum of store id
                   and bytes 0 to 32
 
-`previous` is where the log stood before the segment's first frame. A durable offset says up to
-where the segment was synced when the header or frame was written: what lies below it was
-promised, so damage there is never a torn write. Magic, checksum, version and (of a frame) length
-keep their places and their meaning in every later format, so that an old program can tell a newer
+`previous` is the end of the log before the segment's first frame. A durable offset is the end of
+the synced part of the segment when the header or frame was written. Commits below it were
+acknowledged, so damage there is never a torn write. Magic, checksum, version and (of a frame)
+length keep their places and meaning in every later format, so that an old program can tell a newer
 format from damage.
 
 A frame's checksum covers store, epoch, segment, offset and its predecessor's checksum. So zeros,
@@ -76,7 +76,7 @@ require(_MARK.size + 8 == MARK_BYTES, "a mark has 40 bytes")
 class Position(msgspec.Struct, frozen=True):
     """A place in the log between two frames.
 
-    `checksum` is that of the frame (or segment header) before it, `seq` the last one before it.
+    `checksum` belongs to the frame (or segment header) before it, `seq` is the last seq before it.
     """
 
     epoch: Epoch
@@ -87,7 +87,7 @@ class Position(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """What orders positions: a later epoch replaces what an earlier one left unacknowledged."""
+        """The order of positions; a later epoch replaces unacknowledged frames of earlier ones."""
         return self.epoch, self.segment, self.offset
 
 
@@ -104,7 +104,7 @@ class SegmentHeader(msgspec.Struct, frozen=True):
 
     @property
     def age(self) -> tuple[int, int]:
-        """What orders segments; see `Position.place`."""
+        """The order of segments; see `Position.place`."""
         return self.epoch, self.segment
 
     @property
@@ -114,7 +114,7 @@ class SegmentHeader(msgspec.Struct, frozen=True):
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """One frame as it was read; `payload` is a view of the caller's buffer, `end` a file offset."""
+    """One decoded frame; `payload` is a view of the caller's buffer, `end` a file offset."""
 
     first_seq: Seq
     last_seq: Seq
@@ -127,7 +127,7 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """How far the log is durable: everything below `offset` of `segment`, up to `seq`."""
+    """The durable part of the log: everything below `offset` of `segment`, up to `seq`."""
 
     epoch: Epoch
     segment: SegmentNumber
@@ -136,7 +136,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class SegmentSource(msgspec.Struct, frozen=True):
-    """Which segment a buffer was read from; `base` is the file offset of its first byte."""
+    """The segment of a buffer; `base` is the file offset of the buffer's first byte."""
 
     path: Path
     store_id: bytes
@@ -146,7 +146,7 @@ class SegmentSource(msgspec.Struct, frozen=True):
 
 
 def frame_bytes(payload_bytes: int) -> int:
-    """Return what a frame with such a payload takes in a segment."""
+    """Return the bytes that a frame with this payload takes in a segment."""
     return FRAME_HEADER_BYTES + payload_bytes + -payload_bytes % 8
 
 
@@ -154,7 +154,7 @@ def payload_bytes(payload: Sequence[Buffer]) -> int:
     """Return the length of a payload in bytes (`len` of a view counts items).
 
     Raises:
-        InvariantError: It is above `FRAME_BYTES_MAX`; who builds frames splits before.
+        InvariantError: It is above `FRAME_BYTES_MAX`; callers must split it before.
     """
     length = 0  # each commit asks twice: no generator, and no message unless it is said
     for part in payload:
@@ -187,7 +187,7 @@ def encode_header(header: SegmentHeader) -> tuple[bytes, int]:
 
 
 def decode_header(data: Buffer, path: Path) -> SegmentHeader | None:
-    """Return the header that starts a segment file, or None where no valid one does.
+    """Return the header at the start of a segment file, or None if there is no valid one.
 
     Raises:
         UnsupportedFormatError: A newer siltstone wrote it.
@@ -216,8 +216,8 @@ def encode_frame(
 ) -> tuple[list[Buffer], int, int]:
     """Return the buffers of the frame that goes to `at`, its size in bytes, and its checksum.
 
-    A small frame, as most commits have, is one buffer. The parts of a larger payload are hashed one
-    by one and returned as they are.
+    A small frame, as most commits have, is one buffer. For a larger payload its parts are hashed
+    one by one and returned unchanged.
     """
     length = payload_bytes(payload)
     padding = _PADDING[-length % 8]
@@ -251,9 +251,9 @@ def encode_frame(
 
 
 def decode_frame(view: memoryview, at: int, source: SegmentSource) -> Frame | None:
-    """Return the frame that starts at file offset `at`, or None where no valid one does.
+    """Return the frame that starts at file offset `at`, or None if there is no valid one.
 
-    That it follows its predecessor (`previous`, seqs) is for the caller to check.
+    The caller checks that it follows its predecessor (`previous`, seqs).
 
     Raises:
         UnsupportedFormatError: A newer siltstone wrote it.
@@ -288,9 +288,9 @@ def find_frames(data: Buffer, start: int, source: SegmentSource) -> Iterator[Fra
 
 
 def claimed_end(data: Buffer, start: int, source: SegmentSource) -> int:
-    """Return where the last frame that names this very place ends, valid or torn; else `start`.
+    """Return the end of the last frame, valid or torn, whose header names its place; else `start`.
 
-    In a recycled file that is all one can say of a torn tail: the rest are stale bytes.
+    In a recycled file nothing more is known of a torn tail: the other bytes are stale.
     """
     end = start
     for at in _aligned_magics(data, start, source.base):
@@ -301,13 +301,13 @@ def claimed_end(data: Buffer, start: int, source: SegmentSource) -> int:
 
 
 def encode_mark(mark: Mark | Position, store_id: bytes) -> bytes:
-    """Return the 40 bytes of MARK; `mark` may be the end of what is durable."""
+    """Return the 40 bytes of MARK; `mark` is at most the end of the durable log."""
     fields = _MARK.pack(_MARK_MAGIC, mark.epoch, mark.segment, mark.offset, mark.seq)
     return fields + _U64.pack(xxhash.xxh3_64_intdigest(store_id + fields))
 
 
 def decode_mark(data: Buffer, store_id: bytes) -> Mark | None:
-    """Return the mark, or None where there is no valid one of this store (torn, empty, foreign)."""
+    """Return the mark, or None if it is torn, empty or of another store."""
     if len(data) < MARK_BYTES:
         return None
     fields = bytes(data[: _MARK.size])

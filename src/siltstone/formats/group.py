@@ -4,13 +4,13 @@
     head                msgpack: [epoch, time_us, [member...], [blob length...]], padded to 8
     blobs               Arrow record batch messages, each padded to 8 bytes, in order
 
-`epoch` is that of the owner who committed; it stays when recovery writes the frame again under a
-later one, because epoch and number name a transaction. A member is one transaction: [number, rows,
-token | nil, [entry, ...]]; the i-th member has seq first_seq + i and commit time time_us + i. An
-entry is a list that begins with its kind:
+`epoch` is the epoch of the owner that committed. It stays when recovery writes the frame again in a
+later epoch, because epoch and number name a transaction. A member is one transaction: [number,
+rows, token | nil, [entry, ...]]; the i-th member has seq first_seq + i and commit time time_us + i.
+An entry is a list that begins with its kind:
 
     0 rows      incarnation, schema id, [row...], [key...]   upserts, then deletes
-    1 batch     incarnation, schema id, op, blob index    what arrived as Arrow
+    1 batch     incarnation, schema id, op, blob index    rows that arrived as Arrow
     2 attach    incarnation, schema id, pin, op, rows     staged rows become a run of the seq
     3 advance   incarnation, from version, pin            a plain (or empty keyed) table moves
     4 create    table id, name, schema
@@ -20,11 +20,11 @@ entry is a list that begins with its kind:
     8 truncate  table id, incarnation
     9 tag       name, seq | nil (nil removes it)
     10 claim    app, claim
-    11 hold     app, claim, holder                    a claim by a holder that has a name
-    12 keep     name, seq, seconds                    a tag for so long, unless it is set again
-    13 hide     incarnation, first, end               plain versions in [first, end) are not listed
-    14 compact  incarnation, from version, pin        a plain table moves to the same rows, in other
-                                                      files
+    11 hold     app, claim, holder                    a claim by a named holder
+    12 keep     name, seq, seconds                    a tag with a lifetime
+    13 hide     incarnation, first, end               stops listing plain versions [first, end)
+    14 compact  incarnation, from version, pin        a plain table moves to other files with
+                                                      the same rows
 
 A further kind comes with a higher format of the record (`storage.manifest.format_check`).
 """
@@ -172,7 +172,7 @@ _NEWEST = "compact (14)"
 def encode(
     epoch: int, time_us: int, members: list[Member], blobs: Sequence[pa.Buffer] = ()
 ) -> list[bytes | bytearray | memoryview]:
-    """Return the payload as buffers to write one after the other; blobs are not copied."""
+    """Return the payload as buffers to write in this order; blobs are not copied."""
     head = _ENCODER.encode(Head(epoch, time_us, members, [b.size for b in blobs]))
     pad = -(len(head) + _LENGTH.size) % 8
     buffers: list[bytes | bytearray | memoryview] = [_LENGTH.pack(len(head)) + head + b"\0" * pad]
@@ -184,10 +184,10 @@ def encode(
 
 
 def decode(payload: bytes | memoryview) -> tuple[Head, list[pa.Buffer]]:
-    """Return the head and the blobs of a payload whose frame was found intact.
+    """Return the head and the blobs of a payload from an intact frame.
 
     Raises:
-        UnsupportedFormatError: There are entries that we do not know: a newer siltstone's.
+        UnsupportedFormatError: It has unknown entries: a newer siltstone wrote it.
     """
     view = memoryview(payload)
     (length,) = _LENGTH.unpack_from(view)

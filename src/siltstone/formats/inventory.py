@@ -5,10 +5,10 @@
                         schema metadata: siltstone.format "1", siltstone.below (JSON list)
     trailer, 16 bytes   magic b"SLTINV01", xxh3-64 of all bytes before, u64 little-endian
 
-An Arrow stream reader ignores what follows the stream, so stock tools read the file as it is.
-Immutable. A chain of inventories holds files that later pins do not need any more: the *live* set
-is the paths that a pin's fragments name, each looked up in the chain. `below` lists the whole rest
-of the chain, newest first, so that a reader knows all names after one read.
+An Arrow stream reader ignores bytes after the stream, so other tools can read the file. An
+inventory is immutable. A chain of inventories also holds files that later pins no longer need; the
+*live* set is the paths that a pin's fragments name, each looked up in the chain. `below` lists the
+whole rest of the chain, newest first, so that a reader knows all names after one read.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _COLUMNS = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class InventoryFile:
-    """A file that a pin needs; its rows have `min_seq <= _seq <= max_seq` where that is known."""
+    """A file that a pin needs; its rows have `min_seq <= _seq <= max_seq`, if these are known."""
 
     path: str
     size: int
@@ -52,13 +52,13 @@ class InventoryFile:
 
     @property
     def seqs(self) -> tuple[int, int] | None:
-        """Return (lowest, highest) `_seq` of its rows, None where that is not known."""
+        """Return the (lowest, highest) `_seq` of its rows, None if they are not known."""
         if self.min_seq is None or self.max_seq is None:
             return None
         return self.min_seq, self.max_seq
 
     def may_hold(self, low: int, high: int) -> bool:
-        """Tell whether a row with `low < _seq <= high` may be in it."""
+        """Return whether it may have a row with `low < _seq <= high`."""
         return self.seqs is None or (self.seqs[1] > low and self.seqs[0] <= high)
 
 
@@ -86,11 +86,11 @@ def encode(inventory: Inventory, *, version: int = INVENTORY_FORMAT) -> bytes:
 
 
 def decode(data: bytes, path: str) -> Inventory:
-    """Return the inventory that `data`, the bytes of the file `path`, holds.
+    """Return the inventory in the bytes `data` of the file `path`.
 
     Raises:
         UnsupportedFormatError: A newer siltstone wrote it.
-        CorruptionError: The bytes are not what we wrote.
+        CorruptionError: The bytes are not those that siltstone wrote.
     """
     body = memoryview(data)[: -_TRAILER.size]
     if len(data) <= _TRAILER.size:
@@ -110,7 +110,7 @@ def decode(data: bytes, path: str) -> Inventory:
 
 
 def lookup(chain: Sequence[Inventory], paths: Iterable[str]) -> dict[str, InventoryFile]:
-    """Return what the chain (newest first) says of `paths`; what it does not know is absent."""
+    """Return the entries of the chain (newest first) for `paths`; unknown paths are absent."""
     known: dict[str, InventoryFile] = {}
     for inventory in reversed(chain):
         known.update((file.path, file) for file in inventory.files)
@@ -122,12 +122,12 @@ def extend(
 ) -> Inventory:
     """Return the inventory to put on top of `chain` (name -> inventory, newest first).
 
-    Where the chain would reach `LEVELS_MAX` it is folded: the new one holds every live file itself
-    and has nothing below, so that what no pin needs any more is forgotten.
+    If the chain would reach `LEVELS_MAX`, it is folded: the new inventory holds every live file
+    itself and has none below it, so it forgets files that no pin needs any more.
 
     Args:
         chain: Empty for the first pin of a dataset.
-        added: The files that are in no inventory yet.
+        added: Files that are in no inventory yet.
         live: All paths that the new pin needs, old and added.
     """
     files = tuple(added)

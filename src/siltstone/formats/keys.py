@@ -1,10 +1,10 @@
-"""Keys: what identifies a row of a keyed table, as a Python value and as a 64-bit code.
+"""Keys: the identity of a row of a keyed table, as a Python value and as a 64-bit code.
 
 A key is the storage value of the key column (see `formats.rows`), or a tuple of them when the key
 is composite. Its *code* is an int64: the value itself for integers, dates, timestamps and bools
 (`exact`), a hash for everything else. Codes live in memory only: Python's string hash differs from
-process to process, so a code never reaches a file, and nobody outside can aim for collisions.
-A hashed code is a filter: whoever finds equal codes compares the keys.
+process to process, so a code never reaches a file, and an attacker cannot construct collisions.
+A hashed code is a filter: after finding equal codes, compare the keys.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HALF = 1 << 63
 
 
 class KeyCodec:
-    """How the keys of one schema are taken from rows and batches, and coded. Immutable."""
+    """Extracts and codes the keys of one schema, from rows and batches. Immutable."""
 
     __slots__ = ("_convert", "_types", "exact", "key_of", "names")
 
@@ -50,7 +50,7 @@ class KeyCodec:
         return value - _WRAP if value >= _HALF else value
 
     def key_of_code(self, code: int) -> Key:
-        """Return the key whose code is `code`; only where codes are `exact`."""
+        """Return the key whose code is `code`; only if codes are `exact`."""
         kind = self._types[0]
         if pa.types.is_boolean(kind):
             return bool(code)
@@ -61,18 +61,18 @@ class KeyCodec:
         return np.fromiter(map(self.code if self.exact else hash, keys), np.int64, len(keys))
 
     def codes(self, batch: pa.RecordBatch | pa.Table) -> Codes:
-        """Return the codes of a batch that has the key columns, by name."""
+        """Return the codes of a batch's keys; finds the key columns by name."""
         if self.exact:
             return _exact_codes(_column(batch, self.names[0]))
         return self.codes_of(self.keys(batch))
 
     def keys(self, batch: pa.RecordBatch | pa.Table) -> list[Key]:
-        """Return the keys of a batch that has the key columns, by name."""
+        """Return the keys of a batch; finds the key columns by name."""
         columns = [row_values.storage_values(_column(batch, name)) for name in self.names]
         return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
     def batch(self, keys: Sequence[Key]) -> pa.RecordBatch:
-        """Return the key columns that hold `keys`, by name."""
+        """Return `keys` as a batch of the key columns."""
         columns = [list(keys)] if len(self.names) == 1 else [list(c) for c in zip(*keys)]  # type: ignore[call-overload]  # noqa: B905
         if not columns:
             columns = [[] for _ in self.names]
@@ -83,10 +83,10 @@ class KeyCodec:
         return pa.RecordBatch.from_arrays(arrays, names=list(self.names))
 
     def from_user(self, value: object) -> Key:
-        """Return the key a user means by a value, a tuple or a dict of the key columns.
+        """Return the key for a user's value, tuple, or dict of the key columns.
 
         Raises:
-            SchemaMismatchError: Wrong type, wrong number of values, or a null.
+            SchemaMismatchError: It has a wrong type, a wrong number of values, or a null.
         """
         if self._convert is not None and type(value) in _PLAIN_KEYS:
             try:
@@ -96,7 +96,7 @@ class KeyCodec:
         return row_values.key_from_user(value, self.names, self._types)
 
     def to_user(self, key: Key) -> object:
-        """Return the key as Python values that a person reads (datetime, Decimal, ...)."""
+        """Return the key as Python values for users (datetime, Decimal, ...)."""
         if len(self.names) == 1:
             return row_values.to_user(key, self._types[0])
         return tuple(row_values.to_user(v, t) for v, t in zip(key, self._types, strict=True))  # type: ignore[call-overload]
@@ -111,9 +111,9 @@ def newest_rows(codec: KeyCodec, codes: Codes, keys_at: Callable[[Codes], list[K
     """Return the index of the last row of each key, in code order.
 
     Args:
-        codec: Says whether equal codes are equal keys.
+        codec: The codec of the keys; knows whether equal codes mean equal keys.
         codes: The rows' codes, oldest row first.
-        keys_at: The keys of the rows at some indices; asked only where hashed codes are equal.
+        keys_at: Returns the keys of the rows at some indices; called only for equal hashed codes.
     """
     if codec.exact:
         return _newest_by_code(codes)

@@ -1,4 +1,4 @@
-r"""Manifest record: the immutable value that names everything live in a store.
+r"""Manifest record: the immutable value that names all live files of a store.
 
     line 1   "siltstone-manifest <format> <check>\n"
     body     JSON, UTF-8: the fields of `Record`
@@ -8,7 +8,7 @@ like this in all formats: a record with a right check and a higher format is new
 format is that of the store: a change of any file's format raises it
 (`storage.manifest.format_check`).
 
-The records 1, 2, 3, ... form a chain; each is whole, none needs its predecessor. A record grows
+The records 1, 2, 3, ... form a chain; each is complete, none needs its predecessor. A record grows
 with the number of tables, not with rows, files or history: files live in inventories.
 """
 
@@ -40,7 +40,7 @@ class Pin(msgspec.Struct, frozen=True):
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column: its id never changes or comes again, its name may. `type`: `formats.schema`."""
+    """A column: its id never changes and is never reused, its name may; `type`: see `schema`."""
 
     id: int
     name: str
@@ -66,10 +66,10 @@ class Schema(msgspec.Struct, frozen=True):
 
 
 class Version(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a plain table is from `seq` on (for a keyed one: a bulk load straight to base).
+    """The version of a plain table from `seq` on (keyed table: a bulk load straight to base).
 
-    A hidden one is not listed to Lance clients any more; snapshots at its seqs still read it. One
-    of the same rows is that of an optimize: it holds what the version below it holds.
+    The store no longer lists a hidden version to Lance clients; snapshots at its seqs still read
+    it. `is_same_rows` marks the version of an optimize: it has the rows of the version below it.
     """
 
     seq: int
@@ -79,7 +79,7 @@ class Version(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Incarnation(msgspec.Struct, frozen=True):
-    """The storage of a table from `seq` on: a truncate starts a new one."""
+    """The storage of a table from `seq` on; a truncate starts a new incarnation."""
 
     seq: int
     id: int
@@ -97,7 +97,7 @@ class Shaped(msgspec.Struct, frozen=True):
 
 
 class TableDefinition(msgspec.Struct, frozen=True):
-    """A table with its whole retained past, so that every kept seq is read by its own schema."""
+    """A table with its whole retained past, so that every kept seq has its own schema."""
 
     id: int
     created: int
@@ -109,7 +109,7 @@ class TableDefinition(msgspec.Struct, frozen=True):
 
 
 class Tag(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A name of a seq, set at `time_us`; it lasts for so many seconds from then, 0: for ever."""
+    """A name of a seq, set at `time_us`; it lasts for some seconds from then (0: for ever)."""
 
     name: str
     seq: int
@@ -118,9 +118,9 @@ class Tag(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TokenApp(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The highest batch that the token app `name` applied, and who claimed the app last.
+    """The highest batch that the token app `name` applied, and the last claim of the app.
 
-    `holder` claimed it by name ("": nobody); `superseded` are the holders before it, oldest first.
+    `holder` claimed it by name ("": none); `superseded` are the earlier holders, oldest first.
     """
 
     name: str
@@ -133,7 +133,7 @@ class TokenApp(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Catalog(msgspec.Struct, frozen=True):
-    """Everything that frames define, as of one seq, and the next free id."""
+    """All definitions from frames, as of one seq, and the next free ids."""
 
     tables: tuple[TableDefinition, ...] = ()
     tags: tuple[Tag, ...] = ()
@@ -142,7 +142,7 @@ class Catalog(msgspec.Struct, frozen=True):
 
 
 class KeyedStorage(msgspec.Struct, frozen=True):
-    """Where the rows of one incarnation of a keyed table lie in Lance.
+    """The Lance datasets of one incarnation of a keyed table.
 
     `base` is the fold of history up to exactly `merged_seq`, written with schema `base_schema`;
     `history` holds every row version with `history_from < _seq <= the record's flushed_seq`.
@@ -162,10 +162,10 @@ IndexOption = str | int | bool
 
 
 class Index(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An index that somebody wants on a column of a keyed table; both by their ids.
+    """A declared index on a column of a keyed table; table and column by their ids.
 
-    `declared` is the number of the record that said so first: of two that had one name, one after
-    the other, it tells which is meant. `kind` is "btree", "bitmap", "fts" or "vector".
+    `declared` is the number of the first record with the index. It distinguishes two indexes that
+    had the same name one after the other. `kind` is "btree", "bitmap", "fts" or "vector".
     """
 
     table: int
@@ -182,8 +182,8 @@ class Record(msgspec.Struct, frozen=True):
     Commits at or below `flushed_seq` are in history, base or plain versions; those above it are in
     WAL segments from `wal_floor` on. `writer` is the publisher's token, unique to the publish.
 
-    Fields that came later are absent where nothing uses them, and who does not know them drops
-    them: they may change no answer.
+    Fields that were added later are absent while nothing uses them, and an older siltstone drops
+    them; therefore they may not change any result.
     """
 
     store_id: str
@@ -207,12 +207,12 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def indexes(self) -> tuple[Index, ...]:
-        """The indexes that are wanted; some on tables or columns that are gone."""
+        """The declared indexes; some may be on tables or columns that no longer exist."""
         return self.declared_indexes or ()
 
     @property
     def gc_horizon_us(self) -> int:
-        """What was begun before this time, and is not published, may be deleted: begin again."""
+        """Vacuum may delete unpublished work that began before this time."""
         return self.condemned_before_us or 0
 
 
@@ -237,11 +237,11 @@ def encode(record: Record) -> bytes:
 
 
 def decode(data: bytes, path: str) -> Record:
-    """Return the record that `data`, the bytes of the file `path`, holds.
+    """Return the record in the bytes `data` of the file `path`.
 
     Raises:
         UnsupportedFormatError: A newer siltstone wrote it.
-        CorruptionError: The bytes are not what we wrote.
+        CorruptionError: The bytes are not those that siltstone wrote.
     """
     line, found, body = data.partition(b"\n")
     words = line.split(b" ")

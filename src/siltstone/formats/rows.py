@@ -1,14 +1,14 @@
 """Rows: one value per column, as users write it, as the log and memtables keep it, as Arrow.
 
-    user value      what Python people write: datetime, date, Decimal, str, numpy scalars, ...
-    storage value   what msgpack and a dict can hold exactly: timestamps, dates and times are
-                    integers in the column's unit, decimals unscaled integers; the rest is itself
+    user value      values of Python programs: datetime, date, Decimal, str, numpy scalars, ...
+    storage value   values that msgpack and a dict hold exactly: timestamps, dates and times are
+                    integers in the column's unit, decimals unscaled integers; others unchanged
     Arrow           the column's type
 
 A row is a tuple of storage values in the schema's column order. Rows of schemas with nested columns
 (or decimals of more than 18 digits) have no such form: they travel as Arrow batches.
 
-What an Arrow column may hold is said in `conform`: one rule in two forms.
+`conform` says what an Arrow column may hold: one rule in two forms.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ def from_storage_values(values: Sequence[object], kind: pa.DataType) -> pa.Array
 
 
 def to_user(value: object, kind: pa.DataType) -> object:
-    """Return the Python value that a person reads for a storage value."""
+    """Return the user's Python value of a storage value."""
     if value is None or (_storage_type(kind) is None and not pa.types.is_decimal(kind)):
         return value
     if pa.types.is_timestamp(kind) and kind.tz is None and kind.unit == "us":
@@ -279,7 +279,7 @@ def to_user(value: object, kind: pa.DataType) -> object:
 
 
 def value_getter(column: pa.Array) -> Callable[[int], object]:
-    """Return the fastest way from an offset to the Python value: numpy's, where that is exact.
+    """Return the fastest function from an offset to the Python value: numpy's, if it is exact.
 
     `column[i].as_py()` costs 0.6 us for a number and 2.5 us for a timestamp, `ndarray.item` 0.06.
     """
@@ -295,17 +295,19 @@ def value_getter(column: pa.Array) -> Callable[[int], object]:
 
 
 def key_from_user(value: object, names: Sequence[str], types: Sequence[pa.DataType]) -> object:
-    """Return the key that a user means: a value, a tuple or list, or a dict by column name."""
+    """Return the key for a user's value, tuple or list, or dict by column name."""
     if isinstance(value, Mapping):
         if set(value) != set(names):
-            raise SchemaMismatchError(f"a key has the columns {list(names)}, not {sorted(value)}")
+            raise SchemaMismatchError(
+                f"a key must have the columns {list(names)}; got {sorted(value)}"
+            )
         parts: Sequence[object] = [value[name] for name in names]
     elif len(names) == 1:
         parts = [value]
     elif isinstance(value, tuple | list) and len(value) == len(names):
         parts = value
     else:
-        raise SchemaMismatchError(f"a key is a tuple of {list(names)}, not {_short(value)}")
+        raise SchemaMismatchError(f"a key must be a tuple of {list(names)}; got {_short(value)}")
     converted = []
     for part, name, kind in zip(parts, names, types, strict=True):
         try:
@@ -351,7 +353,8 @@ class RowCodec:
         """Return the storage row of a user's dict; missing nullable columns are null.
 
         Raises:
-            SchemaMismatchError: Unknown column, wrong type, null where none may be.
+            SchemaMismatchError: A column is unknown or has the wrong type, or a null is not
+                allowed.
         """
         values: list[object] = []
         found = 0
@@ -373,7 +376,7 @@ class RowCodec:
         return tuple(values)
 
     def check(self, values: Mapping[str, object]) -> None:
-        """Refuse values of some columns that no row may have.
+        """Check values of some columns.
 
         Raises:
             SchemaMismatchError: As `from_user`.
@@ -401,7 +404,7 @@ class RowCodec:
         raise SchemaMismatchError(f"unknown columns {unknown}; the columns are {list(self.names)}")
 
     def to_user(self, row: Row) -> dict[str, object]:
-        """Return the dict that a user reads."""
+        """Return a row as the user's dict."""
         return {
             name: value if plain else to_user(value, kind)
             for name, value, plain, kind in zip(
@@ -410,7 +413,7 @@ class RowCodec:
         }
 
     def to_batch(self, rows: Sequence[Row]) -> pa.RecordBatch:
-        """Return the rows as Arrow. Nulls are let through: deletes have only their key."""
+        """Return the rows as Arrow. Nulls are allowed: deletes have only their key."""
         columns: Iterable[Sequence[object]] = (
             zip(*rows, strict=True) if rows else [()] * len(self.names)
         )
@@ -421,7 +424,7 @@ class RowCodec:
         return pa.RecordBatch.from_arrays(arrays, names=list(self.names))
 
     def patched(self, rows: pa.Table, values: Mapping[str, object]) -> pa.Table:
-        """Return `rows` with these values, which were checked, in each: all else as it is."""
+        """Return `rows` with these checked values in each row, and all other values unchanged."""
         for name, value in values.items():
             place = self.names.index(name)
             stored = None if value is None else self._converters[place](value)
@@ -430,7 +433,7 @@ class RowCodec:
         return rows
 
     def rows_of(self, batch: pa.RecordBatch) -> list[Row]:
-        """Return the rows of a batch of this schema, by name."""
+        """Return the rows of a batch of this schema; finds columns by name."""
         return list(zip(*(storage_values(batch.column(name)) for name in self.names), strict=True))
 
 

@@ -1,10 +1,10 @@
-"""Schema: the types a table may have, and how columns with ids become Arrow and Lance columns.
+"""Schema: the column types of tables, and the Arrow and Lance columns of columns with ids.
 
 A type is stored as a string ("int64", "timestamp[us, tz=UTC]", "decimal128(10, 2)") or, when it is
 nested, as a list: ["list", T], ["vector", T, size], ["struct", [[name, T, nullable], ...]].
 
-A column has an id that is never reused. Users see names; history calls the column `c<id>`, so that
-a rename or a dropped and re-added name never touches it.
+A column has an id that is never reused. Users see names; in history the column is named `c<id>`, so
+that a rename, or a dropped and re-added name, never affects it.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _TABLE_NAME = re.compile(r"[A-Za-z0-9-][A-Za-z0-9_.-]*")
 
 
 def parse_type(text: str) -> pa.DataType:
-    """Return the Arrow type that a user (or a stored schema) means by `text`."""
+    """Return the Arrow type of `text`, from a user or a stored schema."""
     name = _ALIASES.get(text, text)
     if name in _SIMPLE:
         return _SIMPLE[name]
@@ -84,7 +84,7 @@ def parse_type(text: str) -> pa.DataType:
 
 
 def encode_type(kind: pa.DataType) -> object:
-    """Return `kind` as the JSON value that a manifest holds.
+    """Return `kind` as the JSON value in a manifest.
 
     Raises:
         RequestError: A table cannot have a column of this type.
@@ -96,7 +96,7 @@ def encode_type(kind: pa.DataType) -> object:
     if pa.types.is_struct(kind):
         fields = [kind.field(index) for index in range(kind.num_fields)]
         if not fields or len({f.name for f in fields}) < len(fields):
-            raise RequestError(f"a struct has fields of different names, not {kind}")
+            raise RequestError(f"the fields of a struct must have different names; got {kind}")
         for name in (f.name for f in fields if "\0" in f.name):
             # Lance ends the name there: no row of the store could be flushed any more.
             raise RequestError(f"a field {name[:40]!r} of a struct: its name may have no NUL")
@@ -132,9 +132,9 @@ def decode_type(stored: object) -> pa.DataType:
 
 
 def check_table_name(name: object) -> str:
-    """Return `name` if a table (or a path of namespaces, `a/b`... is refused) may be called so."""
+    """Return `name` if it is valid for a table (a path of namespaces like `a/b` is not)."""
     if not isinstance(name, str) or not name:
-        raise RequestError(f"a table name is a non-empty string, not {name!r}")
+        raise RequestError(f"a table name must be a non-empty string; got {name!r}")
     if len(name) > NAME_CHARACTERS_MAX:
         raise RequestError(
             f"table name of {len(name)} characters; at most {NAME_CHARACTERS_MAX} are allowed"
@@ -148,9 +148,9 @@ def check_table_name(name: object) -> str:
 
 
 def check_column_name(name: object) -> str:
-    """Return `name` if a column may be called so."""
+    """Return `name` if it is valid for a column."""
     if not isinstance(name, str) or not name:
-        raise RequestError(f"a column name is a non-empty string, not {name!r}")
+        raise RequestError(f"a column name must be a non-empty string; got {name!r}")
     if name.startswith("_"):
         raise RequestError(f"column name {name!r}: names starting with '_' are reserved")
     # Lance cannot write a column with a backtick, and takes `*` for all: its table, once written,
@@ -174,7 +174,7 @@ def _is_unicode(name: str) -> bool:
 
 
 def arrow_schema_of(table_schema: pa.Schema | Mapping[str, object] | object) -> pa.Schema:
-    """Return the Arrow schema that a user means: a schema, or a mapping of name to type."""
+    """Return the Arrow schema for a user's schema or mapping of name to type."""
     if isinstance(table_schema, pa.Schema):
         return table_schema
     if isinstance(table_schema, Mapping):
@@ -185,7 +185,7 @@ def arrow_schema_of(table_schema: pa.Schema | Mapping[str, object] | object) -> 
             ]
         )
     raise RequestError(
-        f"a schema is a pyarrow.Schema or a dict of name to type, not {table_schema!r}"
+        f"a schema must be a pyarrow.Schema or a dict of name to type; got {table_schema!r}"
     )
 
 
@@ -194,17 +194,17 @@ def _as_type(kind: object) -> pa.DataType:
         return kind
     if isinstance(kind, str):
         return parse_type(kind)
-    raise RequestError(f"a type is a string or a pyarrow.DataType, not {kind!r}")
+    raise RequestError(f"a type must be a string or a pyarrow.DataType; got {kind!r}")
 
 
 def new_schema(table_schema: pa.Schema, key: Sequence[str], *, schema_id: int) -> Schema:
     """Return the first schema of a table; column ids are 1, 2, 3, ...
 
     Raises:
-        RequestError: A bad or double name, a type or key that a table cannot have.
+        RequestError: A name is invalid or double, or a table cannot have a type or the key.
     """
     if not 1 <= len(table_schema) <= COLUMNS_MAX:
-        raise RequestError(f"a table has 1 to {COLUMNS_MAX} columns, not {len(table_schema)}")
+        raise RequestError(f"a table must have 1 to {COLUMNS_MAX} columns; got {len(table_schema)}")
     names = [check_column_name(field.name) for field in table_schema]
     doubled = {name for name in names if names.count(name) > 1}
     if doubled:
@@ -229,7 +229,11 @@ def new_schema(table_schema: pa.Schema, key: Sequence[str], *, schema_id: int) -
 
 
 def check_key_type(name: str, kind: pa.DataType) -> None:
-    """Refuse types that cannot be a key: floats compare unlike bytes, nested values not at all."""
+    """Check the type of a key column: floats compare unlike their bytes, nested values not at all.
+
+    Raises:
+        RequestError: A key cannot have this type.
+    """
     if not any(allowed(kind) for allowed in _KEY_TYPES):
         raise RequestError(
             f"column {name!r} of type {kind} cannot be a key: int, string, binary, date,"
@@ -251,17 +255,17 @@ _KEY_TYPES: tuple[Callable[[pa.DataType], bool], ...] = (
 
 
 def to_arrow(schema: Schema) -> pa.Schema:
-    """Return the schema as its user sees it."""
+    """Return the schema as users see it."""
     return pa.schema(
         [pa.field(c.name, decode_type(c.type), nullable=c.nullable) for c in schema.columns]
     )
 
 
 def column_named(schema: Schema, name: str) -> Column:
-    """Return the column called `name`.
+    """Return the column with the name `name`.
 
     Raises:
-        SchemaMismatchError: There is none.
+        SchemaMismatchError: There is no such column.
     """
     for column in schema.columns:
         if column.name == name:
@@ -278,12 +282,12 @@ def key_names(schema: Schema) -> tuple[str, ...]:
 
 
 def history_name(column_id: int) -> str:
-    """Return what history calls a column: its id, because names change and ids do not."""
+    """Return a column's name in history: its id, because names change and ids do not."""
     return f"c{column_id}"
 
 
 def history_field(column: Column) -> pa.Field:
-    """Return the column as history holds it: nullable, since a delete has only the key."""
+    """Return the column as in history: nullable, because a delete has only the key."""
     return pa.field(history_name(column.id), decode_type(column.type), nullable=True)
 
 

@@ -1,14 +1,14 @@
-"""Directory: what `lance.namespace.DirectoryNamespace(root=...)` reads of a store without a server.
+"""Directory: the files that `lance.namespace.DirectoryNamespace(root=...)` reads in a store.
 
     table `t`       object `t`, at tables/t-1/base (as of the last merge), or tables/t-1 (plain);
                     and `t.lance`, as that namespace looks for tables of the root there
     table `db.t`    object `db$t` in the namespace `db`
 
-Written anew when a record lists other tables, `t.lance` when its table has another version. A crash
-leaves the older list, or files that nobody names. It changes no answer of the store, and no reader
-of ours looks there.
+The owner rewrites them when a record lists other tables, and `t.lance` when its table has another
+version. A crash leaves the older list, or unused files. They change no result of the store, and
+readers of the store do not use them.
 
-No lock: the checkpointer asks one time after the other.
+No lock: only the checkpointer calls it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class Directory:
-    """See the module. One per owner that was asked for it."""
+    """See the module. One per owner with `lance_directory`."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -34,7 +34,7 @@ class Directory:
         self._roots: tuple[RootTable, ...] | None = None
 
     def export(self, record: Record) -> None:
-        """List the tables of a record that have a version; late, and never a failed checkpoint."""
+        """List the tables of a record that have a version; an error never fails a checkpoint."""
         try:
             placed = sorted(_placed(record))
             for _, folder, pin in placed:

@@ -1,16 +1,16 @@
-"""Retention: which part of the past is kept; pure functions of records, catalogs and tags.
+"""Retention: computes the kept past; pure functions of records, catalogs and tags.
 
     FLOOR     the newest record older than the retention: every seq from its flushed_seq (`bound`)
               on stays readable, by the records from it on and by history above their bases
-    island    a record below FLOOR that serves a tagged seq, or that somebody leases
-    followed  the lowest seq that a tag for a time names: all changes since are kept for who reads
-              them from there, as if the retention were as long
-    needs     what of the catalog and of each history the kept records, tags and leases ask for
+    island    a record below FLOOR that serves a tagged seq, or is leased
+    followed  the lowest seq of a tag with a lifetime: all changes since are kept for its readers,
+              as if the retention were as long
+    needs     the parts of the catalog and of each history for the kept records, tags and leases
 
 A step of the catalog (a name, a schema, an incarnation, a version) is needed while some needed seq
 lies between it and its successor. `trimmed` drops the others from a record. The owner's catalog in
-memory holds them still: `carried` drops there what the record, as of its flushed_seq, has no more,
-so what a checkpoint publishes next is right whoever trimmed in between.
+memory still has them: `carried` drops the steps there that the record, as of its flushed_seq, has
+dropped, so the next record of a checkpoint is correct whichever process trimmed in between.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ S = TypeVar("S", Named, Shaped, Incarnation, Version)
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What must stay: every seq >= `bound`, the seqs `tags` below it, and what records ask for.
+    """The past that must stay: every seq >= `bound`, the seqs `tags` below it, and for records.
 
     `schemas` are (incarnation, schema id) of the bases of kept records; `history` is per
     incarnation the merged_seq above which history is needed.
@@ -52,7 +52,7 @@ class Needs:
     history: Mapping[int, int]
 
     def has(self, begin: int, end: int) -> bool:
-        """Say whether a needed seq is in [begin, end)."""
+        """Return whether a needed seq is in [begin, end)."""
         return end > self.bound or any(begin <= tag < end for tag in self.tags)
 
 
@@ -88,12 +88,12 @@ def needs_of(
     tags: Sequence[Tag],
     newest: Record,
 ) -> Needs:
-    """Return what must stay of `newest`.
+    """Return the parts of `newest` that must stay.
 
     Args:
         kept: The records from FLOOR on, and those leased.
         islands: Records below FLOOR, each with the tagged seq that it serves.
-        bound: The lowest seq from which on everything is needed.
+        bound: The seq from which on all seqs are needed.
         tags: All tags.
         newest: The record to trim.
     """
@@ -148,7 +148,7 @@ def _merged(record: Record, incarnation: int) -> int | None:
 
 
 def trimmed(record: Record, needs: Needs) -> Record:
-    """Return `record` without the past that nothing needs; itself when there is none."""
+    """Return `record` without the unneeded past; the same record if there is none."""
     catalog = _trimmed_catalog(record.catalog, needs)
     left = _begun(catalog)
     keyed = tuple(
@@ -217,7 +217,7 @@ def _spans(steps: Sequence[S], end: int) -> Iterator[tuple[S, int]]:
 
 
 def carried(catalog: Catalog, record: Record) -> Catalog:
-    """Return `catalog`, as of some seq at or above the record's, without what it has trimmed."""
+    """Return `catalog`, of a seq at or above the record's, without the steps that it trimmed."""
     upto = record.flushed_seq
     known = {table.id: table for table in record.catalog.tables}
     tables = tuple(

@@ -1,21 +1,22 @@
-"""Application: what one Spark application has read and committed, told by all of its processes.
+"""Application: the reads and commits of one Spark application, from all of its processes.
 
     plan, tasks of a read   ─▶ the oldest seq at which each table was read ┐
     commit                  ─▶ the seqs of its own commits                 ├─ one small file
-    commit of an overwrite  ◀─ since when nobody else may have written     ┘
+    commit of an overwrite  ◀─ the seq after which no other may have written ┘
 
-Spark plans, runs and commits in Python processes that share no memory. They share the driver's
-local directory, though: of a fresh name for each application, gone when it ends, and told to every
-Python process that the driver's JVM starts. The file lies there (mode 0600), is replaced as a
-whole, and changed under a lock.
+Spark plans, runs and commits in Python processes that share no memory. They do share the driver's
+local directory: it has a new name for each application, is deleted when the application ends, and
+every Python process that the driver's JVM starts knows it. The file lies there (mode 0600); changes
+replace it as a whole, under a lock.
 
-Of each table two seqs count. `read` is the oldest seq at which it was read since the application's
-last overwrite of it; if it was not, the seq of that overwrite stands for it. `ever` is the oldest
-seq of all reads: Spark keeps the plan of a frame, and an executor on another machine cannot say
-here that it reads by an old one. A table is found by its id and by its name: whoever drops it and
-makes another one of that name changed what is called so.
+Each table has two seqs. `read` is the oldest seq of a read since the application's last overwrite
+of the table, or the seq of that overwrite if there was no read. `ever` is the oldest seq of all
+reads: Spark keeps the plan of a frame, and an executor on another machine cannot report here that
+it reads with an old plan. Tables are found by id and by name: dropping a table and creating one
+with its name is a change of the table with that name.
 
-What is forgotten (there are bounds) or lost by a kill makes an overwrite conflict, never pass.
+If a read is forgotten (there are bounds) or lost in a kill, an overwrite conflicts; it never
+passes.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ _DECODE = msgspec.json.Decoder(_Known).decode
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One table of one store (see `store_of`), as it was read at a seq."""
+    """A read of one table of one store (see `store_of`) at a seq."""
 
     store: str
     table: int
@@ -88,7 +89,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Since when a table counts as read (None: never), and the application's own commits."""
+    """The seq since which a table counts as read (None: never), and the application's commits."""
 
     since: int | None
     own: tuple[tuple[int, int], ...]
@@ -102,19 +103,19 @@ class Application:
 
     @property
     def is_here(self) -> bool:
-        """Whether this process sees what the driver's processes tell each other."""
+        """Whether this process sees the file that the driver's processes share."""
         return Path(self.folder).is_dir()
 
     def tell_read(self, read: Read) -> None:
-        """Note that rows of a table are read at a seq.
+        """Record that rows of a table are read at a seq.
 
         Raises:
-            UnavailableError, BusyError: It cannot be noted, so the rows must not be read.
+            UnavailableError, BusyError: It cannot be recorded, so the rows must not be read.
         """
         self._change(lambda known: _note_read(_store(known, read.store), read), _is_news(read))
 
     def tell_commit(self, store: str, seq: int, overwritten: Sequence[tuple[int, str]]) -> None:
-        """Note an own commit, and the tables (id and name) whose rows it replaced."""
+        """Record an own commit, and the tables (id and name) whose rows it replaced."""
 
         def note(known: _Known) -> None:
             mine = _store(known, store)
@@ -125,12 +126,12 @@ class Application:
         self._change(note)
 
     def seen(self, store: str, table: int, name: str, *, ever: bool = False) -> Seen:
-        """Return since when an overwrite of a table has to find it as it was.
+        """Return the seq after which a table must not have changed for an overwrite.
 
         `ever`: reads before the application's last overwrite count, too.
 
         Raises:
-            UnavailableError: Nobody can tell.
+            UnavailableError: The reads of the application are not known.
         """
         known = self._load()
         mine = known.stores.get(store)
@@ -155,7 +156,7 @@ class Application:
 
     def _lost(self, error: Exception) -> UnavailableError:
         return UnavailableError(
-            f"what this Spark application has read is not known ({self.folder}: {error}); give"
+            f"the reads of this Spark application are not known ({self.folder}: {error}); give"
             ' overwrites .option("expectSeq", seq), or start the application again'
         )
 
@@ -204,21 +205,21 @@ def _acquire(lock: int, folder: str) -> None:
 
 
 def of_process(environment: Mapping[str, str]) -> Application | None:
-    """Return the application whose driver started this process; None: Spark does not say."""
+    """Return the application whose driver started this process; None: Spark does not tell."""
     first = environment.get(APPLICATION, "").split(",")[0]
     return Application(first) if Path(first).name.startswith(_BLOCKS) else None
 
 
 def answer(environment: Mapping[str, str]) -> StructType:
-    """Return the columns of what `of_session` loads: the name of one is the driver's folder."""
+    """Return the columns of the frame of `of_session`: the name of one is the driver's folder."""
     return StructType([StructField(environment.get(APPLICATION) or "unknown", StringType())])
 
 
 def of_session(spark: SparkSession) -> Application | None:
-    """Return the application of a session; None: Spark does not say.
+    """Return the application of a session; None: Spark does not tell.
 
-    Only the processes that the driver's JVM starts are told, so one of them is asked, once: it
-    makes the columns of a frame that nobody reads.
+    Only processes that the driver's JVM starts know it, so one of them is asked, once, through the
+    columns of a frame whose rows are never read.
     """
     key = _key(spark)
     if key not in _asked:
@@ -237,7 +238,7 @@ def _key(spark: SparkSession) -> str:
 
 
 def store_of(root: str | os.PathLike[str], store_id: str) -> str:
-    """Return what a store is called here: a copy has its id, and one made anew its path."""
+    """Return the identity of a store: id and path; a copy has the same id."""
     return f"{store_id} {os.path.realpath(root)}"
 
 

@@ -1,14 +1,14 @@
-"""Automatic merge: the merge that a large write leaves to do, begun by whoever committed it.
+"""Upkeep: the merge after a large write, started by the committing process.
 
 commit ─▶ large, and above base? ─▶ checkpoint ─▶ worth a merge? ─▶ merge
-          else an owner's maintenance decides       as its owner would think
+          else an owner's maintenance decides       by the owner's rules
 
-The commit is done before, and stands whatever becomes of the merge: what fails here is logged, and
-the next one to look at the table wants it again.
+The commit is complete before, and stays valid if the merge fails: failures are logged, and the next
+check of the table starts the merge again.
 
-Where it runs: `transaction` has the driver's session, and merges on Spark. The commit of the data
-source runs in a Python process of Spark's that has no session and ends with it; it starts a merge
-in a process of its own on the driver's machine, and does not wait.
+`transaction` has the driver's session, and merges on Spark. The commit of the data source runs in a
+Python process of Spark that has no session and ends afterwards; it starts a merge in a separate
+process on the driver's machine, and does not wait.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 def due(db: AnyStore, jobs: Sequence[StageJob], choice: str) -> list[str]:
-    """Return the tables that want a merge after the commit of `jobs`; what it needs is flushed."""
+    """Return the tables that need a merge after the commit of `jobs`; flush their rows."""
     rows: Counter[str] = Counter()
     for job in jobs:
         if job.stage.target == ATTACHED:
@@ -47,14 +47,14 @@ def due(db: AnyStore, jobs: Sequence[StageJob], choice: str) -> list[str]:
         db.checkpoint()
         found = [table for table in db.status().tables if table.name in large]
     except SiltstoneError as error:
-        _log.warning("the rows are committed; whether to merge them is not known: %s", error)
+        _log.warning("the rows are committed; cannot tell whether to merge them: %s", error)
         return []
     share = 0.0 if choice == ALWAYS else MERGE_SHARE
     return [t.name for t in found if t.unmerged_rows >= max(least, share * t.base_rows)]
 
 
 def merge_on(spark: SparkSession, root: Path, tables: Sequence[str]) -> None:
-    """Merge on Spark, one table after the other."""
+    """Merge tables on Spark, one after the other."""
     for table in tables:
         try:
             merge(spark, root, table)
@@ -63,7 +63,7 @@ def merge_on(spark: SparkSession, root: Path, tables: Sequence[str]) -> None:
 
 
 def merge_detached(root: Path, tables: Sequence[str]) -> None:
-    """Start a process that merges, and leave it alone."""
+    """Start a separate process that merges."""
     if not tables:
         return
     try:

@@ -1,15 +1,15 @@
-"""Drivers: which of several drivers of one stream is the newest, so that only it goes on.
+"""Drivers: determines the newest of several drivers of one stream; only that one continues.
 
     before its first batch    the driver claims the *start* of the stream: a number, durable, that
                               rises from driver to driver
-    with its first commit     the driver takes the app at its number: refused if a higher one has it
-    with each commit          the app must still be the driver's
+    with its first commit     the driver claims the app with its number, unless a higher one has it
+    with each commit          the driver must still have the app
 
 A driver is a Spark application with a checkpoint; Spark itself runs a checkpoint once in it. The
 processes of Spark that plan and commit remember nothing, but two things tell them apart: the number
-is in the messages of the tasks, and the process that commits is made from what was pickled at the
-first commit of the run. A number that was claimed after that moment belongs to a driver that has
-lost the start meanwhile: it may go on if the app is still its own, never take it.
+is in the messages of the tasks, and the process that commits is made from the state pickled at the
+first commit of the run. A driver whose start another driver claimed after that moment may continue
+while it still has the app, but may not claim it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DIGITS = 32
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A driver, and the number by which it has the start of its stream."""
+    """A driver, and the number with which it claimed the start of its stream."""
 
     driver: str
     number: int
@@ -43,7 +43,7 @@ def driver_of(environment: Mapping[str, str], checkpoint: str) -> str:
     """Return the name of the driver that started this process.
 
     Raises:
-        UnavailableError: Spark does not say whose process this is.
+        UnavailableError: Spark does not tell the application of this process.
     """
     application = environment.get(APPLICATION)
     if not application:
@@ -55,11 +55,11 @@ def driver_of(environment: Mapping[str, str], checkpoint: str) -> str:
 
 
 def started(db: Store, uri: str, stream: str, driver: str) -> Start:
-    """Return the driver's start of a stream, claimed unless it has it; `db` reads the store.
+    """Return the driver's start of a stream; claim it if necessary. `db` reads the store.
 
     Raises:
-        OwnedError: The owner does not serve others: `serve_local()` there lets them in.
-        FencedError: Other drivers started at the very moment, again and again.
+        OwnedError: The owner does not serve: call `serve_local()` there.
+        FencedError: Other drivers started at the same moment, repeatedly.
     """
     name = START_PREFIX + _short(stream)
     number, holder = db.claimed(name)
@@ -80,10 +80,10 @@ def _claim(owner: AnyStore, name: str, driver: str) -> int:
 
 
 def take(db: AnyStore, app: str, start: Start, first_commit: int) -> int:
-    """Return the claim of an app for a driver whose run committed first at `first_commit`, a seq.
+    """Return the claim of an app for a driver whose run committed first at the seq `first_commit`.
 
     Raises:
-        FencedError: A driver that started later has the app: this one must stop.
+        FencedError: A driver that started later has the app; this one must stop.
     """
     return db.claim(app, start.driver, start.number if start.number <= first_commit else 0)
 

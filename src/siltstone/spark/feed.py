@@ -1,19 +1,19 @@
-"""Feed: the changes of a table as a stream; an offset is a seq, up to which they were read.
+"""Feed: the changes of a table as a stream; an offset is the last seq that was read.
 
     {"seq": 40, "reader": "<uuid>", "begins": true, "is_new": true}   where a new query starts
     {"seq": 40, "reader": "<uuid>", "begins": true}    after the first batch: from "earliest" it is
-                                                       the rows that live at seq 40, else empty
+                                                       the rows at seq 40, else empty
     {"seq": 90, "reader": "<uuid>"}                    after the changes up to seq 90
 
-Spark logs where a batch ends, not where the first one starts, so the end of the first batch says
-all that there is to know of it: after a kill it is the same batch again.
+Spark logs the end of a batch, but not the start of the first one. So the end of the first batch
+holds all facts about it: after a kill the batch is the same again.
 
-The planner lives in a Python process of its own beside the driver, as long as the query runs. It
-reads beside any owner. For each query it keeps the tag `spark-<reader>` at an offset that Spark has
-committed: from there on all changes are kept, also over a kill, because the reader's name is in
-Spark's log of offsets. The tag lasts as long as the store's retention (an hour at least) and is set
-again while the query runs, of one without news by an empty batch now and then. Who is gone for
-longer loses it: the next vacuum forgets the tag.
+The planner runs in a Python process of its own next to the driver, as long as the query runs. It
+reads with or without an owner. For each query it keeps the tag `spark-<reader>` at an offset that
+Spark has committed: the store keeps all changes from there on, even over a kill, because the
+reader's name is in Spark's log of offsets. The tag lasts as long as the store's retention (an hour
+at least), and the query sets it again while it runs; without new changes, with an empty batch now
+and then. If a query stays away for longer, the next vacuum removes its tag.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ IDLE_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """See the module. `begins`: the first batch has the rows that live at `seq`."""
+    """See the module. `begins`: the first batch has the rows that exist at `seq`."""
 
     seq: int
     reader: str
@@ -66,10 +66,10 @@ class Offset:
 
     @classmethod
     def parse(cls, found: dict[str, object]) -> Offset:
-        """Return an offset out of Spark's log.
+        """Return an offset from Spark's log.
 
         Raises:
-            RequestError: It is not one of ours.
+            RequestError: It is not an offset of this source.
         """
         try:
             return msgspec.convert(found, cls)
@@ -79,7 +79,7 @@ class Offset:
             ) from error
 
     def to_dict(self) -> dict[str, object]:
-        """Return it for Spark's log: equal offsets as equal texts."""
+        """Return the offset for Spark's log; equal offsets give equal texts."""
         return {name: value for name, value in asdict(self).items() if value is not False}
 
 
@@ -87,7 +87,8 @@ def describe(options: FeedOptions) -> spark.StructType:
     """Return the columns of a feed: `_seq`, `_op`, and those of the table, null in a delete.
 
     Raises:
-        RequestError: No such table, or a plain one; a column that Spark does not have.
+        RequestError: There is no such table, it is a plain table, or Spark lacks the type of a
+            column.
     """
     with stores.reader(options.uri) as db:
         table = db[options.table]
@@ -131,7 +132,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # offsets
 
     def initialOffset(self) -> dict[str, object]:  # noqa: N802 - Spark's name
-        """Return where a new query starts.
+        """Return the offset at which a new query starts.
 
         Raises:
             SnapshotExpiredError: No commit has the seq `startingSeq` yet.
@@ -148,29 +149,29 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial.to_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return what `maxRowsPerTrigger` asks for."""
+        """Return the limit from `maxRowsPerTrigger`."""
         rows_max = self._options.rows_max
         return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Remember what is there now: the run ends with it."""
+        """Remember the present end of the changes: the run ends there."""
         self._target = self._db.durable_seq
 
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802 - Spark's name
-        """Return how far the store is."""
+        """Return the offset of the store's newest durable commit."""
         if self._reader is None:
             return None
         return Offset(self._db.durable_seq, self._reader).to_dict()
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802 - Spark's name
-        """Return where the next batch ends: `start` itself, if there is nothing to read.
+        """Return the end of the next batch; `start` itself if there is nothing to read.
 
-        A batch ends with a commit: one that has more changes than the limit comes whole, and so do
-        the rows that a query from "earliest" begins with.
+        A batch ends with a commit: a commit with more changes than the limit stays in one batch,
+        and so do the first rows of a query from "earliest".
 
         Raises:
-            SnapshotExpiredError: Changes since the offset are not kept any more.
-            OwnedError: The owner does not serve others: `serve_local()` there lets them in.
+            SnapshotExpiredError: The store no longer keeps the changes since the offset.
+            OwnedError: The owner does not serve: call `serve_local()` there.
         """
         offset = Offset.parse(start)
         self._reader = offset.reader
@@ -194,7 +195,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return a partition for each task of a batch.
 
         Raises:
-            SnapshotExpiredError: Changes since `start` are not kept any more.
+            SnapshotExpiredError: The store no longer keeps the changes since `start`.
             SchemaMismatchError: A column of the stream was dropped or renamed meanwhile.
         """
         begin, until = Offset.parse(start), Offset.parse(end)
@@ -212,13 +213,13 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read here what executors read elsewhere."""
+        """Read the rows of a task; runs on executors."""
         return ChangeTaskReader(self._schema).read(partition)
 
     # the tag
 
     def commit(self, end: dict[str, object]) -> None:
-        """Move the tag, now and then: what lies below `end` has been processed."""
+        """Move the tag now and then: the changes below `end` have been processed."""
         if self._is_older_than(TAG_EVERY_S):
             # Where that fails the tag stays behind, and keeps more than is needed.
             with contextlib.suppress(BusyError, InDoubtError, OwnedError, UnavailableError):
@@ -234,7 +235,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._tagged_s = self._clock_s()
 
     def stop(self) -> None:
-        """Let go of the store; the tag stays, for the next run."""
+        """Close the store. The tag stays for the next run."""
         if self._open is not None:
             self._open.close()
 
@@ -249,9 +250,9 @@ class ChangeTaskReader(DataSourceStreamReader):
         """Return the changes of a partition.
 
         Raises:
-            SnapshotExpiredError: The task came later than the store keeps its changes.
+            SnapshotExpiredError: The store no longer keeps the changes of the task.
             UnavailableError: This machine does not see the store's path.
-            SchemaMismatchError: A value that Spark cannot hold.
+            SchemaMismatchError: Spark cannot hold a value.
         """
         task = partition.value
         assert isinstance(task, ChangeTask)

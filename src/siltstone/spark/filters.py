@@ -1,17 +1,17 @@
-"""Pushed filters: what of a query's WHERE the store may answer, as its own SQL.
+"""Pushed filters: the part of a query's WHERE that the store may evaluate, as its own SQL.
 
-Spark forgets a filter that a source takes, so one is taken only if the store answers it exactly as
-Spark would, row for row, nulls included; the rest is left to Spark. Where the two differ:
+Spark does not evaluate a filter again that a source accepts. So the source accepts a filter only if
+the store answers it exactly as Spark would, row for row, nulls included. The two differ here:
 
     NaN = NaN, and NaN is above all     in Spark; to the store NaN equals nothing, `x <> x` finds it
-    x IN (..., 0.0) with many values    tells -0.0 from 0.0 in Spark, with few it does not: left
+    x IN (..., 0.0) with many values    Spark tells -0.0 from 0.0, with few it does not: not pushed
     NOT (x IN (..., null))              is never true, in both
 
-Spark 4.3.0 keeps what was planned for one query in the table that a frame stands on, filters and
-all, and gives it to the next query that has none to push, and to each place where the frame stands
-in one query (`PythonDataSourceV2.setReadInfo`): rows would be missing, and nobody would know. So
-filters are taken only where the caller promises `pushdown=single_use`; the option `filter` is part
-of the frame and always right.
+Spark 4.3.0 stores the plan of one query, with its filters, in the table behind a frame. It uses
+this plan for the next query that pushes no filter, and wherever else the frame occurs in one query
+(`PythonDataSourceV2.setReadInfo`): rows would be missing without an error. So filters are accepted
+only if the caller promises `pushdown=single_use`; the option `filter` is part of the frame and
+always safe.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Guards: what must still hold of a table at the commit, so that a frame replaces nothing unseen.
+"""Guards: conditions on a table at the commit, so that a frame replaces no unseen change.
 
-    overwrite    nobody else changed the table since this application read it; or since `expectSeq`
+    overwrite    no other changed the table since this application read it, or since `expectSeq`
     upsert       the frame has every column of a table with rows; or `missing` is "null"
 
-Each is checked in the transaction that commits, before rows are attached. What others commit after
-the snapshot of that transaction conflicts with an overwrite in admission; a column that comes then
-has no values yet that an upsert could take away, but for rows whose update conflicts with it.
+Each is checked in the transaction that commits, before rows are attached. Commits of others after
+the snapshot of that transaction conflicts with an overwrite in admission. A column that is added
+then has no values yet that an upsert could remove, except in rows whose update conflicts with it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from siltstone.spark.stores import AnyTable, AnyTransaction
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """Lets an overwrite through only if its table did not change since it was read; pickles.
+    """Allows an overwrite only if its table did not change since it was read; pickles.
 
-    `since` is the oldest seq at which it was read when the overwrite was planned: by then Spark has
-    planned what the overwrite reads, and another thread may overwrite the table before it commits.
+    `since` is the oldest seq of a read when the overwrite was planned: by then Spark has planned
+    the reads of the overwrite, and another thread may overwrite the table before it commits.
     """
 
     store: str
@@ -45,25 +45,26 @@ class Unchanged:
         """Return the guard of an overwrite whose reads are planned.
 
         Raises:
-            UnavailableError: Spark does not say whose process this is, and no seq is expected.
+            UnavailableError: Spark does not tell the application of this process, and there is no
+                `expectSeq`.
         """
         store, table, name = store_of(stage.root, stage.store_id), stage.table_id, stage.table
         if expect_seq is not None:
             return cls(store, table, name, None, expect_seq)
         if application is None:
             raise UnavailableError(
-                f"this Spark does not tell its processes their application, so what it read of"
-                f' {name!r} is not known; overwrite with .option("expectSeq", seq)'
+                f"this Spark does not tell its processes their application, so the reads of"
+                f' {name!r} are not known; overwrite with .option("expectSeq", seq)'
             )
         since = application.seen(store, table, name).since
         return cls(store, table, name, application, None, since)
 
     def far(self) -> Self:
-        """Return it for tasks on other machines: they cannot say that they read by an old plan."""
+        """Return the guard for tasks on other machines: they cannot report old plans."""
         return replace(self, is_near=False)
 
     def check(self, tx: AnyTransaction) -> None:
-        """Refuse to overwrite what was not read.
+        """Check that the table did not change since it was read.
 
         Raises:
             ConflictError: The table changed since.
@@ -87,7 +88,7 @@ class Unchanged:
 
 def _outdated(name: str, since: int, changed: int, now: int) -> ConflictError:
     if changed == UNKNOWN:
-        what = f"the store no longer keeps whether it has changed after that (it is at seq {now})"
+        what = f"the store no longer knows whether it changed afterwards (it is at seq {now})"
     else:
         what = f"has changed at seq {changed}"
     return ConflictError(
@@ -103,26 +104,26 @@ def _outdated(name: str, since: int, changed: int, now: int) -> ConflictError:
 
 @dataclass(frozen=True, slots=True)
 class WholeRows:
-    """Lets an upsert through only if its rows have every column of a table with rows; pickles."""
+    """Allows an upsert only if its rows have every column of a table with rows; pickles."""
 
     table: int
     columns: tuple[str, ...]
 
     def check(self, tx: AnyTransaction) -> None:
-        """Refuse to take away values that the rows do not replace.
+        """Check that the upsert loses no values.
 
         Raises:
-            SchemaMismatchError: A column came since the rows were planned, or rows did.
+            SchemaMismatchError: The table got a column, or its first rows, after the plan.
         """
         found = stores.table_in(tx, self.table)
         require_whole(found, found.name, self.columns)
 
 
 def require_whole(table: AnyTable, name: str, columns: Sequence[str]) -> None:
-    """Refuse rows of an upsert that lack a column of a table with rows.
+    """Check that the rows of an upsert have every column of a table with rows.
 
     Raises:
-        SchemaMismatchError: They do.
+        SchemaMismatchError: They lack a column.
     """
     lacking = [column for column in table.schema.names if column not in columns]
     if lacking and table.scan(columns=lacking[:1], limit=1).read_all().num_rows:

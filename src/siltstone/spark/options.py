@@ -1,7 +1,7 @@
-"""Options: what `option(...)` may say of a read or a write, each checked before anything happens.
+"""Options: the `option(...)` values of reads and writes, each checked before anything happens.
 
-Spark hands options over as strings and does not know which there are, so a misspelt one is
-refused here: a read at the wrong seq would be a wrong answer.
+Spark passes options as strings and does not know their names, so this module refuses a misspelt
+one: a read at the wrong seq would be a wrong answer.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _OF_WRITES = ("op", "order_by", "missing", "expectSeq")
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Which rows of which table, as of when; nothing said of when: as of `load()`.
+    """The table, rows and seq of a read; without a seq: that of `load()`.
 
-    `filter` is SQL that the store answers. `is_single_use` promises that the frame stands in one
+    `filter` is SQL that the store evaluates. `is_single_use` promises that the frame occurs in one
     query, once (see `filters`).
     """
 
@@ -49,12 +49,12 @@ class ReadOptions:
         """Return the options of a read.
 
         Raises:
-            RequestError: One is missing, unknown or makes no sense; it is named.
+            RequestError: An option, which the message names, is missing, unknown or invalid.
         """
         known = _known(given, _READS, "read", ignored=_OF_WRITES)
         moments = [name for name in ("seq", "at", "tag") if name in known]
         if len(moments) > 1:
-            raise RequestError(f"options {' and '.join(map(repr, moments))} exclude each other")
+            raise RequestError(f"give only one of the options {' and '.join(map(repr, moments))}")
         return cls(
             uri=_uri(known),
             table=_needed(known, "table", "the name of a table"),
@@ -67,16 +67,16 @@ class ReadOptions:
         )
 
     def pinned(self, seq: int) -> ReadOptions:
-        """Return the same read, as of `seq`."""
+        """Return the same read at `seq`."""
         return replace(self, seq=seq, at=None, tag=None)
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Where the rows go and what is done with them; without an `op` what `Store.stage` does.
+    """The table and operation of a write; without an `op`, the default of `Store.stage`.
 
-    `missing` says what becomes of columns that rows of an upsert lack. `expect_seq` is for
-    overwrites: the seq after which the table may not have changed.
+    `missing`: whether rows of an upsert may lack columns. `expect_seq` is for overwrites: the seq
+    after which the table must not have changed.
     """
 
     uri: str
@@ -93,7 +93,7 @@ class WriteOptions:
         """Return the options of a write.
 
         Raises:
-            RequestError: One is missing, unknown or makes no sense; it is named.
+            RequestError: An option, which the message names, is missing, unknown or invalid.
         """
         known = _known(given, _WRITES, "write")
         return cls(
@@ -110,7 +110,7 @@ class WriteOptions:
 
 @dataclass(frozen=True, slots=True)
 class FeedOptions:
-    """Which table's changes, from where on. `start` is "earliest", "latest" or a seq."""
+    """The table and start of a stream of changes. `start` is "earliest", "latest" or a seq."""
 
     uri: str
     table: str
@@ -122,7 +122,7 @@ class FeedOptions:
         """Return the options of a stream of changes.
 
         Raises:
-            RequestError: One is missing, unknown or makes no sense; it is named.
+            RequestError: An option, which the message names, is missing, unknown or invalid.
         """
         known = _known(given, _FEEDS, "stream of changes")
         if not known.get(START):
@@ -130,10 +130,12 @@ class FeedOptions:
         start = known[START].lower()
         rows_max = known.get("maxrowspertrigger")
         if rows_max is not None and not _is_number(rows_max, 1):
-            raise RequestError(f"option 'maxRowsPerTrigger' is an integer from 1, not {rows_max!r}")
+            raise RequestError(
+                f"option 'maxRowsPerTrigger' must be an integer from 1; got {rows_max!r}"
+            )
         if start not in STARTS and not _is_number(start, 0):
             raise RequestError(
-                f"option 'startingSeq' is 'earliest', 'latest' or a seq, not {known[START]!r}"
+                f"option 'startingSeq' must be 'earliest', 'latest' or a seq; got {known[START]!r}"
             )
         return cls(
             uri=_uri(known),
@@ -144,13 +146,13 @@ class FeedOptions:
 
 
 def is_feed(given: Mapping[str, str]) -> bool:
-    """Say whether options are those of a stream of changes; Spark does not tell what it makes."""
+    """Return whether options are those of a stream of changes; Spark does not tell."""
     return any(name.lower() == START for name in given)
 
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Where the micro-batches of a stream go; `app` is whose batches they are (see `sink`)."""
+    """The table and operation of a stream's micro-batches; `app` is their app (see `sink`)."""
 
     uri: str
     table: str
@@ -165,7 +167,7 @@ class SinkOptions:
         """Return the options of a streaming write.
 
         Raises:
-            RequestError: One is missing, unknown or makes no sense; it is named.
+            RequestError: An option, which the message names, is missing, unknown or invalid.
         """
         known = _known(given, _SINKS, "streaming write", ignored=_OF_QUERIES)
         return cls(
@@ -190,7 +192,9 @@ def _known(
     may = {name.lower() for name in (*names, *ignored, "path")}  # `load(path)` is option "path"
     unknown = sorted(set(found) - may)
     if unknown:
-        raise RequestError(f"a {what} has no option {unknown[0]!r}; there are {', '.join(names)}")
+        raise RequestError(
+            f"a {what} has no option {unknown[0]!r}; the options are {', '.join(names)}"
+        )
     return found
 
 
@@ -213,14 +217,14 @@ def _choice(found: Mapping[str, str], name: str, choices: tuple[str, ...]) -> st
     """Return which of `choices` an option names; the first if it is not there."""
     value = found.get(name, choices[0])
     if value.lower() not in choices:
-        raise RequestError(f"option {name!r} is one of {', '.join(choices)}, not {value!r}")
+        raise RequestError(f"option {name!r} must be one of {', '.join(choices)}; got {value!r}")
     return value.lower()
 
 
 def _seq(found: Mapping[str, str], name: str) -> int:
     text = found[name.lower()]
     if not _is_number(text, 0):
-        raise RequestError(f"option {name!r} is a whole number, not {text!r}")
+        raise RequestError(f"option {name!r} must be a whole number; got {text!r}")
     return int(text)
 
 
@@ -234,7 +238,7 @@ def _names(text: str) -> tuple[str, ...]:
     names = _json_names(text) if text.lstrip().startswith("[") else text.split(",")
     found = tuple(name.strip() for name in names)
     if not all(found):
-        raise RequestError(f"option 'columns' is like 'id,total', not {text!r}")
+        raise RequestError(f"option 'columns' must be like 'id,total'; got {text!r}")
     doubled = sorted({name for name in found if found.count(name) > 1})
     if doubled:
         raise RequestError(f"option 'columns' has {doubled[0]!r} twice")
@@ -247,12 +251,12 @@ def _json_names(text: str) -> list[str]:
     except ValueError:
         found = None
     if not isinstance(found, list) or not found or not all(isinstance(n, str) for n in found):
-        raise RequestError(f"option 'columns' is like 'id,total', not {text!r}")
+        raise RequestError(f"option 'columns' must be like 'id,total'; got {text!r}")
     return found
 
 
 def _token(text: str) -> tuple[str, int]:
     app, colon, batch = text.rpartition(":")
     if not colon or not app or not (batch.isascii() and batch.isdigit()):
-        raise RequestError(f"option 'token' is like 'nightly:17', app and batch, not {text!r}")
+        raise RequestError(f"option 'token' must be like 'nightly:17', app and batch; got {text!r}")
     return app, int(batch)

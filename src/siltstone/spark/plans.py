@@ -1,8 +1,9 @@
 """Plans: reads that the driver has planned itself, under a lease that it holds.
 
-A process that plans for Spark opens the store anew, and finds what the retention keeps, not what a
-snapshot in the driver's process holds. So a snapshot plans its own reads and leaves them in a file
-beside the driver, where those processes run; the option `plan` says where. Nobody else sets it.
+A process that plans for Spark opens the store itself, and can read only the retained past, not all
+that a snapshot in the driver's process keeps. So a snapshot plans its own reads and leaves them in
+a file on the driver's machine, where those processes run; the internal option `plan` names the
+file.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ PLAN = "plan"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The columns of a read, the tasks that have its rows, and what is read."""
+    """The columns of a read, its tasks, and the read to record."""
 
     schema: StructType
     tasks: tuple[ScanTask, ...]
@@ -44,7 +45,7 @@ class Plan:
         """Return the plan at `path`.
 
         Raises:
-            ClosedError: The snapshot is closed, its plans are gone.
+            ClosedError: The snapshot is closed, its plans are deleted.
         """
         try:
             return pickle.loads(Path(path).read_bytes())  # noqa: S301 - `save` wrote it
@@ -53,7 +54,7 @@ class Plan:
 
 
 class PlannedReader(DataSourceReader):
-    """A plan, as Spark asks for it."""
+    """A plan as a reader of Spark's API."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -69,5 +70,5 @@ class PlannedReader(DataSourceReader):
         return [InputPartition(task) for task in self._plan.tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read here what executors read elsewhere."""
+        """Read the rows of a task; runs on executors."""
         return ScanTaskReader(self._plan.schema, self._told).read(partition)

@@ -1,6 +1,6 @@
 """Batch reader: one table at one seq, planned once, read by executors task by task.
 
-schema()        what the table is to Spark                  a Python process beside the driver
+schema()        the Spark schema of the table               a Python process of the driver
 BatchReader     opens one snapshot, takes filters, plans    another one, for each query
 TaskReader      all that travels to executors: the schema   executors
 """
@@ -29,7 +29,7 @@ from siltstone.spark.options import ReadOptions
 
 @contextmanager
 def opened(options: ReadOptions) -> Generator[tuple[str, Snapshot]]:
-    """Open a store, as `store_of` calls it, and the snapshot that the options mean."""
+    """Open a store and the snapshot of the options; return the store's identity, too."""
     with (
         stores.reader(options.uri) as store,
         store.snapshot(seq=options.seq, at=options.at, tag=options.tag) as snapshot,
@@ -38,10 +38,10 @@ def opened(options: ReadOptions) -> Generator[tuple[str, Snapshot]]:
 
 
 def describe(options: ReadOptions) -> tuple[StructType, int]:
-    """Return the columns of a read, all or those that the options name, and its seq.
+    """Return the columns of a read, all or those in the options, and its seq.
 
     Raises:
-        RequestError: No such table, column or seq; a filter that does not parse.
+        RequestError: There is no such table, column or seq, or the filter is invalid.
     """
     with opened(options) as (_, snapshot):
         table = snapshot[options.table]
@@ -56,30 +56,30 @@ def describe(options: ReadOptions) -> tuple[StructType, int]:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What is read, and the application that is told of it; None: Spark does not say which."""
+    """A read, and the application that records it; None: Spark does not tell which."""
 
     read: Read
     application: Application | None
 
     @classmethod
     def of(cls, snapshot: Snapshot, table: str, store: str) -> Told:
-        """Return what this process tells of a table of a snapshot."""
+        """Return the record of a read of a table of a snapshot."""
         read = Read(store, snapshot[table].id, table, snapshot.seq)
         return cls(read, application.of_process(os.environ))
 
     def tell(self) -> None:
-        """Note the read where overwrites look for it; nobody overwrites without a note of it."""
+        """Record the read for later overwrites; without a record there is no overwrite."""
         if self.application is not None:
             self.application.tell_read(self.read)
 
     def tell_again(self) -> None:
-        """Note it from a task: its plan may be an old one, of a frame that is used once more."""
+        """Record it from a task, whose plan may be an old one of a frame that is used again."""
         if self.application is not None and self.application.is_here:
             self.application.tell_read(self.read)
 
 
 class BatchReader(DataSourceReader):
-    """The plan of one read of one table; lives in the process that plans."""
+    """Plans one read of one table, in the planning process."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         """Open the table and hold it against the schema that the query was made for.
@@ -102,7 +102,7 @@ class BatchReader(DataSourceReader):
         return ScanTaskReader, (self._schema, self._told)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return a partition for each scan task; the snapshot is let go."""
+        """Return a partition for each scan task; close the snapshot."""
         wanted = " AND ".join(self._filters) or None
         try:
             tasks = self._snapshot.scan_tasks(self._options.table, self._columns, wanted)
@@ -112,15 +112,15 @@ class BatchReader(DataSourceReader):
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read here what executors read elsewhere."""
+        """Read the rows of a task; runs on executors."""
         return ScanTaskReader(self._schema, self._told).read(partition)
 
 
 class PushingReader(BatchReader):
-    """A read that takes filters of its query: for frames that stand in one query, once."""
+    """A read that accepts filters of its query: for frames that occur in one query, once."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take the filters that the store answers exactly as Spark would; return the others."""
+        """Accept the filters that the store answers exactly as Spark would; return the others."""
         for each in filters:
             text = pushed(each, self._stored)
             if text is None:
@@ -139,9 +139,9 @@ class ScanTaskReader(DataSourceReader):
         """Return the rows of a partition; none if the table is empty.
 
         Raises:
-            SnapshotExpiredError: The task came later than the store keeps its seq.
+            SnapshotExpiredError: The store no longer keeps the seq of the task.
             UnavailableError: This machine does not see the store's path.
-            SchemaMismatchError: A value that Spark cannot hold.
+            SchemaMismatchError: Spark cannot hold a value.
         """
         self._told.tell_again()
         task = partition.value
@@ -155,7 +155,7 @@ class ScanTaskReader(DataSourceReader):
 
 
 def require_path(root: str) -> None:
-    """Say what is wrong where an executor does not see the store.
+    """Check that this machine sees the store.
 
     Raises:
         UnavailableError: There is no store at the path, on this machine.

@@ -1,4 +1,4 @@
-"""Schemas: what a column of a store is to Spark, and what a column of Spark is to a store.
+"""Schemas: the Spark type of a column of a store, and the reverse.
 
     store                                Spark
     bool, int8 .. int64                  boolean, byte, short, int, long
@@ -12,8 +12,8 @@
     list, vector                         array
     struct                               struct
 
-What has no such type is refused by name. Nanoseconds are read as long as they are whole
-microseconds: a value that Spark cannot hold is an error, never another value.
+A column with any other type is refused, with its name. Nanoseconds are read if they are whole
+microseconds. A value that Spark cannot hold is an error and is never changed.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 
 
 def spark_type(name: str, kind: pa.DataType) -> spark.DataType:
-    """Return the type that column `name` has in Spark.
+    """Return the type of column `name` in Spark.
 
     Raises:
-        SchemaMismatchError: Spark has none for it.
+        SchemaMismatchError: Spark has no type for it.
     """
     if kind in _SIMPLE:
         return _SIMPLE[kind]
@@ -84,19 +84,19 @@ def _field(path: str, field: pa.Field) -> spark.StructField:
 
 
 def to_spark(schema: pa.Schema) -> spark.StructType:
-    """Return what a table is to Spark.
+    """Return the Spark schema of a table.
 
     Raises:
-        SchemaMismatchError: A column has a type that Spark does not have; it is named.
+        SchemaMismatchError: Spark lacks the type of a column, which the message names.
     """
     return spark.StructType([_field(field.name, field) for field in schema])
 
 
 def wanted_columns(wanted: spark.StructType, found: pa.Schema, table: str) -> list[str]:
-    """Return the names of the columns that a reader must give: some of the table's, as they are.
+    """Return the names of the columns that a reader must return: columns of the table.
 
     Raises:
-        SchemaMismatchError: A column is not there, or has another type.
+        SchemaMismatchError: A column does not exist, or has another type.
     """
     for field in wanted.fields:
         has = spark_type(field.name, stored(field.name, found, table).type)
@@ -112,7 +112,7 @@ def stored(name: str, schema: pa.Schema, table: str) -> pa.Field:
     """Return the column `name` of a table.
 
     Raises:
-        SchemaMismatchError: It has none of that name.
+        SchemaMismatchError: The table has no such column.
     """
     if name not in schema.names:
         raise SchemaMismatchError(
@@ -122,11 +122,11 @@ def stored(name: str, schema: pa.Schema, table: str) -> pa.Field:
 
 
 def to_store(given: spark.StructType, schema: pa.Schema, table: str) -> pa.Schema:
-    """Return the columns of the table that a frame of Spark has, as the table has them.
+    """Return the table's columns that a frame of Spark has, with the table's types.
 
     Raises:
-        SchemaMismatchError: A column is not there, comes twice or does not fit; both types are
-            named.
+        SchemaMismatchError: A column does not exist, appears twice or does not fit; the message
+            names both types.
     """
     names = given.fieldNames()
     for field in given.fields:
@@ -167,7 +167,7 @@ def _whole_digits(kind: spark.DataType) -> int:
 
 
 def arrow_schema(schema: spark.StructType) -> pa.Schema:
-    """Return the very schema that Spark demands of Arrow batches, names, units and nulls alike."""
+    """Return the exact schema that Spark requires of Arrow batches: names, units and nulls."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
@@ -175,8 +175,8 @@ def as_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the columns of `schema`, by name, with the same values in its types.
 
     Raises:
-        SchemaMismatchError: A value has no equal there: nanoseconds in Spark, a number out of
-            range, a moment beyond the years of the other; the column is named.
+        SchemaMismatchError: A value has no equal: nanoseconds in Spark, a number out of range, a
+            time outside the years of the other; the message names the column.
     """
     arrays = [_as_type(batch.column(field.name), field.type, field.name) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

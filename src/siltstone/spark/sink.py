@@ -1,14 +1,14 @@
 """Sink: the micro-batches of a stream into one table, each in one commit, exactly once.
 
-    plan, for each batch ─▶ write on executors ─▶ commit beside the driver
-    the first one claims    staged; the message       the driver takes the app, then one transaction
-    the start               says whose it is          with the token (app, batch id)
+    plan, for each batch ─▶ write on executors ─▶ commit on the driver's machine
+    the first one claims    staged; the message       the driver claims the app, then one
+    the start               names its driver          transaction with the token (app, batch id)
 
-The app is the query's id, which lies in the checkpoint: whoever goes on from a checkpoint goes on
-with its batches. A batch that was committed before a kill is committed again under its token, and
-nothing happens. Of two drivers the one that started last has the app (see `drivers`).
+The app is the query's id, which is in the checkpoint: a query that continues from a checkpoint
+continues with its batches. If a batch was committed before a kill, it is committed again with its
+token, and nothing happens. Of two drivers, the one that started last has the app (see `drivers`).
 
-The commit runs in a process of its own, which knows nothing but the messages of the tasks.
+The commit runs in a process of its own, which knows only the messages of the tasks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ QUERY_PROPERTY = "sql.streaming.queryId"
 
 @dataclass(frozen=True)
 class SinkWritten(WriterCommitMessage):
-    """What one task has staged, of which job, for which query of which driver."""
+    """The pieces that one task has staged, with their job, query and driver."""
 
     stage: StageTask
     staged: Staged
@@ -47,7 +47,7 @@ class SinkWritten(WriterCommitMessage):
 
 
 class Sink(DataSourceStreamArrowWriter):
-    """One batch of a stream, as the process that plans it or that commits it sees it."""
+    """One batch of a stream, in the process that plans or commits it."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Sink(DataSourceStreamArrowWriter):
 
         Raises:
             RequestError: The table, the op or a column does not fit; nothing was written.
-            OwnedError: The owner does not serve others: `serve_local()` there lets them in.
+            OwnedError: The owner does not serve: call `serve_local()` there.
         """
         if self._planned is None:
             options = self._options
@@ -89,16 +89,16 @@ class Sink(DataSourceStreamArrowWriter):
         return PieceWriter, self._planned
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkWritten:
-        """Stage here what executors stage elsewhere."""
+        """Stage the rows of one task; runs on executors."""
         writer, pieces = self.__reduce__()
         return writer(*pieces).write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Commit a batch, unless it was committed before.
+        """Commit a batch once.
 
         Raises:
-            FencedError: A later driver has taken the app: this one must stop.
-            OwnedError: The owner does not serve others: `serve_local()` there lets them in.
+            FencedError: A later driver has claimed the app; this one must stop.
+            OwnedError: The owner does not serve: call `serve_local()` there.
             DuplicateKeyError, ConflictError, InDoubtError: See `staging.commit`.
         """
         job, written = self._job(messages)
@@ -110,7 +110,7 @@ class Sink(DataSourceStreamArrowWriter):
             commit(db, [job], (app, batchId), claim=claim)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Delete what is known of; tasks that failed sent nothing, vacuum takes theirs."""
+        """Delete the known files. Failed tasks report none; vacuum deletes theirs."""
         del batchId
         job, _ = self._job(messages)
         if job is not None:
@@ -131,7 +131,7 @@ class Sink(DataSourceStreamArrowWriter):
 
 
 class PieceWriter(DataSourceStreamArrowWriter):
-    """What executors do of a batch."""
+    """Stages the rows of a batch on executors."""
 
     def __init__(self, piece: FramePiece, start: Start) -> None:
         self._piece, self._start = piece, start
@@ -140,7 +140,7 @@ class PieceWriter(DataSourceStreamArrowWriter):
         """Stage the rows of one task; see `Piece.write`.
 
         Raises:
-            UnavailableError: Spark does not say which query the task belongs to.
+            UnavailableError: Spark does not tell the query of the task.
         """
         context = TaskContext.get()
         query = context and context.getLocalProperty(QUERY_PROPERTY)

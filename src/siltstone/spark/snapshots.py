@@ -1,7 +1,7 @@
 """Snapshots: all tables of a store as frames of one seq.
 
-The driver holds the lease and plans each read itself, so the frames are good for as long as the
-snapshot is open, whatever the retention is; the rows that only the log has travel in the plan.
+The driver holds the lease and plans each read itself, so the frames stay valid while the snapshot
+is open, whatever the retention. The plan contains the rows that only the log has.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ def snapshot(
 ) -> SparkSnapshot:
     """Return all tables at one seq, as frames; a context manager.
 
-    What they give counts as read by this Spark application, for overwrites (see docs/spark.md).
+    Its reads count as reads of this Spark application, for overwrites (see docs/spark.md).
 
     Args:
         spark: A session whose executors see the path of the store.
-        uri: The store, by its path or as it is open here; its owner may be alive anywhere.
-        seq: Which seq; or a moment `at`, or a `tag`. Nothing given: now.
+        uri: The store: its path, or an open `Store`. It may have an owner.
+        seq: The seq; or give a time `at`, or a `tag`. Default: now.
 
     Raises:
-        SnapshotExpiredError: In the future, or older than what is kept.
-        RequestError: More than one of the three, or no such tag.
+        SnapshotExpiredError: The store does not keep the seq, or does not have it yet.
+        RequestError: More than one of the three is given, or there is no such tag.
     """
     return SparkSnapshot(spark, uri, seq=seq, at=at, tag=tag)
 
 
 class SparkSnapshot:
-    """See `snapshot`. Its frames are read while it is open: no vacuum takes their files."""
+    """See `snapshot`. While it is open, no vacuum deletes the files of its frames."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class SparkSnapshot:
         )
 
     def tables(self) -> list[str]:
-        """Return the names of the tables that lived at this seq."""
+        """Return the names of the tables at this seq."""
         return self._snapshot.tables()
 
     def __getitem__(self, table: str) -> DataFrame:
@@ -99,12 +99,12 @@ class SparkSnapshot:
         columns: Sequence[str] | None = None,
         filter: str | None = None,  # noqa: A002 - the contract's name
     ) -> DataFrame:
-        """Return some columns and rows of a table, as a frame of its own; both reach Lance.
+        """Return columns and rows of a table as a frame; siltstone pushes both down to Lance.
 
         Args:
             table: Its name at this seq.
-            columns: Which; None is all.
-            filter: SQL boolean expression, as of `Table.scan`.
+            columns: The columns; None: all.
+            filter: A SQL boolean expression, as in `Table.scan`.
         """
         found = self._snapshot[table].schema
         if columns is not None:
@@ -117,14 +117,14 @@ class SparkSnapshot:
         return self._spark.read.format("siltstone").option(PLAN, str(path)).load()
 
     def create_views(self, tables: Sequence[str] | None = None, prefix: str = "") -> list[str]:
-        """Make a temporary view of each table for Spark SQL; return their names.
+        """Create a temporary view of each table for Spark SQL; return their names.
 
-        They are pinned at the seq of the snapshot: commits after it are not seen, and an overwrite
-        that was made from them conflicts with those.
+        The views stay at the seq of the snapshot: they do not show later commits, and an overwrite
+        from them conflicts with later commits.
 
         Args:
-            tables: Which; None is all.
-            prefix: What their names begin with; views of the same name are replaced.
+            tables: The tables; None: all.
+            prefix: The prefix of the names; views with the same name are replaced.
         """
         for table in self.tables() if tables is None else tables:
             name = prefix + table
@@ -134,7 +134,7 @@ class SparkSnapshot:
         return list(self._views)
 
     def close(self) -> None:
-        """Drop the views and let go of the files; a second time does nothing."""
+        """Drop the views and release the files. Further calls do nothing."""
         for name in self._views:
             self._spark.catalog.dropTempView(name)
         self._views = []

@@ -1,8 +1,8 @@
-"""Source: the format "siltstone" of Spark's Python Data Source API; it only takes things apart.
+"""Source: the format "siltstone" of Spark's Python Data Source API; it dispatches to the modules.
 
-Spark makes it in a Python process of its own, asks for the schema, and keeps it pickled: with it
-the seq, so that a frame has one seq from `load()` on, however often and wherever it is used. Each
-query is planned from that pickle in yet another process.
+Spark creates it in a Python process of its own, requests the schema, and keeps it pickled together
+with the seq, so that a frame has one seq from `load()` on, however often and wherever it is used.
+Another process plans each query from that pickle.
 """
 
 from __future__ import annotations
@@ -82,6 +82,6 @@ class SiltstoneSource(DataSource):
 
 
 def durable_seq(uri: str) -> int:
-    """Return up to which seq a store is durable, beside any owner."""
+    """Return the last durable seq of a store, with or without an owner."""
     with stores.reader(uri) as db:
         return db.durable_seq

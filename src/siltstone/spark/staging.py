@@ -1,9 +1,9 @@
-"""Staging: rows of a frame become files that nobody names, then one commit names them all.
+"""Staging: executors write the rows of a frame to unnamed files, then one commit names all.
 
 plan ─▶ Piece.write on executors ─▶ commit in the driver ─▶ visible, in all tables at once
 │       synced files; tasks that run      one transaction, through the owner
 │       twice write twice, for nothing
-└─ all that may be wrong with the frame is said here: nothing was written yet
+└─ all errors of the frame are raised here, before anything is written
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Token = tuple[str, int] | None
 
 @dataclass(frozen=True, slots=True)
 class FramePiece:
-    """How executors write the rows of one frame; pickles."""
+    """Writes the rows of one frame on executors; pickles."""
 
     stage: StageTask
     columns: pa.Schema
@@ -42,20 +42,20 @@ class FramePiece:
 
     @property
     def is_near(self) -> bool:
-        """Whether this process sees what the application's planners and commits tell each other."""
+        """Whether this process sees the file that the application's processes share."""
         return self.application is not None and self.application.is_here
 
     def job(
         self, staged: tuple[Staged, ...], unchanged: Unchanged | None, is_overwrite: bool
     ) -> StageJob:
-        """Return what is to be committed of what the tasks wrote."""
+        """Return the job to commit, from the pieces of the tasks."""
         return StageJob(self.stage, staged, is_overwrite, unchanged, self.whole, self.application)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Staged:
-        """Write the rows of one task; they are durable on return, and named by nobody.
+        """Write the rows of one task; they are durable on return, but not visible.
 
         Raises:
-            SchemaMismatchError: A value that the column cannot hold, or a null where none may be.
+            SchemaMismatchError: A column cannot hold a value, or may not be null.
             UnavailableError: This machine does not see the store's path, or its disk refuses.
         """
         require_path(self.stage.root)
@@ -68,9 +68,9 @@ class FramePiece:
 
 @dataclass(frozen=True, slots=True)
 class StageJob:
-    """The rows of one frame, all staged, and what must hold of their table at the commit.
+    """The staged rows of one frame, and the conditions on their table at the commit.
 
-    An overwrite without `unchanged` replaces whatever the table holds.
+    An overwrite without `unchanged` replaces the table unconditionally.
     """
 
     stage: StageTask
@@ -81,7 +81,7 @@ class StageJob:
     application: Application | None = None
 
     def discard(self) -> bool:
-        """Delete the files, unless a transaction has tried to name them."""
+        """Delete the files, unless a transaction has tried to attach them."""
         return self.stage.discard(self.staged)
 
 
@@ -96,10 +96,10 @@ def plan(
     missing: str = REFUSED,
     application: Application | None = None,
 ) -> FramePiece:
-    """Return how rows of the schema `given` are staged for a table.
+    """Return the plan to stage rows of the schema `given` for a table.
 
     Raises:
-        TableNotFoundError, RequestError: No such table, no such op for it.
+        TableNotFoundError, RequestError: There is no such table, or no such op for it.
         SchemaMismatchError: A column is missing, unknown, or of a type that does not fit; or rows
             of an upsert lack one, and `missing` does not say that it becomes null.
     """
@@ -133,15 +133,15 @@ def plan(
 def commit(
     db: AnyStore, jobs: Sequence[StageJob], token: Token, *, claim: int | None = None
 ) -> Receipt:
-    """Make all rows of the jobs visible at one seq, or none; a token does it once.
+    """Make all rows of the jobs visible at one seq, or none; with a token, once.
 
     Raises:
-        FencedError: Another claim of the token's app followed `claim`.
+        FencedError: Another driver claimed the token's app after `claim`.
         ConflictError: Other commits won, `COMMIT_ATTEMPTS` times; or an overwritten table changed
             since it was read.
-        SchemaMismatchError: Rows of an upsert lack a column that came meanwhile.
-        DuplicateKeyError: Equal keys and no `order_by`, or an insert of a key that lives.
-        InDoubtError: It may or may not be durable; with a token, run the job again.
+        SchemaMismatchError: Rows of an upsert lack a column that was added meanwhile.
+        DuplicateKeyError: Equal keys without `order_by`, or an insert of an existing key.
+        InDoubtError: The commit may or may not be durable; with a token, run the job again.
     """
     tx = _won(db, jobs, token, claim)
     assert tx.receipt is not None

@@ -1,7 +1,7 @@
-"""Stores: how the processes of Spark reach a store, by its path or by the URL of its server.
+"""Stores: a store for the processes of Spark, by its path or by the URL of its server.
 
-Rows never go through a server: executors read and write the files, under a path that all see. A URL
-says which path that is, and who commits; only the driver's machine asks it.
+Rows never go through a server: executors read and write the files, under a path that all see. The
+server at a URL tells the path, and commits; only the driver's machine calls it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Uri = str | os.PathLike[str]
 
 
 def path_of(place: Uri | AnyStore) -> str:
-    """Return the path of a store, of this machine, as it is open here, or as its server says.
+    """Return the path of a store, given by path, as an open store, or by the URL of its server.
 
     Raises:
-        RequestError: The store's directory is not on this machine, under its own name; no path.
+        RequestError: The path is invalid, or this machine does not see the server's directory.
         UnavailableError: No server answers at the URL.
     """
     if isinstance(place, Store):
@@ -48,25 +48,25 @@ def path_of(place: Uri | AnyStore) -> str:
 
 
 def reader(uri: Uri | AnyStore) -> Store:
-    """Return the store read-only, beside any owner.
+    """Return the store read-only, with or without an owner.
 
     Raises:
-        RequestError, UnavailableError: As `path_of`; or no store is there.
+        RequestError, UnavailableError: As `path_of`, or there is no store.
     """
     return connect(path_of(uri), read_only=True)
 
 
 def owner(uri: Uri) -> AnyStore:
-    """Return who commits: the server at a URL; of a path its owner, or this process if it has none.
+    """Return the store to commit through: the server at a URL, the owner, or this process as owner.
 
     Raises:
-        OwnedError: The owner does not serve others: `serve_local()` there lets them in.
+        OwnedError: The owner does not serve: call `serve_local()` there.
     """
     return connect(uri) if is_url(uri) else connect(uri, join=True)
 
 
 def table_in(tx: AnyTransaction, table_id: int) -> TransactionTable | JoinedTransactionTable:
-    """Return a table as a transaction sees it, whatever it is called by now."""
+    """Return a table of a transaction, under its current name."""
     if isinstance(tx, Transaction):
         return TransactionTable(tx, table_id)
     return JoinedTransactionTable(tx, table_id)

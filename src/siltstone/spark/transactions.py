@@ -29,30 +29,30 @@ MODES = ("append", "overwrite")
 def transaction(
     db: AnyStore | str | os.PathLike[str], token: Token = None, *, merge: str = AUTO
 ) -> SparkTransaction:
-    """Begin a transaction whose rows come from Spark; a context manager.
+    """Begin a transaction with rows from Spark; a context manager.
 
         with transaction(db, token=("etl", batch_id)) as tx:
             tx.write(orders, "orders", op="upsert")
             tx.write(lines, "lines", op="upsert")
 
     Args:
-        db: An open store, owned or joined; or the path of one, joined for the commit.
-        token: Application and batch: however often it is tried, it is applied once.
-        merge: What becomes of many rows above a base: "auto" merges them on Spark after the commit
-            where an owner would, "always" and "off". The commit stands whatever becomes of it.
+        db: An open store, owned or joined; or its path, which is joined for the commit.
+        token: Application and batch: the transaction is applied once, however often it is tried.
+        merge: Whether to merge on Spark after the commit: "auto" does if an owner would, "always",
+            "off". The commit stays valid if the merge fails.
 
     Raises:
-        RequestError: No such choice.
+        RequestError: An argument is invalid.
     """
     if merge not in MERGES:
-        raise RequestError(f"merge is one of {', '.join(MERGES)}, not {merge!r}")
+        raise RequestError(f"merge must be one of {', '.join(MERGES)}; got {merge!r}")
     return SparkTransaction(db, token, merge)
 
 
 class SparkTransaction:
-    """See `transaction`. Frames are written as they are given, nothing is visible before the end.
+    """See `transaction`. Each call stages a frame; nothing is visible before the end of the block.
 
-    One thread at a time uses it. An error in the block leaves every table as it was.
+    One thread at a time may use it. An error in the block leaves every table unchanged.
     """
 
     def __init__(self, db: AnyStore | str | os.PathLike[str], token: Token, merge: str) -> None:
@@ -65,7 +65,7 @@ class SparkTransaction:
 
     @property
     def seq(self) -> int:
-        """The seq of the commit; after the block only."""
+        """The seq of the commit, available after the block."""
         if self.receipt is None:
             raise RequestError("the transaction has no seq before it is committed")
         return self.receipt.seq
@@ -81,36 +81,40 @@ class SparkTransaction:
         missing: str = REFUSED,
         expect_seq: int | None = None,
     ) -> int:
-        """Run the frame and stage its rows; return how many.
+        """Run the frame and stage its rows; return the number of rows.
 
-        Of several frames into one table a later one counts over those before it: upserts, then
-        deletes. An insert must be the first, as an overwrite.
+        If several frames write to one table, later frames win over earlier ones. An insert or an
+        overwrite must be the first.
 
         Args:
-            frame: Its columns are found by name; nullable columns that it lacks become null, but
-                for an upsert into a table with rows.
-            table: A table that exists.
-            op: "upsert" (default), "insert" or "delete"; "append" to a plain table.
+            frame: The rows. Columns are matched by name; missing nullable columns become null,
+                except in an upsert into a table with rows.
+            table: An existing table.
+            op: "upsert" (default), "insert" or "delete"; "append" for a plain table.
             mode: "append", or "overwrite" to replace all rows of the table.
-            order_by: Of equal keys the row with the highest value of this column counts.
-            missing: "null" makes columns null that the rows of an upsert lack; by default it is
-                refused, for it would take values away.
-            expect_seq: Of an overwrite the seq after which the table must not have changed. By
-                default the oldest seq at which this Spark application read it since it overwrote
-                it last, but for its own commits; a table that it never read is replaced blindly.
+            order_by: Among rows with equal keys, keep the one with the highest value of this
+                column.
+            missing: "null" sets columns that the rows of an upsert lack to null. Default: refuse
+                such rows, because values would be lost.
+            expect_seq: For an overwrite: the seq after which the table must not have changed.
+                Default: the oldest seq at which this Spark application read the table since its own
+                last overwrite; its own commits do not count. A table that it never read is replaced
+                without a check.
 
         Raises:
             RequestError: The table, the op or a column does not fit; nothing was written.
-            UnavailableError: An overwrite, and Spark does not say of which application.
+            UnavailableError: Spark does not tell which application overwrites.
         """
         if not self._is_open:
             raise ClosedError("the transaction has ended; begin a new one")
         if mode not in MODES:
-            raise RequestError(f"mode is one of {', '.join(MODES)}, not {mode!r}")
+            raise RequestError(f"mode must be one of {', '.join(MODES)}; got {mode!r}")
         is_overwrite = mode == "overwrite"
         _check_choices(missing, expect_seq, is_overwrite=is_overwrite)
         if is_overwrite and any(job.stage.table == table for job in self._jobs):
-            raise RequestError(f"{table!r} is written already in this transaction; overwrite first")
+            raise RequestError(
+                f"this transaction has already written to {table!r}; overwrite first"
+            )
         self._spark = frame.sparkSession
         application = of_session(frame.sparkSession)
         with stores.reader(self._db) as reader:
@@ -134,22 +138,24 @@ class SparkTransaction:
         return sum(piece.rows for piece in staged)
 
     def apply_changes(self, frame: DataFrame, table: str, *, missing: str = REFUSED) -> int:
-        """Apply the changes of another keyed table, newest per key; return how many keys they are.
+        """Apply the newest change of each key of another keyed table; return the number of keys.
 
         For a copy of a table: `frame` is a batch of the stream of its changes, as `foreachBatch`
-        gives it, or any rows with `_seq` and `_op` ("upsert" or "delete") beside the columns of
-        `table`. It is sorted out by Spark once, and held until it is staged.
+        passes it, or any rows with `_seq` and `_op` ("upsert" or "delete") besides the columns of
+        `table`. Spark sorts it once and holds it until it is staged.
 
         Args:
-            frame: Changes in any order, of one key as many as there are.
-            table: A keyed table that exists; of a delete the key alone counts.
-            missing: As of `write`, for changes without some columns of the table.
+            frame: Changes in any order, any number for one key.
+            table: An existing keyed table; a delete uses only the key.
+            missing: As in `write`, for changes that lack columns of the table.
 
         Raises:
-            RequestError: A plain table, or columns that do not fit; nothing was written.
+            RequestError: The table is plain, or columns do not fit; nothing was written.
         """
         if not {"_seq", "_op"} <= set(frame.columns):
-            raise SchemaMismatchError(f"changes have columns '_seq' and '_op', not {frame.columns}")
+            raise SchemaMismatchError(
+                f"changes must have the columns '_seq' and '_op'; got {frame.columns}"
+            )
         with stores.reader(self._db) as reader:
             keys = reader[table].primary_key
         if not keys or not set(keys) <= set(frame.columns):
@@ -205,13 +211,13 @@ class SparkTransaction:
 
 def _check_choices(missing: str, expect_seq: object, *, is_overwrite: bool) -> None:
     if missing not in MISSINGS:
-        raise RequestError(f"missing is one of {', '.join(MISSINGS)}, not {missing!r}")
+        raise RequestError(f"missing must be one of {', '.join(MISSINGS)}; got {missing!r}")
     if expect_seq is None:
         return
     if not is_overwrite:
-        raise RequestError("expect_seq is of overwrites; an 'append' replaces no table")
+        raise RequestError("expect_seq is only for overwrites; an 'append' replaces no rows")
     if type(expect_seq) is not int or expect_seq < 0:
-        raise RequestError(f"expect_seq is a seq, a whole number, not {expect_seq!r}")
+        raise RequestError(f"expect_seq must be a seq, a whole number; got {expect_seq!r}")
 
 
 def _staged(frame: DataFrame, piece: FramePiece) -> tuple[tuple[Staged, ...], bool]:

@@ -1,7 +1,7 @@
 """Batch writer: one frame into one table, in one commit.
 
-Spark makes the writer where it plans, sends it to executors, and gives it back for the commit or
-the abort in another Python process: it is a value, and holds only what pickles.
+Spark creates the writer in the planning process, sends it to executors, and returns it for the
+commit or the abort in another Python process. It is a value and holds only fields that pickle.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from siltstone.spark.staging import FramePiece, StageJob, commit, plan
 
 @dataclass(frozen=True)
 class BatchWritten(WriterCommitMessage):
-    """What one task has staged, and whether it ran where the driver does."""
+    """The pieces that one task has staged, and whether it ran on the driver's machine."""
 
     staged: Staged
     is_near: bool = False
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Stages in tasks, commits once; tasks that failed or ran twice leave what vacuum takes."""
+    """Stages rows in tasks, commits once. Vacuum deletes files of failed or repeated tasks."""
 
     def __init__(
         self,
@@ -47,14 +47,16 @@ class BatchWriter(DataSourceArrowWriter):
 
     @classmethod
     def plan(cls, options: WriteOptions, schema: StructType, *, is_overwrite: bool) -> BatchWriter:
-        """Check all that can be checked before a row is written, beside any owner.
+        """Check the write before any row is written.
 
         Raises:
             RequestError: The table, the op or a column does not fit; nothing was written.
-            UnavailableError: An overwrite, and Spark does not say of which application.
+            UnavailableError: Spark does not tell which application overwrites.
         """
         if options.expect_seq is not None and not is_overwrite:
-            raise RequestError("option 'expectSeq' is of overwrites; an 'append' replaces no table")
+            raise RequestError(
+                "option 'expectSeq' is only for overwrites; an 'append' replaces no rows"
+            )
         application = of_process(os.environ)
         with stores.reader(options.uri) as db:
             piece = plan(
@@ -77,10 +79,10 @@ class BatchWriter(DataSourceArrowWriter):
         return BatchWritten(self._piece.write(iterator), self._piece.is_near)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Commit what the tasks staged, through the owner of the store or as its owner.
+        """Commit the staged rows, through the owner of the store or as its owner.
 
         Raises:
-            OwnedError: The owner does not serve others: `serve_local()` there lets them in.
+            OwnedError: The owner does not serve: call `serve_local()` there.
             DuplicateKeyError, ConflictError, InDoubtError: See `staging.commit`.
         """
         jobs = [self._job(messages)]
@@ -90,7 +92,7 @@ class BatchWriter(DataSourceArrowWriter):
         automatic_merge.merge_detached(root, tables)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Delete what is known of; tasks that failed sent nothing, vacuum takes theirs."""
+        """Delete the known files. Failed tasks report none; vacuum deletes theirs."""
         self._job(messages).discard()
 
     def _job(self, messages: Sequence[WriterCommitMessage | None]) -> StageJob:

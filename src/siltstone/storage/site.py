@@ -1,6 +1,6 @@
-"""Site: the storage of a store as any process reaches it, by the path alone; it owns nothing.
+"""Site: the storage of a store for any process, by the path alone; it owns nothing.
 
-Tasks that travel to other processes come here. Bounded, and kept per process.
+Tasks in other processes use it. Sites are cached per process, up to a bound.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Site:
 
 
 def site_of(root: str, verify: str) -> Site:
-    """Return the site of the store at `root`; opened data sets are kept for the next call."""
+    """Return the site of the store at `root`; opened datasets are cached."""
     return _site(root, verify, os.getpid())
 
 

@@ -1,6 +1,6 @@
-"""Bench: what this machine and disk can do at best, and beside it what a store here can do.
+"""Bench: the limits of this machine and disk, next to the rates of a store on it.
 
-A store of its own, in a new directory that is removed at the end; no store of anybody is opened.
+It uses a store of its own, in a new directory that it removes at the end; it opens no other store.
 """
 
 from __future__ import annotations
@@ -17,10 +17,14 @@ from siltstone.cli.sessions import note
 
 Dir = Annotated[
     Path | None,
-    typer.Option(help="Measure the disk of this directory, not of the temporary one."),
+    typer.Option(help="Measure the disk of this directory. Default: the temporary directory."),
 ]
-Rows = Annotated[int, typer.Option(min=1_000, max=50_000_000, help="Rows of the table.")]
-Seconds = Annotated[float, typer.Option(min=0.05, max=600, help="Of each measurement.")]
+Rows = Annotated[
+    int, typer.Option(min=1_000, max=50_000_000, help="The number of rows of the table.")
+]
+Seconds = Annotated[
+    float, typer.Option(min=0.05, max=600, help="The duration of each measurement.")
+]
 
 
 def bench(
@@ -31,7 +35,7 @@ def bench(
     ndjson: Ndjson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure commits, reads and recovery on this machine, beside what it can do at best."""
+    """Measure commits, reads and recovery on this machine, next to the machine's own limits."""
     from siltstone.cli.bench.machine import facts
     from siltstone.cli.bench.trial import Trial, scratch
 
@@ -39,9 +43,9 @@ def bench(
     with scratch(dir, rows) as folder:
         machine = facts(folder)
         if machine["file system"] in {"tmpfs", "ramfs"}:
-            note("this is memory, where a sync costs nothing: name a directory on a disk by --dir")
+            note("a sync costs nothing in memory; give a directory on a disk with --dir")
         is_heard = sys.stderr.isatty() and not quiet
-        # Lines, not a bar: what draws one would take its turns of what is measured.
+        # Lines, not a bar: a bar would compete with the measurement for the interpreter.
         found = Trial(folder, rows, seconds, note if is_heard else lambda _: None).run()
     if form is Form.JSON:
         emit_record({**machine, "rows": rows, "measured": [one.as_dict() for one in found]}, form)

@@ -1,4 +1,4 @@
-"""Machine: what it is, and what it can do at best, so that a rate can be read as a share of it."""
+"""Machine: its facts and limits, so that a rate can be shown as a share of a limit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PREALLOCATED_BYTES = 16 << 20
 
 
 def facts(folder: Path) -> dict[str, str]:
-    """Return what a reader must know of the machine to judge the numbers."""
+    """Return the facts of the machine that a reader needs to judge the numbers."""
     return {
         "cpu": _field("/proc/cpuinfo", "model name"),
         "cores": str(len(os.sched_getaffinity(0))),
@@ -36,7 +36,7 @@ def facts(folder: Path) -> dict[str, str]:
 def syncs_per_s(path: Path, seconds: float, *, is_growing: bool = False) -> float:
     """Return how often per second 256 bytes are written to a new file and synced by fdatasync.
 
-    The file is written over, as the log is, or it grows with each write, which costs a sync more.
+    The file is overwritten, as the log is, or grows with each write, which makes a sync slower.
     """
     preallocated = 0 if is_growing else _PREALLOCATED_BYTES
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,4 +1,4 @@
-"""Trial: one store, loaded, written, read and opened again, each step beside what limits it.
+"""Trial: one store, loaded, written, read and reopened, with the limit of each step.
 
     limits      fdatasync alone · memcpy · raw Lance writes and scans the same rows, synced
     load        all rows in one transaction ─▶ checkpoint ─▶ merge
@@ -6,7 +6,7 @@
     reads       rows by key, a column, all columns
     recovery    close with the log full of commits ─▶ open, which replays them
 
-Rates count what was finished within `seconds`, after a quarter of it to warm up.
+Rates count the work finished within `seconds`, after a warm-up of a quarter of that time.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Told = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One number; `share` is it as a part of the one that is named `of`."""
+    """One number; `share` is its ratio to the number with the name `of`."""
 
     name: str
     value: float
@@ -70,20 +70,22 @@ class Measured:
 
 @contextmanager
 def scratch(given: Path | None, rows: int) -> Generator[Path]:
-    """Make a new directory, and remove it with all that is in it.
+    """Make a new directory; remove it and its contents at the end.
 
     Raises:
-        UsageError: No such directory, it is a store or in one, or there is too little room.
+        UsageError: The directory does not exist, is or lies in a store, or has too little room.
     """
     parent = Path(tempfile.gettempdir() if given is None else given).resolve()
     if not parent.is_dir():
-        raise UsageError(f"--dir {parent} is no directory")
+        raise UsageError(f"--dir {parent} is not a directory")
     store = next((path for path in (parent, *parent.parents) if (path / "manifest").is_dir()), None)
     if store is not None:
-        raise UsageError(f"{store} is a store; name a directory outside of it by --dir")
+        raise UsageError(f"{store} is a store; give a directory outside it with --dir")
     wanted, free = _LEAST_BYTES + rows * _ROW_BYTES, shutil.disk_usage(parent).free
     if free < wanted:
-        raise UsageError(f"{rows} rows may take {wanted} bytes, {parent} has {free}; fewer --rows?")
+        raise UsageError(
+            f"{rows} rows may take {wanted} bytes, {parent} has {free}; give fewer --rows"
+        )
     with tempfile.TemporaryDirectory(prefix="siltstone-bench-", dir=parent) as folder:
         yield Path(folder)
 
@@ -96,7 +98,7 @@ class Trial:
         self._found: dict[str, Measured] = {}
 
     def run(self) -> list[Measured]:
-        """Return what was measured, in the order in which it is read."""
+        """Return the measured numbers in their order for the reader."""
         self._told("the disk and the memory")
         synced = machine.syncs_per_s(self._folder / "synced", self._seconds)
         self._note("fdatasync alone", synced, "syncs/s")

@@ -1,4 +1,4 @@
-"""Watcher: a process of its own that reads the store beside its owner and checks every snapshot.
+"""Watcher: a separate process that reads the store next to its owner and checks every snapshot.
 
 python -m siltstone.cli.demo.watcher STORE FIRST_SEQ      until stdin ends; then one JSON line
 """

@@ -1,4 +1,4 @@
-"""Watching: starts the process that reads beside the owner, ends it, and collects what it found."""
+"""Watching: starts the process that reads next to the owner, ends it, collects its findings."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Catalog: what frames have defined (tables, tags, token apps), as an immutable value.
+"""Catalog: the definitions of frames (tables, tags, token apps), as an immutable value.
 
-Every change is `apply(catalog, entry, seq)`: the leader calls it after the log took the frame, and
-recovery calls it with the same entries in the same order, so both arrive at the same value. A table
-keeps its past names, schemas and incarnations with the seqs they began at: any kept seq is read by
-the names and columns of its own time.
+Every change is `apply(catalog, entry, seq)`: the leader calls it after the log has the frame, and
+recovery calls it with the same entries in the same order, so both get the same value. A table keeps
+its past names, schemas and incarnations with the seqs at which they began, so that a read at any
+kept seq uses the names and columns of that seq.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _at(steps: Sequence[_T], seq: int) -> _T | None:
 
 
 def is_alive(table: TableDefinition, seq: int = _NEWEST) -> bool:
-    """Say whether the table exists at `seq` (default: now)."""
+    """Return whether the table exists at `seq` (default: now)."""
     return table.created <= seq and (table.dropped is None or table.dropped > seq)
 
 
@@ -101,7 +101,7 @@ def versions_of(table: TableDefinition, incarnation: int) -> Sequence[Version]:
 
 
 def has_changed(incarnation: Incarnation, version: int) -> bool:
-    """Say whether a plain table has other rows than at a version; an optimize changes none."""
+    """Return whether a plain table has other rows than at a version; an optimize changes none."""
     newer = takewhile(lambda step: step.pin.version > version, reversed(incarnation.versions))
     return any(not step.is_same_rows for step in newer)
 
@@ -113,10 +113,10 @@ def same_rows_seqs(table: TableDefinition) -> Iterable[int]:
 
 
 def find(catalog: Catalog, name: str, seq: int = _NEWEST) -> TableDefinition:
-    """Return the table that is called `name` at `seq`.
+    """Return the table with the name `name` at `seq`.
 
     Raises:
-        TableNotFoundError: None is.
+        TableNotFoundError: There is no such table.
     """
     if seq == _NEWEST:
         found = _living(catalog).get(name)
@@ -130,16 +130,16 @@ def find(catalog: Catalog, name: str, seq: int = _NEWEST) -> TableDefinition:
 
 
 def id_of(catalog: Catalog, name: str | None) -> int | None:
-    """Return the id of the living table that a user means by its name; None, for all, stays None.
+    """Return the id of the existing table with a name; None (all tables) stays None.
 
     Raises:
-        RequestError: It is no name.
-        TableNotFoundError: No table has it now.
+        RequestError: `name` is not a string.
+        TableNotFoundError: No table has the name now.
     """
     if name is None:
         return None
     if not isinstance(name, str):
-        raise RequestError(f"a table is given by its name, not {name!r}")
+        raise RequestError(f"a table name must be a string; got {name!r}")
     return find(catalog, name).id
 
 
@@ -174,7 +174,7 @@ def living(catalog: Catalog, table_id: int) -> TableDefinition:
     """Return the table with that id.
 
     Raises:
-        TableNotFoundError: It was dropped, or there is none.
+        TableNotFoundError: The table was dropped or never existed.
     """
     table = by_id(catalog, table_id)
     if table is None or not is_alive(table):
@@ -183,7 +183,7 @@ def living(catalog: Catalog, table_id: int) -> TableDefinition:
 
 
 def last_called(catalog: Catalog, name: str) -> TableDefinition | None:
-    """Return the table that took a name last, dropped or not; None: none did that is still kept."""
+    """Return the last table that had a name, dropped or not; None: the catalog keeps none."""
     took = [
         (step.seq, table) for table in catalog.tables for step in table.names if step.name == name
     ]
@@ -191,12 +191,12 @@ def last_called(catalog: Catalog, name: str) -> TableDefinition | None:
 
 
 def names(catalog: Catalog, seq: int = _NEWEST) -> list[str]:
-    """Return the names of all tables that live at `seq`, sorted."""
+    """Return the names of all tables at `seq`, sorted."""
     return sorted(name_of(table, seq) for table in catalog.tables if is_alive(table, seq))
 
 
 def owner_of(catalog: Catalog, incarnation: int) -> TableDefinition:
-    """Return the table that the incarnation belongs to."""
+    """Return the table of an incarnation."""
     for table in catalog.tables:
         if any(step.id == incarnation for step in table.incarnations):
             return table
@@ -205,7 +205,7 @@ def owner_of(catalog: Catalog, incarnation: int) -> TableDefinition:
 
 
 def owner_if_known(catalog: Catalog, incarnation: int) -> TableDefinition | None:
-    """Return the table that the incarnation belongs to; None: vacuum took all that told it."""
+    """Return the table of an incarnation; None: vacuum removed all records of it."""
     for table in catalog.tables:
         if any(step.id == incarnation for step in table.incarnations):
             return table
@@ -222,17 +222,17 @@ def schema_by_id(table: TableDefinition, schema_id: int) -> Schema:
 
 
 def app_of(catalog: Catalog, name: str) -> TokenApp:
-    """Return what is known of the token app `name` (batch -1: nothing applied yet)."""
+    """Return the token app `name` (batch -1: it has applied nothing yet)."""
     return next((app for app in catalog.apps if app.name == name), TokenApp(name))
 
 
 def tag_of(catalog: Catalog, name: str) -> Tag | None:
-    """Return the tag of that name."""
+    """Return the tag with a name, if there is one."""
     return next((tag for tag in catalog.tags if tag.name == name), None)
 
 
 def has_lapsed(tag: Tag, now_us: int) -> bool:
-    """Say whether the tag was to last for a time that is over."""
+    """Return whether the lifetime of the tag is over."""
     return bool(tag.lasts_s) and tag.time_us + tag.lasts_s * 1_000_000 <= now_us
 
 

@@ -1,4 +1,4 @@
-"""Definitions: catalog changes as users ask for them, checked, as the entries of a frame."""
+"""Definitions: checks catalog changes of users, and returns them as entries of a frame."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def create(
     _free(catalog, name)
     key = [primary_key] if isinstance(primary_key, str) else primary_key or ()
     if not isinstance(key, Iterable):
-        raise RequestError(f"a primary key is a column's name or a list of them, not {key!r}")
+        raise RequestError(f"a primary key must be a column's name or a list of names; got {key!r}")
     key = list(key)
     return group.Create(table_id, name, new_schema(arrow_schema_of(schema), key, schema_id=1))
 
 
 def declare(catalog: Catalog, table_id: int, name: str) -> group.Create:
-    """Return the entry that creates a plain table without columns: its first version brings them.
+    """Return the entry that creates a plain table without columns; its first version adds them.
 
     Raises:
         TableExistsError, RequestError: The name is taken or not allowed.
@@ -51,10 +51,10 @@ def declare(catalog: Catalog, table_id: int, name: str) -> group.Create:
 def reshaped(table: TableDefinition, arrow: pa.Schema) -> group.Alter | None:
     """Return the entry that gives a plain table the columns of `arrow`; None: it has them.
 
-    A column of the same name, type and nullability is the same one; any other is new.
+    A column with the same name, type and nullability stays; any other is new.
 
     Raises:
-        RequestError: A name or a type that a table cannot have.
+        RequestError: A table cannot have a name or a type.
     """
     old = catalogs.schema_of(table)
     wanted = new_schema(arrow, (), schema_id=old.id + 1).columns
@@ -78,14 +78,14 @@ def rename(catalog: Catalog, name: str, new_name: str) -> group.Rename:
 
 
 def is_renamed(catalog: Catalog, name: str, new_name: str) -> bool:
-    """Say whether a rename looks done: the old name is gone, or the new one taken."""
+    """Return whether a rename looks done: the old name is gone, or the new one is taken."""
     check_table_name(new_name)
     known = catalogs.names(catalog)
     return name not in known or new_name in known
 
 
 def giving_up(catalog: Catalog, name: str) -> group.Drop | None:
-    """Return the entry that frees a name, None: it is free."""
+    """Return the entry that frees a name; None: the name is free."""
     check_table_name(name)
     if name not in catalogs.names(catalog):
         return None
@@ -107,7 +107,7 @@ def add_column(table: TableDefinition, name: str, kind: object) -> tuple[group.A
     if len(schema.columns) >= COLUMNS_MAX:
         raise RequestError(f"a table has at most {COLUMNS_MAX} columns")
     if not isinstance(kind, str | pa.DataType):
-        raise RequestError(f"a type is a string or a pyarrow.DataType, not {kind!r}")
+        raise RequestError(f"a type must be a string or a pyarrow.DataType; got {kind!r}")
     arrow = parse_type(kind) if isinstance(kind, str) else kind
     column = Column(table.next_column, name, encode_type(arrow), nullable=True)
     changed = msgspec.structs.replace(schema, id=schema.id + 1, columns=(*schema.columns, column))
@@ -115,7 +115,7 @@ def add_column(table: TableDefinition, name: str, kind: object) -> tuple[group.A
 
 
 def has_column(table: TableDefinition, name: str) -> bool:
-    """Say whether a table has a column of that name now."""
+    """Return whether a table has a column with a name now."""
     return any(column.name == name for column in catalogs.schema_of(table).columns)
 
 
@@ -151,39 +151,39 @@ def rename_column(table: TableDefinition, name: str, new_name: str) -> group.Alt
 
 
 def token_of(token: object) -> group.Token:
-    """Return the token that a user means by (app, batch)."""
+    """Return the token for a user's (app, batch)."""
     if not isinstance(token, tuple | list) or len(token) != 2:
-        raise RequestError(f"a token is (app, batch), not {token!r}")
+        raise RequestError(f"a token must be (app, batch); got {token!r}")
     app, batch = token
     check_app(app)
     if not isinstance(batch, int) or isinstance(batch, bool) or not 0 <= batch < 1 << 63:
-        raise RequestError(f"the batch of a token is an integer from 0, not {batch!r}")
+        raise RequestError(f"the batch of a token must be an integer from 0; got {batch!r}")
     return group.Token(app, batch)
 
 
 def claim(
     catalog: Catalog, app: str, holder: object, at: object = None
 ) -> group.Claim | group.Hold | None:
-    """Return the entry that claims a token app; None: `holder` holds it.
+    """Return the entry that claims a token app; None: `holder` has it already.
 
-    One without a holder is always new. One that says `at` which number takes the app if the number
-    is above that of the last claim, so that order alone decides. Without it, of past holders the
-    last `catalogs.SUPERSEDED_MAX` are known; one that is older counts as new.
+    A claim without a holder is always new. A claim with a number `at` succeeds if the number is
+    above that of the last claim, so that only the order decides. Without `at`, the catalog knows
+    the last `catalogs.SUPERSEDED_MAX` holders; an older holder counts as new.
 
     Raises:
-        FencedError: Another one claimed the app after this holder.
-        RequestError: No name for a holder.
+        FencedError: Another holder claimed the app after this one.
+        RequestError: The name of the holder is invalid.
     """
     found = catalogs.app_of(catalog, app)
     if at is not None and (
         holder is None or not isinstance(at, int) or isinstance(at, bool) or not 0 <= at < 1 << 63
     ):
-        raise RequestError(f"a holder claims at an integer from 0, not {at!r} by {holder!r}")
+        raise RequestError(f"a holder must claim at an integer from 0; got {at!r} by {holder!r}")
     if holder is None:
         return group.Claim(app, found.claim + 1)
     if not isinstance(holder, str) or not 0 < len(holder) <= HOLDER_CHARACTERS_MAX:
         raise RequestError(
-            f"a holder is a string of 1 to {HOLDER_CHARACTERS_MAX} characters: {holder!r}"
+            f"a holder must be a string of 1 to {HOLDER_CHARACTERS_MAX} characters; got {holder!r}"
         )
     if holder == found.holder:
         return None
@@ -193,17 +193,19 @@ def claim(
 
 
 def check_claim(claim: object, token: group.Token | None) -> None:
-    """Refuse a claim that is none, or that belongs to no token."""
+    """Check that a claim is valid and that its transaction has a token."""
     if claim is None:
         return
     if not isinstance(claim, int) or isinstance(claim, bool) or claim < 0:
-        raise RequestError(f"a claim is what `claim(app)` returned, not {claim!r}")
+        raise RequestError(f"a claim must be a result of `claim(app)`; got {claim!r}")
     if token is None:
         raise RequestError("a claim belongs to the app of a token; the transaction has none")
 
 
 def check_app(app: object) -> str:
-    """Return the name of a token app if it may be one."""
+    """Return the name of a token app, if it is valid."""
     if not isinstance(app, str) or not 0 < len(app) <= APP_CHARACTERS_MAX:
-        raise RequestError(f"an app is a string of 1 to {APP_CHARACTERS_MAX} characters: {app!r}")
+        raise RequestError(
+            f"an app must be a string of 1 to {APP_CHARACTERS_MAX} characters; got {app!r}"
+        )
     return app

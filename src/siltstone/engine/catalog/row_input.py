@@ -1,7 +1,7 @@
-"""Input: the rows that users give, in any shape, as storage rows (few) or one batch (many).
+"""Row input: converts rows of users, in any form, to storage rows (few) or one batch (many).
 
-Taken: a dict (one row), an iterable of dicts, pa.Table, RecordBatch, RecordBatchReader, and
-whatever has `__arrow_c_stream__` or `__arrow_c_array__` (polars, pandas, DuckDB results).
+Accepted: a dict (one row), an iterable of dicts, pa.Table, RecordBatch, RecordBatchReader, and any
+object with `__arrow_c_stream__` or `__arrow_c_array__` (polars, pandas, DuckDB results).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from siltstone.formats.keys import Codes, Key, newest_rows
 from siltstone.formats.rows import Row
 
 ROWS_MAX = 512
-"""Up to so many rows travel as tuples; more become one Arrow batch."""
+"""Up to this many rows travel as tuples; more become one Arrow batch."""
 
 
 class RowInput(msgspec.Struct, frozen=True, eq=False):
@@ -37,7 +37,7 @@ class RowInput(msgspec.Struct, frozen=True, eq=False):
 
 
 def stream_of(given: object) -> pa.RecordBatchReader | None:
-    """Return Arrow-shaped input as a stream of batches, None if it is not Arrow-shaped."""
+    """Return Arrow input as a stream of batches; None if the input is not Arrow data."""
     if isinstance(given, pa.RecordBatchReader):
         return given
     if isinstance(given, pa.Table):
@@ -55,7 +55,7 @@ def stream_of(given: object) -> pa.RecordBatchReader | None:
 def conformed(stream: pa.RecordBatchReader, table_schema: TableSchema) -> Iterator[pa.RecordBatch]:
     """Yield the batches of `stream` with exactly the columns of `table_schema`, by name.
 
-    An empty one is checked and left out: Arrow cannot concatenate what it got of a slice of no rows
+    Empty batches are checked and left out: Arrow cannot concatenate an empty slice that came
     through the C interface ("buffer slice would exceed buffer length").
     """
     while True:
@@ -75,11 +75,11 @@ def dicts_of(given: object) -> list[Mapping[str, object]]:
     if isinstance(given, Mapping):
         return [given]
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise RequestError(f"rows are a dict, a list of dicts or Arrow data, not {given!r:.80}")
+        raise RequestError(f"rows must be a dict, a list of dicts or Arrow data; got {given!r:.80}")
     rows = list(given)
     for row in rows:
         if not isinstance(row, Mapping):
-            raise RequestError(f"a row is a dict, not {row!r:.80}")
+            raise RequestError(f"a row must be a dict; got {row!r:.80}")
     return rows
 
 
@@ -109,11 +109,11 @@ def one_batch(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatc
 def row_input(
     given: object, table_schema: TableSchema, table: str, *, may_repeat: bool
 ) -> RowInput:
-    """Return the rows of one call; of equal keys the last, or none if they may not repeat.
+    """Return the rows of one call; for equal keys the last row, if keys may repeat.
 
     Raises:
-        SchemaMismatchError: A column or value that does not fit.
-        DuplicateKeyError: Equal keys, and they may not repeat.
+        SchemaMismatchError: A column or value does not fit.
+        DuplicateKeyError: Keys are equal but may not repeat.
     """
     if type(given) is dict and table_schema.rows.is_packable:  # one row: the shortest way
         row = table_schema.rows.from_user(given)
@@ -172,7 +172,7 @@ def key_input(given: object, table_schema: TableSchema) -> list[Key]:
         table = stream.read_all()
         missing = [name for name in codec.names if name not in table.schema.names]
         if missing:
-            raise SchemaMismatchError(f"keys lack the columns {missing}")
+            raise SchemaMismatchError(f"the keys lack the columns {missing}")
         fields = pa.schema(
             [table_schema.arrow.field(name).with_nullable(False) for name in codec.names]
         )

@@ -1,7 +1,7 @@
-"""Shape: one schema of one table with everything derived from it, made once and shared.
+"""Shape: one schema of one table with all values derived from it, created once and shared.
 
-Rows and batches written under one shape are read under another by column id: a column that the
-older shape lacks is null, one that the newer shape lacks is not shown, a renamed one is the same.
+Rows and batches with one schema are read with another one by column id: a column that the older
+schema lacks is null, a column that the newer one lacks is not shown, a renamed column is the same.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TableSchema:
         return self.keys
 
     def delete_row(self, key: Key) -> Row:
-        """Return the row that stands for a delete: the key, and nulls."""
+        """Return the row of a delete: the key, and nulls."""
         row: list[object] = [None] * self._width
         parts: Sequence[object] = key if len(self._key_places) > 1 else (key,)  # type: ignore[assignment]
         for place, part in zip(self._key_places, parts, strict=True):
@@ -72,16 +72,16 @@ class TableSchema:
         }
 
     def fields(self, columns: Sequence[str] | None) -> pa.Schema:
-        """Return the Arrow schema of some columns, in the order asked for."""
+        """Return the Arrow schema of some columns, in the given order."""
         if columns is None:
             return self.arrow
         return pa.schema([self.arrow.field(name) for name in columns])
 
 
 def whole_table_schema(table: TableDefinition) -> TableSchema:
-    """Return the shape with every column that a kept schema has, as history calls them.
+    """Return a schema with every column of the kept schemas, with their names in history.
 
-    Its id is no schema's: whatever is read under it is aligned by column id.
+    Its id belongs to no schema: all rows read with it are aligned by column id.
     """
     columns = {column.id: column for step in table.schemas for column in step.schema.columns}
     newest = table.schemas[-1].schema
@@ -99,7 +99,7 @@ _seen: dict[int, tuple[Schema, TableSchema]] = {}
 def table_schema_of(schema: Schema) -> TableSchema:
     """Return the shape of a schema; equal schemas share one.
 
-    Asked by identity first: hashing a schema costs microseconds, and every commit asks.
+    It looks by identity first: hashing a schema takes microseconds, and every commit calls this.
     """
     found = _seen.get(id(schema))
     if found is not None and found[0] is schema:

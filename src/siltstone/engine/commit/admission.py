@@ -1,11 +1,11 @@
-"""Admission: which write sets of a group may commit. Nothing is written for those that may not.
+"""Admission: decides which write sets of a group may commit. The others write nothing.
 
     token      seen before: the old receipt; lower than the last: refused; claimed by others: fenced
-    catalog    tables still there, the same incarnation, a schema that still fits; names free;
-               lapsed tags as they were
-    versions   a plain table is still at the version that the new one was staged on
+    catalog    tables still exist, the same incarnation, a schema that still fits; names free;
+               expired tags unchanged
+    versions   a plain table is still at the version on which the new one was staged
     rows       first committer wins (`recent_writes`), against earlier members of the group too
-    reads      serializable only: nothing read has been written since
+    reads      serializable only: no commit since wrote rows that were read
 
 The leader calls it, in queue order, with the catalog as the earlier members leave it.
 """
@@ -30,36 +30,36 @@ APPS_MAX = 10_000
 
 
 class AlreadyAppliedError(Exception):
-    """The token's batch is the last one applied: the caller gets the old receipt."""
+    """The token's batch is the last applied batch: the caller gets the old receipt."""
 
     def __init__(self, seq: int, rows: int) -> None:
         self.seq, self.rows = seq, rows
 
 
 class OlderBatchError(Exception):
-    """The token's batch is below the last one applied: the caller looks for its old receipt."""
+    """The token's batch is below the last applied batch: the caller looks for its old receipt."""
 
 
 class MovedError(Exception):
-    """A plain table left the version that ours was staged on: the caller may stage again."""
+    """A plain table is no longer at the version below ours: the caller may stage again."""
 
     def __init__(self, part: AdvancePart, version: int, seq: int) -> None:
         self.part, self.version, self.seq = part, version, seq
 
 
 class SchemaMovedError(Exception):
-    """The rows were made for an older schema: the caller widens them, or gives up."""
+    """The rows have an older schema: the caller widens them, or fails."""
 
     def __init__(self, table: int, seq: int) -> None:
         self.table, self.seq = table, seq
 
 
 class TagMovedError(Exception):
-    """A lapsed tag was set again, or forgotten, since the caller looked: it leaves it alone."""
+    """An expired tag was set again, or removed, since the caller looked; it stays as it is."""
 
 
 class RecheckError(Exception):
-    """A scanned table was written since: the caller evaluates its predicates, then comes again."""
+    """A scanned table was written since: the caller evaluates its predicates, and resubmits."""
 
     def __init__(self, upto: int) -> None:
         self.upto = upto
@@ -160,7 +160,7 @@ def _check_change(entry: group.Entry, catalog: Catalog, read_seq: int | None) ->
         _check_next_schema(entry, catalog, read_seq)
     elif isinstance(entry, group.Tagged) and entry.seq is None:
         if catalogs.tag_of(catalog, entry.name) is None:
-            raise RequestError(f"no tag {entry.name!r}")
+            raise RequestError(f"there is no tag {entry.name!r}")
     elif isinstance(entry, group.Claim | group.Hold):
         _check_claim(entry, catalog)
 
@@ -284,7 +284,7 @@ def _still_there(catalog: Catalog, incarnation: int, read_seq: int) -> TableDefi
 
 
 def refuse_older(token: group.Token, last: int) -> None:
-    """Say that a batch below the last one was never applied.
+    """Refuse a batch below the last one that was never applied.
 
     Raises:
         RequestError: Always.

@@ -3,15 +3,15 @@
     admit ──▶ log ──▶ apply ──▶ reveal
               the commit point: before it a crash forgets the write, after it a crash keeps it
 
-Group commit by leader and followers: whoever finds no leader leads, takes the whole queue, writes
-it as one frame, and wakes the next leader before its followers, so that the next sync overlaps
-their waking. There is no commit thread: a lone writer pays no hop. Steps (seal, a late sync) stand
-in the same queue and run between two groups, never between log and apply.
+Group commit by leader and followers: a caller that finds no leader becomes the leader. It takes the
+whole queue, writes it as one frame, and wakes the next leader before its followers, so that the
+next sync overlaps their waking. There is no commit thread: a single writer pays no hop. Steps
+(seal, a late sync) wait in the same queue and run between two groups, never between log and apply.
 
-Locks: `_queue_lock` for the queue and who leads; `_state_lock` to swap `state`, never held over
-I/O. `state` is read without a lock. Only the leader writes the log, memtables and catalog.
+Locks: `_queue_lock` for the queue and the leadership; `_state_lock` to swap `state`, never held
+over I/O. `state` is read without a lock. Only the leader writes the log, memtables and catalog.
 
-The file is long because the whole path, callers' and leader's side, is read in one piece.
+The file is long so that the whole path, of callers and leader, can be read in one piece.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _WAITING, _LEAD, _DONE = 0, 1, 2
 
 
 class Log(Protocol):
-    """What a commit needs of the WAL. `storage.wal.wal.Wal` is one; tests bring faulty ones."""
+    """The part of the WAL that a commit uses; `storage.wal.wal.Wal` implements it."""
 
     def append(
         self, *, first_seq: Seq, last_seq: Seq, payload: Sequence[Buffer], sync: bool = True
@@ -126,16 +126,16 @@ class Committer:
 
     @property
     def durable_seq(self) -> int:
-        """The last seq that survives a power loss: what may leave this process ends here."""
+        """The last seq that survives a power loss; only rows up to it may leave this process."""
         return min(self._log.durable_seq, self.state.visible)
 
     @property
     def poisoned(self) -> bool:
-        """Whether a log write failed: nothing more is acknowledged."""
+        """Whether a log write failed; the committer acknowledges no more commits."""
         return self._is_in_doubt
 
     def current(self) -> State:
-        """Return the present state (a function, for those who ask under their own lock)."""
+        """Return the present state (a function, for callers that hold their own lock)."""
         return self.state
 
     # the callers' side
@@ -144,16 +144,16 @@ class Committer:
         """Make `write_set` durable and visible; return its receipt.
 
         Raises:
-            ConflictError, RequestError, FencedError: Refused; nothing was written.
-            UnavailableError: No space for the log; nothing was written.
+            ConflictError, RequestError, FencedError: The commit was refused; nothing was written.
+            UnavailableError: There is no space for the log; nothing was written.
             InDoubtError: The log write failed; recovery decides.
             PoisonedError: An earlier one failed.
-            admission.MovedError, admission.RecheckError, admission.OlderBatchError: To be answered
-                by the caller (`engine.write.transaction`).
+            admission.MovedError, admission.RecheckError, admission.OlderBatchError: The caller
+                handles these (`engine.write.transaction`).
         """
         if write_set.nbytes > FRAME_BYTES_MAX:
             raise RequestError(
-                f"a transaction of {write_set.nbytes} bytes; at most {FRAME_BYTES_MAX} fit a frame"
+                f"the transaction has {write_set.nbytes} bytes; a frame holds {FRAME_BYTES_MAX}"
             )
         receipt = self._enter(_Waiter(write_set, None))
         assert isinstance(receipt, Receipt)
@@ -169,7 +169,7 @@ class Committer:
             self.run(self._sync)
 
     def swap_view(self, change: Callable[[View], View]) -> View:
-        """Replace the view by `change(view)`; maintenance only: no answer may change."""
+        """Replace the view by `change(view)`; for maintenance, which changes no result."""
         with DeferredSignals(), self._state_lock:
             self.state = State(change(self.state.view), self.state.visible)
             return self.state.view
@@ -395,9 +395,9 @@ class Committer:
     # the seal: a step of the leader
 
     def seal(self) -> Generation | None:
-        """Swap in empty memtables and a new segment; return what was sealed, None if nothing was.
+        """Swap in empty memtables and a new segment; return the sealed generation, if any.
 
-        Commits go on in the next group: nobody is drained, open transactions keep their buffers.
+        Commits continue in the next group without waiting; open transactions keep their buffers.
         """
         sealed = self.run(self._seal)
         assert sealed is None or isinstance(sealed, Generation)
@@ -454,7 +454,9 @@ def _refuse_too_large(payload: Sequence[object]) -> None:
     """Refuse a frame above its bound: it is one transaction, whose size was guessed too low."""
     size = sum(memoryview(part).nbytes for part in payload)  # type: ignore[arg-type]
     if size > FRAME_BYTES_MAX:
-        raise RequestError(f"a transaction of {size} bytes; at most {FRAME_BYTES_MAX} fit a frame")
+        raise RequestError(
+            f"the transaction has {size} bytes; a frame holds at most {FRAME_BYTES_MAX}"
+        )
 
 
 def _sealed(view: View, generation: Generation) -> View:

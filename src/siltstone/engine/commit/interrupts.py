@@ -1,14 +1,15 @@
-"""Interrupts: signals wait while the main thread stands in the committer's queue.
+"""Interrupts: defers signals while the main thread is in the committer's queue.
 
 Python calls a signal's handler between any two bytecodes of the main thread, and a handler may
-raise: KeyboardInterrupt, a timeout's error, whatever a user's own does. Raised in a leader it would
-leave its followers asleep for ever, or put in doubt what is written; raised in an heir, a queue
-that nobody leads. So the signal is noted, and its handler called when the commit is through.
+raise: KeyboardInterrupt, a timeout's error, or any error of a user's handler. Raised in a leader,
+it would leave the followers waiting for ever, or put the commit in doubt; raised in the next
+leader, it would leave a queue without a leader. So the signal is recorded, and its handler runs
+after the commit.
 
-Every signal that has a handler written in Python is deferred, whichever it is; others cannot raise.
-A mask (`pthread_sigmask`) would not do: another thread takes the signal then, and Python calls the
-handler in the main thread all the same. To ask for all handlers costs a microsecond: each commit
-asks, for who installs one tells nobody. All of it costs a commit 3 us.
+Every signal with a handler in Python is deferred; others cannot raise. A mask (`pthread_sigmask`)
+does not help: then another thread gets the signal, and Python still calls the handler in the main
+thread. Each commit reads all handlers, which takes a microsecond, because a program may install one
+at any time. In all this costs a commit 3 us.
 """
 
 from __future__ import annotations

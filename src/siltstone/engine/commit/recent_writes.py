@@ -1,14 +1,14 @@
-"""Recent writes: which keys were written since the oldest open transaction began.
+"""Recent writes: the keys written since the oldest open transaction began.
 
     per incarnation   newest: key -> last seq, in the order of the seqs; batches: (seq, codes)
-    of all            order: (seq, incarnation, bytes, keys) of each commit, to forget it by
+    in all            order: (seq, incarnation, bytes, keys) of each commit, to forget it
 
-First committer wins is decided here and nowhere else, so it holds also when the conflicting write
-has been flushed and merged away in the meantime (a merged delete leaves no trace in base). What no
-open transaction can conflict with is forgotten. Over `bytes_max` the oldest writes are forgotten
-too, and `floor` rises: a transaction that read below it is refused, never silently admitted.
+Only this module decides conflicts (first committer wins), so they are found even if the conflicting
+write was flushed and merged meanwhile (a merged delete leaves no trace in base). It forgets writes
+that no open transaction can conflict with. Above `bytes_max` it also forgets the oldest writes and
+raises `floor`: a transaction that read below it is refused, never admitted without a check.
 
-Lock: one, for all methods; nothing under it is slower than a search.
+Lock: one, for all methods; no step under it is slower than a search.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Keys(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def nbytes(self) -> int:
-        """About how many bytes remembering them takes."""
+        """The approximate bytes that they take here."""
         size = _KEY_BYTES * len(self.values)
         for key in self.values:
             if type(key) is not int:
@@ -53,7 +53,7 @@ def _length(key: Key) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Coded:
-    """A key of which only the code is known: both writes were batches."""
+    """A key with only its code: both writes were batches."""
 
     code: int
 
@@ -67,7 +67,7 @@ class _Writes:
 
 
 class RecentWrites:
-    """See the module. Codes of hashed keys may clash: that refuses a transaction for nothing."""
+    """See the module. Codes of hashed keys may collide, which refuses a transaction needlessly."""
 
     def __init__(self, bytes_max: int = RECENT_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -78,7 +78,7 @@ class RecentWrites:
         self.floor = 0
 
     def remember(self, incarnation: int, seq: int, keys: Keys) -> None:
-        """Note that the commit `seq` wrote `keys`."""
+        """Record that the commit `seq` wrote `keys`."""
         with self._lock:
             writes = self._writes.get(incarnation)
             if writes is None:
@@ -97,7 +97,7 @@ class RecentWrites:
             self.nbytes += size
 
     def take_back(self, first: int) -> None:
-        """Forget the commits from seq `first` on: nothing of them was written."""
+        """Forget the commits from seq `first` on, which were not written."""
         with self._lock:
             taken: set[int] = set()
             while self._order and self._order[-1][0] >= first:
@@ -112,7 +112,7 @@ class RecentWrites:
                     self._writes.pop(incarnation, None)
 
     def forget(self, oldest: int) -> None:
-        """Forget what no open transaction needs: none reads below `oldest`."""
+        """Forget the writes that no open transaction needs: none reads below `oldest`."""
         with self._lock:
             while self._order and self._order[0][0] <= oldest:
                 self._drop_first()
@@ -143,7 +143,7 @@ class RecentWrites:
     ) -> tuple[Key, int] | None:
         """Return a key that was written after `read_seq`, and the seq; None if there is none.
 
-        `code_of` codes one key; it is asked only when batches were written.
+        `code_of` codes one key; it is called only if batches were written.
         """
         with self._lock:
             writes = self._writes.get(incarnation)
@@ -158,9 +158,9 @@ class RecentWrites:
             return writes.last if writes is not None and writes.last > read_seq else 0
 
     def keys_since(self, incarnation: int, read_seq: int, limit: int) -> tuple[list[Key], bool]:
-        """Return the keys written one by one after `read_seq`, and whether that is all there is.
+        """Return the keys written one by one after `read_seq`, and whether these are all.
 
-        It is not when a batch was written or there are more than `limit`.
+        They are not all if a batch was written or there are more than `limit`.
         """
         with self._lock:
             writes = self._writes.get(incarnation)
@@ -259,7 +259,7 @@ class OpenTransactions:
         self._next = 0
 
     def begin(self, visible: object) -> tuple[int, object]:
-        """Register a transaction at the state `visible()` gives, asked under the lock."""
+        """Register a transaction at the state that `visible()` returns under the lock."""
         with self._lock:
             state = visible()  # type: ignore[operator]
             self._next += 1
@@ -267,12 +267,12 @@ class OpenTransactions:
             return self._next, state
 
     def end(self, number: int) -> None:
-        """Forget a transaction; a second time does nothing."""
+        """Remove a transaction. Further calls do nothing."""
         with self._lock:
             self._reads.pop(number, None)
 
     def abandon(self, number: int) -> None:
-        """Forget a transaction soon: for a finalizer, which may run under its thread's lock."""
+        """Remove a transaction soon: for a finalizer, which may run under its thread's lock."""
         self._abandoned.append(number)
 
     def _sweep(self) -> None:
@@ -289,7 +289,7 @@ class OpenTransactions:
 
     @property
     def count(self) -> int:
-        """How many are open."""
+        """The number of open transactions."""
         with self._lock:
             self._sweep()
             return len(self._reads)

@@ -1,8 +1,8 @@
-"""Reservations: who has given out transaction ids for commits that are still to come.
+"""Reservations: the servers that gave out transaction ids for future commits.
 
-A server tells a client the id of its next commit before it is asked for. Whoever asks for the
-outcome of such an id, at whatever door, has to hear the truth for ever: so it is spent first.
-Lock: one, over the list alone.
+A server gives a client the id of its next commit in advance. The outcome of such an id, through any
+interface, must stay true for ever; so a call of `outcome` invalidates the id first.
+Lock: one, over the list only.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ class Reservations:
         self._spends: list[Spend] = []
 
     def add(self, spend: Spend) -> None:
-        """Hear of a server; `spend` says whether the commit of an id will not run any more."""
+        """Add a server; its `spend` returns whether the commit of an id can no longer run."""
         with self._lock:
             self._spends.append(spend)
 
     def remove(self, spend: Spend) -> None:
-        """Forget a server that has answered its last request."""
+        """Remove a server that has answered its last request."""
         with self._lock:
             self._spends = [other for other in self._spends if other != spend]
 
     def spend(self, transaction_id: str) -> bool:
-        """Spend an id: nothing commits under it any more; False if that is running just now."""
+        """Invalidate an id, so that no commit can use it; False if its commit is running."""
         with self._lock:
             spends = list(self._spends)
         return all(spend(transaction_id) for spend in spends)

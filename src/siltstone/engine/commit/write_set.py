@@ -1,7 +1,7 @@
-"""Write set: all that one transaction asks to commit, converted and checked in its own thread.
+"""Write set: all changes of one transaction, converted and checked in its own thread.
 
-The leader of a group only admits, logs and applies write sets: whatever can fail because of a
-value, or needs Lance, was done before. Catalog changes come first, then rows, under one seq.
+The leader of a group only admits, logs and applies write sets: every step that can fail because of
+a value, or needs Lance, was done before. Catalog changes come first, then rows, under one seq.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class RowPart(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def nbytes(self) -> int:
-        """About how many bytes the rows take: what bounds memtables, groups and frames."""
+        """The approximate bytes of the rows; they bound memtables, groups and frames."""
         size = _ROW_BYTES * self.rows
         for row in self.upserts:
             for value in row:
@@ -93,7 +93,7 @@ class AdvancePart(msgspec.Struct, frozen=True, eq=False):
     nbytes: int = 0
 
     def keys(self) -> Keys:
-        """Return the keys written: a load counts as all there are, a plain table has none."""
+        """Return the keys written: a load counts as all keys, a plain table has none."""
         return Keys(is_all=self.base is not None)
 
 
@@ -119,10 +119,10 @@ Part = RowPart | BatchPart | AdvancePart | AttachPart
 
 @dataclass(slots=True)
 class ReadSet:
-    """What a serializable transaction read: keys by incarnation, and predicates of scans.
+    """The reads of a serializable transaction: keys by incarnation, and predicates of scans.
 
-    A scan without a predicate is None. `checked` is the seq up to which the scans were found
-    undisturbed; the committer raises it while it admits.
+    A scan without a predicate is None. Up to the seq `checked` no commit conflicts with the scans;
+    the committer raises it while it admits.
     """
 
     keys: dict[int, set[Key]] = field(default_factory=dict)
@@ -134,9 +134,9 @@ class ReadSet:
 class WriteSet(msgspec.Struct, frozen=True, eq=False):
     """One transaction, ready to be admitted.
 
-    `read_seq` is the seq it read at; `BLIND` means that it read nothing and conflicts with nobody.
-    `lapsed` are tags that it forgets, if they are still so. `staged_us` is when the first file was
-    begun that it names, None if it names none.
+    `read_seq` is the seq of its reads; `BLIND` means that it read nothing and has no conflicts.
+    `lapsed` are expired tags that it removes, if they are unchanged. `staged_us` is the time at
+    which the first file that it names was begun, None if it names no file.
     """
 
     number: int
@@ -154,7 +154,7 @@ class WriteSet(msgspec.Struct, frozen=True, eq=False):
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """What a commit returns: its seq, how many rows it wrote, and its transaction id."""
+    """The result of a commit: its seq, the number of rows written, and its transaction id."""
 
     seq: int
     rows: int

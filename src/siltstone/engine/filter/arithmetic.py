@@ -3,7 +3,7 @@
 + - *     whole numbers as int64, decimals as decimal256, floats as float64; overflow is an error
 /         whole numbers divide to whole numbers, everything else to float64; by zero: null
 %         whole numbers only; the sign of the dividend; by zero: null
-CAST      to whole numbers cuts the fraction off; what does not fit is an error
+CAST      to whole numbers cuts the fraction off; a value that does not fit is an error
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def binary(operator: str, left: Value, right: Value) -> Value:
     """Return `left operator right`.
 
     Raises:
-        RequestError: Not numbers, or more digits than a decimal can have.
+        RequestError: The values are not numbers, or have more digits than a decimal.
     """
     for value in (left, right):
         if not typed.is_number(value.type):
@@ -153,7 +153,7 @@ def cast(term: Value | Literal, to: exp.DataType) -> Value | Literal:
     """Return CAST(term AS to); DATE '...', TIMESTAMP '...' and TIME '...' stay literals.
 
     Raises:
-        RequestError: No such type, or no such cast.
+        RequestError: There is no such type or cast.
     """
     target = _target(to)
     if isinstance(term, Literal):

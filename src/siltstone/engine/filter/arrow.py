@@ -1,11 +1,11 @@
-"""Arrow filters: what an expression of another engine is made of, and what Lance may see of it.
+"""Arrow filters: the parts of another engine's expression, and the parts that Lance may see.
 
-What is read of its pickled form is built anew and compared with the original: a reading that is not
-equal to it is thrown away. Lance is then asked nothing, which costs time, and changes no answer.
+This module rebuilds the expression from its pickled form and compares it with the original. If they
+differ, Lance gets no filter, which costs time but changes no result.
 
 Lance gets SQL text and no Substrait, though it takes that too: Substrait comes with the types of
-all columns, of which Lance refuses many (unsigned, large_string, times, all in lists and structs),
-and it does not say what `x IN (..)` is for a null x: false in Arrow, null in DataFusion.
+all columns, many of which Lance refuses (unsigned, large_string, times, all in lists and structs),
+and it does not define `x IN (..)` for a null x: false in Arrow, null in DataFusion.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _MATCH = 0  # of is_in: a null finds a null in the list, and is false without
 
 @dataclass(frozen=True, slots=True)
 class FilterPiece:
-    """A part of an expression: the columns that it reads, and what Lance may evaluate of it.
+    """A part of an expression: the columns that it reads, and the SQL that Lance may evaluate.
 
-    `column` is set if it is a top-level column and nothing else, `scalar` if it is a constant.
-    `conjuncts` are what the outermost ANDs of it join; none: it is no AND.
+    `column` is set if it is only a top-level column, `scalar` if it is a constant. `conjuncts` are
+    the operands of its outermost ANDs; none: it is no AND.
     """
 
     expression: pc.Expression
@@ -47,7 +47,7 @@ class FilterPiece:
 
 
 def read(expression: pc.Expression, schema: pa.Schema) -> FilterPiece:
-    """Return what an expression over `schema` is made of; if a part is not known, only the whole.
+    """Return the parts of an expression over `schema`; only the whole, if a part is unknown.
 
     The caller has found that Arrow can evaluate it over the schema.
     """
@@ -63,15 +63,15 @@ def read(expression: pc.Expression, schema: pa.Schema) -> FilterPiece:
 
 
 def counts_columns(expression: pc.Expression) -> bool:
-    """Say whether an expression may mean a column by its number, as `pc.field(2)` does."""
+    """Return whether an expression may name a column by its number, as `pc.field(2)` does."""
     return _BY_NUMBER in str(expression)
 
 
 def mentions(text: str, name: str) -> bool:
-    """Say whether `text`, an Arrow expression as it prints itself, may read the column `name`.
+    """Return whether `text`, the printed form of an Arrow expression, may read the column `name`.
 
-    A name inside a string constant counts for nothing worse than a column too many; a column by
-    its number may be any.
+    A name inside a string constant only causes one column too many; a column by its number may be
+    any column.
     """
     if not name or _BY_NUMBER in text:
         return True

@@ -1,4 +1,4 @@
-"""Comparisons of filters: =, <, IN, LIKE and their like, with what Lance may evaluate of each."""
+"""Comparisons of filters: =, <, IN, LIKE and others, with the SQL that Lance may evaluate."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _KERNELS: dict[Operator, Callable[[pc.Expression, pc.Expression], pc.Expression]
 def balanced(
     join: Callable[[pc.Expression, pc.Expression], pc.Expression], parts: Sequence[pc.Expression]
 ) -> pc.Expression:
-    """Join expressions as a balanced tree: Arrow recurses into a tree as deep as it is."""
+    """Join expressions as a balanced tree, because Arrow evaluates a tree recursively."""
     if len(parts) == 1:
         return parts[0]
     middle = len(parts) // 2
@@ -258,7 +258,7 @@ def starts_with(subject: Value, prefix: str) -> Value:
 
 
 def coalesce(terms: Sequence[Term]) -> Value:
-    """Return the first of `terms` that is not null, in the type in which all meet."""
+    """Return the first of `terms` that is not null, in their common type."""
     anchor = next((term for term in terms if isinstance(term, Value)), None)
     values = [_typed(term, anchor) for term in terms if not _is_null_literal(term)]
     if not values:

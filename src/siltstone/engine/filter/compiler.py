@@ -1,4 +1,4 @@
-"""Compiler of filters: SQL text -> an Arrow expression and what Lance may evaluate of it.
+"""Compiler of filters: SQL text -> an Arrow expression and the SQL that Lance may evaluate.
 
 One walk over the tree of sqlglot (Postgres dialect: double quotes around names, backslash as the
 escape of LIKE, whole numbers divide to whole numbers). Logic is Kleene's. Where Arrow and SQL
@@ -44,7 +44,7 @@ def compile_filter(text: str, schema: pa.Schema) -> Compiled:
     """Compile a SQL boolean expression over the columns of `schema`.
 
     Raises:
-        RequestError: It does not parse, is not supported, or does not fit the columns' types.
+        RequestError: The text does not parse, is not supported, or does not fit the columns' types.
     """
     if len(text.encode("utf-8", "surrogatepass")) > TEXT_BYTES_MAX:
         raise RequestError(f"the filter is longer than {TEXT_BYTES_MAX} bytes; use a join instead")
@@ -57,9 +57,9 @@ def compile_filter(text: str, schema: pa.Schema) -> Compiled:
 
 
 def compile_parts(text: str, schema: pa.Schema) -> list[Compiled]:
-    """Compile a filter that `compile_filter` takes, in parts: what its outermost ANDs join.
+    """Compile a valid filter in parts: the operands of its outermost ANDs.
 
-    The filter is true where all of them are.
+    The filter is true where all parts are true.
     """
     found: list[Compiled] = []
     for node in _conjuncts(_tree(text)):
@@ -83,7 +83,7 @@ def compile_value(text: str, schema: pa.Schema) -> Value | None:
     """Compile a SQL expression of any type over the columns of `schema`; None is a bare NULL.
 
     Raises:
-        RequestError: It does not parse, is not supported, or its types do not fit.
+        RequestError: The text does not parse, is not supported, or its types do not fit.
     """
     if len(text.encode("utf-8", "surrogatepass")) > TEXT_BYTES_MAX:
         raise RequestError(f"the expression is longer than {TEXT_BYTES_MAX} bytes")

@@ -1,4 +1,4 @@
-"""Expression: a SQL expression of any type, evaluated by Arrow: what an update sets a column to."""
+"""Expression: a SQL expression of any type that Arrow evaluates: the new value in an update."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Expression:
 
     @property
     def type(self) -> pa.DataType:
-        """The type that a column of its values has.
+        """The Arrow type of its values.
 
         Raises:
-            RequestError: A bare NULL has none.
+            RequestError: It is a bare NULL, which has no type.
         """
         if self.value is None:
             raise RequestError("NULL has no type; write cast(NULL as int), for example")

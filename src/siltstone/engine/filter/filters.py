@@ -1,6 +1,6 @@
-"""Filter: which rows a read keeps, as SQL text or as an Arrow expression of another engine.
+"""Filter: the rows that a read keeps, as SQL text or as an Arrow expression of another engine.
 
-Both are decided by Arrow, row by row, in every level; what reaches Lance is a superset.
+Arrow decides both, row by row, in every level; the filter for Lance is a superset.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from siltstone.errors import RequestError
 
 
 class Filter(Protocol):
-    """What a scan asks of a filter."""
+    """A filter of a scan."""
 
     @property
     def columns(self) -> frozenset[str]: ...
@@ -28,7 +28,7 @@ class Filter(Protocol):
     def prefilter(self, names: Mapping[str, str]) -> str | None: ...
 
     def parts(self) -> Sequence[Filter]:
-        """Return filters that all hold where this one does; itself, if it has no parts."""
+        """Return filters that are all true where this one is; itself, if it has no parts."""
         ...
 
 
@@ -50,7 +50,7 @@ class TextFilter:
         return self.predicate.prefilter(names)
 
     def parts(self) -> list[TextFilter]:
-        """Return what stands between the outermost ANDs."""
+        """Return the operands of the outermost ANDs."""
         return [TextFilter(part) for part in self.predicate.parts()]
 
 
@@ -66,7 +66,7 @@ class ExpressionFilter:
 
     @property
     def counts_columns(self) -> bool:
-        """Whether it may mean a column by its number."""
+        """Whether it may name a column by its number."""
         return arrow.counts_columns(self._piece.expression)
 
     def keep(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -79,16 +79,16 @@ class ExpressionFilter:
         return pushed.render(self._piece.push, names)
 
     def parts(self) -> list[ExpressionFilter]:
-        """Return what stands between the outermost ANDs; itself, if there is none."""
+        """Return the operands of the outermost ANDs; itself, if there is no AND."""
         return [ExpressionFilter(part, self._names) for part in self._piece.conjuncts] or [self]
 
 
 def filter_of(wanted: str | pc.Expression | None, schema: pa.Schema) -> Filter | None:
-    """Return the filter that a caller means; None keeps all.
+    """Return the filter for a caller's text or expression; None keeps all rows.
 
     Raises:
         RequestError: It does not parse, is not supported, names an unknown column, or does not fit
-            the columns' types: in words that are the same whatever level the rows are in.
+            the columns' types. The message does not depend on the level of the rows.
     """
     if wanted is None:
         return None
@@ -98,4 +98,4 @@ def filter_of(wanted: str | pc.Expression | None, schema: pa.Schema) -> Filter |
         pickled.refuse_deep(wanted)
         predicate.check(wanted, schema)
         return ExpressionFilter(arrow.read(wanted, schema), schema.names)
-    raise RequestError(f"a filter is a SQL text or an Arrow expression, not {wanted!r}")
+    raise RequestError(f"a filter must be a SQL text or an Arrow expression; got {wanted!r}")

@@ -1,14 +1,15 @@
-"""Literals of filters: what a constant means beside a column of a given type, exactly.
+"""Literals of filters: the exact meaning of a constant compared with a column of a type.
 
 Whole numbers, decimals, dates, times and timestamps are *grids*: a value is `n * step` for an
-integer n between two bounds. A literal is an exact fraction beside the grid, so a comparison with
-one that the column cannot hold is answered by arithmetic, never by a cast that rounds or overflows:
+integer n between two bounds. A literal is an exact position on the grid's line, so arithmetic
+decides a comparison with a value that the column cannot hold, never a cast that rounds or
+overflows:
 
     column int8      x > 1000            false (null for null)
     column int8      x < 2.5             x <= 2
     column date      d < '2020-01-01 12:00'    d <= 2020-01-01
 
-A timestamp literal without an offset is UTC beside a column with a time zone.
+A timestamp literal without an offset is UTC if the column has a time zone.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant as it was written; it gets its type from what stands beside it.
+    """A constant as written; it gets its type from the other side of the comparison.
 
     `value`: None, bool, Decimal (all numbers), str, bytes, `Moment` or Fraction (seconds of a day).
     """
@@ -83,7 +84,7 @@ def moment(text: str) -> Moment:
     """Return the moment of an ISO 8601 date or timestamp.
 
     Raises:
-        RequestError: It is none.
+        RequestError: The text is not one.
     """
     found = _MOMENT.fullmatch(text)
     if found is None:
@@ -101,7 +102,7 @@ def time_of_day(text: str) -> Fraction:
     """Return the seconds since midnight of an ISO 8601 time.
 
     Raises:
-        RequestError: It is none.
+        RequestError: The text is not one.
     """
     found = _TIME.fullmatch(text)
     try:
@@ -160,10 +161,10 @@ def _time_grid(type_: pa.DataType) -> Grid | None:
 
 
 def position(literal: Literal, type_: pa.DataType) -> Fraction | None:
-    """Return where `literal` lies beside the grid of `type_`; None if the two cannot be compared.
+    """Return the position of `literal` on the grid of `type_`; None if they are not comparable.
 
     Raises:
-        RequestError: A text that should be a date, time or timestamp and is none.
+        RequestError: A text is not a date, time or timestamp, but should be.
     """
     if literal.kind in NUMBER_KINDS:
         is_number = pa.types.is_integer(type_) or pa.types.is_decimal(type_)
@@ -178,7 +179,7 @@ def position(literal: Literal, type_: pa.DataType) -> Fraction | None:
 
 
 def is_on_line(literal: Literal, type_: pa.DataType) -> bool:
-    """Say whether `literal` lies somewhere beside the grid of `type_`."""
+    """Return whether `literal` has a position on the grid of `type_`."""
     return grid(type_) is not None and position(literal, type_) is not None
 
 
@@ -195,9 +196,9 @@ def _moment_position(literal: Literal, type_: pa.DataType) -> Fraction | None:
 
 
 def place(operator: Operator, at: Fraction, grid_: Grid) -> tuple[Operator, int] | bool:
-    """Return the comparison `operator n` that every value of the grid answers like `operator at`.
+    """Return the comparison `operator n` that is equal to `operator at` for every grid value.
 
-    A bool where all values of the grid answer alike.
+    A bool if the result is the same for all grid values.
     """
     quotient = at / grid_.step
     n, rest = divmod(quotient.numerator, quotient.denominator)
@@ -231,10 +232,10 @@ def decimal_text(n: int, scale: int) -> str:
 
 
 def own_scalar(literal: Literal) -> pa.Scalar[Any]:
-    """Return a literal that has nothing beside it to take a type from, in its own type.
+    """Return a literal in its own type, if no column gives it a type.
 
     Raises:
-        RequestError: A whole number outside int64, or a decimal of more than 38 digits.
+        RequestError: It is a whole number outside int64, or has more than 38 digits.
     """
     value = literal.value
     if isinstance(value, Decimal):
@@ -267,9 +268,9 @@ def _own_number(kind: Kind, value: Decimal) -> pa.Scalar[Any]:
 
 
 def literal_of(scalar: pa.Scalar[Any]) -> Literal:
-    """Return a constant of Arrow that is not null as a literal; it must have a grid or be exact.
+    """Return a non-null Arrow constant as a literal; it must have a grid or be exact.
 
-    That is: any but floats and nested values.
+    That is any type but floats and nested values.
     """
     type_ = scalar.type
     if pa.types.is_temporal(type_):

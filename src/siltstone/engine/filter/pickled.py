@@ -1,13 +1,12 @@
-"""Filter pickle: the texts and constants that an Arrow expression is made of.
+"""Pickled filters: the texts and constants of an Arrow expression.
 
-An expression does not tell its parts. Its pickled form does: pairs of texts in the metadata of an
-IPC schema, a call before its arguments, and the constants in a record batch beside.
+An expression does not expose its parts, but its pickled form does: pairs of texts in the metadata
+of an IPC schema, a call before its arguments, and the constants in a record batch.
 
     (b > 5) and is_in(c, {..})    call and_kleene  call greater  field_ref b  literal 0  end greater
                                   call is_in  field_ref c  options 1  end is_in  end and_kleene
 
-Arrow calls that form its own and may change it: who reads it compares what it built of it with the
-original.
+Arrow may change this form. So a reader must compare the expression that it built with the original.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ DEPTH_MAX = 4_096
 
 
 class UnreadError(Exception):
-    """An expression is too long, or has a part that nobody here knows."""
+    """An expression is too long, or has an unknown part."""
 
 
 class _ArrowSchema(ctypes.Structure):
@@ -49,7 +48,7 @@ def pickled(expression: pc.Expression) -> tuple[list[tuple[str, str]], pa.Record
 
 
 def refuse_deep(expression: pc.Expression) -> None:
-    """Refuse an expression that Arrow could not evaluate without an overflow of the stack.
+    """Check that Arrow can evaluate an expression without a stack overflow.
 
     Raises:
         RequestError: It is nested deeper than `DEPTH_MAX`.
@@ -62,7 +61,7 @@ def refuse_deep(expression: pc.Expression) -> None:
 
 
 def refuse_deep_form(buffer: pa.Buffer) -> None:
-    """Do so by its pickled form, before Arrow reads that, by recursion, too."""
+    """Check the pickled form, before Arrow reads it, also recursively."""
     with pa.ipc.open_file(buffer) as file:
         depth = 0
         for key, _ in _pairs(file.schema):

@@ -1,7 +1,7 @@
-"""Predicate: a SQL boolean filter, parsed once, that answers the same in every level of a read.
+"""Predicate: a SQL boolean filter, parsed once, with the same result in every level of a read.
 
     text ──parse──▶ expression   Arrow: decides, for memtables, runs and base alike
-                 └▶ prefilter    DataFusion SQL for Lance: keeps all that matches, and maybe more
+                 └▶ prefilter    DataFusion SQL for Lance: keeps all matching rows, and maybe more
 
 A row matches if the filter is true; null is not true. What is supported: comparisons, AND, OR,
 NOT, IN, BETWEEN, IS [NOT] NULL / TRUE / FALSE, [NOT] LIKE and ILIKE with ESCAPE, + - * / %, CAST
@@ -52,10 +52,10 @@ class Predicate:
         return _parse(text, schema)
 
     def mask(self, rows: pa.RecordBatch | pa.Table) -> pa.BooleanArray:
-        """Return for each row whether it matches; there are no nulls in the answer.
+        """Return for each row whether it matches, without nulls.
 
         Raises:
-            RequestError: A row's value makes arithmetic overflow or a cast fail.
+            RequestError: Arithmetic overflows or a cast fails for the value of a row.
         """
         return mask(self.expression, sorted(self.columns), rows, self.text)
 
@@ -64,7 +64,7 @@ class Predicate:
         return rows.filter(self.mask(rows))
 
     def matches(self, row: Mapping[str, object]) -> bool:
-        """Say whether one row of Python values matches; a column that is missing is null."""
+        """Return whether one row of Python values matches; a missing column is null."""
         names = sorted(self.columns)
         fields = [self.schema.field(name) for name in names]
         try:
@@ -84,7 +84,7 @@ class Predicate:
         return pushed.render(self.push, names)
 
     def parts(self) -> tuple[Predicate, ...]:
-        """Return the predicates between the outermost ANDs; itself, if there is none."""
+        """Return the operands of the outermost ANDs; itself, if there is no AND."""
         if "and" not in self.text.lower():  # to parse takes longer than an index does
             return (self,)
         return _parts(self.text, self.schema)
@@ -120,13 +120,13 @@ def mask(
     rows: pa.RecordBatch | pa.Table,
     text: object,
 ) -> pa.BooleanArray:
-    """Return for each row whether `expression` is true; there are no nulls in the answer.
+    """Return for each row whether `expression` is true, without nulls.
 
     Args:
         expression: Over the columns `names`; if it counts columns, it counts these.
         names: Top-level columns of `rows`.
         rows: The rows, with more columns or not.
-        text: What the filter is called in errors.
+        text: The name of the filter in errors.
 
     Raises:
         RequestError: It cannot be evaluated, or not of some row's value.

@@ -1,8 +1,7 @@
 """Attached rows: a dataset of staged rows, seen as a history in which every row has one seq.
 
-A bulk commit writes its rows before it has a seq, so they have none on disk. Whoever reads them
-adds the seq of the frame that named them as a constant; the checkpoint writes them into history
-with it.
+A bulk commit writes its rows before it has a seq, so they have none on disk. Reads add the seq of
+the frame that named them as a constant; the checkpoint writes them into history with it.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ _RUN_BYTES_MIN = 1 << 20
 
 
 def run_bytes(rows: int) -> int:
-    """Return what a run of so many rows counts for the next checkpoint: the index of a read of it.
+    """Return the bytes that a run of some rows counts towards the next checkpoint: its index.
 
-    A short one counts too: each is one more level to every read.
+    A short run counts too: each run is one more level for every read.
     """
     return max(_RUN_BYTES_MIN, _ROW_BYTES * rows)
 
@@ -52,7 +51,7 @@ class Attached:
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self._table.rows
 
     @property
@@ -71,7 +70,7 @@ class Attached:
         return ()
 
     def count(self) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         return self._table.rows
 
     def scan(

@@ -1,16 +1,16 @@
-"""Base: the merged rows of one keyed table, one pinned version, with what finds rows in it.
+"""Base: the merged rows of one keyed table, one pinned version, with indexes to find rows.
 
-    key index    codes in ascending order and their positions: made at the first point read, if it
-                 fits `index_bytes_max`; else a point read is a scan with a filter, by the index of
-                 the key that an optimize builds
+    key index    codes in ascending order and their positions: built at the first point read, if it
+                 fits `index_bytes_max`; else a point read is a scan with a filter, through the key
+                 index that an optimize builds
     row cache    rows read by key, as dicts, at most `CACHED_ROWS_MAX`
     resident     all columns as Arrow, after `_MISSES_MIN` misses of the cache, if they fit the same
                  bound: a row then costs 3 us, taken from Lance 500
 
-Nothing here ever changes an answer: a pin is immutable, the rest are memos of it.
+None of these changes a result: a pin is immutable, the rest are caches of it.
 
-Lock: one, held while the key index or positions are made, so that they are made once; reads of
-what is there take none.
+Lock: one, held while the key index or positions are built, so that they are built once; later reads
+take no lock.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Base:
 
     @property
     def nbytes(self) -> int:
-        """About how many bytes the key index, the resident and the cached rows hold."""
+        """The approximate bytes of the key index, the resident rows and the cached rows."""
         index = 0 if self._index is None else self._index.nbytes
         return index + self._cached_bytes + (0 if self._resident is None else self._resident.nbytes)
 
@@ -188,11 +188,11 @@ class Base:
     # shadows
 
     def positions(self, codes: Codes, keys: Callable[[np.ndarray], list[Key]]) -> np.ndarray:
-        """Return the positions, in no order, of the rows that have one of some keys.
+        """Return the positions, in no order, of the rows with one of some keys.
 
         Args:
-            codes: Of the keys, ascending.
-            keys: The keys at some indices of `codes`; asked only where hashed codes are equal.
+            codes: The codes of the keys, ascending.
+            keys: Returns the keys at some indices of `codes`; called only for equal hashed codes.
         """
         if not self.rows or not len(codes):
             return NOTHING
@@ -262,7 +262,7 @@ def _slots(codes: Codes) -> np.ndarray:
 def batches_kept(
     batches: Iterable[pa.RecordBatch], kept: pa.BooleanArray
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that `kept` has, a bit for each, of batches in row order and whole."""
+    """Yield the rows with a bit in `kept`; the batches are complete and in row order."""
     start = 0
     for batch in batches:
         if start + batch.num_rows > len(kept):  # rows beyond those asked for
@@ -277,7 +277,7 @@ def batches_kept(
 def batches_kept_by_position(
     batches: Iterable[pa.RecordBatch], kept: Bits
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that `kept` has of batches that carry their rows' positions."""
+    """Yield the rows with a bit in `kept`, from batches with a column of positions."""
     for batch in batches:
         has = kept.has(batch.column(POSITION).to_numpy())
         rest = batch.drop_columns([POSITION])

@@ -1,7 +1,7 @@
 """Bits: a set of row numbers below a bound, packed as Arrow packs them. Immutable.
 
 A hundred million rows take 12 MB, a changed copy of them a millisecond, and a slice of the Arrow
-form costs nothing: so each reader may have a set of its own.
+form costs nothing, so each reader may have its own set.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Bits:
 
     @property
     def count(self) -> int:
-        """How many rows are in the set."""
+        """The number of rows in the set."""
         return int(np.bitwise_count(self.packed).sum(dtype=np.int64))
 
     def has(self, numbers: np.ndarray) -> np.ndarray:
-        """Say for each of `numbers` whether it is in the set."""
+        """Return for each of `numbers` whether it is in the set."""
         return (self.packed[numbers >> 3] >> (numbers & 7).astype(np.uint8)) & 1 != 0
 
     def bools(self, start: int = 0, end: int | None = None) -> np.ndarray:
@@ -42,7 +42,7 @@ class Bits:
         return known[start - first : end - first].view(bool)
 
     def mask(self) -> pa.BooleanArray:
-        """Return it as Arrow bits, which slice without a copy."""
+        """Return the set as Arrow bits, which slice without a copy."""
         buffers = [None, pa.py_buffer(self.packed.data)]
         return cast("pa.BooleanArray", pa.Array.from_buffers(pa.bool_(), self.length, buffers))
 
@@ -56,7 +56,7 @@ class Bits:
         return Bits(packed, self.length)
 
     def followed_by(self, more: np.ndarray) -> Bits:
-        """Return the set over so many more rows, of which it has those that `more` says."""
+        """Return the set with more rows at its end: those with a bit in `more` are in the set."""
         whole = self.length >> 3
         begun = self.bools(whole << 3)
         packed = np.packbits(np.concatenate((begun, more)), bitorder="little")

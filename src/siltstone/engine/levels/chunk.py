@@ -3,7 +3,7 @@
     chunk    consecutive row versions in seq order: a batch, and per row its code, seq and op
     part     the first rows of one origin (a memtable, a load of history), as chunks
     run      codes in ascending order, each with its row's ordinal; equal codes in ordinal order
-    newest   of some chunks the newest version of each key, in code order
+    newest   the newest version of each key in some chunks, in code order
 
 All are immutable. Ordinals number the rows of one source (a memtable, the un-merged history) from
 0 in seq order; a later row of the same seq and key wins.
@@ -85,7 +85,7 @@ class Chunk:
         )
 
     def row_at(self, offset: int) -> dict[str, object]:
-        """Return one row as Python values, by the names of the chunk's shape."""
+        """Return one row as Python values, by the names of the chunk's schema."""
         if not self.getters:
             names, columns = self.batch.schema.names, self.batch.columns
             self.getters.update(
@@ -107,7 +107,7 @@ class Run:
         return self.codes.nbytes + self.ordinals.nbytes
 
     def find(self, codes: Codes) -> tuple[np.ndarray, np.ndarray]:
-        """Return each pair of an index into `codes`, which ascend, and an ordinal of that code."""
+        """Return the pairs of an index into `codes` (ascending) and an ordinal of that code."""
         last = len(self.codes) - 1
         if last < 0:
             return NOTHING, NOTHING
@@ -128,8 +128,8 @@ class Run:
 class Slice:
     """The first `rows` rows of one origin, in `chunks` from ordinal 0 on.
 
-    Equal origins have equal rows at equal ordinals, wherever they lie by now: `origin` is what
-    stays the same when a memtable becomes history. Of history the chunks have the key columns only.
+    Equal origins have equal rows at equal ordinals: `origin` stays the same when a memtable becomes
+    history. The chunks of history have the key columns only.
     """
 
     origin: object
@@ -158,7 +158,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IndexedSlice:
-    """A part with the key columns only, and the runs that find its rows."""
+    """A part with the key columns only, and the runs to find its rows."""
 
     part: Slice
     runs: tuple[Run, ...]
@@ -175,7 +175,7 @@ class IndexedSlice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Newest:
-    """The newest version of each key of one source, in code order, and what ordinals point into."""
+    """The newest version of each key of one source, in code order, with its chunks."""
 
     codes: Codes
     ordinals: np.ndarray
@@ -215,7 +215,7 @@ def merge_runs(runs: Sequence[Run]) -> Run:
 
 
 def tier(runs: Sequence[Run | Chunk], width: int = TIER_WIDTH) -> tuple[int, int] | None:
-    """Return the slice of the newest `width` runs of like size; None when there is none."""
+    """Return the slice of the newest `width` runs of similar size; None if there is none."""
     for last in range(len(runs), width - 1, -1):
         sizes = [len(run.codes) for run in runs[last - width : last]]
         if max(sizes) <= width * max(1, min(sizes)):
@@ -224,7 +224,7 @@ def tier(runs: Sequence[Run | Chunk], width: int = TIER_WIDTH) -> tuple[int, int
 
 
 def small_rung(chunks: Sequence[Chunk]) -> tuple[int, int] | None:
-    """Return the slice of the newest chunks that are worth being one; None when there is none."""
+    """Return the slice of the newest chunks that should be joined; None if there is none."""
     last = len(chunks)
     while last >= _JOINED_MIN:
         first, rows, size = last, 0, 0
@@ -248,7 +248,7 @@ def _joins(chunk: Chunk, other: Chunk) -> bool:
 
 
 def join_chunks(chunks: Sequence[Chunk]) -> Chunk:
-    """Return adjacent chunks as one, whose memory is its own."""
+    """Return adjacent chunks as one chunk with its own memory."""
     return Chunk(
         chunks[0].start,
         pa.concat_batches([chunk.batch for chunk in chunks]),  # pyright: ignore[reportAttributeAccessIssue]
@@ -300,7 +300,7 @@ def find_version(
 ) -> tuple[Chunk, int] | None:
     """Return chunk and offset of the newest version of `key` with a seq <= `seq`, if there is one.
 
-    The newest run is asked first: runs are in seq order.
+    It searches the newest run first: runs are in seq order.
     """
     for run in reversed(runs):
         index = int(run.codes.searchsorted(code, "right")) - 1
@@ -331,9 +331,9 @@ def rows_kept(
     table_schema: TableSchema,
     columns: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield `columns` of `table_schema` of the rows that `kept` has, a bit for each of the chunks'.
+    """Yield the chunks' rows with a bit in `kept`, with `columns` of `table_schema`.
 
-    Small chunks come together in one batch: each costs its reader 10 us.
+    Small chunks share one batch: each batch costs its reader 10 us.
     """
     fields = table_schema.fields(columns)
     pieces: list[list[pa.Array]] = []
@@ -373,7 +373,7 @@ def _filtered(
 
 
 def batch_of(arrays: list[pa.Array], fields: pa.Schema, rows: int) -> pa.RecordBatch:
-    """Return a batch; without a column it still has its number of rows."""
+    """Return a batch; without columns it still has its number of rows."""
     if arrays:
         return pa.RecordBatch.from_arrays(arrays, schema=fields)
     empty = pa.array([{}] * rows, pa.struct([]))

@@ -1,8 +1,8 @@
-"""Commit log: for each commit of one generation its time, transaction, token, tables and rows.
+"""Commit log: time, transaction, token, tables and rows of each commit of one generation.
 
-Kept as compact columns beside the memtables (about 40 bytes a commit), written to the store's own
-dataset `commits` by the flush. `at=` and `outcome()` ask here first, then there. The leader
-appends; readers take `count` first, which is raised last.
+It has compact columns next to the memtables (about 40 bytes per commit). The flush writes them to
+the store's dataset `commits`. `at=` and `outcome()` look here first, then there. The leader appends
+and raises `count` last; readers read `count` first.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Commit:
 
 
 def transaction_id(epoch: int, number: int) -> str:
-    """Return the id by which users ask for a transaction's outcome: unique in a store for ever."""
+    """Return the id of a transaction for `outcome`: unique in a store for ever."""
     return f"{epoch}-{number}"
 
 
@@ -88,7 +88,7 @@ class CommitLog:
         )
 
     def seq_at(self, time_us: int) -> int | None:
-        """Return the seq of the last commit with a time <= `time_us`; None: all are later."""
+        """Return the seq of the last commit with a time <= `time_us`; None if all are later."""
         index = bisect_right(self._times, time_us, 0, self.count)
         return self.first + index - 1 if index else None
 
@@ -100,7 +100,7 @@ class CommitLog:
         return None
 
     def token(self, token: Token) -> Commit | None:
-        """Return the commit that carried `token`, None if it is not here."""
+        """Return the commit with `token`, None if it is not here."""
         count = self.count
         for index in list(self._tokens):  # at once: the leader adds to them meanwhile
             if index < count and self._tokens[index] == token:

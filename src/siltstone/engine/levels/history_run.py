@@ -1,9 +1,9 @@
 """History run: the un-merged part of a table's history, read from Lance.
 
-It covers the seqs (low, high] of one pinned history. Its keys, seqs and ops are an index in memory:
-that of the memtables which were flushed, or read once, in row order. The rows themselves stay in
-Lance and are taken by position (few) or scanned (many). Row order in history is seq order, and the
-positions of a pin never change.
+It covers the seqs (low, high] of one pinned history. An index in memory has its keys, seqs and ops
+in row order: the index of the flushed memtables, or one that is read once. The rows themselves stay
+in Lance; reads take them by position (few) or scan them (many). Row order in history is seq order,
+and the positions of a pin never change.
 
 Lock: one, held while the index is loaded, so that it is loaded once.
 """
@@ -74,25 +74,25 @@ class HistoryRun:
 
     @property
     def rows(self) -> int:
-        """How many row versions it holds: counted once, from the seqs alone."""
+        """The number of row versions, counted once from the seqs."""
         if self._rows is None:
             self._rows = sum(batch.num_rows for batch in self._scan([]))
         return self._rows
 
     @property
     def index_bytes(self) -> int:
-        """About how many bytes the index takes once it is loaded."""
+        """The approximate bytes of the index when loaded."""
         return self.nbytes or _INDEX_ROW_BYTES * self.rows
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the index holds in memory (0 until it is there)."""
+        """The bytes of the index in memory (0 until it is loaded)."""
         known, positions = self._index or (self._known, NOTHING)
         return sum(item.nbytes for item in known) + positions.nbytes
 
     @property
     def indexed(self) -> tuple[IndexedSlice, ...]:
-        """The index, as far as it is in memory."""
+        """The index, if it is in memory."""
         return self._known if self._index is None else self._index[0]
 
     @property
@@ -166,7 +166,7 @@ class HistoryRun:
                 yield batch.filter(pa.array(inside))
 
     def seqs(self) -> Iterator[np.ndarray]:
-        """Yield the seqs of its rows, ascending, reading nothing else."""
+        """Yield the seqs of its rows, ascending; reads no other column."""
         for batch in self._scan([]):
             yield batch.column(SEQ_COLUMN).to_numpy()
 
@@ -234,7 +234,7 @@ class HistoryRun:
         table_schema: TableSchema,
         columns: Sequence[str],
     ) -> Iterator[pa.RecordBatch]:
-        """Yield those rows of what `parts` gave that `kept` has, a bit for each, in seq order."""
+        """Yield the rows of `parts` with a bit in `kept`, in seq order."""
         del parts  # the bits alone say which rows: all of them are in one pin
         count = kept.true_count
         ids = {c.name: c.id for c in table_schema.schema.columns}
@@ -295,9 +295,9 @@ class HistoryRun:
 
 
 def known_of(sources: Iterable[object], low: int) -> tuple[IndexedSlice, ...]:
-    """Return the index of the rows of adjacent levels, which all become one run above `low`.
+    """Return the index of adjacent levels that become one run above `low`.
 
-    Nothing if one of them has none in memory, or has rows at or below `low`, which the run has not.
+    None if one of them has no index in memory, or has rows at or below `low`.
     """
     found: list[IndexedSlice] = []
     for source in sources:

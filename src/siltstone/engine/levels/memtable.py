@@ -9,10 +9,11 @@
       chunks   frozen tails and Arrow batches, as Arrow, in ordinal order
       runs     the sorted codes of the chunks' keys with their ordinals
 
-Rows are numbered by *ordinal*, in seq order, and are never changed or removed: what a snapshot at S
-must not see has a seq above S. So a snapshot is one number. Readers take `contents` once and hold
-no lock; a freeze between two reads of its parts would lose rows. One leader at a time appends; the
-lock is held only to swap `contents`, which another thread does that merges runs or joins chunks.
+Rows are numbered by *ordinal*, in seq order, and are never changed or removed: a row that a
+snapshot at S must not see has a seq above S. So a snapshot is one number. Readers take `contents`
+once and hold no lock; a freeze between two reads of its parts would lose rows. One leader at a time
+appends. The lock is held only to swap `contents`, which the thread that merges runs or joins chunks
+also does.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class Tail:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contents:
-    """What a reader takes in one reference."""
+    """The value that a reader takes in one reference."""
 
     tail: Tail
     chunks: tuple[Chunk, ...]
@@ -175,7 +176,7 @@ class Memtable:
         self.nbytes += batch.nbytes + _RUN_ROW_BYTES * batch.num_rows
 
     def freeze(self) -> None:
-        """Turn the tail into a chunk. The leader's, or whoever seals or owns it alone."""
+        """Turn the tail into a chunk; called by the leader, the seal, or a sole owner."""
         tail = self.contents.tail
         if tail.rows:
             chunk = tail.chunk(len(tail.rows))
@@ -197,14 +198,14 @@ class Memtable:
             self.contents = Contents(Tail(now.tail.start, table_schema), now.chunks, now.runs)
 
     def merge_runs(self) -> bool:
-        """Merge the newest runs of like size and join small chunks; say whether there were any.
+        """Merge the newest runs of similar size, join small chunks; return whether there were any.
 
-        Any thread: the leader only adds behind what is merged.
+        Any thread may call it: the leader only appends after the merged runs.
         """
         return self._merge_runs() | self._join_chunks()
 
     def settle(self) -> None:
-        """Freeze what is sealed, and make it few chunks and runs: nobody appends any more."""
+        """Freeze a sealed memtable, and reduce it to few chunks and runs; appends have ended."""
         self.freeze()
         while self.merge_runs():
             pass
@@ -243,7 +244,7 @@ class Memtable:
 
     @property
     def rows(self) -> int:
-        """How many row versions it holds."""
+        """The number of row versions."""
         tail = self.contents.tail
         return tail.start + len(tail.rows)
 
@@ -306,7 +307,7 @@ class Memtable:
 
     @property
     def indexed(self) -> tuple[IndexedSlice, ...]:
-        """The keys of all rows with what finds them; nothing unless it is sealed and frozen."""
+        """The keys of all rows with their runs; None unless it is sealed and frozen."""
         contents = self.contents
         if contents.tail.rows or not contents.chunks:
             return ()
@@ -330,7 +331,7 @@ class Memtable:
         table_schema: TableSchema,
         columns: Sequence[str],
     ) -> Iterator[pa.RecordBatch]:
-        """Yield those rows of what `parts` gave that `kept` has, a bit for each, in seq order."""
+        """Yield the rows of `parts` with a bit in `kept`, in seq order."""
         yield from rows_kept(parts[0].chunks, kept, table_schema, columns)
 
     def rows_at(
@@ -340,7 +341,7 @@ class Memtable:
         table_schema: TableSchema,
         columns: Sequence[str],
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows at `ordinals` (ascending) of what `parts` gave, in seq order."""
+        """Yield the rows of `parts` at `ordinals` (ascending), in seq order."""
         yield from rows_at(parts[0].chunks, ordinals, table_schema, columns)
 
     def chunks_upto(self, seq: int) -> tuple[Chunk, ...]:

@@ -1,4 +1,4 @@
-"""Source: what a read needs of one level above base."""
+"""Source: the interface of one level above base for reads."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Liveness: which row versions above base live at a seq, and which rows of base they leave to see.
+"""Liveness: the visible row versions above base at a seq, and the visible rows of base.
 
     places   the row versions of all levels, numbered from the oldest on (`Part` after `Part`)
     live     bits by place: the newest version of its key, and no delete
-    runs     the codes of the live places, sorted: a newer version finds there whom it ends
+    runs     the sorted codes of the live places: a newer version finds the one that it ends
     visible  bits by position in base: the rows whose key no level writes
 
-A version that is ended never lives again, so the liveness at a later seq is this one and the rows
-that came since: a scan beside a writer pays for what is new to it, not for all that is not merged.
-All is immutable; `VisibilityCache` holds the newest ones of a table for whoever reads next.
+An ended version never becomes visible again, so the visibility at a later seq follows from this one
+and the rows since. A scan next to a writer therefore pays only for new rows, not for all un-merged
+rows. All values are immutable; the cache holds the newest ones of a table for the next reader.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _RUNS_WIDTH = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Visibility:
-    """See the module. `rows` are origin and number of rows of each part it is made of."""
+    """See the module. `rows` has the origin and the number of rows of each of its parts."""
 
     seq: int
     base: Base | None
@@ -53,7 +53,7 @@ class Visibility:
         return self.live.nbytes + self.visible.nbytes + sum(run.nbytes for run in self.runs)
 
     def is_before(self, base: Base | None, parts: Sequence[Slice]) -> bool:
-        """Say whether `parts` over `base` are what this is made of, and perhaps rows behind it."""
+        """Return whether `parts` over `base` are the parts of this one, perhaps with more rows."""
         if self.base is not base or len(self.rows) > len(parts):
             return False
         pairs = list(zip(self.rows, parts, strict=False))
@@ -61,7 +61,7 @@ class Visibility:
         return whole and all(o is part.origin and n <= part.rows for (o, n), part in pairs[-1:])
 
     def at(self, seq: int, codec: KeyCodec, parts: Sequence[Slice]) -> Visibility:
-        """Return the liveness of `parts`, the rows up to `seq`, of which this `is_before`."""
+        """Return the visibility of `parts`, the rows up to `seq`; `is_before` must hold."""
         added = _added(self.rows, parts)
         rows = tuple((part.origin, part.rows) for part in parts)
         if not added:
@@ -114,14 +114,14 @@ class Visibility:
 
 
 def nothing_over(base: Base | None) -> Visibility:
-    """Return the liveness without a level above `base`."""
+    """Return the visibility without a level above `base`."""
     return Visibility(0, base, (), NO_ROWS, all_of(0 if base is None else base.rows), ())
 
 
 class VisibilityCache:
     """The newest livenesses of one table, for the next reader. Replaced in one assignment.
 
-    More than one, because readers come in no order: one at a slightly older seq begins at its own.
+    It keeps more than one, because readers come in any order and may be at slightly older seqs.
     """
 
     __slots__ = ("__weakref__", "_kept")
@@ -131,12 +131,12 @@ class VisibilityCache:
 
     @property
     def newest(self) -> Visibility | None:
-        """The one at the highest seq, None if none is kept."""
+        """The visibility at the highest seq; None if the cache is empty."""
         return self._kept[0] if self._kept else None
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory; what they share is counted once."""
+        """Bytes in memory; shared parts count once."""
         kept = self._kept
         runs = {id(run): run.nbytes for one in kept for run in one.runs}
         bits = {id(b): b.nbytes for one in kept for b in (one.live, one.visible)}
@@ -151,7 +151,7 @@ class VisibilityCache:
         *,
         bytes_left: Callable[[], int],
     ) -> Visibility:
-        """Return the liveness of `parts` over `base`, the rows up to `seq`; kept if it fits."""
+        """Return the visibility of `parts` over `base`, the rows up to `seq`; cache it if small."""
         kept = self._kept
         begun = next((one for one in kept if one.is_before(base, parts)), None)
         found = (begun or nothing_over(base)).at(seq, codec, parts)

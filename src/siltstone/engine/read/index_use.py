@@ -1,10 +1,10 @@
-"""Index use: whether a filter is read by an index of base, and which part of it.
+"""Index use: decides which parts of a filter use an index of base.
 
-An index costs by the rows that it finds, a scan by the rows that are there: of 2 M rows an index
-found 13 in 1 ms (a scan: 8), 20,000 in 42 (33), a million in 314 (169). And Lance asks the indexes
-of all columns of a filter, so one part that finds much spoils one that finds little. So each part
-that stands between ANDs is tried on some rows; those that nearly none of them match go to the
-indexes, the others are left to Arrow, which decides anyway. If there is none, Lance scans.
+The cost of an index grows with the rows that it finds, the cost of a scan with all rows: of 2 M
+rows an index found 13 in 1 ms (a scan: 8), 20,000 in 42 (33), a million in 314 (169). Lance asks
+the indexes of all columns of a filter, so a part that finds many rows spoils a part that finds few.
+Therefore each operand of the ANDs is tried on some rows. Parts that match nearly none of them use
+the indexes; Arrow evaluates the others, and decides in any case. Without such a part, Lance scans.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _KINDS = {"btree", "bitmap"}
 def prefilter_of(
     table: PinnedTable, wanted: Filter, stored: Mapping[str, str]
 ) -> tuple[str | None, bool]:
-    """Return the filter for Lance, a superset of `wanted`, and whether indexes are to be asked.
+    """Return the filter for Lance, a superset of `wanted`, and whether to use indexes.
 
     Args:
-        table: What is read.
-        wanted: The filter, by the user's names.
-        stored: The names in `table` by the user's.
+        table: The table to read.
+        wanted: The filter, with the user's names.
+        stored: The names in `table` by the user's names.
     """
     chosen = _chosen(table, wanted, stored)
     if not chosen:

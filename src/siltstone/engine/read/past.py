@@ -1,8 +1,8 @@
-"""Past: which record serves an old seq, and which commit was the last at a time.
+"""Past: finds the record that serves an old seq, and the last commit before a time.
 
-A table's merged_seq only rises along the chain, so the newest record that still serves a seq is
-found by bisection. The lease is taken before the record is used; a record that vacuum took is no
-answer.
+A table's merged_seq only rises along the chain, so bisection finds the newest record that still
+serves a seq. A reader takes the lease before it uses the record; a record that vacuum deleted does
+not count.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _LIKE_NUMBERS = 1024
 
 
 class PastRecords:
-    """Finds records of the past; any thread. Records are immutable, so they are kept once read.
+    """Finds records of the past; any thread. Records are immutable and cached after reading.
 
-    A lease is an open file: all who read a record share one, which ends with the last of them.
+    A lease is an open file: all readers of a record share one, which ends with the last reader.
     """
 
     def __init__(self, manifests: ManifestStore) -> None:
@@ -68,7 +68,7 @@ class PastRecords:
         return lease
 
     def missing(self) -> Path | None:
-        """Return the first record from FLOOR on that is lost; None when none is."""
+        """Return the first missing record from FLOOR on; None if none is missing."""
         for _ in range(ATTEMPTS_MAX):
             floor, numbers = self._manifests.floor(), self._manifests.numbers()
             if floor == self._manifests.floor():  # else a vacuum took some between the two
@@ -90,10 +90,10 @@ class PastRecords:
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One commit as people read it; `tables` by the names they had, `token` is (app, batch).
+    """One commit for users; `tables` by their names at that time, `token` is (app, batch).
 
-    Below the oldest seq that is kept a table goes by the oldest name that is, and one of which
-    nothing is kept by a number, as "#7".
+    Below the oldest kept seq, a table has its oldest kept name; a table of which nothing is kept
+    has a number, as "#7".
     """
 
     seq: int
@@ -105,7 +105,7 @@ class LogEntry:
 
 
 def log_entry(state: State, commit: Commit) -> LogEntry:
-    """Return a commit with the names that its tables had."""
+    """Return a commit with the names of its tables at that time."""
     names = sorted({_name_at(state, incarnation, commit.seq) for incarnation in commit.tables})
     token = None if commit.token is None else (commit.token.app, commit.token.batch)
     time = EPOCH + commit.time_us * MICROSECOND
@@ -118,7 +118,7 @@ def _name_at(state: State, incarnation: int, seq: int) -> str:
 
 
 class CommitHistory:
-    """What is known of past commits: in memory for those not flushed, in `commits` for the rest."""
+    """The past commits: unflushed ones in memory, the others in `commits`."""
 
     def __init__(self, tables: TableReader) -> None:
         self._tables = tables
@@ -165,10 +165,10 @@ class CommitHistory:
         return None
 
     def is_forgotten(self, state: State, epoch: int, number: int) -> bool:
-        """Say whether a transaction that `find` does not know may have committed before the past.
+        """Return whether a transaction that `find` does not know may be older than the kept past.
 
-        Numbers are given when transactions begin, so those that committed together have like ones:
-        the highest of the first commits that are kept is above all that are not.
+        Transactions get their numbers when they begin, so transactions that committed together have
+        similar numbers: the highest of the first kept commits is above all that are not kept.
         """
         record = state.view.record
         if record.commits is None or not record.oldest_seq:
@@ -183,7 +183,7 @@ class CommitHistory:
         return (epoch, number) < (first, max(numbers, default=0))
 
     def find_token(self, state: State, token: Token) -> Commit | None:
-        """Return the commit that carried `token`, None if none is known to have."""
+        """Return the commit with `token`, None if no such commit is known."""
         view = state.view
         for log in (view.log, *(generation.log for generation in view.sealed)):
             found = log.token(token)
@@ -207,9 +207,9 @@ class CommitHistory:
         return found + sorted(older, key=lambda c: -c.seq)
 
     def touched(self, state: State, since: int) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Yield the seq and the incarnations of each commit in (since, state.visible] that is kept.
+        """Yield the seq and the incarnations of each kept commit in (since, state.visible].
 
-        Commits that vacuum has taken are missing: who must know of all counts them.
+        Commits that vacuum has deleted are missing: a caller that needs all must count them.
         """
         view = state.view
         wanted = pc.field("seq") > since

@@ -1,7 +1,7 @@
-"""Point: filters that name one key and nothing else: a read looks its row up and scans nothing.
+"""Point: filters that name exactly one key, so that a read looks up its row without a scan.
 
-`id = 7`, `name = 'x'`: what clients send that have no other way to ask for a row. It is 0.2 ms
-instead of 4 over 300,000 rows. Whatever may mean something else is left to the parser.
+Clients without another way to read a row send `id = 7` or `name = 'x'`. The lookup takes 0.2 ms
+instead of 4 over 300,000 rows. Any filter that may mean something else goes to the parser.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _POINT = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*(?:(-?\d{1,19})|'([^'\\]*)')\s*", 
 
 
 def key_named(text: object, codec: KeyCodec) -> Key | None:
-    """Return the key that a filter names, None if it is not of that form."""
+    """Return the key that a filter names, None if the filter has another form."""
     if not isinstance(text, str) or len(codec.names) != 1:
         return None
     found = _POINT.fullmatch(text)

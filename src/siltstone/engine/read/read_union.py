@@ -1,11 +1,11 @@
-"""Read union: the rows of one keyed table at one seq, out of every level that holds some.
+"""Read union: the rows of one keyed table at one seq, from all levels with rows.
 
     newest of   own writes  >  active up to S > sealed, newest first > history not merged > base
     minus       tombstones
 
 Levels above base are `Source`s in seq order; each is in the union exactly once. Base batches stream
-through with the shadowed rows dropped, then come the newest live rows of the sources. Filters and
-columns reach Lance, but Arrow decides: every row is filtered again, in every level alike.
+through without their shadowed rows; then follow the newest live rows of the sources. Filters and
+columns are pushed down to Lance, but Arrow decides: it filters every row again, in every level.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Row = dict[str, object]
 
 
 class Lives(NamedTuple):
-    """A source with the rows of it that are read, and for each of these whether it lives."""
+    """A source with its rows of a read, and for each row whether it is visible."""
 
     source: Source
     parts: tuple[Slice, ...]
@@ -47,7 +47,7 @@ class Lives(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Overlay:
-    """What a read lays over base: live rows per source, and the base rows they leave to see."""
+    """The rows of a read above base: live rows per source, and the visible rows of base."""
 
     levels: tuple[Lives, ...]
     visibility: Visibility
@@ -56,7 +56,7 @@ class Overlay:
 
     @property
     def live(self) -> Iterator[tuple[Source, tuple[Slice, ...], np.ndarray]]:
-        """The sources with live rows, oldest first, and the ordinals of those."""
+        """The sources with live rows, oldest first, and the ordinals of their live rows."""
         for level in self.levels:
             ordinals = np.flatnonzero(level.kept.to_numpy(zero_copy_only=False))
             if len(ordinals):
@@ -64,7 +64,7 @@ class Overlay:
 
     @property
     def shadowed(self) -> np.ndarray:
-        """The positions of the rows of base that are not seen, ascending."""
+        """The positions of the hidden rows of base, ascending."""
         return np.flatnonzero(~self.visibility.visible.bools())
 
 
@@ -108,9 +108,9 @@ class KeyedReader:
         self.rows: dict[Key, Row | None] | None = None
 
     def remembering(self, own: Source | None = None) -> KeyedReader:
-        """Return the same reader for one transaction: with `own` on top, and a memo of rows read.
+        """Return the same reader for one transaction: with `own` on top, and a cache of rows read.
 
-        What a transaction read before it writes it is asked for twice, and never changes.
+        A transaction often reads a row again before it writes it, and the row never changes.
         """
         reader = KeyedReader(
             self.table_schema,
@@ -158,7 +158,7 @@ class KeyedReader:
         )
 
     def overlay(self) -> Overlay:
-        """Return what lies over base; kept, unless own writes may still come."""
+        """Return the overlay over base; cached, unless own writes may still change it."""
         if self._overlay is not None:
             return self._overlay
         found = [(source, source.parts(self.seq)) for source in self.sources]
@@ -178,14 +178,14 @@ class KeyedReader:
         return overlay
 
     def count(self) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         overlay = self.overlay()
         return overlay.visible.true_count + overlay.rows
 
     def scan(
         self, columns: Sequence[str] | None = None, wanted: Filter | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the live rows that `wanted` keeps, with `columns` of the shape."""
+        """Yield the live rows that `wanted` keeps, with `columns` of the schema."""
         shown = list(self.table_schema.arrow.names if columns is None else columns)
         read = shown + ([n for n in sorted(wanted.columns) if n not in shown] if wanted else [])
         overlay = self.overlay()
@@ -232,7 +232,7 @@ class KeyedReader:
                 )
 
     def first_existing(self, chunk: Chunk) -> Key | None:
-        """Return a key of `chunk` that lives already, None if none does."""
+        """Return a key of `chunk` that exists already, None if none does."""
         visibility = self.overlay().visibility
         order = np.argsort(chunk.codes)
         codes = chunk.codes[order]

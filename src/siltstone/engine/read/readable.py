@@ -1,7 +1,7 @@
-"""Readable: how a table is read, the same through a store, a snapshot and a transaction.
+"""Readable: the reads of a table, the same through a store, a snapshot and a transaction.
 
-The three differ only in which reader answers, so this is the one base class of the engine: each of
-them says how `_reader` is found, and a transaction notes there what was read.
+The three differ only in their reader, so this is the one base class of the engine: each of them
+implements `_reader`, and a transaction records its reads there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Readable:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns, with the names and types that this reader sees."""
+        """The columns, with their names and types at the seq of this reader."""
         return self._reader().table_schema.arrow
 
     @property
@@ -50,15 +50,15 @@ class Readable:
     def get(self, key: object) -> Row | None:
         """Return the row of `key` as a dict, None if there is none.
 
-        Python's own times end at microseconds: a moment with nanoseconds is a pandas timestamp, of
-        a time of day they are cut. `get_many` and `scan` give all of them.
+        Python's times have microseconds. A timestamp with nanoseconds becomes a pandas timestamp; a
+        time of day loses its nanoseconds. `get_many` and `scan` return all of them.
 
         Args:
             key: A value; for a composite key a tuple in key order or a dict by column.
 
         Raises:
-            SchemaMismatchError: The key is of another type.
-            ValueError: The row has a moment with nanoseconds, and there is no pandas.
+            SchemaMismatchError: The key has another type.
+            ValueError: The row has a timestamp with nanoseconds, and pandas is not installed.
         """
         reader = _keyed(self._reader())
         wanted = reader.table_schema.codec.from_user(key)
@@ -66,7 +66,7 @@ class Readable:
         return reader.get(wanted)
 
     def get_many(self, keys: object) -> pa.Table:
-        """Return the rows of those `keys` that have one, in the order of the keys.
+        """Return the rows of the existing `keys`, in the order of the keys.
 
         Args:
             keys: A list of keys, or Arrow data with the key columns.
@@ -86,18 +86,18 @@ class Readable:
         """Return a stream of the rows, in no order.
 
         Args:
-            columns: Which, in which order; None is all.
-            filter: SQL boolean expression (or an Arrow expression); columns and filter reach Lance.
-            limit: At most so many rows.
+            columns: The columns in their order; None: all.
+            filter: A SQL boolean expression, or an Arrow expression.
+            limit: The maximum number of rows.
 
         Raises:
-            RequestError: An unknown column, or a filter that does not parse.
+            RequestError: A column is unknown, or the filter is invalid.
         """
         reader = self._reader()
         arrow = reader.table_schema.arrow
         shown = known_columns(arrow, columns)
         if limit is not None and (type(limit) is not int or limit < 0):
-            raise RequestError(f"limit is an integer from 0, not {limit!r}")
+            raise RequestError(f"limit must be an integer from 0; got {limit!r}")
         fields = reader.table_schema.fields(shown)
         batches = self._matching(reader, filter, shown)
         if limit is not None:
@@ -151,7 +151,7 @@ class Readable:
         return pl.from_arrow(self.to_arrow(columns, filter))
 
     def count(self, filter: str | pc.Expression | None = None) -> int:  # noqa: A002
-        """Return how many rows there are, or how many match `filter`."""
+        """Return the number of rows, or of the rows that match `filter`."""
         reader = self._reader()
         wanted = filter_of(filter, reader.table_schema.arrow)
         self._note(reader, (), wanted)
@@ -167,19 +167,19 @@ def _keyed(reader: Reader) -> KeyedReader:
 
 
 def known_columns(arrow: pa.Schema, columns: object) -> list[str] | None:
-    """Return the columns that a caller names, None for all.
+    """Return the columns that a caller names; None for all.
 
     Raises:
-        RequestError: They are no list of different names, or one is unknown.
+        RequestError: `columns` is not a list of different names, or a name is unknown.
     """
     if columns is None:
         return None
     if isinstance(columns, str) or not isinstance(columns, Iterable):
-        raise RequestError(f"columns is a list of names, not {columns!r}")
+        raise RequestError(f"columns must be a list of names; got {columns!r}")
     columns = list(columns)
     unknown = [name for name in columns if name not in arrow.names]
     if unknown:
-        raise SchemaMismatchError(f"no columns {unknown}; the columns are {arrow.names}")
+        raise SchemaMismatchError(f"unknown columns {unknown}; the columns are {arrow.names}")
     if len(set(columns)) != len(columns):
         raise RequestError(f"columns appear twice in {columns}")
     return columns

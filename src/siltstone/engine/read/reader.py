@@ -1,11 +1,11 @@
-"""Reader: which levels answer for a table at a seq, in a view or in the past.
+"""Reader: the levels of a table for a read at a seq, in a view or in the past.
 
     seq >= merged_seq   the view's own levels
     seq <  merged_seq   the past: the newest record whose bases have merged_seq <= seq, and history
                         from there up to seq
 
-The second is complete because a merge takes flushed seqs only: a seq below some base's merged_seq
-is at or below flushed_seq, so history has every version up to it.
+The second case is complete because a merge folds only flushed seqs: a seq below a base's merged_seq
+is at most flushed_seq, so history has every version up to it.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ class PlainReader:
         )
 
     def count(self) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         return 0 if self.table is None else self.table.rows
 
     def scan(
         self, columns: Sequence[str] | None = None, wanted: Filter | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that `wanted` keeps, with `columns` of the shape."""
+        """Yield the rows that `wanted` keeps, with `columns` of the schema."""
         if self.table is None:
             return
         shown = list(self.table_schema.arrow.names if columns is None else columns)
@@ -94,7 +94,7 @@ class PlainReader:
 
 
 class Records(Protocol):
-    """How the past is found: the newest record that serves a seq, and a lease that keeps it."""
+    """Finds the past: the newest record that serves a seq, with a lease on it."""
 
     def serving(self, incarnation: int, seq: int) -> tuple[Record, Lease] | None: ...
 
@@ -102,9 +102,9 @@ class Records(Protocol):
 
 
 class Readers:
-    """Makes readers. Holds no state but what it needs to open pins; any thread.
+    """Creates readers. Holds only the state that it needs to open pins; any thread.
 
-    `_noting` guards the sets of what holds memory: one that grows cannot be gone through.
+    `_noting` guards the sets of objects that hold memory: a growing set cannot be iterated.
     """
 
     def __init__(self, tables: TableReader, records: Records, *, index_bytes_max: int) -> None:
@@ -126,10 +126,10 @@ class Readers:
         """Return the reader of `table` at `seq`, with `own` uncommitted writes on top.
 
         Names, schema and incarnation are those at `defined_at` (default `seq`): a transaction that
-        altered a table reads it by its own definition.
+        altered a table reads it with its own definition.
 
         Raises:
-            SnapshotExpiredError: What the seq needs is not kept any more.
+            SnapshotExpiredError: The store no longer keeps the seq.
         """
         defined = seq if defined_at is None else defined_at
         table_schema = table_schema_of(catalogs.schema_of(table, defined))
@@ -169,12 +169,12 @@ class Readers:
         return reader
 
     def hold(self, view: View, seq: int) -> dict[int, Lease]:
-        """Return leases that keep what a snapshot at `seq` may read beyond the view itself.
+        """Return leases on the records that a snapshot at `seq` may read besides the view's.
 
         One for each record, by its number: each is an open file, and many tables share a record.
 
         Raises:
-            SnapshotExpiredError: What the seq needs is not kept any more.
+            SnapshotExpiredError: The store no longer keeps the seq.
         """
         leases: dict[int, Lease] = {}
         for table in view.catalog.tables:
@@ -189,10 +189,10 @@ class Readers:
     def storage_at(
         self, view: View, table: TableDefinition, seq: int
     ) -> tuple[KeyedStorage, object]:
-        """Return where a keyed table's base was merged to at `seq`, and a lease on its files.
+        """Return the storage of a keyed table at `seq`, and a lease on its files.
 
         Raises:
-            SnapshotExpiredError: What the seq needs is not kept any more.
+            SnapshotExpiredError: The store no longer keeps the seq.
         """
         incarnation = catalogs.incarnation_of(table, seq)
         levels = view.levels.get(incarnation.id)
@@ -216,7 +216,7 @@ class Readers:
         return self._tables.open(plain_folder(pin), pin)
 
     def base(self, table: TableDefinition, storage: KeyedStorage) -> Base | None:
-        """Return the base of an incarnation as a record names it."""
+        """Return the base of an incarnation in a record."""
         pin = storage.base
         if pin is None:
             return None
@@ -246,7 +246,7 @@ class Readers:
         *,
         known: Sequence[IndexedSlice] = (),
     ) -> HistoryRun | None:
-        """Return the part (low, high] of the history that `storage` pins; None: there is none.
+        """Return the part (low, high] of the history in `storage`; None if there is none.
 
         `known` is the index of its rows, if it is in memory.
         """

@@ -1,10 +1,10 @@
-"""Since: whether a table changed after a seq, by the commits of some and not of others.
+"""Since: finds out whether a table changed after a seq, except by some commits.
 
     rows          each commit that wrote to the table; not an optimize of a plain one
     definition    its creation, its names, its columns, each truncate and overwrite
 
-A transaction asks it up to its own snapshot. What comes between the snapshot and the commit is for
-admission: there whoever overwrites conflicts with every other writer of the table.
+A transaction checks changes up to its own snapshot. Admission checks changes between the snapshot
+and the commit: an overwrite conflicts with every other writer of the table.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def changed_since(
     """Return the first seq in (since, state.visible] at which the table changed; 0: none.
 
     Args:
-        state: Up to where.
+        state: The end of the range.
         table: The definition of the table there.
         since: A seq, not above `state.visible`.
         own: First and last seqs of commits that do not count.
-        touched: The commits after `since` that are known, with the incarnations they wrote to.
+        touched: The known commits after `since`, with the incarnations that they wrote to.
 
     Returns:
-        `UNKNOWN` if vacuum has taken some of the commits, and none that is left tells.
+        `UNKNOWN` if vacuum has deleted some of the commits and the others do not decide.
     """
     incarnations = {step.id for step in table.incarnations}
     moved = set(catalogs.same_rows_seqs(table))

@@ -1,8 +1,8 @@
-"""Versions: a table as other Lance clients know it, numbered versions in one folder.
+"""Versions: a table for other Lance clients, as numbered versions in one folder.
 
-A plain table's versions are those that frames named, so a number is taken once and by one commit.
-Own statements may skip numbers; a client's commit never does. Of a keyed table there is one, the
-base as of the last merge: its rows are written by transactions, never by a version.
+The versions of a plain table are those in frames, so exactly one commit takes a number. Statements
+of the store may skip numbers; a client's commit never does. A keyed table has one version, the base
+as of the last merge: transactions write its rows, never a client's version.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class _Pins(Sequence[Pin]):
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """One version: its manifest (`path` relative to the store's root) and when it came to be.
+    """One version: its manifest (`path` relative to the store's root) and its time.
 
-    `seq` is 0 for one that a transaction has not committed.
+    `seq` is 0 for a version that a transaction has not committed.
     """
 
     number: int
@@ -68,8 +68,8 @@ class TableVersion:
 class TableVersions:
     """A table at one seq; `folder` below the root.
 
-    `committed` and then `own`, those of an open transaction, are in the order of their numbers.
-    There may be 10,000 of them, and a request is about one: it is found without looking at all.
+    `committed` and then `own`, the versions of an open transaction, are in the order of their
+    numbers. There may be 10,000 versions; a request for one finds it without a look at all.
     """
 
     name: str
@@ -86,23 +86,23 @@ class TableVersions:
 
     @property
     def pins(self) -> Sequence[Pin]:
-        """The pins of the committed versions, each made when somebody looks at it."""
+        """The pins of the committed versions, each created when it is first used."""
         return _Pins(self.committed)
 
     @property
     def newest(self) -> TableVersion | None:
-        """The version that the table is at; None: it has none yet."""
+        """The newest version of the table; None if it has none yet."""
         if self.own:
             return _own(self.own[-1])
         return _committed(self.committed[-1]) if self.committed else None
 
     def find(self, number: int) -> TableVersion | None:
-        """Return the version of that number, hidden or not."""
+        """Return the version with a number, hidden or not."""
         found = self.after(number)
         return found if found is not None and found.number == number else None
 
     def has_skipped(self, number: int) -> bool:
-        """Say whether no version has a number, though there are lower and higher ones."""
+        """Return whether no version has a number, although there are lower and higher ones."""
         after = self.after(number)
         if after is None or after.number == number:
             return False
@@ -110,7 +110,7 @@ class TableVersions:
         return lowest.version < number
 
     def after(self, number: int) -> TableVersion | None:
-        """Return the version that followed a number: of one that was skipped, the next."""
+        """Return the version after a number; for a skipped number, the next one."""
         place = bisect_left(self.committed, number, key=lambda version: version.pin.version)
         if place < len(self.committed):
             return _committed(self.committed[place])
@@ -158,7 +158,7 @@ def of_keyed(
 
 
 def refuse_keyed(name: str) -> None:
-    """Say how the rows of a keyed table are written.
+    """Refuse a version of a keyed table; the message tells how to write its rows.
 
     Raises:
         RequestError: Always.
@@ -171,13 +171,14 @@ def refuse_keyed(name: str) -> None:
 
 
 def check_built_on(table: TableVersions, number: int, tables: Tables) -> None:
-    """Refuse a version with others missing below it, and set those aside that are in its way.
+    """Refuse a version with missing versions below it, and set external versions aside.
 
-    Lance leaves out no number, so somebody wrote those by path, and the client built on them.
+    Lance skips no number, so another program wrote the missing ones by path, and the client built
+    on them.
 
     Raises:
-        OtherLineError, RequestError: It is one; nothing was committed. Where somebody wrote by
-            path the client may write again.
+        OtherLineError, RequestError: Versions are missing; nothing was committed. If another
+            program wrote by path, the client may write again.
     """
     newest = table.newest
     current = newest.number if newest is not None else 0
@@ -189,16 +190,16 @@ def check_built_on(table: TableVersions, number: int, tables: Tables) -> None:
     if not others:
         raise RequestError(f"{reason}; open the table again")
     raise OtherLineError(
-        f"{reason}: somebody wrote versions by path ({others[-10:]}, which are set aside), and it"
-        " was built on one; nothing was committed; write again, or open the table again"
+        f"{reason}: another program wrote versions by path ({others[-10:]}, which are set aside),"
+        " and it was built on one; nothing was committed; write again, or open the table again"
     )
 
 
 def check_next(table: TableVersions, number: int, read_seq: int) -> None:
-    """Refuse a version with a number that is taken.
+    """Refuse a version whose number is taken.
 
     Raises:
-        ConflictError: There is one of that number, or of a higher one.
+        ConflictError: There is a version with this number or a higher one.
     """
     found = table.after(number)
     if found is not None:
@@ -206,13 +207,13 @@ def check_next(table: TableVersions, number: int, read_seq: int) -> None:
 
 
 def check_taken(table: TableVersions, taken: ImportedVersion) -> None:
-    """Refuse what was planned below a version whose change the client could not look up.
+    """Refuse a commit planned below a version whose change the client could not look up.
 
     A delete that was planned on version 3 and rebased to 6, past a version 5 that is not kept, may
-    name files that 5 replaced: it would be lost in silence.
+    name files that 5 replaced: the delete would have no effect, without an error.
 
     Raises:
-        RequestError: It is such a commit, or the first version has not the columns of the table.
+        RequestError: It is such a commit, or the first version lacks columns of the table.
     """
     between = range(max(1, taken.read_version + 1), taken.pin.version)
     missing = [number for number in between if table.find(number) is None]
@@ -223,13 +224,15 @@ def check_taken(table: TableVersions, taken: ImportedVersion) -> None:
         )
     has_columns = table.newest is None and len(table.schema) > 0
     if has_columns and _columns(taken.schema) != _columns(table.schema):
-        raise RequestError(f"{table.name!r} has columns {table.schema.names}; the version has not")
+        raise RequestError(
+            f"{table.name!r} has the columns {table.schema.names}; the version lacks some"
+        )
 
 
 def check_kept(table: TableVersions, taken: ImportedVersion, tables: TableReader) -> None:
-    """Refuse files that come back of no version in sight: a vacuum may be about to delete them.
+    """Refuse files of versions that are not listed: a vacuum may be about to delete them.
 
-    Those of the versions in sight stay for as long as the record is leased that they are seen by.
+    Files of listed versions stay as long as the record that lists them is leased.
 
     Raises:
         RequestError: The version names such files; nothing was committed.
@@ -243,7 +246,7 @@ def check_kept(table: TableVersions, taken: ImportedVersion, tables: TableReader
         if not back:
             return
     raise RequestError(
-        f"the version names {min(back)}, of a version of {table.name!r} that is not kept any more;"
+        f"the version names {min(back)}, of a version of {table.name!r} that is no longer kept;"
         " open the table again"
     )
 

@@ -1,11 +1,11 @@
-"""View: what exists, as one immutable value; a snapshot is a view and a seq.
+"""View: all tables and rows, as one immutable value; a snapshot is a view and a seq.
 
     State (view, visible)      replaced in one assignment: by the leader when it reveals, and under
                                the same lock when maintenance swaps the view
     View                       one manifest record (leased), the catalog, every keyed table's levels
     Levels                     of one incarnation: history not merged, sealed and active memtables
 
-Views differ by what seal, flush, merge and DDL did; none of these changes an answer at a given seq.
+Views differ by the work of seal, flush, merge and DDL, which change no result at a given seq.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from siltstone.storage.tables.tables import PinnedTable
 class Levels:
     """One incarnation of a keyed table: each row version is in exactly one level.
 
-    The last `pending` of `sealed` belong to the active generation: what an attach pushed there.
-    `kept` goes with the base from view to view: what readers found out, for the next one.
+    The last `pending` of `sealed` belong to the active generation: an attach pushed them there.
+    `kept` stays with the base from view to view: the results of readers, for the next reader.
     """
 
     storage: KeyedStorage
@@ -48,7 +48,7 @@ class Levels:
 
     @property
     def unsealed(self) -> tuple[Source, ...]:
-        """What the active generation holds of it, oldest first."""
+        """Its levels of the active generation, oldest first."""
         own = self.sealed[len(self.sealed) - self.pending :]
         return (*own, self.active) if self.active.rows else own
 
@@ -59,9 +59,9 @@ class Levels:
 
 
 class GivenUp(Mapping[int, Levels]):
-    """The levels of a store that is closed: who was on the way to them hears so.
+    """The levels of a closed store: readers that still use them get an error.
 
-    Were they empty, it would take every row that only the log has for gone.
+    With empty levels, readers would miss every row that only the log has.
     """
 
     def __init__(self, why: str) -> None:
@@ -92,7 +92,7 @@ class Generation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """See the module. `log` are the commits of the active generation, whose number this is."""
+    """See the module. `log` are the commits of the active generation."""
 
     record: Record
     lease: object
@@ -104,24 +104,24 @@ class View:
     memo: dict[object, object] = field(default_factory=dict)
 
     def changed(self, **changes: object) -> View:
-        """Return the view with some fields changed, and with an empty memo."""
+        """Return the view with some fields changed, and with an empty cache."""
         return replace(self, memo={}, **changes)  # type: ignore[arg-type]
 
 
 class State(msgspec.Struct, frozen=True, eq=False):
-    """What readers take in one reference: a snapshot sees `view` up to `visible`."""
+    """The value that readers take in one reference: a snapshot sees `view` up to `visible`."""
 
     view: View
     visible: int
 
 
 def storage_folder(name: str, incarnation: int) -> str:
-    """Return where the datasets of an incarnation lie; the name is for people, the id decides."""
+    """Return the folder of an incarnation's datasets; the name is for users, the id decides."""
     return f"tables/{name}-{incarnation}"
 
 
 def new_levels(catalog: Catalog, incarnation: int, seq: int) -> Levels | None:
-    """Return the empty levels of a keyed incarnation that begins at `seq`; None: a plain table."""
+    """Return the empty levels of a keyed incarnation that begins at `seq`; None if plain."""
     table = catalogs.owner_of(catalog, incarnation)
     schema = catalogs.schema_of(table)
     if not schema.key:
@@ -148,7 +148,7 @@ def with_attached(
 
 
 def is_empty(levels: Levels) -> bool:
-    """Say whether the incarnation has no row version at all."""
+    """Return whether the incarnation has no row version at all."""
     storage = levels.storage
     return (
         storage.base is None

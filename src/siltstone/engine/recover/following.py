@@ -1,11 +1,11 @@
-"""Following: the state of a store that another process owns, or nobody; without a write call.
+"""Following: the state of a store that this process does not own; makes no write call.
 
-    look ──▶ news in the chain? ──yes──▶ build anew: newest record (leased) and log
-                  └──no──▶ poll the log up to MARK, apply what came
+    refresh ──▶ a newer record? ──yes──▶ rebuild: newest record (leased) and log
+                  └──no──▶ poll the log up to MARK, apply the new frames
 
-Only what is durable is seen. Rows live in memtables of our own, copied out of the log; the lease on
-the record keeps its Lance files. Lock: one, held while looking; its thread may close meanwhile (a
-signal's handler does), and the look then leaves nothing behind.
+A follower sees only durable commits. It copies rows of the log into its own memtables; the lease on
+the record keeps its Lance files. Lock: one, held during a refresh; its thread may close the
+follower meanwhile (a signal's handler does), and the refresh then leaves no state behind.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Follower:
 
         Raises:
             CorruptionError: The log or a record is damaged.
-            BusyError: The owner recycled the log faster than we could read it.
+            BusyError: The owner recycled the log faster than this process could read it.
         """
         with self._lock:
             ends = self._ends
@@ -69,7 +69,7 @@ class Follower:
         raise BusyError(f"{self._root}: the log moved on {ATTEMPTS_MAX} times; try again")
 
     def close(self) -> None:
-        """Let go of the record: only snapshots that are not closed keep it from vacuum."""
+        """Release the record; from now on only open snapshots keep it from vacuum."""
         with self._lock:
             self._ends += 1
             self._let_go()

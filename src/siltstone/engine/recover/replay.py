@@ -1,9 +1,9 @@
-"""Replay: a manifest record and the frames above it become a view again.
+"""Replay: builds a view from a manifest record and the frames above it.
 
-The same entries in the same order as at commit, so the same catalog and the same row versions; only
-the shape of the memtables differs: rows of many commits go into one chunk, which is what makes
-replay fast. Nothing is written here. The caller shows the view only when the log says that every
-frame in it is durable.
+It applies the same entries in the same order as the commits did, so it gets the same catalog and
+row versions. Only the layout of the memtables differs: rows of many commits go into one chunk,
+which makes replay fast. Replay writes nothing. The caller shows the view only when every frame in
+it is durable.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CHUNK_ROWS = 65_536
 
 
 def view_of(record: Record, lease: object, readers: Readers) -> View:
-    """Return the view of a record alone: everything up to its `flushed_seq`."""
+    """Return the view of a record without the log: all commits up to its `flushed_seq`."""
     catalog = record.catalog
     levels: dict[int, Levels] = {}
     stored = {storage.incarnation: storage for storage in record.keyed}
@@ -82,7 +82,7 @@ class Replayer:
             self.last_seq, self.last_time_us = seq, head.time_us + index
 
     def finish(self) -> View:
-        """Return the view with all that was applied."""
+        """Return the view with all applied frames."""
         self._flush()
         return self.view
 

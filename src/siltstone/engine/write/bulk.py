@@ -1,10 +1,10 @@
-"""Bulk: files of rows that are written already, as the part of a commit that names them.
+"""Bulk: rows in files that exist already, as a part of a commit that names them.
 
-    virgin table    an `advance` to its first base
+    empty table     an `advance` to its first base
     any other       an `attach`: a run of the commit's seq
 
-Both need every key once. What is held for that is one 64-bit code per row (8 bytes, a few times
-over while they are sorted); keys and order values are read back only where codes are equal.
+Both need every key once. For that they hold one 64-bit code per row (8 bytes, a few times that
+while sorting); they read keys and order values back only for equal codes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CHECKED_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class BulkRows:
-    """Rows of a keyed table in one dataset: `names` is what it calls the key columns."""
+    """Rows of a keyed table in one dataset; `names` are its names of the key columns."""
 
     table: str
     table_schema: TableSchema
@@ -51,14 +51,14 @@ class BulkRows:
         return tables.open(self.folder, self.pin)
 
     def keys(self, tables: TableReader) -> Iterator[pa.RecordBatch]:
-        """Yield the key columns in row order, as the shape calls them."""
+        """Yield the key columns in row order, with the names of the schema."""
         for batch in self.opened(tables).scan(list(self.names)):
             yield pa.RecordBatch.from_arrays(
                 batch.columns, names=list(self.table_schema.codec.names)
             )
 
     def keys_at(self, tables: TableReader) -> Callable[[np.ndarray], list[Key]]:
-        """Return what gives the keys of the rows at some positions."""
+        """Return a function from positions to the keys of these rows."""
         opened, codec = self.opened(tables), self.table_schema.codec
 
         def keys_at(positions: np.ndarray) -> list[Key]:
@@ -74,9 +74,10 @@ class BulkRows:
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """What becomes of equal keys: refused, or the last of them counts.
+    """The treatment of equal keys: refuse them, or keep the last.
 
-    The last by the stored column `order` (nulls first, equal ones as they stand); None: by rows.
+    The last by the stored column `order` (nulls first, equal values in row order); None: in row
+    order.
     """
 
     are_allowed: bool
@@ -89,13 +90,13 @@ def unique(
     """Return the rows with each key once, and the codes of the keys, in no order.
 
     Args:
-        tables: Where the rows are.
-        rows: As they were written.
-        codes: Of the keys of all rows, in row order.
-        repeats: What becomes of equal keys.
+        tables: The datasets.
+        rows: The written rows.
+        codes: The codes of the keys of all rows, in row order.
+        repeats: The treatment of equal keys.
 
     Raises:
-        DuplicateKeyError: Equal keys, and they may not be.
+        DuplicateKeyError: Keys are equal but may not repeat.
     """
     every = np.concatenate(codes) if codes else np.zeros(0, np.int64)
     if _all_differ(every):
@@ -177,10 +178,10 @@ def attach_part(
 
 
 def refuse_living(tables: TableReader, rows: BulkRows, reader: KeyedReader) -> None:
-    """Refuse rows of which a key lives; 64 MiB of keys are looked for at once.
+    """Check that no key of the rows exists; it looks up 64 MiB of keys at once.
 
     Raises:
-        DuplicateKeyError: One does.
+        DuplicateKeyError: A key exists already.
     """
     held: list[pa.RecordBatch] = []
     for batch in rows.keys(tables):
@@ -211,7 +212,7 @@ class BulkWrites:
 
     @property
     def parts(self) -> list[AdvancePart | AttachPart]:
-        """What to commit: at most one first base, else runs, a later one over an earlier one."""
+        """The parts to commit: one first base at most, else runs, later over earlier ones."""
         return [part for _, part in self._jobs]
 
     def add(
@@ -221,20 +222,20 @@ class BulkWrites:
         staged: Sequence[Staged],
         living: KeyedReader | None,
     ) -> int:
-        """Take the staged pieces of a job; return how many rows they have, each key once.
+        """Add the staged pieces of a job; return their number of rows, with each key once.
 
         Args:
             table: The table in the transaction's catalog.
             stage: The job.
-            staged: Its pieces; of equal order the later one counts.
-            living: The table as the transaction reads it; None: without rows, or with other jobs.
+            staged: Its pieces; for equal order values the later piece wins.
+            living: The table as the transaction reads it; None: no rows, or other jobs.
 
         Raises:
-            DuplicateKeyError: Equal keys and no order, or an insert over a key that lives.
-            RequestError: The job was discarded or vacuumed; a piece of another one.
+            DuplicateKeyError: Equal keys without an order, or an insert of an existing key.
+            RequestError: The job was discarded or vacuumed, or a piece belongs to another job.
         """
         if self._jobs and stage.op == "insert":
-            raise RequestError(f"{stage!r} would have to look into jobs before it; attach it first")
+            raise RequestError(f"{stage!r} must be attached before other jobs of its table")
         core = self._core
         files = stage.joined(core.files, core.root, staged)
         if not files.rows:
@@ -313,9 +314,9 @@ def _may_load(
 
 
 def restaged(core: Core, rows: BulkRows, folder: str) -> tuple[BulkRows, Codes]:
-    """Write rows that were staged as a base once more, as a run: the table got others meanwhile.
+    """Write rows that were staged as a base again as a run, because the table got others meanwhile.
 
-    `folder` gets the dataset. Returns the rows there, and their codes in no order.
+    The dataset is in `folder`. Returns the rows there, and their codes in no order.
     """
     fields = stored_fields(rows.table_schema, ATTACHED, "upsert")
     codes: list[Codes] = []

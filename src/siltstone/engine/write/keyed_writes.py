@@ -1,4 +1,4 @@
-"""Keyed writes: what one transaction writes to one keyed table, before it commits.
+"""Keyed writes: the writes of one transaction to one keyed table, before it commits.
 
 A private memtable is laid over the snapshot, so the transaction reads its own writes like any other
 level. At commit its newest versions become the parts of a write set, under the newest schema.
@@ -34,7 +34,7 @@ class KeyedWrites:
         self.memtable = Memtable(table_schema)
 
     def upsert(self, given: RowInput) -> None:
-        """Add or replace whole rows."""
+        """Insert or replace whole rows."""
         if given.batch is None:
             self.memtable.append_rows(self.table_schema, given.rows, given.keys, (), _PRIVATE_SEQ)
         elif given.codes is not None:
@@ -43,7 +43,7 @@ class KeyedWrites:
             )
 
     def delete(self, keys: list[Key]) -> None:
-        """Delete keys, whether they live or not."""
+        """Delete keys, whether they exist or not."""
         if len(keys) <= _ROWS_AS_TUPLES_MAX and self.table_schema.rows.is_packable:
             self.memtable.append_rows(self.table_schema, (), (), keys, _PRIVATE_SEQ)
             return
@@ -52,7 +52,7 @@ class KeyedWrites:
         self.memtable.append_batch(self.table_schema, batch, codes, DELETE, _PRIVATE_SEQ)
 
     def parts(self, table_schema: TableSchema) -> list[Part]:
-        """Return what to commit, each key once, under `table_schema`."""
+        """Return the parts to commit, each key once, with the schema `table_schema`."""
         tail = self.memtable.contents.tail
         if not self.memtable.contents.chunks and tail.table_schema.id == table_schema.id:
             return (
@@ -90,14 +90,14 @@ class KeyedWrites:
         return parts
 
     def rename_shape(self, table_schema: TableSchema) -> None:
-        """Take a newer shape of the same table; rows written so far are aligned at commit."""
+        """Use a newer schema of the same table; the commit aligns the rows written so far."""
         self.table_schema = table_schema
 
 
 def batch_part(
     table: int, incarnation: int, table_schema: TableSchema, batch: pa.RecordBatch, op: int
 ) -> BatchPart:
-    """Return the part of a batch that has each key once; a delete's has the key columns only."""
+    """Return the part of a batch with each key once; for a delete, only the key columns."""
     fields = table_schema.arrow if op == UPSERT else key_fields(table_schema)
     batch = pa.RecordBatch.from_arrays([batch.column(name) for name in fields.names], schema=fields)
     codes = table_schema.codec.codes(batch)
@@ -105,7 +105,7 @@ def batch_part(
 
 
 def widened(part: Part, newest: TableSchema) -> Part:
-    """Return `part`, made under an older schema, under `newest`.
+    """Return `part` of an older schema with the schema `newest`.
 
     Raises:
         ConflictError: A column was dropped or renamed since: the change is not additive.
@@ -135,7 +135,7 @@ def widened(part: Part, newest: TableSchema) -> Part:
 
 
 def chunk_of(given: RowInput, table_schema: TableSchema) -> Chunk:
-    """Return given rows as a chunk, to ask which of their keys live."""
+    """Return given rows as a chunk, to check which of their keys exist."""
     batch = table_schema.rows.to_batch(given.rows) if given.batch is None else given.batch
     return chunk_of_batch(batch, table_schema, given.codes)
 

@@ -1,12 +1,12 @@
-"""Merging: the rows of a source put into a table, by columns that say which rows are the same.
+"""Merging: the rows of a source merged into a table, matched by columns.
 
-    in both           updated: the columns that the source has; others stay as they are
-    source alone      inserted
-    table alone       deleted, those that match a filter
+    in both           updated: the columns of the source; others keep their values
+    source only       inserted
+    table only        deleted, if they match a filter
 
-A keyed table is merged on its key. A plain one is merged on columns of choice: its rows are read
-once, a batch at a time, and every row that has a partner is written anew, so a source row may
-update several. A null is no partner of anything.
+A keyed table is merged on its key, a plain table on any columns: the merge reads its rows once, a
+batch at a time, and rewrites every row with a match, so a source row may update several rows. A
+null matches nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from siltstone.storage.tables.tables import POSITION
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """What a merge does; `rows_max` bounds the source, and what is written or deleted."""
+    """The actions of a merge; `rows_max` bounds the source, and the rows written or deleted."""
 
     on: tuple[str, ...]
     updates: bool
@@ -41,7 +41,7 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class MergeInserted:
-    """How many rows of the table were updated, inserted and deleted."""
+    """The numbers of updated, inserted and deleted rows of the table."""
 
     updated: int
     inserted: int
@@ -52,13 +52,13 @@ def merge(tx: Transaction, name: str, rows: pa.Table, how: Merge) -> MergeInsert
     """Merge `rows` into a table.
 
     Raises:
-        RequestError: Two rows of the source are the same one, the columns cannot tell, or there
-            are more than `rows_max`.
-        SchemaMismatchError: Columns that are missing or do not fit.
+        RequestError: Two rows of the source have the same key, the columns cannot be matched, or
+            there are more than `rows_max` rows.
+        SchemaMismatchError: Columns are missing or do not fit.
     """
     missing = [column for column in how.on if column not in rows.schema.names]
     if missing:
-        raise SchemaMismatchError(f"the rows lack the columns {missing} that they are merged on")
+        raise SchemaMismatchError(f"the rows lack the columns {missing} of the merge")
     _refuse_many(rows.num_rows, how)
     table = tx[name]
     if not table.primary_key:
@@ -73,7 +73,9 @@ def merge(tx: Transaction, name: str, rows: pa.Table, how: Merge) -> MergeInsert
 
 def _refuse_many(count: int, how: Merge) -> None:
     if count > how.rows_max:
-        raise RequestError(f"a merge takes and changes at most {how.rows_max} rows; use several")
+        raise RequestError(
+            f"a merge takes and changes at most {how.rows_max} rows; use several merges"
+        )
 
 
 def _refuse_twice(count: int, distinct: int) -> None:

@@ -1,12 +1,13 @@
-"""Plain writes: what one transaction does to one plain table, as a private line of staged versions.
+"""Plain writes: one transaction's changes of one plain table, as private staged versions.
 
-    version read ──append / overwrite / delete──▶ staged pin ──▶ staged pin     named by nobody
+    version read ──append / overwrite / delete──▶ staged pin ──▶ staged pin     not visible
                                                       commit: an `advance` frame names the last
 
-Each operation is staged at once, so the transaction reads its own writes. The frame names each
-step of the line: other clients of Lance, who commit on top, look up what every number changed. If
-the table moved before the commit, appends are put on the new version (same data files); anything
-else is a conflict, unless only optimizes moved it: to the same rows, on which all is done again.
+Each operation is staged immediately, so the transaction reads its own writes. The frame names each
+version: other clients of Lance, which commit on top, look up the change of every number. If the
+table moved before the commit, appends are put on the new version (same data files). Any other
+change is a conflict, unless only optimizes moved the table: then all changes are repeated on the
+same rows.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class PlainVersions:
         return self.steps[-1] if self.steps else self.start
 
     def begun(self, schema: pa.Schema) -> Pin:
-        """Return the version to go on from; make the first one, empty, if there is none."""
+        """Return the version to continue from; create an empty first one if there is none."""
         pin = self.pin
         return pin if pin is not None else self.add(self.created(schema))
 
@@ -78,15 +79,15 @@ class PlainVersions:
         return pin
 
     def imported(self, given: StagedVersion) -> ImportedVersion:
-        """Return what another Lance client staged on our version; nothing is changed yet.
+        """Return the version that another Lance client staged on ours; nothing is changed yet.
 
         Raises:
-            RequestError: It is not a whole version in the table's own folder.
+            RequestError: It is not a complete version in the table's own folder.
         """
         return self._tables.external.import_version(self.folder, self.pin, given)
 
     def is_moved_only(self, incarnation: Incarnation) -> bool:
-        """Say whether the table, as it is now, has the rows that this began with."""
+        """Return whether the table now has the rows with which this began."""
         start = 0 if self.start is None else self.start.version
         return not catalogs.has_changed(incarnation, start)
 
@@ -115,11 +116,11 @@ class PlainWrites:
         return self.versions.folder
 
     def begin(self) -> Pin:
-        """Return the version to go on from; make the first one, empty, if there is none."""
+        """Return the version to continue from; create an empty first one if there is none."""
         return self.versions.begun(self.table_schema.arrow)
 
     def append(self, batches: Iterable[pa.RecordBatch]) -> int:
-        """Add rows; return how many."""
+        """Append rows; return their number."""
         start = self.versions.pin or self.versions.created(self.table_schema.arrow)
         staged = self._tables.writer.stage(self._folder, start, batches)
         if not staged.rows:
@@ -127,11 +128,11 @@ class PlainWrites:
         return self._put(self.versions.add(start) if self.versions.pin is None else start, staged)
 
     def attach(self, folder: str, pin: Pin, staged: StagedFiles) -> int:
-        """Add rows that were staged against `pin`, of the dataset in `folder`; return how many.
+        """Append rows that were staged on `pin` of the dataset in `folder`; return their number.
 
         Raises:
             SchemaMismatchError: Their columns were renamed or dropped since.
-            RequestError: The table lives in another dataset since (it was truncated).
+            RequestError: The table has another dataset since (it was truncated).
         """
         if not staged.rows:
             return 0
@@ -157,11 +158,9 @@ class PlainWrites:
         self._operations.append(_Operation(again, is_blind))
 
     def overwrite(self, batches: Iterable[pa.RecordBatch]) -> int:
-        """Replace all rows; return how many there are now."""
-        schema = self.table_schema.arrow
-        pin = self.versions.add(
-            self._tables.writer.overwrite(self._folder, self.begin(), schema, batches)
-        )
+        """Replace all rows; return the new number."""
+        overwrite, schema = self._tables.writer.overwrite, self.table_schema.arrow
+        pin = self.versions.add(overwrite(self._folder, self.begin(), schema, batches))
         self.rows += pin.rows
 
         def again() -> int:
@@ -171,7 +170,7 @@ class PlainWrites:
         return pin.rows
 
     def delete_where(self, wanted: Filter) -> int:
-        """Delete the rows that match; return how many."""
+        """Delete the matching rows; return their number."""
         batches = self.located(sorted(wanted.columns), wanted)
         found = [wanted.keep(batch).column(POSITION).to_numpy() for batch in batches]
         drop = np.concatenate(found) if found else np.zeros(0, np.int64)
@@ -181,7 +180,7 @@ class PlainWrites:
     def located(
         self, columns: Sequence[str], wanted: Filter | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield rows with their positions; those that do not match `wanted` may be among them."""
+        """Yield rows with their positions; rows that do not match `wanted` may be among them."""
         if self.versions.pin is None:
             return
         names = {name: name for name in columns}
@@ -194,8 +193,8 @@ class PlainWrites:
     ) -> None:
         """Drop the rows at these positions and add `batches`, as one version.
 
-        Both were found out by reading: no change by another commit is gone past. `again` reads and
-        replaces anew, on a version with the same rows at other positions.
+        Both come from reads, so the change conflicts with other commits. `again` repeats the reads
+        and the replacement, on a version with the same rows at other positions.
         """
         if not len(drop) and not batches:
             return
@@ -213,10 +212,10 @@ class PlainWrites:
         self._did(again, is_blind=False)
 
     def compact(self, compacted: Sequence[Compacted]) -> None:
-        """Put other files in the place of some, with the same rows; nothing else comes besides.
+        """Replace some files by others with the same rows; it is the only change.
 
         Raises:
-            InputsMovedError: The version lacks an input, or has it otherwise.
+            InputsMovedError: The version lacks an input, or has it in another form.
         """
         pin = self.versions.add(self._tables.compactor.ready(self._folder, self.begin(), compacted))
         self.versions.add(self._tables.compactor.swap(self._folder, pin, compacted))
@@ -261,14 +260,14 @@ class PlainWrites:
         return pin
 
     def go_on(self, pin: Pin, table_schema: TableSchema) -> None:
-        """Go on from a version that was taken over, with the columns that came with it."""
+        """Continue from an imported version, with its columns."""
         before = 0 if self.versions.pin is None else self.versions.pin.rows
         self.versions.add(pin)
         self.table_schema, self.is_foreign = table_schema, True
         self.rows += abs(pin.rows - before)
 
     def parts(self) -> list[AdvancePart]:
-        """Return what to commit: each step from the version read to the last."""
+        """Return the parts to commit: each step from the version read to the last."""
         start, parts = self.versions.start, list[AdvancePart]()
         version = 0 if start is None else start.version
         for pin in self.versions.steps:
@@ -280,9 +279,9 @@ class PlainWrites:
         return parts
 
     def rebase(self, incarnation: Incarnation, refuse: Callable[[], NoReturn]) -> None:
-        """Do all again on the version of `incarnation`, which won; `refuse` what cannot be.
+        """Repeat all changes on the version of `incarnation`, which won; `refuse` if impossible.
 
-        A version that another client made was planned on the one below it: that client looks.
+        A version of another client was planned on the one below it: that client must rebase.
         """
         is_moved_only = self.versions.is_moved_only(incarnation)
         if self.is_foreign or not all(is_moved_only or done.is_blind for done in self._operations):

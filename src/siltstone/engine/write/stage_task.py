@@ -1,17 +1,17 @@
 """Stage task: rows of one bulk commit, written by any process before a transaction names them.
 
     begin ─▶ run, in any number of processes ─▶ Transaction.attach ─▶ commit
-    a folder   files, synced; nobody names them   one pin over all      one frame: visible
+    a folder   synced files, not visible          one pin over all      one frame: visible
 
     <home>/.attached/<job>/OPEN        its files may be discarded; then one of
                           /ATTACHED    a transaction tried to name them: only vacuum may delete
-                          /DISCARDED   they are going, no transaction may name them
+                          /DISCARDED   they will be deleted, no transaction may name them
 
-The rows lie where they will be read: of a keyed table without a row version in its base, of any
-other in a dataset of the job (`.attached/<job>`), of a plain table among its files. A crash at any
-step leaves files that no frame names, which vacuum takes after the grace period; so will it if the
-transaction comes later than that. What a repeated or a late `run` wrote is not attached unless its
-`Staged` is given. Pieces stream: no process holds the rows of one.
+The rows are written where they will be read: in the base of a keyed table without a row version, in
+a dataset of the job for other keyed tables (`.attached/<job>`), among the files of a plain table. A
+crash at any step leaves files that no frame names; vacuum deletes them after the grace period, also
+if the transaction comes later than that. The result of a repeated or late `run` is attached only if
+its `Staged` is given. Pieces stream: no process holds all rows of one.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _OPEN, _ATTACHED, _DISCARDED = "OPEN", "ATTACHED", "DISCARDED"
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What one `StageTask.run` wrote: durable, named by nobody. Pickles."""
+    """The result of one `StageTask.run`: durable, not yet visible. Pickles."""
 
     job: str
     files: StagedFiles
 
     @property
     def rows(self) -> int:
-        """How many rows were written."""
+        """The number of rows written."""
         return self.files.rows
 
 
@@ -62,8 +62,8 @@ class Staged:
 class StageTask:
     """A bulk commit in the making (see the module); get it from `Store.stage`. Pickles.
 
-    `folder` and `pin` are what pieces are written against, `home` is the table's own folder.
-    `above_us` is the condemned time of the record that it began upon, `began_us` is never before.
+    Pieces are staged on `pin` in `folder`; `home` is the table's own folder.
+    `above_us` is the gc horizon of the record on which it began, `began_us` is never before it.
     """
 
     root: str
@@ -88,7 +88,7 @@ class StageTask:
 
     @property
     def arrow(self) -> pa.Schema:
-        """The columns that rows may have; a delete's the key alone, others are left out."""
+        """The columns that rows may have; for a delete only the key, others are ignored."""
         table_schema = table_schema_of(self.schema)
         if self.op != "delete":
             return table_schema.arrow
@@ -99,20 +99,20 @@ class StageTask:
     def run(self, rows: object) -> Staged:
         """Write one piece of the job; in any process that sees the store's path.
 
-        All of it is durable on return. The same rows run twice are two pieces: give one of them to
-        `Transaction.attach`.
+        The piece is durable on return. If you run the same rows twice, you get two pieces: give one
+        of them to `Transaction.attach`.
 
         Args:
-            rows: Anything Arrow-shaped, or an iterable of record batches; read once, never held.
+            rows: Arrow data, or an iterable of record batches; it is read once and streamed.
 
         Raises:
-            SchemaMismatchError: A column that does not fit, or a null key; nothing was staged.
+            SchemaMismatchError: A column does not fit, or a key is null; nothing was staged.
             UnavailableError: The disk refuses (full, not writable); nothing was staged.
         """
         return self.run_through(site_of(self.root, self.verify).tables.writer, rows)
 
     def run_through(self, tables: TableWriter, rows: object) -> Staged:
-        """Write one piece by way of the tables of an open store; see `run`."""
+        """Write one piece through the tables of an open store; see `run`."""
         return Staged(self.job, tables.stage(self.folder, self.pin, self._conformed(rows)))
 
     def _conformed(self, rows: object) -> Iterator[pa.RecordBatch]:
@@ -126,15 +126,15 @@ class StageTask:
             yield pa.RecordBatch.from_arrays(fitting.columns, schema=stored)
 
     def discard(self, staged: Sequence[Staged] = ()) -> bool:
-        """Delete what was staged; say whether it was: not if a transaction has tried to attach it.
+        """Delete staged pieces. Returns False if a transaction has tried to attach them.
 
-        What is not given, and what a late piece still writes, is left to vacuum.
+        Vacuum deletes pieces that are not given, and those that a late task still writes.
         """
         site = site_of(self.root, self.verify)
         return self.discard_through(site.files, site.root, staged)
 
     def discard_through(self, files: Files, root: Path, staged: Sequence[Staged] = ()) -> bool:
-        """Discard by way of these files; see `discard`."""
+        """Discard through these files; see `discard`."""
         self._check(staged)
         folder = root / self.marks
         try:
@@ -152,7 +152,7 @@ class StageTask:
 
     @property
     def marks(self) -> str:
-        """The folder that tells how far the job is."""
+        """The folder with the state of the job."""
         return f"{self.home}/.attached/{self.job}"
 
     def _check(self, staged: Sequence[Staged]) -> None:
@@ -161,15 +161,16 @@ class StageTask:
                 raise RequestError(f"{piece!r:.80} was not staged by {self!r}")
 
     def joined(self, files: Files, root: Path, staged: Sequence[Staged]) -> StagedFiles:
-        """Mark the job as attached and return its pieces as one; from now on only vacuum deletes.
+        """Mark the job as attached and return its pieces as one; afterwards only vacuum deletes.
 
         Raises:
-            RequestError: A piece of another job, or given twice; the job was discarded or vacuumed.
+            RequestError: A piece belongs to another job or is given twice, or the job was discarded
+                or vacuumed.
         """
         self._check(staged)
         whole = join_files([piece.files for piece in staged])
         if len({file.path for file in whole.files}) < len(whole.files):
-            raise RequestError(f"{self!r}: a piece is given twice")
+            raise RequestError(f"a piece of {self!r} is given twice")
         try:
             self._mark_attached(files, root / self.marks)
             sizes = [files.size(root / file.path) for file in whole.files]
@@ -182,10 +183,10 @@ class StageTask:
         return whole
 
     def started_us(self, files: Files, root: Path, staged: Sequence[Staged]) -> int:
-        """Return when it began, as its files say: the clock of who wrote them may be behind ours.
+        """Return the start time by its files: the clock of their writer may be behind ours.
 
         Raises:
-            RequestError: A piece of another job.
+            RequestError: A piece belongs to another job.
             UnavailableError: The file system refuses.
         """
         self._check(staged)
@@ -211,10 +212,10 @@ class StageTask:
 
 
 def begin(core: Core, name: str, op: str | None, order_by: str | None) -> StageTask:
-    """Begin a bulk commit into the table called `name`; see `Store.stage`.
+    """Begin a bulk commit into the table `name`; see `Store.stage`.
 
     Raises:
-        TableNotFoundError, RequestError: No such table, op or column to order by.
+        TableNotFoundError, RequestError: There is no such table, op or column to order by.
         UnavailableError: The file system refuses.
     """
     core.check()
@@ -266,7 +267,7 @@ def _mark_open(files: Files, folder: Path) -> None:
 
 
 def stored_fields(table_schema: TableSchema, target: str, op: str) -> pa.Schema:
-    """Return the columns as the files have them: above base by id, of a delete the key alone."""
+    """Return the columns of the files: above base named by id, for a delete only the key."""
     if target != ATTACHED:
         return table_schema.arrow
     columns = {column.id: column for column in table_schema.schema.columns}
@@ -279,7 +280,7 @@ def _op(name: str, table_schema: TableSchema, op: str | None) -> str:
     default = "append" if table_schema.keys is None else "upsert"
     if op is not None and op not in ops:
         kind = "plain" if table_schema.keys is None else "keyed"
-        raise RequestError(f"{name!r} is a {kind} table: op is one of {ops}, not {op!r}")
+        raise RequestError(f"{name!r} is a {kind} table: op must be one of {ops}; got {op!r}")
     return op or default
 
 
@@ -287,7 +288,7 @@ def _check_order(table_schema: TableSchema, op: str, order_by: str | None) -> No
     if order_by is None:
         return
     if table_schema.keys is None or op == "delete":
-        raise RequestError(f"order_by decides between equal keys; {op} needs none")
+        raise RequestError(f"order_by decides between equal keys; {op} does not take it")
     if order_by not in table_schema.arrow.names:
         raise SchemaMismatchError(
             f"no column {order_by!r}; the columns are {table_schema.arrow.names}"
@@ -300,7 +301,7 @@ def _check_order(table_schema: TableSchema, op: str, order_by: str | None) -> No
 def _batches(rows: object) -> Iterator[pa.RecordBatch]:
     stream = stream_of(rows)
     if stream is None and (isinstance(rows, str | bytes | dict) or not isinstance(rows, Iterable)):
-        raise RequestError(f"staged rows are Arrow data or record batches, not {rows!r:.80}")
+        raise RequestError(f"staged rows must be Arrow data or record batches; got {rows!r:.80}")
     source = iter(stream if stream is not None else cast("Iterable[object]", rows))
     while True:
         try:
@@ -310,5 +311,5 @@ def _batches(rows: object) -> Iterator[pa.RecordBatch]:
         if batch is None:
             return
         if not isinstance(batch, pa.RecordBatch):
-            raise RequestError(f"a record batch was expected, not {batch!r:.80}")
+            raise RequestError(f"staged rows must be record batches; got {batch!r:.80}")
         yield batch

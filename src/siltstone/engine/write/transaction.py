@@ -657,9 +657,8 @@ class Transaction:
             if writes.is_foreign and self._has_committed(writes):
                 cross(Failpoint.SHOW_BEFORE_LINK)
                 with suppress(UnavailableError):
-                    self._core.tables.names.show(
-                        plain_folder(writes.versions.steps[0]), writes.versions.steps
-                    )
+                    steps = writes.versions.steps
+                    self._core.tables.names.show(plain_folder(steps[0]), steps)
                 cross(Failpoint.SHOW_AFTER_LINK)
 
     def _has_committed(self, writes: PlainWrites) -> bool:
@@ -682,9 +681,8 @@ class Transaction:
                 parts += writes.parts(table_schema_of(catalogs.schema_of(table)))
         for plain in self._plain.values():
             parts += plain.parts()
-        names_files = bool(self._bulk) or any(
-            plain.versions.steps for plain in self._plain.values()
-        )
+        moves = any(plain.versions.steps for plain in self._plain.values())
+        names_files = bool(self._bulk) or moves
         if not parts and not self._changes and self._token is None:
             return Receipt(self.read_seq, 0)  # a read-only transaction is serial at its snapshot
         return WriteSet(

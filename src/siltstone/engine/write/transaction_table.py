@@ -67,10 +67,10 @@ class TransactionTable(Readable):
     # keyed tables
 
     def upsert(self, rows: object) -> int:
-        """Add or replace whole rows; of equal keys the last counts.
+        """Insert or replace whole rows; for equal keys the last row wins.
 
         Raises:
-            SchemaMismatchError: A column or value that does not fit; nothing was written.
+            SchemaMismatchError: A column or value does not fit; nothing was written.
         """
         writes = self._tx.keyed(self._table())
         given = row_input(rows, writes.table_schema, "", may_repeat=True)
@@ -78,11 +78,11 @@ class TransactionTable(Readable):
         return given.count
 
     def insert(self, rows: object) -> int:
-        """Add rows whose keys do not live.
+        """Insert rows with new keys.
 
         Raises:
-            DuplicateKeyError: A key lives already, or comes twice; nothing was written.
-            SchemaMismatchError: A column or value that does not fit; nothing was written.
+            DuplicateKeyError: A key exists already, or appears twice; nothing was written.
+            SchemaMismatchError: A column or value does not fit; nothing was written.
         """
         table = self._table()
         writes = self._tx.keyed(table)

@@ -3,15 +3,15 @@
     lease the newest record ─▶ copy the log up to MARK ─▶ the records of tags, leased ─▶
     copy files, each checked ─▶ sync ─▶ BACKUP-<seq>-<record>.json, whole or not at all
 
-    <directory>/STORE                       which store's backups these are
+    <directory>/STORE                       the store of these backups
     <directory>/BACKUP-<seq>-<record>.json  one snapshot; without it files are no backup
     <directory>/log/<seq>-<record>.wal      its commits above the record
     <directory>/files/...                   the files, by their paths in the store, shared by all
 
-Files of a store are written once, so those of an older backup in the directory serve the next one
-(incremental): they are read and compared, and copied again when they are not whole. Any process
-may run it, beside a live owner; it makes no write call in the store. A crash leaves files that the
-next backup into the directory takes over. Lock: the flock of STORE, for one backup at a time.
+Files of a store are written once, so an incremental backup uses those of an older backup in the
+directory: it reads and compares them, and copies damaged ones again. Any process may run it, with
+or without an owner; it makes no write call in the store. A crash leaves files that the next backup
+into the directory uses. Lock: the flock of STORE, for one backup at a time.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ ATTEMPTS_MAX = 64
 FILES, LOG, MARKER = "files", "log", "STORE"
 _NAME = re.compile(r"BACKUP-([0-9]{20})-([0-9]{20})\.json")
 Progress = Callable[[str, int, int], object]
-"""Hears the file that is next, the bytes that are done, and the bytes of all."""
+"""Called with the next file, the bytes done, and the bytes of all files."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackedUp:
-    """A backup that was made: its seq, its files, and how much of it was not there before.
+    """A finished backup: its seq, its files, and the new ones among them.
 
-    `lost_tags` name seqs that nothing in the store serves any more.
+    `lost_tags` are tags whose seqs the store can no longer read.
     """
 
     path: str
@@ -69,7 +69,7 @@ class BackedUp:
     lost_tags: tuple[str, ...]
 
     def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
+        """Return the result as plain values."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -131,15 +131,16 @@ class Backuper:
         """Back up every commit that is durable now.
 
         Args:
-            directory: Absent, empty, or of an earlier backup of this store.
-            incremental: Use the files of backups that are there.
-            link: Hard links instead of copies: see docs/repair.md for what they do not protect.
+            directory: The target: absent, empty, or with an earlier backup of this store.
+            incremental: Use the files of backups in the directory.
+            link: Use hard links instead of copies; docs/repair.md explains their risk.
             on_progress: See `Progress`.
 
         Raises:
-            RequestError: The directory holds something else, or backups and not `incremental`.
-            CorruptionError: A file of the store is damaged; it is named. There is no new backup.
-            BusyError: Another backup into the directory runs.
+            RequestError: The directory contains other files, or backups without `incremental`.
+            CorruptionError: A file of the store, which the message names, is damaged. There is no
+                new backup.
+            BusyError: Another backup into the directory is running.
             UnavailableError: The file system refuses; there is no new backup.
         """
         say = on_progress or (lambda _what, _done, _all: None)
@@ -202,7 +203,7 @@ class Backuper:
         """Take the directory for backups of this store, exclusively."""
         files = self._files
         if directory == self._root or directory.is_relative_to(self._root):
-            raise RequestError(f"{directory} lies in the store; back it up elsewhere")
+            raise RequestError(f"{directory} is in the store; choose another directory")
         files.mkdir(directory)
         marker, text = directory / MARKER, _marker(store_id)
         names = set(files.list(directory))
@@ -215,10 +216,10 @@ class Backuper:
             raise RequestError(f"{directory} holds backups of another store")
         lock = files.lock(marker)
         if lock is None:
-            raise BusyError(f"another backup into {directory} runs")
+            raise BusyError(f"another backup into {directory} is running")
         held.callback(lock.release)
         if not incremental and backups(files, directory):
-            reason = "holds a backup; choose another directory, or incremental"
+            reason = "holds a backup; choose another directory, or use incremental"
             raise RequestError(f"{directory} {reason}")
 
     def _copy(self, directory: Path, source: _Source, say: Progress, *, link: bool) -> BackedUp:
@@ -301,13 +302,13 @@ class Backuper:
 def newest_with_log(
     files: Files, root: Path, manifests: ManifestStore
 ) -> tuple[Record, Lease, tuple[LoggedFrame, ...]]:
-    """Return the newest record, a lease on it, and the durable frames above it, copied.
+    """Return the newest record, a lease on it, and copies of the durable frames above it.
 
-    It makes no write call. Without an owner it goes as far as MARK.
+    It makes no write call. Without an owner it reads up to MARK.
 
     Raises:
         CorruptionError: The log is damaged.
-        BusyError: The owner recycled the log faster than we could read it.
+        BusyError: The owner recycled the log faster than this process could read it.
     """
     recycled: SegmentRecycled | None = None
     for _ in range(ATTEMPTS_MAX):
@@ -347,7 +348,7 @@ def read_backup(files: Files, path: Path) -> Backup:
     """Return a backup by its manifest.
 
     Raises:
-        CorruptionError, UnsupportedFormatError: It is damaged, or of a newer siltstone.
+        CorruptionError, UnsupportedFormatError: It is damaged, or a newer siltstone wrote it.
     """
     return formats.decode(files.read(path), str(path))
 
@@ -367,14 +368,14 @@ def _entries(frames: Iterable[LoggedFrame]) -> Iterator[group.Entry]:
 
 
 def named_by(frames: Iterable[LoggedFrame]) -> Iterator[Pin]:
-    """Yield the versions that frames name: bulk commits, and steps of plain tables."""
+    """Yield the versions in frames: bulk commits, and steps of plain tables."""
     for entry in _entries(frames):
         if isinstance(entry, group.Attach | group.Advance | group.Compact):
             yield entry.pin
 
 
 def created_by(frames: Iterable[LoggedFrame]) -> Iterator[str]:
-    """Yield the folders of the plain tables that frames create, which may have no version yet."""
+    """Yield the folders of the plain tables that frames create; they may have no version yet."""
     for entry in _entries(frames):
         if isinstance(entry, group.Create) and not entry.schema.key:
             yield storage_folder(entry.name, entry.table)

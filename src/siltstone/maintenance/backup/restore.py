@@ -1,17 +1,17 @@
-"""Restore: a new store of what one backup holds.
+"""Restore: creates a new store from one backup.
 
     choose a backup ─▶ RESTORING ─▶ copy files, each checked ─▶ the log ─▶ older records, FLOOR ─▶
-    the record: from here on it is a store ─▶ RESTORING is taken away
+    the record: from here on it is a store ─▶ remove RESTORING
 
-It is another store: with an id of its own, so no frame of the old one is valid in it; with records
-far above those of the old one and FLOOR at the first, so what a process that still takes it for
-the old one publishes has a dead number, and the next record it reads says another epoch; with
-epochs far above, so the id of a transaction that the old store took after the backup is none of
-its own. Seqs, commit times and tokens go on where the backup ends.
+The new store has its own id, so no frame of the old store is valid in it. Its record numbers are
+far above the old ones and FLOOR is at the first, so a process that still uses the old store
+publishes an invalid number, and then reads a record with another epoch. Its epochs are far above
+the old ones, so no transaction id of the old store after the backup occurs again. Seqs, commit
+times and tokens continue where the backup ends.
 
-It has the rows of every table at the seq, the past back to the highest merged_seq, the changes
-that history holds, and the tags with the records that serve them. What is half made is no store;
-running it again completes it.
+It has the rows of every table at the seq, the past back to the highest merged_seq, the changes in
+history, and the tags with their records. A half-restored target is no store; running the restore
+again completes it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _EPOCH_MAX = (1 << 32) - 1 - EPOCHS_SKIPPED  # of MARK
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A store that was made of a backup."""
+    """A store that was restored from a backup."""
 
     path: str
     backup: str
@@ -54,7 +54,7 @@ class Restored:
     nbytes: int
 
     def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
+        """Return the result as plain values."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class Restored:
 
 
 class Restorer:
-    """Makes stores out of the backups in `directory`."""
+    """Restores backups in `directory`."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Restorer:
         """Return the backups with their manifests, oldest seq first.
 
         Raises:
-            RequestError: It is no directory of backups.
+            RequestError: The directory contains no backups.
             CorruptionError: A manifest is damaged.
         """
         with _refusals(self._directory):
@@ -96,18 +96,19 @@ class Restorer:
         at_us: int | None = None,
         on_progress: Progress | None = None,
     ) -> Restored:
-        """Restore one backup into `target`, which is absent or empty, or half restored from it.
+        """Restore one backup into `target`, which must be absent, empty or half restored from it.
 
         Args:
             target: The new store's directory.
-            seq: That of the backup; by default the highest.
-            at_us: The last backup whose commits are not after this (microseconds since 1970 UTC).
+            seq: The seq of the backup. Default: the highest.
+            at_us: Take the last backup at or before this time (microseconds since 1970 UTC).
             on_progress: See `backup.Progress`.
 
         Raises:
-            RequestError: No such backup; `target` holds something else.
-            CorruptionError: A file of the backup is damaged; it is named. `target` is no store.
-            BusyError: Another restore into `target` runs.
+            RequestError: There is no such backup, or `target` contains other files.
+            CorruptionError: A file of the backup, which the message names, is damaged. `target` is
+                no store.
+            BusyError: Another restore into `target` is running.
             UnavailableError: The file system refuses; `target` is no store.
         """
         path, chosen = self._choose(seq, at_us)
@@ -117,7 +118,7 @@ class Restorer:
 
     def _choose(self, seq: int | None, at_us: int | None) -> tuple[Path, Backup]:
         if seq is not None and at_us is not None:
-            raise RequestError("a backup is chosen by seq or by moment: give one")
+            raise RequestError("give either a seq or a time to choose a backup")
         found = self.list()
         fits = [
             (path, backup)
@@ -126,7 +127,7 @@ class Restorer:
         ]
         if not fits:
             seqs = sorted({backup.seq for _, backup in found})
-            raise RequestError(f"{self._directory} has no such backup; there are seqs {seqs}")
+            raise RequestError(f"{self._directory} has no such backup; its seqs are {seqs}")
         return max(fits, key=lambda each: (each[1].seq, each[1].record))
 
     @contextlib.contextmanager
@@ -142,7 +143,7 @@ class Restorer:
             raise RequestError(f"{target} is half restored from {files.read(sign).decode()}")
         lock = files.lock(sign)
         if lock is None:
-            raise BusyError(f"another restore into {target} runs")
+            raise BusyError(f"another restore into {target} is running")
         try:
             yield
             files.unlink(sign)
@@ -194,7 +195,7 @@ class Restorer:
             say(file.path, done, chosen.nbytes)
             source, copy = self._directory / FILES / file.path, target / file.path
             if not copy.is_relative_to(target) or ".." in copy.parts:
-                raise CorruptionError(source, None, "it lies outside of the store")
+                raise CorruptionError(source, None, "it is outside the store")
             if copy.parent not in folders:
                 self._files.mkdir(copy.parent)
                 folders.add(copy.parent)
@@ -217,7 +218,7 @@ class Restorer:
 
     def _require_whole(self, file: BackupFile, path: Path) -> None:
         if not is_there(self._files, path, InventoryFile(file.path, file.size, file.xxh3)):
-            raise CorruptionError(path, None, "it is not as it was written, or missing")
+            raise CorruptionError(path, None, "it is damaged or missing")
 
     def _stored(self, chosen: Backup, number: int) -> Record:
         """Return a record of the backup."""
@@ -225,7 +226,7 @@ class Restorer:
         path = self._directory / FILES / name
         file = next((file for file in chosen.files if file.path == name), None)
         if file is None:
-            raise CorruptionError(path, None, "the backup does not know it")
+            raise CorruptionError(path, None, "the backup does not list it")
         self._require_whole(file, path)
         return manifest.decode(self._files.read(path), str(path))
 
@@ -233,7 +234,7 @@ class Restorer:
         """Return the first record of the new store; see the module for its numbers."""
         old = self._stored(chosen, chosen.record)
         if old.epoch > _EPOCH_MAX:
-            raise RequestError(f"epoch {old.epoch} is too high to restore a store once more")
+            raise RequestError(f"epoch {old.epoch} is too high for another restore")
         merged = max((storage.merged_seq for storage in old.keyed), default=0)
         return msgspec.structs.replace(
             old,

@@ -1,12 +1,12 @@
-"""Compaction: which adjacent parts of a dataset are written anew as one; the plan of an optimize.
+"""Compaction: chooses adjacent parts of a dataset to rewrite as one; the plan of an optimize.
 
-    every        all small parts, in runs of up to `target_rows`: what is asked for is done whole
+    every        all small parts, in runs of up to `target_rows`: for a manual optimize
     worn         a part of which other clients deleted a tenth of the rows, also alone
-    by tiers     a large part is left alone until what follows it is worth rewriting it: unasked
+    by tiers     a large part is left alone until the parts after it justify a rewrite: automatic
 
-By tiers, a part joins the ones behind it when it has at most `TIER_RATIO` times their rows. So each
-time a row is written anew its part grows by half or more: a row of a history that ends up in parts
-of n rows is rewritten at most log(n) / log(1.5) times, however small the parts are that come.
+By tiers, a part joins the ones after it when it has at most `TIER_RATIO` times their rows. So each
+rewrite of a row makes its part larger by half or more: a row of a history that ends up in parts of
+n rows is rewritten at most log(n) / log(1.5) times, however small the new parts are.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from siltstone.storage.tables.tables import Compacted, TableReader
 TARGET_ROWS = 1 << 20
 TIER_RATIO = 2
 CONTENDED_MAX = 4 << 20
-"""Parts x rows of a task beside a writer that touches parts: about 4 parts for a second."""
+"""Parts x rows of a task next to a writer that changes parts: about 4 parts for a second."""
 _FOLDERS = {"base": "base", "history": ".history"}
 
 Level = Literal["base", "history", "plain"]
 Place = tuple[int, Level]
-"""An incarnation, and which of its datasets; a plain table has the one."""
+"""An incarnation, and one of its datasets; a plain table has one."""
 Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class CompactTask:
-    """Some adjacent parts of a pin, to be written anew as one. Pickles."""
+    """Some adjacent parts of a pin, to be rewritten as one. Pickles."""
 
     table: str
     place: Place
@@ -49,20 +49,20 @@ class CompactTask:
 
     @property
     def rows(self) -> int:
-        """How many rows it writes."""
+        """The number of rows that it writes."""
         return self.within[1] - self.within[0]
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is about a plain table."""
+        """Whether its table is plain."""
         return self.place[1] == "plain"
 
     def run(self, path: str, *, verify: str = "first_use") -> Compacted:
-        """Do it in this process, with the store at `path`.
+        """Run the task in this process, with the store at `path`.
 
         Raises:
             CorruptionError: An input is damaged.
-            UnavailableError: The file system refuses; what was written is garbage.
+            UnavailableError: The file system refuses; the written files are garbage.
         """
         return lance_tables(Path(path), RealFiles(), verify=verify).compactor.compact(
             self.folder, self.pin, self.within
@@ -71,10 +71,11 @@ class CompactTask:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How large parts should be, and whether large ones are spared (`by_tiers`).
+    """The target size of parts, and whether large ones are left alone (`by_tiers`).
 
-    `is_contended`: somebody touches parts meanwhile, and one is enough for a task to be in vain. A
-    task has few then, or is over soon: small parts become large ones in several steps.
+    `is_contended`: another writer changes parts meanwhile, and one changed part makes a task
+    useless. Then tasks have few parts and are short: small parts become large ones in several
+    steps.
     """
 
     target_rows: int = TARGET_ROWS
@@ -82,7 +83,7 @@ class Sizes:
     is_contended: bool = False
 
     def groups(self, spans: Sequence[Span], worn: Sequence[Span] = ()) -> Iterator[Sequence[Span]]:
-        """Yield the runs of parts that should be one each, in row order; then each `worn` alone."""
+        """Yield the runs of parts to join, in row order; then each `worn` part alone."""
         left = dict.fromkeys(worn)
         for run in small_runs(spans, self.target_rows):
             for tier in tiers(run) if self.by_tiers else (run,):
@@ -113,7 +114,7 @@ class Sizes:
 def planned(
     record: Record, tables: TableReader, wanted: int | None, sizes: Sizes
 ) -> list[CompactTask]:
-    """Return the tasks of the bases and histories that a record names, or of the table of an id."""
+    """Return the tasks of the bases and histories of a record, or of the table with an id."""
     found: list[CompactTask] = []
     for table, storage in candidates(record, wanted):
         for level, below in _FOLDERS.items():
@@ -140,7 +141,7 @@ def planned_plain(
 
 
 def plain_pin(catalog: Catalog, incarnation: int) -> Pin | None:
-    """Return the newest version of a plain table; None: it is gone, or has none."""
+    """Return the newest version of a plain table; None if it is dropped, or has none."""
     steps = (catalogs.incarnation_of(table) for table in _plain_tables(catalog))
     versions = (catalogs.version_of(step) for step in steps if step.id == incarnation)
     version = next(versions, None)
@@ -148,7 +149,7 @@ def plain_pin(catalog: Catalog, incarnation: int) -> Pin | None:
 
 
 def has_plain(catalog: Catalog) -> bool:
-    """Say whether there is any plain table."""
+    """Return whether there is any plain table."""
     return any(True for _ in _plain_tables(catalog))
 
 
@@ -186,7 +187,7 @@ def small_runs(spans: Sequence[Span], target_rows: int) -> Iterator[Sequence[Spa
 
 
 def tiers(run: Sequence[Span]) -> Iterator[Sequence[Span]]:
-    """Cut a run before each part, seen from the end, that is too large for those behind it."""
+    """Cut a run, from its end, before each part that is too large for the parts after it."""
     end = len(run)
     found: list[Sequence[Span]] = []
     for index in range(len(run) - 1, -1, -1):

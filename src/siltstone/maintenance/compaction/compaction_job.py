@@ -1,4 +1,4 @@
-"""Compaction job: what an optimize has finished, as lines of a record, and what still fits."""
+"""Compaction job: the finished tasks of an optimize, as lines of a record, and their fit."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from siltstone.storage.tables.tables import Compacted, InputsMovedError, TableCo
 
 @dataclass(frozen=True, slots=True)
 class Optimized:
-    """What an optimize did: in which tables (by name), how many files became how many.
+    """The result of an optimize: its tables (by name), the numbers of files before and after.
 
-    `segments` of indexes were built, over `indexed_rows`.
+    It built `segments` of indexes, over `indexed_rows`.
     """
 
     tables: tuple[str, ...]
@@ -35,9 +35,9 @@ _Done = TypeVar("_Done", Merged, Optimized)
 
 
 def called(done: _Done | Deferred, name: str | None) -> _Done | Deferred:
-    """Return what was done to one table by the name that it was asked for by.
+    """Return the result for one table, with the name that the caller used.
 
-    The record that it was done on may know the table by an older one.
+    The record may have an older name of the table.
     """
     if name is None or isinstance(done, Deferred) or not done.tables:
         return done
@@ -46,7 +46,7 @@ def called(done: _Done | Deferred, name: str | None) -> _Done | Deferred:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A task that was done, as a line of its job's record has it."""
+    """A finished task, as in a line of its job's record."""
 
     task: CompactTask
     result: Compacted
@@ -57,7 +57,7 @@ class Finished:
 
 
 def read(seen: SeenJob) -> list[Finished]:
-    """Return what a job finished, as far as this siltstone understands its lines."""
+    """Return the finished tasks of a job whose lines this siltstone understands."""
     found: list[Finished] = []
     for line in seen.finished:
         try:
@@ -68,7 +68,7 @@ def read(seen: SeenJob) -> list[Finished]:
 
 
 def by_place(finished: Sequence[Finished]) -> Mapping[Place, list[Finished]]:
-    """Return what was done to each dataset."""
+    """Return the finished work by dataset."""
     found: dict[Place, list[Finished]] = {}
     for one in finished:
         found.setdefault(one.task.place, []).append(one)
@@ -76,7 +76,7 @@ def by_place(finished: Sequence[Finished]) -> Mapping[Place, list[Finished]]:
 
 
 def optimized(finished: Sequence[Finished]) -> Optimized:
-    """Return what was done, if all of it was published."""
+    """Return the result, if all tasks were published."""
     return Optimized(
         tuple(sorted({one.task.table for one in finished})),
         sum(one.task.parts for one in finished),
@@ -86,7 +86,7 @@ def optimized(finished: Sequence[Finished]) -> Optimized:
 
 
 def total_of(one: Optimized, other: Optimized) -> Optimized:
-    """Return what both did together; of indexes neither did anything."""
+    """Return the sum of two results, which have no indexes."""
     return Optimized(
         tuple(sorted({*one.tables, *other.tables})),
         one.files_before + other.files_before,
@@ -98,7 +98,7 @@ def total_of(one: Optimized, other: Optimized) -> Optimized:
 def fitting_of(
     tables: TableCompactor, now: Record, finished: Sequence[Finished]
 ) -> tuple[dict[Place, Pin], list[Finished]]:
-    """Return the pins with what fits them, and what did."""
+    """Return the pins with the fitting tasks applied, and these tasks."""
     pins: dict[Place, Pin] = {}
     fitting: list[Finished] = []
     for place, items in by_place(finished).items():
@@ -121,7 +121,7 @@ def fitting_of(
 
 
 def pin_at(record: Record, place: Place) -> Pin | None:
-    """Return what a record has there; None: the table is gone, or has nothing there."""
+    """Return a record's pin of a dataset; None if the table is dropped, or has none."""
     incarnation, level = place
     mine = (s for s in record.keyed if s.incarnation == incarnation)
     storage = next(mine, None)

@@ -1,17 +1,16 @@
 """Optimize: small files of tables become large ones, their rows unchanged; any process, any time.
 
     read record n ─▶ plan (`compaction`): adjacent small parts, together up to `target_rows`
-                  ─▶ job record ─▶ tasks: each writes its rows anew, in any process, and is noted
+                  ─▶ job record ─▶ tasks: each rewrites its rows, in any process, and is recorded
                   ─▶ publish: bases and histories, on the pins of the newest record, all at once
                   ─▶ plain tables: a frame of the owner each (`commit_version`) ─▶ promote
                   ─▶ indexes: segments over what they lack, and a record for these (`index.py`)
 
-It changes no answer. Whoever published meanwhile is built upon: what is finished is put on the
-winner's pins where its inputs are untouched there, and only the rest is planned again. A crash
-leaves files that nobody names and the record of a dead job; the next optimize publishes what it
-finished, where it still fits.
+It changes no result. If another process publishes meanwhile, the finished tasks are put on its pins
+where their inputs are unchanged, and only the rest is planned again. A crash leaves unused files
+and the record of a dead job; the next optimize publishes its finished tasks that still fit.
 
-The file is long because the way of a job, and that of one which died, are read in one piece.
+The file is long so that the path of a job, and of a dead job, can be read in one piece.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ ATTEMPTS = 8
 WORKERS = 2
 _KIND = "optimize"
 _ROUNDS = 8
-"""For each attempt that a caller allows: in how many more some may be in vain."""
+"""For each attempt that a caller allows: how many more may be partly useless."""
 
 
 Execute = Callable[[Sequence[CompactTask]], Iterable[Compacted]]
@@ -103,8 +102,8 @@ class _DeferredError(Exception):
 
     def __init__(self, tables: Sequence[str]) -> None:
         super().__init__(
-            f"the small files of {', '.join(tables)} are written anew, and the owner of the store"
-            " has yet to take them over: it does when it looks for news, flushes or optimizes"
+            f"the small files of {', '.join(tables)} are rewritten, but the owner of the store"
+            " must still pick them up: it does when it refreshes, flushes or optimizes"
         )
 
 
@@ -113,7 +112,7 @@ class Optimizer:
 
     Args:
         promote: Shows a published record's bases to readers of the plain path.
-        plain: The plain tables, as this process reaches them.
+        plain: The plain tables, as this process can access them.
     """
 
     def __init__(
@@ -140,24 +139,25 @@ class Optimizer:
         execute: Execute | None = None,
         on_progress: Progress | None = None,
     ) -> Optimized | Deferred:
-        """Optimize one table, or all: keyed ones in one publish, plain ones by a frame each.
+        """Optimize one table, or all: keyed tables in one publish, plain tables with a frame each.
 
         Args:
-            table: The id of one; of what the newest record does not know there is nothing to do.
-            target_rows: How many rows a file should have; parts with less than half are small.
-            by_tiers: Leave a part alone that is large beside those behind it: for who comes often.
-            attempts: How often it is planned at most: what it reads was touched meanwhile.
-            publish_attempts: How many records each of them may try: only the number moved.
+            table: The id of one table; unflushed tables have nothing to optimize.
+            target_rows: The target number of rows of a file; parts with less than half are small.
+            by_tiers: Leave a part alone that is large compared with the parts after it.
+            attempts: The maximum number of plans, if other writers change the inputs.
+            publish_attempts: The maximum number of records that each plan tries.
             workers: How many tasks run at once here; each holds a few batches of rows.
-            execute: Runs the tasks and gives their results in the same order, instead of workers.
-            on_progress: Hears how many tasks are done, and of how many.
+            execute: Runs the tasks, instead of workers, and returns their results in order.
+            on_progress: Called with the numbers of finished tasks and of all tasks.
 
         Raises:
-            RequestError: `target_rows` is below 2, or a budget below 1.
-            UnavailableError, CorruptionError: Nothing was changed.
+            RequestError: `target_rows` is below 2, or a budget is below 1.
+            UnavailableError, CorruptionError: A file cannot be read or written; nothing was
+                changed.
         """
         if target_rows < 2:
-            raise RequestError(f"target_rows is at least 2, not {target_rows}")
+            raise RequestError(f"target_rows must be at least 2; got {target_rows}")
         require_budgets(attempts, publish_attempts)
         require_budgets(workers, workers)
         met = _Contention()
@@ -204,14 +204,14 @@ class Optimizer:
         return replace(total, tables=names, segments=done.segments, indexed_rows=done.rows)
 
     def has_left(self) -> bool:
-        """Say whether some process finished files of plain tables, and left them to the owner."""
+        """Return whether finished files of plain tables wait for the owner."""
         return bool(self._left())
 
     def take_finished(self) -> Optimized:
-        """Publish what others finished and left, as far as it fits; the owner's part of it.
+        """Publish the fitting finished work of other processes; called by the owner.
 
         Raises:
-            BusyError, UnavailableError: Some is left for the next time.
+            BusyError, UnavailableError: Some work is left for the next call.
         """
         return self._resume(None, ATTEMPTS_MAX)
 

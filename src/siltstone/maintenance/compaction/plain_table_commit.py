@@ -1,13 +1,13 @@
-"""Hand-over: how a plain table goes on with the files that an optimize made of its small ones.
+"""Hand-over: commits the new files of an optimize to a plain table.
 
     in the owner      a transaction: a frame moves the table to the version with the new files
-    beside an owner   the job's record is left, finished: the owner takes it over when it looks
-                      for news, or is asked to flush or to optimize
-    without an owner  the store is owned for a moment, to do the same
+    next to an owner  the job's record is left, finished: the owner picks it up when it refreshes,
+                      flushes or optimizes
+    without an owner  this process owns the store for a moment, to do the same
 
-The versions of a plain table are numbered by frames alone (other Lance clients build on the
-numbers), so nobody but the owner may make one. What was compacted is put on the version of that
-moment; where an input is not there any more, it is dropped, and whoever optimizes next plans anew.
+Only frames number the versions of a plain table (other Lance clients build on the numbers), so only
+the owner may create one. The compacted files are put on the newest version; if an input no longer
+exists, they are dropped, and the next optimize plans again.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ _LOOK_S = 0.05
 
 
 class PlainTables(Protocol):
-    """The plain tables of a store, as a process that optimizes reaches them."""
+    """The plain tables of a store, for a process that optimizes."""
 
     @property
     def is_ours(self) -> bool:
-        """Whether `advance` works here; else what is finished is handed over."""
+        """Whether `advance` works here; otherwise the owner must commit the finished work."""
         ...
 
     def catalog(self) -> AbstractContextManager[Catalog]:
-        """Return what is committed; all that it names stays while the context is open."""
+        """Return the committed catalog; its files stay while the context is open."""
         ...
 
     def advance(self, incarnation: int, compacted: Sequence[Compacted], began_us: int) -> bool:
-        """Let a table go on with `compacted`, whose first file was begun at `began_us`.
+        """Move a table to `compacted`, whose first file was begun at `began_us`.
 
-        False: not all inputs are there any more; nothing was done.
+        False: an input no longer exists; nothing was done.
 
         Raises:
-            BusyError: Vacuum took the files for garbage meanwhile.
+            BusyError: A vacuum's gc horizon is newer than the files.
         """
         ...
 
     def commit_version(self, is_left: Callable[[], bool]) -> bool:
-        """Have the owner take over what finished jobs left; False: some `is_left` after a while."""
+        """Ask the owner to commit the work of finished jobs; False: some is left after a while."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class OwnPlainTables:
-    """Those of a store that this process owns."""
+    """The plain tables of a store that this process owns."""
 
     core: Core
     is_ours: bool = True
@@ -86,10 +86,10 @@ class OwnPlainTables:
 
 @dataclass(frozen=True, slots=True)
 class PlainTablesOfAnOwner:
-    """Those of a store that another process owns, or nobody.
+    """The plain tables of a store that this process does not own.
 
-    `follow` gives a reader of its log; `own_and_take` owns the store for a moment and takes over
-    what is left, False if another process owns it. That one is waited for, `wait_s` at most.
+    `follow` returns a reader of its log. `own_and_take` owns the store for a moment and commits the
+    finished work; False if another process owns it. Then the call waits, `wait_s` at most.
     """
 
     follow: Callable[[], Follower]

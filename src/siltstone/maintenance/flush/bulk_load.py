@@ -1,10 +1,10 @@
-"""Load: many rows at once, as files of their own that one frame names.
+"""Load: many rows in files of their own that one frame names.
 
-    virgin table   stage the rows as the first base ─▶ one `advance` frame: base from its seq on
+    empty table    stage the rows as the first base ─▶ one `advance` frame: base from its seq on
     any other      stage the rows as a run of history ─▶ one `attach` frame: rows of its seq
 
-The commit is the frame; before it nobody names the files. Should a table have got a row while its
-first base was staged, the load is refused at admission and nothing happened.
+The frame is the commit; before it nothing names the files. If a table gets a row while its first
+base is staged, admission refuses the load and nothing changes.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ def load(
     may_repeat: bool,
     bytes_min: int | None = None,
 ) -> Receipt | object:
-    """Load `rows` if they are many, else return rows to write the ordinary way.
+    """Load `rows` if they are many; otherwise return rows for an ordinary write.
 
     Args:
-        bytes_min: From how many bytes on; by default 32 MiB into a table without a row version,
+        bytes_min: The least size for a load. Default: 32 MiB into a table without a row version,
             64 MiB into any other.
 
     Raises:
-        DuplicateKeyError: Equal keys, or keys that live, and they may not; nothing was written.
+        DuplicateKeyError: Keys are equal, or exist, but may not; nothing was written.
         SchemaMismatchError: The rows do not fit; nothing was written.
-        ConflictError: Somebody wrote to the table meanwhile.
+        ConflictError: Another transaction wrote to the table meanwhile.
     """
     stream = stream_of(rows)
     if stream is None:

@@ -4,14 +4,14 @@
     a step of the   no lock; files   one record   one assignment swaps the view, then the log's
     leader, us      and pins, synced for all      segments below the floor are recycled
 
-Nobody waits for it: commits go on into fresh memtables, readers see a sealed memtable until the
-assignment in which its flushed rows take its place. A failure at any step leaves the sealed
-generation in the union and its frames in the log; the next checkpoint takes it again. A crash
-before the publish leaves files that nobody names; after it, segments that recovery skips.
+Nothing waits for it: commits continue into fresh memtables, and readers see a sealed memtable until
+the assignment in which its flushed rows replace it. A failure at any step leaves the sealed
+generation in the union and its frames in the log; the next checkpoint flushes it again. A crash
+before the publish leaves unused files; a crash after it leaves segments that recovery skips.
 
-Lock: one checkpoint at a time, over all steps. Nobody who holds another lock waits for it, and
-nobody at all once the store ends: a signal's handler may end it in the middle of a checkpoint, on
-the thread that holds the lock, and what waits for the lock would be waited for.
+Lock: one checkpoint at a time, over all steps. A thread that holds another lock never waits for it.
+No thread waits for it after the store ends: a signal's handler may end the store in the middle of a
+checkpoint, on the thread that holds the lock, and would wait for itself.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _BATCH_ROWS = 65_536
 
 
 class Retirer(Protocol):
-    """What a checkpoint needs of the log."""
+    """The part of the log that a checkpoint uses."""
 
     def retire(self, floor: SegmentNumber) -> None: ...
 
@@ -108,7 +108,7 @@ class Checkpointer:
         self.fenced: FencedError | None = None
 
     def end(self) -> None:
-        """Refuse who waits for its turn; a checkpoint that runs goes on."""
+        """Refuse waiting checkpoints; a running one continues."""
         self._is_ending = True
 
     @contextmanager
@@ -134,7 +134,7 @@ class Checkpointer:
                 self._lock.release()
 
     def checkpoint(self) -> Record:
-        """Flush everything committed so far; return the newest record.
+        """Flush all commits so far; return the newest record.
 
         Raises:
             FencedError: Another epoch owns the store.
@@ -173,7 +173,9 @@ class Checkpointer:
                 return self._publish(sealed[-1], flushed, commits, started_us)
             except GcHorizonError as error:
                 above_us = error.gc_horizon_us
-        raise BusyError(f"{ATTEMPTS} checkpoints were condemned by vacuums; try again")
+        raise BusyError(
+            f"{ATTEMPTS} checkpoints were older than the gc horizon of a vacuum; try again"
+        )
 
     def _unpublished(self) -> Sequence[Generation]:
         """Retire what an earlier checkpoint published before it failed; return what is left.
@@ -194,7 +196,7 @@ class Checkpointer:
         return msgspec.structs.replace(record)
 
     def adopt_news(self) -> Record:
-        """Take over what others published since; a stale view stays right meanwhile."""
+        """Refresh to the newest record of other processes; a stale view stays correct meanwhile."""
         with self._turn():
             self._require_in_place()
             record = self._take_news()
@@ -217,7 +219,7 @@ class Checkpointer:
         return record
 
     def renew(self) -> Record:
-        """Take over what is newest and let go of every older record: they may be vacuumed."""
+        """Refresh to the newest record and release all older ones, which vacuum may delete."""
         record = self.adopt_news()
         with self._turn():
             flushed = renewals(self._committer.state.view, self._readers)  # reads Lance: no lock

@@ -1,12 +1,12 @@
-"""Rest: what an owner does with its log when no more commits come: at its end, or after a minute.
+"""Rest: an owner's work on its log when no more commits come: at its end, or after a minute.
 
-    at the end    a checkpoint if the log is worth one; else the next opening replays it and goes on
-    idle          what waits for frames is given back, and what is not flushed is flushed
+    at the end    a checkpoint if the log is worth one; otherwise the next open replays the log
+    idle          deletes ready segments, and flushes unflushed rows
 
-A log is worth a checkpoint when the next opening would notice it: by the time that its commits
-take to replay, or by its file. A few rows are not: the files and the record of a checkpoint take
-more space than they do, and an owner that writes a row every other minute would make thousands.
-So idle owners flush a few rows at most once in `SMALL_INTERVAL_S`.
+A log is worth a checkpoint if the next open would notice it, by the time of the replay or by the
+size of the file. A few rows are not: the files and the record of a checkpoint take more space than
+the rows, and an owner that writes a row every other minute would create thousands. So idle owners
+flush a few rows at most once in `SMALL_INTERVAL_S`.
 
 Lock: none; one thread at a time calls `when_idle`, and `at_the_end` after it.
 """
@@ -23,7 +23,7 @@ from siltstone.engine.commit.committer import Committer
 from siltstone.errors import in_words
 
 COMMITS_WORTH = 256
-"""So many replay in a few milliseconds."""
+"""This many commits replay in a few milliseconds."""
 BYTES_WORTH = 1 << 20
 SMALL_INTERVAL_S = 3600.0
 _log = logging.getLogger(__name__)
@@ -55,10 +55,10 @@ class Rest:
         self._fit, self._clock, self._small_at = fit, clock, -math.inf
 
     def when_idle(self) -> bool:
-        """Take as little of the disk as can be; False: too little waits, ask again later.
+        """Use as little of the disk as possible; False: too few rows wait, call again later.
 
         Raises:
-            SiltstoneError: As a checkpoint; nothing was lost, ask again later.
+            SiltstoneError: As a checkpoint; nothing was lost, call again later.
         """
         self._log.rest()
         if not self._unflushed():
@@ -72,7 +72,7 @@ class Rest:
         return True
 
     def at_the_end(self) -> None:
-        """Leave a small log; if that fails, the log as it is, which loses nothing."""
+        """Leave a small log; if that fails, keep the present log, which loses nothing."""
         if self._committer.poisoned or not self._unflushed() or not self._is_worth_it():
             return
         try:
@@ -81,7 +81,7 @@ class Rest:
             self._fit(self._log.size)
         except Exception as error:  # noqa: BLE001 - the store must close whatever Lance raises
             _log.warning(
-                "no checkpoint at the end, the next opening replays the log: %s", in_words(error)
+                "no checkpoint at the end, the next open replays the log: %s", in_words(error)
             )
 
     def _unflushed(self) -> int:

@@ -1,7 +1,7 @@
-"""Adoption: a newer manifest record, ours or another's, becomes the view; no answer changes.
+"""Adoption: a newer manifest record, ours or another's, becomes the view; no result changes.
 
-A sealed memtable leaves the union in the same assignment in which it enters as flushed rows, so a
-reader sees it exactly once whichever view it took (lance#6814 is the same thing done in two steps).
+A sealed memtable leaves the union in the same assignment in which its flushed rows enter it, so a
+reader sees its rows exactly once in any view (lance#6814 is the same change in two steps).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def refreshed(
 ) -> View:
     """Return the view over `record`, with the `flushed` generations no longer sealed.
 
-    The past that the record has trimmed leaves the catalog, and what only it needed the levels.
+    The catalog loses the past that the record has trimmed, and the levels lose rows only it needed.
     """
     view = view.changed(catalog=carried(view.catalog, record))
     alive = {step.id for table in view.catalog.tables for step in table.incarnations}
@@ -54,9 +54,9 @@ def refreshed(
 
 
 def renewals(view: View, readers: Readers) -> dict[int, tuple[Source, ...]]:
-    """Return what is flushed, its history runs opened anew from the view's record, under its lease.
+    """Return the flushed levels with history runs reopened from the view's record, under its lease.
 
-    Runs of older records keep those from vacuum for as long as they are in the view.
+    Runs of older records keep these records from vacuum while they are in the view.
     """
     return {
         number: tuple(
@@ -70,7 +70,7 @@ def renewals(view: View, readers: Readers) -> dict[int, tuple[Source, ...]]:
 
 
 def renewed(view: View, flushed: Mapping[int, tuple[Source, ...]]) -> View:
-    """Return the view with `flushed`; only rows that are flushed already come in a new form."""
+    """Return the view with `flushed`; only flushed rows get a new form."""
     levels = {
         number: replace(old, flushed=flushed[number]) if number in flushed else old
         for number, old in view.levels.items()

@@ -1,1 +1,1 @@
-"""Garbage collection: vacuum, and what no record, lease or tag names."""
+"""Garbage collection: vacuum, and the files that no record, lease or tag names."""

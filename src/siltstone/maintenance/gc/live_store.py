@@ -15,18 +15,18 @@ from siltstone.maintenance.flush.checkpoint import Checkpointer
 
 
 class LiveStore(Protocol):
-    """What the frames above the newest record say; an owner has it in memory."""
+    """The contents of the frames above the newest record; an owner has them in memory."""
 
     def catalog(self) -> Catalog:
         """Return the catalog as of the visible seq."""
         ...
 
     def renew(self) -> object:
-        """Take over the newest record, and let go of older ones."""
+        """Refresh to the newest record, and release older ones."""
         ...
 
     def forget(self, tag: Tag) -> object:
-        """Forget a tag by a commit, unless it was set again meanwhile."""
+        """Remove a tag with a commit, unless it was set again meanwhile."""
         ...
 
     def attached(self) -> Iterator[Pin]:
@@ -37,8 +37,8 @@ class LiveStore(Protocol):
 class OwnerLive:
     """`LiveStore` in the owner's process, for as long as it owns the store.
 
-    A vacuum may outlast that: another thread closes the store. From then on memory knows neither
-    what the log names (`Owner.close` lets go of it) nor what a next owner commits.
+    Another thread may close the store during a vacuum. From then on memory has neither the files in
+    the log (`Owner.close` releases them) nor the commits of the next owner.
     """
 
     def __init__(
@@ -71,14 +71,14 @@ class OwnerLive:
 
 
 class LiveWithoutOwner:
-    """`LiveStore` beside an owner that is alive: what is durable in its log.
+    """`Live` next to a live owner: the durable part of its log.
 
-    Of an owner that died, or has not recovered the log yet, MARK may not know all that is durable:
-    so it must be the same one before and after each look.
+    If an owner died, or has not recovered the log yet, MARK may lack durable frames. So the owner
+    must be the same before and after each read.
 
     Args:
         follower: Reads the log up to MARK.
-        epoch: That of the owner which is alive and has recovered the log; None for nobody.
+        epoch: The epoch of the live owner that has recovered the log; None if there is none.
     """
 
     def __init__(self, follower: Follower, epoch: Callable[[], int | None]) -> None:
@@ -98,7 +98,7 @@ class LiveWithoutOwner:
         return self._follower.close()  # the next look begins at the newest record
 
     def forget(self, tag: Tag) -> object:
-        """Leave it to the owner's vacuum: a tag goes by a commit."""
+        """Leave the tag to the owner's vacuum: only a commit removes a tag."""
 
     def attached(self) -> Iterator[Pin]:
         return _attached(self._view())

@@ -1,15 +1,14 @@
-"""Sweep: which files under a store's directory nothing names, and deleting them.
+"""Sweep: finds and deletes unused files under a store's directory.
 
-    reachable   what the pins of all records that exist, and of the owner's live catalog, need
-    doomed      what the deleted records named: published once, so it goes at once
-    by path     what versions name that were written past siltstone: waits until they are adopted
-    the rest    published by nobody (a crash, a lost race, a stranger): waits for the grace period
+    reachable   files that the pins of all records, and of the owner's live catalog, need
+    doomed      files that only deleted records named: published once, so deleted immediately
+    by path     files of external versions: kept until the versions are imported
+    the rest    never published (a crash, a lost race, another program): kept for the grace period
 
-The directory is listed first and the names are gathered after, so a file that is published in
-between is safe either way. `_versions` and `_refs` of a dataset that lives are the promotion's,
-but for manifests that clients staged, or half wrote, there: those wait for the grace period like
-all else. A file with two names (`storage.tables.kept_names`) counts by its public one, and loses
-both.
+The directory is listed before the names are gathered, so a file that is published in between is
+safe. `_versions` and `_refs` of an existing dataset belong to the promotion, except manifests that
+clients staged, or half wrote, there: those are kept for the grace period, too. A file with two
+names (`storage.tables.kept_names`) counts by its public name, and loses both.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _INVENTORIES = f"{DIRECTORY}/"
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A file that vacuum deletes: its path below the store's root, its bytes, and why."""
+    """A file that vacuum deletes: its path below the store's root, its bytes, and the reason."""
 
     path: str
     nbytes: int
@@ -56,16 +55,16 @@ class Removed:
 
     @property
     def is_orphan(self) -> bool:
-        """Whether nobody ever published it."""
+        """Whether it was never published."""
         return self.why in {UNPUBLISHED, TEMPORARY}
 
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """Until when (seconds since 1970) a file that nothing names must have been written to go.
+    """The times (seconds since 1970) before which vacuum may delete unused files.
 
-    `attached`: rows of a bulk commit, and their inventories, are named by a frame alone, so views
-    older than their checkpoint read them; a job counts as old as the last of its files.
+    `attached`: only a frame names the rows of a bulk commit, and their inventories, so views older
+    than their checkpoint read them; a job is as old as its last file.
     """
 
     unpublished: float
@@ -89,7 +88,7 @@ def versions_of(catalog: Catalog) -> Iterator[Pin]:
 
 
 def home_of(table: TableDefinition) -> str:
-    """Return the folder of a plain table's newest incarnation, though it may have no version."""
+    """Return the folder of a plain table's newest incarnation, which may have no version."""
     step = catalogs.incarnation_of(table)
     newest = catalogs.version_of(step)
     if newest is not None:
@@ -98,13 +97,13 @@ def home_of(table: TableDefinition) -> str:
 
 
 def homes(catalog: Catalog) -> set[str]:
-    """Return the folders of the plain tables that live."""
+    """Return the folders of the existing plain tables."""
     living = (table for table in catalog.tables if catalogs.is_alive(table))
     return {home_of(table) for table in living if not catalogs.schema_of(table).key}
 
 
 def distinct(pins: Iterable[Pin]) -> dict[str, Pin]:
-    """Return the pins by their paths, in the order they first come."""
+    """Return the distinct pins by path, in the order of their first occurrence."""
     return {pin.path: pin for pin in pins}
 
 
@@ -112,7 +111,7 @@ def needed(tables: TableReader, pins: Mapping[str, Pin]) -> set[str]:
     """Return the paths of all files that the pins need.
 
     Raises:
-        CorruptionError: One of them cannot be read, so nobody knows what it needs.
+        CorruptionError: A pin cannot be read, so its files are not known.
     """
     found: set[str] = set()
     for pin in pins.values():
@@ -121,9 +120,9 @@ def needed(tables: TableReader, pins: Mapping[str, Pin]) -> set[str]:
 
 
 def named_by_path(tables: ExternalTables, folders: Iterable[str]) -> set[str]:
-    """Return the files that versions by path name, which somebody may want to have adopted.
+    """Return the files of external versions, which may still be imported.
 
-    Of one that cannot be read nobody knows what it needs: the dataset's folder is returned.
+    If a version cannot be read, its files are not known: the dataset's folder is returned.
     """
     found: set[str] = set()
     for folder in folders:
@@ -134,7 +133,7 @@ def named_by_path(tables: ExternalTables, folders: Iterable[str]) -> set[str]:
 
 
 def published(inventories: Inventories, pins: Mapping[str, Pin]) -> set[str]:
-    """Return the paths that pins of deleted records named, in their inventories."""
+    """Return the paths in the inventories of the pins of deleted records."""
     found: set[str] = set()
     for pin in pins.values():
         found.add(pin.path)
@@ -146,7 +145,7 @@ def published(inventories: Inventories, pins: Mapping[str, Pin]) -> set[str]:
 
 
 class Sweep:
-    """One pass over the directory of a store: `listed` at the time it was made."""
+    """One pass over the directory of a store; `listed` has the files at its start."""
 
     def __init__(self, files: Files, root: Path) -> None:
         self._files, self._root = files, root
@@ -178,9 +177,9 @@ class Sweep:
     def garbage(
         self, reachable: set[str], doomed: set[str], ages: Ages, spared: Collection[str] = ()
     ) -> list[Removed]:
-        """Return the listed files that may go, and why.
+        """Return the listed files to delete, with reasons.
 
-        `spared` are files, and folders of datasets, of which what nobody published stays.
+        `spared` are files, and folders of datasets, whose unpublished files stay.
         """
         living = {_dataset(path) for path in reachable}
         dying = {_dataset(path) for path in doomed} - living
@@ -230,7 +229,7 @@ class Sweep:
             return math.inf  # somebody else has deleted it
 
     def delete(self, garbage: Iterable[Removed]) -> None:
-        """Unlink files, and the directories that hold nothing any more."""
+        """Unlink files, and directories that become empty."""
         emptied: set[str] = set()
         for file in garbage:
             # Also where one was listed: a promotion may have made the other one since.

@@ -1,28 +1,27 @@
-"""Vacuum: moves the retention's floor up and deletes what nothing names any more.
+"""Vacuum: raises the retention's floor and deletes unused files.
 
-    record n+1 with the new oldest_seq ─▶ FLOOR, synced ─▶ who leases what below it? ─▶ record n+2
-    without the past that nobody needs ─▶ unlink records below FLOOR, exclusively locked ─▶ sync
-    ─▶ list the files ─▶ say in a record what is condemned: begun before so long, by no running job
-    ─▶ gather what all records and the live catalog need ─▶ delete the rest
+    record n+1 with the new oldest_seq ─▶ FLOOR, synced ─▶ look for leases below it ─▶ record n+2
+    without the unneeded past ─▶ unlink records below FLOOR, exclusively locked ─▶ sync
+    ─▶ list the files ─▶ publish a gc horizon: before the grace period, and before all running jobs
+    ─▶ gather the files that all records and the live catalog need ─▶ delete the rest
 
-On a full disk it releases the store's reserve and begins again (`storage/wal/reserve.py`).
+On a full disk it releases the store's reserve and starts again (`storage/wal/reserve.py`).
 
-A crash between any two steps leaves too much, never too little. A record below FLOOR stays, whole,
-while it is leased or serves a tag. Records from FLOOR on keep their files too, so trimmed history
-gives its space back when the last record from before the trim falls below FLOOR.
+A crash between any two steps leaves too many files, never too few. A record below FLOOR stays,
+complete, while it is leased or serves a tag. Records from FLOOR on keep their files, too, so
+trimmed history frees its space when the last record from before the trim falls below FLOOR.
 
-Who publishes work that was begun before the condemned time begins again
-(`storage/tables/jobs.py`), so a sleeper whose files went finds
-out, and one that published before is seen by the gathering.
+Work that was begun before the gc horizon starts again when it publishes (`storage/tables/jobs.py`),
+so a process that slept notices that its files are deleted; work that was published before the
+horizon is found by the gathering.
 
-Any process may run it: what only an owner knows (frames that are in no record yet) comes in
-through `LiveStore`; beside an owner that is alive, through its log. Who commits a frame that names
-staged files holds a record of a job that is as old as they are, looks then whether they are
-condemned, and lets go when the frame is durable; vacuum says what it condemns, looks then who holds
-what, and reads the log after that. So either it sees the hold, or the frame, or the commit is
-refused.
+Any process may run it. `LiveStore` supplies the knowledge of an owner (frames that are in no record
+yet); next to a live owner it comes from the owner's log. A commit of a frame with staged files
+holds a job record as old as the files, then compares them with the gc horizon, and releases the
+record when the frame is durable. Vacuum publishes the gc horizon, then looks for held records, and
+reads the log after that. So it sees the hold, or the frame, or the commit is refused.
 
-Lock: none of its own; two vacuums meet at FLOOR.lock and at each record's flock.
+Lock: none of its own; two vacuums exclude each other by FLOOR.lock and each record's flock.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ _COMMITS = "commits"
 
 @dataclass(frozen=True, slots=True)
 class Vacuumed:
-    """What a vacuum deleted, or would: files with bytes and reason; what it spared, and why."""
+    """The deleted files of a vacuum, or of a preview, with sizes and reasons; and spared ones."""
 
     is_dry_run: bool
     floor: int
@@ -83,11 +82,11 @@ class Vacuumed:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all the files."""
+        """The bytes of all files."""
         return sum(file.nbytes for file in self.files)
 
     def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
+        """Return the result as plain values."""
         return {**asdict(self), "nbytes": self.nbytes}
 
     def __str__(self) -> str:
@@ -138,15 +137,15 @@ class Vacuum:
         self._now_us, self._retention_s, self._jobs = now_us, retention_s, jobs
 
     def run(self, *, dry_run: bool = False, grace_s: float = GRACE_S) -> Vacuumed:
-        """Vacuum; with `dry_run` only say what would go (not what trimmed history frees later).
+        """Vacuum; with `dry_run` only list the files (without those that a trim frees later).
 
-        `grace_s`: a file that nobody published is left alone for so long; it must be longer than
-        any transaction, load or merge takes.
+        `grace_s`: vacuum spares unpublished files for this time, which must be longer than any
+        transaction, load or merge.
 
         Raises:
-            UnavailableError, BusyError: What was deleted was garbage; call again.
-            ClosedError: The store was closed meanwhile; what was deleted was garbage.
-            CorruptionError: A record or a pin that is needed is damaged: its files were spared.
+            UnavailableError, BusyError: Only garbage was deleted; call again.
+            ClosedError: The store was closed meanwhile; only garbage was deleted.
+            CorruptionError: A needed record or pin is damaged; its files were spared.
         """
         with _refusals(self._root):
             if dry_run:
@@ -156,7 +155,7 @@ class Vacuum:
     def set_aside(
         self, take: Callable[[Sequence[Removed]], object], *, grace_s: float = GRACE_S
     ) -> tuple[Removed, ...]:
-        """Have the files that nobody published taken elsewhere, and delete nothing; return them.
+        """Return the unpublished files, for a repair that moves them aside; delete nothing.
 
         Raises:
             UnavailableError, BusyError, CorruptionError: As `run`.
@@ -380,7 +379,7 @@ class Vacuum:
         garbage = self._garbage(sweep, self._all_records(), dead, gc_horizon_us, grace_s)
         if any(file.why != DEAD for file in garbage):
             said_us = self._raise_gc_horizon(gc_horizon_us)
-            cross(Failpoint.VACUUM_AFTER_CONDEMN)
+            cross(Failpoint.VACUUM_AFTER_GC_HORIZON)
             if self._held(said_us) < said_us:
                 gc_horizon_us = 0  # somebody is at work who may not have heard: nothing of it now
             self._live.renew()

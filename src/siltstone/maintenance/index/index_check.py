@@ -1,7 +1,7 @@
-"""Index check: does an index find the rows that a scan finds? For some values, and for null.
+"""Index check: checks that an index finds the same rows as a scan, for some values and null.
 
-The values are those of rows spread over the whole base. Of text and vector indexes nothing here can
-tell: their files are as they were written, or not.
+The values come from rows spread over the whole base. It cannot check text and vector indexes; only
+the checksums of their files are checked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SAMPLED_ROWS = 64
 
 
 def wrong_indexes(opened: PinnedTable) -> Iterator[str]:
-    """Yield what is wrong with the indexes of a version."""
+    """Yield the errors of the indexes of a version."""
     scalar = [segment for segment in opened.segments if segment.kind in {"btree", "bitmap"}]
     for column in sorted({name for segment in scalar for name in segment.columns}):
         # Who reads a float, or a type that Lance compares in its own way, reads no index.

@@ -1,7 +1,7 @@
-"""Index kinds: which indexes there are, of which columns, with which options. Pure.
+"""Index kinds: the kinds of indexes, with their column types and options. Pure.
 
 btree    equality, ranges and IN; any type but lists, structs and vectors
-bitmap   the same, for columns of few values
+bitmap   the same, for columns with few values
 fts      words of a text, for full-text queries of Lance clients
 vector   nearest neighbours, for queries of Lance clients
 """
@@ -41,13 +41,15 @@ def check_kind(kind: object, column: str, type_: pa.DataType) -> IndexKind:
     """Return `kind` if a column of this type may have such an index.
 
     Raises:
-        RequestError: There is no such kind, or it does not fit.
+        RequestError: There is no such kind, or it does not fit the type.
     """
     if kind not in KINDS:
-        raise RequestError(f"an index is of kind {', '.join(KINDS)}, not {kind!r}")
+        raise RequestError(f"the kind of an index must be one of {', '.join(KINDS)}; got {kind!r}")
     found = cast("IndexKind", kind)
     if not _FITS[found](type_):
-        raise RequestError(f"column {column!r} is {type_}: no {found} index fits that")
+        raise RequestError(
+            f"column {column!r} is {type_}; a {found} index does not support that type"
+        )
     return found
 
 
@@ -55,12 +57,12 @@ def check_name(name: object) -> str:
     """Return the name of an index.
 
     Raises:
-        RequestError: It is none that a user may give.
+        RequestError: A user may not give an index this name.
     """
     if isinstance(name, str) and 0 < len(name) <= NAME_CHARACTERS_MAX and name[0] != "_":
         return name
     raise RequestError(
-        f"the name of an index has 1 to {NAME_CHARACTERS_MAX} characters, the first no '_',"
+        f"the name of an index must have 1 to {NAME_CHARACTERS_MAX} characters, the first not '_',"
         f" unlike {str(name)[:200]!r}"
     )
 
@@ -71,15 +73,15 @@ def check_options(
     """Return the options of an index, sorted by name.
 
     Raises:
-        RequestError: One is not known, or has a value that it cannot have.
+        RequestError: An option is unknown, or has an invalid value.
     """
     known = _OPTIONS[kind]
     for name, value in options.items():
         if name not in known:
             some = f"{kind} indexes have {', '.join(known)}" if known else "they have none"
-            raise RequestError(f"no option {name!r} of a {kind} index: {some}")
+            raise RequestError(f"a {kind} index has no option {name!r}: {some}")
         if type(value) is not known[name]:
-            raise RequestError(f"{name} is of type {known[name].__name__}, not {value!r}")
+            raise RequestError(f"{name} must be of type {known[name].__name__}; got {value!r}")
     if kind == "vector":
         _check_vector(options, cast("pa.FixedSizeListType", type_).list_size)
     return tuple(sorted(cast("Mapping[str, IndexOption]", options).items()))
@@ -88,15 +90,17 @@ def check_options(
 def _check_vector(options: Mapping[str, object], size: int) -> None:
     for name, allowed in (("metric", _METRICS), ("encoding", _ENCODINGS)):
         if options.get(name, allowed[0]) not in allowed:
-            raise RequestError(f"{name} is one of {', '.join(allowed)}, not {options[name]!r}")
+            raise RequestError(f"{name} must be one of {', '.join(allowed)}; got {options[name]!r}")
     partitions = cast("int", options.get("partitions", 1))
     if not 1 <= partitions <= _PARTITIONS_MAX:
-        raise RequestError(f"partitions is between 1 and {_PARTITIONS_MAX}, not {partitions}")
+        raise RequestError(f"partitions must be between 1 and {_PARTITIONS_MAX}; got {partitions}")
     parts = cast("int", options.get("sub_vectors", 0))
     if ("sub_vectors" in options) != (options.get("encoding") == "pq"):
-        raise RequestError("sub_vectors belongs to encoding='pq', and that needs it")
+        raise RequestError("encoding='pq' needs sub_vectors, and only it takes them")
     if "sub_vectors" in options and (parts < 1 or size % parts):
-        raise RequestError(f"sub_vectors divides {size}, the size of a vector; {parts} does not")
+        raise RequestError(
+            f"sub_vectors must divide {size}, the size of a vector; {parts} does not"
+        )
 
 
 def _is_scalar(type_: pa.DataType) -> bool:

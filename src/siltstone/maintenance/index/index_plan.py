@@ -1,8 +1,8 @@
-"""Index plan: which indexes a base should have, which rows they lack, and what is to be built.
+"""Index plan: the indexes that a base should have, the rows they lack, and the segments to build.
 
-An index of a base consists of segments, each over some of its parts. A merge or an optimize writes
-parts anew: no segment covers those until one is built over them. So indexes lag; no answer depends
-on them, for a scan reads what is not covered.
+An index of a base consists of index segments, each over some of its parts. A merge or an optimize
+rewrites parts, which no segment covers until one is built over them. So indexes lag; they never
+change results, because a scan reads the rows that they do not cover.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ LAG_SHARE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class IndexStatus:
-    """An index of a table: in how many segments it is built, and how many rows of base it lacks.
+    """An index of a table: the number of its segments, and of the rows of base that it lacks.
 
-    `_key` is the key's own, of bases from `KEY_ROWS_MIN` rows on.
+    `_key` is the index of the key, for bases from `KEY_ROWS_MIN` rows on.
     """
 
     name: str
@@ -60,7 +60,7 @@ class IndexStatus:
 
 @dataclass(frozen=True, slots=True)
 class IndexTask:
-    """A segment to be built over parts of a base; those with the ids `gone` make room for it."""
+    """A segment to build over parts of a base; it replaces those with the ids `gone`."""
 
     table: str
     incarnation: int
@@ -72,12 +72,12 @@ class IndexTask:
 
     @property
     def rows(self) -> int:
-        """How many rows it covers."""
+        """The number of rows that it covers."""
         return _rows(self.within)
 
 
 def living(record: Record) -> tuple[Index, ...]:
-    """Return the declared indexes whose table and column are there."""
+    """Return the declared indexes whose table and column exist."""
     return tuple(index for index in record.indexes if _is_living(record, index))
 
 
@@ -89,20 +89,20 @@ def _is_living(record: Record, index: Index) -> bool:
 
 
 def declared_on(record: Record, table: int) -> list[Index]:
-    """Return the living indexes of one table, by name."""
+    """Return the existing indexes of one table, by name."""
     found = [index for index in living(record) if index.table == table]
     return sorted(found, key=lambda index: index.name)
 
 
 def stored_name(index: Index) -> str:
-    """Return what the index is called in the dataset: no other one ever was, or will be."""
+    """Return the name of the index in the dataset, which no other index ever has."""
     return f"{index.name}.{index.declared}"
 
 
 def wanted(
     record: Record, table: TableDefinition, storage: KeyedStorage, opened: PinnedTable
 ) -> list[IndexSpec]:
-    """Return the indexes that a base should have, with the columns as it calls them."""
+    """Return the indexes that a base should have, with its names of the columns."""
     schema = catalogs.schema_by_id(table, storage.base_schema)
     names = {column.id: column.name for column in schema.columns}
     found = [
@@ -144,13 +144,13 @@ def tasks_of(
     lag_share: float,
     begins_key: bool,
 ) -> Iterator[IndexTask]:
-    """Yield what brings the indexes of a base up to date that lack at least a share of its rows.
+    """Yield the tasks that update the indexes of a base that lack at least a share of its rows.
 
-    All of an index is built anew where it lacks half of the rows or has many segments.
+    An index is rebuilt completely if it lacks half of the rows or has many segments.
 
     Args:
-        lag_share: Of the rows of base; 0 is any lag.
-        begins_key: Also build an index on the key where there is none yet.
+        lag_share: The least share of the rows of base; 0 is any lag.
+        begins_key: Also build an index on the key if there is none yet.
     """
     spans = tuple(span for span in opened.spans if span[0] < span[1])
     name, folder = catalogs.name_of(table), f"{storage.folder}/base"
@@ -178,7 +178,7 @@ def unwanted(
 
 
 def lacks_key(opened: PinnedTable) -> bool:
-    """Say whether the key's own index lacks `LAG_SHARE` of the rows of a base, or more."""
+    """Return whether the index of the key lacks `LAG_SHARE` of the rows of a base, or more."""
     mine = [segment for segment in opened.segments if segment.index == KEY_INDEX]
     return _rows(_lacking(opened.spans, mine)) >= LAG_SHARE * opened.rows
 
@@ -186,7 +186,7 @@ def lacks_key(opened: PinnedTable) -> bool:
 def statuses(
     record: Record, table: TableDefinition, storage: KeyedStorage | None, tables: TableReader
 ) -> list[IndexStatus]:
-    """Return the indexes of a table, those that are only declared too; the key's own last."""
+    """Return the indexes of a table, also unbuilt ones; the index of the key comes last."""
     schema = catalogs.schema_of(table)
     names = {column.id: column.name for column in schema.columns}
     opened = None

@@ -1,14 +1,14 @@
-"""Index: declared by a record, built beside every version, published as a new pin of base.
+"""Index: declared by a record, built in no version, published as a new pin of base.
 
     declare, drop   one record each; nothing is built
-    catch up        read record n ─▶ plan: which parts of a base an index lacks
+    catch up        read record n ─▶ plan: the parts of a base that an index lacks
                     ─▶ job record ─▶ build segments over them ─▶ publish: put on the newest bases
                     ─▶ promote
 
-Any process, any time. An index changes no answer: where it lacks rows, or is damaged, they are
-scanned. So the declaration is no frame, and who loses a race puts its segments on the winner's pin
-as far as their inputs are untouched there; what is missing then is planned again. A crash leaves
-files that nobody names and the record of a dead job.
+Any process, any time. An index changes no result: if it lacks rows, or is damaged, a scan reads
+them. So the declaration is not a frame. A process that loses a race puts its segments on the
+winner's pin where their inputs are unchanged, and plans the missing ones again. A crash leaves
+unused files and the record of a dead job.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """What a catch-up did: in which tables (by name), how many segments over how many rows."""
+    """The result of a catch-up: its tables (by name), its numbers of segments and rows."""
 
     tables: tuple[str, ...]
     segments: int
@@ -102,20 +102,20 @@ class Indexer:
         name: str | None = None,
         options: Mapping[str, object],
     ) -> Index:
-        """Publish that an index is wanted; nothing is built yet. All as of the newest record.
+        """Publish the declaration of an index, as of the newest record; build nothing yet.
 
         Args:
-            table: A keyed table: its name or, where it may be renamed meanwhile, its id.
+            table: A keyed table: its name or, if it may be renamed meanwhile, its id.
             column: The name of one of its columns.
             kind: "btree", "bitmap", "fts" or "vector".
-            name: By default that of the column.
-            options: Of the kind; see `index_kinds`.
+            name: The name of the index. Default: the name of the column.
+            options: Options of the kind; see `index_kinds`.
 
         Raises:
             TableNotFoundError: There is no such table in the newest record.
-            RequestError: A plain table, no such column, a kind, name or option that does not fit,
-                or that the table has already. Nothing was changed.
-            UnavailableError, BusyError: The file system refuses, other writers won each race.
+            RequestError: The table is plain, has no such column, or has this index already; or the
+                kind, name or an option is invalid. Nothing was changed.
+            UnavailableError, BusyError: The file system refuses, or other writers won each race.
         """
         called = check_name(column if name is None else name)
         made: list[Index] = []
@@ -130,17 +130,17 @@ class Indexer:
         return made[0]
 
     def drop(self, table: str | int, name: str) -> None:
-        """Publish that an index is not wanted any more; the next catch-up takes it from base.
+        """Publish that an index is dropped; the next catch-up removes it from base.
 
-        `table` is as of `declare`.
+        `table` is as in `declare`.
 
         Raises:
             TableNotFoundError: There is no such table in the newest record.
-            RequestError: It has no such index, or it is the key's own.
-            UnavailableError, BusyError: The file system refuses, other writers won each race.
+            RequestError: The table has no such index, or it is the index of the key.
+            UnavailableError, BusyError: The file system refuses, or other writers won each race.
         """
         if name == KEY_INDEX:
-            raise RequestError(f"{KEY_INDEX} is the index of the key: it comes with the table")
+            raise RequestError(f"{KEY_INDEX} is the index of the key and cannot be dropped")
 
         def change(now: Record) -> Record:
             found = _named(now, table)
@@ -148,7 +148,7 @@ class Indexer:
             if all(index.name != name for index in mine):
                 names = [index.name for index in mine]
                 called = catalogs.name_of(found)
-                raise RequestError(f"{called} has no index {name!r}, there are {names}")
+                raise RequestError(f"{called} has no index {name!r}; the indexes are {names}")
             left = (i for i in living(now) if i.table != found.id or i.name != name)
             return _with_indexes(now, tuple(left))
 
@@ -165,19 +165,20 @@ class Indexer:
     ) -> CaughtUp | Deferred:
         """Bring the indexes of one table, or of all, up to date with their bases.
 
-        An index that cannot be built over what is there is left behind, with a warning.
+        An index that cannot be built over the present rows is skipped, with a warning.
 
         Args:
-            table: As of `declare`; None: all.
+            table: As in `declare`; None: all.
             lag_share: Only indexes that lack at least this share of the rows of base.
-            begins_key: Also build an index on the key where there is none yet.
-            attempts: How often it is planned at most: what it reads was touched meanwhile.
-            publish_attempts: How many records each of them may try: only the number moved.
+            begins_key: Also build an index on the key if there is none yet.
+            attempts: The maximum number of plans, if other writers change the inputs.
+            publish_attempts: The maximum number of records that each plan tries.
 
         Raises:
             TableNotFoundError: There is no such table in the newest record.
-            RequestError: A budget below 1.
-            UnavailableError, CorruptionError: Nothing was changed.
+            RequestError: A budget is below 1.
+            UnavailableError, CorruptionError: A file cannot be read or written; nothing was
+                changed.
         """
         require_budgets(attempts, publish_attempts)
         total, reason = _NOTHING, "other writers won each race"
@@ -198,12 +199,12 @@ class Indexer:
         return total if total.segments else Deferred(reason, attempts)
 
     def catch_up_late(self, table: int | None = None) -> None:
-        """Catch up what a merge left far behind; what fails is left to the next optimize."""
+        """Update indexes that a merge left far behind; leave failures to the next optimize."""
         try:
             self.catch_up(table, lag_share=LAG_SHARE, begins_key=False)
         except SiltstoneError as error:
             which = "all tables" if table is None else f"table #{table}"
-            _log.warning("the indexes of %s stay behind for now: %s", which, error)
+            _log.warning("the indexes of %s are not up to date yet: %s", which, error)
 
     def _places(
         self,
@@ -358,17 +359,21 @@ def _declared(
     """Return the index that the record after `now` may declare."""
     called, schema = catalogs.name_of(table), catalogs.schema_of(table)
     if not schema.key:
-        reason = "Lance clients build indexes on it, as versions of it"
+        reason = "Lance clients build its indexes, as versions of the table"
         raise RequestError(f"{called!r} is a plain table: {reason}")
     mine = declared_on(now, table.id)
     if any(index.name == name for index in mine):
         raise RequestError(f"{called!r} has an index {name!r} already; drop it, or choose a name")
     if len(mine) >= INDEXES_MAX:
-        raise RequestError(f"{called!r} has {len(mine)} indexes, and no room for {name!r}")
+        raise RequestError(
+            f"{called!r} has {len(mine)} indexes, the maximum; drop one to add {name!r}"
+        )
     table_schema = table_schema_of(schema)
     number = next((n for n, known in table_schema.names.items() if known == column), None)
     if number is None:
-        raise RequestError(f"{called!r} has no column {column!r}, but {table_schema.arrow.names}")
+        raise RequestError(
+            f"{called!r} has no column {column!r}; the columns are {table_schema.arrow.names}"
+        )
     type_ = table_schema.arrow.field(column).type
     found = check_kind(kind, column, type_)
     return Index(

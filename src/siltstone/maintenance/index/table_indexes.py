@@ -1,10 +1,10 @@
-"""Table indexes: what the owner of a store does when an index of a table is asked for or given up.
+"""Table indexes: the owner creates and drops indexes of a table.
 
-    checkpoint, so that the newest record knows the table ─▶ declare or drop ─▶ build ─▶ adopt
+    checkpoint, so that the newest record has the table ─▶ declare or drop ─▶ build ─▶ refresh
 
-A declaration in a record names a table that only the log knows by nothing: after a power loss in
-async mode its id might be given again. A checkpoint takes seconds, in which the table may be
-renamed and another one take its name, so all goes by its id.
+A record cannot declare an index of a table that only the log has: after a power loss in async mode
+the id of the table might be used again. A checkpoint takes seconds, in which the table may be
+renamed and another one may take its name, so all steps use its id.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class TableIndexes:
         """Return the id of a table by its name, as of the newest record, after a checkpoint.
 
         Raises:
-            TableNotFoundError: There is none.
+            TableNotFoundError: There is no such table.
         """
         return catalogs.find(self._checkpointer.checkpoint().catalog, table).id
 
@@ -41,7 +41,7 @@ class TableIndexes:
         options: Mapping[str, object],
         is_built: bool,
     ) -> Index:
-        """Declare an index and, with `is_built`, build it over the base that there is.
+        """Declare an index and, with `is_built`, build it over the present base.
 
         Raises:
             As `Indexer.declare`; a TableNotFoundError also if the table is dropped meanwhile.
@@ -54,7 +54,7 @@ class TableIndexes:
         return index
 
     def drop(self, table: int, name: str) -> None:
-        """Give an index up, and take it out of base.
+        """Drop an index, and remove it from base.
 
         Raises:
             As `Indexer.drop`; a TableNotFoundError also if the table is dropped meanwhile.

@@ -3,10 +3,10 @@
     read record n ──▶ per table: newest row per key in (merged_seq, upto] ──▶ one staged rewrite
                   ──▶ publish one record for all tables ──▶ promote
 
-It changes no answer: base at `merged_seq` and history above it say what they said before. Rows that
-a table's base shadows are dropped and the newest live rows appended in one Lance commit, without
-deletion vectors (scans over them are slow). A crash leaves files that nobody names. Who lost the
-race on a table looks again: if the winner's base already holds what was wanted, it is done.
+It changes no result: base at `merged_seq` and history above it hold the same rows as before. The
+merge drops hidden rows of a table's base and appends the newest live rows in one Lance commit,
+without deletion vectors (scans over them are slow). A crash leaves unused files. A merge that loses
+the race for a table looks again: if the winner's base already has the rows, it is done.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _APPEND_ROWS = 131_072
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a merge did: up to which seq, which tables (by name), how many rows it wrote to base."""
+    """The result of a merge: its seq, its tables (by name), the rows it wrote to base."""
 
     seq: int
     tables: tuple[str, ...]
@@ -50,7 +50,7 @@ class Merged:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """A typed outcome, no error: the work is late, nothing is wrong; try again later."""
+    """A typed result, not an error: the work is deferred, nothing is wrong; try again later."""
 
     reason: str
     attempts: int
@@ -74,7 +74,7 @@ class Merger:
     """Merges tables of one store. Holds no lock and no state.
 
     Args:
-        catch_up: Brings indexes of the table (None: of all) up to date that a merge left behind.
+        catch_up: Brings the lagging indexes of a table (None: of all) up to date.
     """
 
     def __init__(
@@ -100,15 +100,16 @@ class Merger:
         """Merge one table, or all of them at one seq.
 
         Args:
-            table: The id of one, which has nothing to merge before the newest record knows it.
-            attempts: How often it is planned at most: what it reads was touched meanwhile.
-            publish_attempts: How many records each of them may try: only the number moved.
-            execute: Runs tasks that write the rows, and gives their results in the same order; by
-                default one writer here does it all.
+            table: The id of one table; it has nothing to merge before a record knows it.
+            attempts: The maximum number of plans, if other writers change the inputs.
+            publish_attempts: The maximum number of records that each plan tries.
+            execute: Runs tasks that write the rows, and returns their results in the same order.
+                Default: one writer in this process.
 
         Raises:
-            RequestError: A budget below 1.
-            UnavailableError, CorruptionError: Nothing was changed.
+            RequestError: A budget is below 1.
+            UnavailableError, CorruptionError: A file cannot be read or written; nothing was
+                changed.
         """
         require_budgets(attempts, publish_attempts)
         reason = ""
@@ -220,7 +221,7 @@ class Merger:
         return altered(self._tables.writer, folder, storage.base, old, table_schema)
 
     def promote_late(self, record: Record) -> None:
-        """Promote; what fails is left for the next merge: no reader of ours looks there."""
+        """Promote; leave failures to the next merge: readers of the store do not look there."""
         try:
             self.promote(record)
         except SiltstoneError as error:
@@ -236,9 +237,9 @@ class Merger:
 def candidates(
     record: Record, wanted: int | None
 ) -> Iterator[tuple[TableDefinition, KeyedStorage]]:
-    """Yield the living keyed tables, or the one of an id, with their current storage.
+    """Yield the existing keyed tables, or the one with an id, with their current storage.
 
-    Dropped ones have nothing to do, nor has one that the record does not know yet.
+    Dropped tables, and a table that the record does not know yet, have nothing to merge.
     """
     stored = {storage.incarnation: storage for storage in record.keyed}
     for table in record.catalog.tables:
@@ -256,14 +257,14 @@ def _is_behind(record: Record, table: TableDefinition, storage: KeyedStorage) ->
 
 
 def require_budgets(attempts: int, publish_attempts: int) -> None:
-    """Refuse a budget that allows nothing.
+    """Check that each budget is at least 1.
 
     Raises:
-        RequestError: One is below 1.
+        RequestError: A budget is below 1.
     """
     if attempts < 1 or publish_attempts < 1:
         given = f"attempts={attempts}, publish_attempts={publish_attempts}"
-        raise RequestError(f"a budget is at least 1, not {given}")
+        raise RequestError(f"a budget must be at least 1; got {given}")
 
 
 def _changed(record: Record, planned: Sequence[_Planned], job: Job) -> Record:
@@ -305,7 +306,7 @@ def _is_in(storage: KeyedStorage, item: _Planned | None) -> bool:
 
 
 def altered(tables: TableWriter, folder: str, pin: Pin, old: TableSchema, new: TableSchema) -> Pin:
-    """Rename, drop and add a pin's columns by id; by way of free names, so that two may swap."""
+    """Rename, drop and add a pin's columns by id; through free names, so that two may swap."""
     drop = [name for column_id, name in old.names.items() if column_id not in new.names]
     moved = {i: n for i, n in old.names.items() if i in new.names and new.names[i] != n}
     if drop or moved:
@@ -319,7 +320,7 @@ def altered(tables: TableWriter, folder: str, pin: Pin, old: TableSchema, new: T
 
 
 def live_batches(overlay: Overlay, table_schema: TableSchema) -> Iterator[pa.RecordBatch]:
-    """Yield the live rows that lie over base, in large batches."""
+    """Yield the live rows above base, in large batches."""
     return _in_large_batches(_live_rows(overlay, table_schema))
 
 

@@ -1,13 +1,14 @@
-"""Merge child: a merge (or an optimize) in a process of its own at nice 19, beside a live owner.
+"""Merge child: a merge (or an optimize) in a separate process at nice 19, next to a live owner.
 
 In a thread of the owner a merge takes 0.55-0.94 of the commits and stalls them up to 121 ms; in a
 child at nice 19 they keep 0.9 and the longest stall is 5 ms (measured). The child is started by its
 command line, never by multiprocessing, which would run the user's main again.
 
-Once writers wait for it, being nice serves nobody: on a busy machine it would get a hundredth of a
-processor. What is started then has the owner's own niceness. One that runs is raised; where the
-system refuses that (without CAP_SYS_NICE or RLIMIT_NICE nobody becomes less nice) it is ended and
-started again, unless it got its share all the same: what it did is lost, but it would not end.
+When writers wait for it, a low priority hurts: on a busy machine it would get a hundredth of a
+processor. A child that starts then has the owner's niceness, and a running child is raised to it.
+If the system refuses (without CAP_SYS_NICE or RLIMIT_NICE no process can become less nice), the
+child is ended and started again, unless it gets its share anyway: its work is lost, but it would
+not end.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ _ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "1048576", "MALLOC_TRIM_THRESHOLD_": "10
 
 
 class MergeChild:
-    """Starts merges, one at a time; `is_running` says when the last one ended.
+    """Starts merges, one at a time; `is_running` becomes False when the last one has ended.
 
     Args:
-        kind: The command that it runs: "merge" or "optimize".
+        kind: The command: "merge" or "optimize".
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class MergeChild:
 
     @property
     def is_running(self) -> bool:
-        """Whether a child is at work; one that overruns its time is ended."""
+        """Whether a child is running; one that exceeds its time is ended."""
         if self._process is None or self._process.poll() is not None:
             return False
         if time.monotonic() > self._deadline:
@@ -87,10 +88,10 @@ class MergeChild:
             raise UnavailableError(f"cannot start a child to {self._kind}: {error}") from error
 
     def hurry(self, *, is_waited_for: bool) -> None:
-        """Hear whether writers wait for what it does, now and until the next word.
+        """Set whether writers wait for its work, until the next call.
 
         Raises:
-            UnavailableError: It was to be started again, and cannot be.
+            UnavailableError: The child cannot be started again.
         """
         self._is_waited_for = is_waited_for
         process = self._process
@@ -139,10 +140,10 @@ class MergeChild:
 
 
 def detach(root: Path, tables: Sequence[str]) -> None:
-    """Start merges of some tables, one after the other, that outlive this process; wait for none.
+    """Start merges of tables, one after the other, which outlive this process; do not wait.
 
-    For processes that end with a commit. A merge that fails or loses a race changes nothing, and
-    whoever looks next wants it again.
+    For processes that end after a commit. A merge that fails or loses a race changes nothing, and
+    the next check starts it again.
 
     Raises:
         UnavailableError: They cannot be started.

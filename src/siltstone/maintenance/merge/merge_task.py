@@ -1,9 +1,9 @@
 """Merge task: some rows of the next base, written by any process that sees the store.
 
-    survivors    of the parts of the old base that lose a row, or are small
+    survivors    the remaining rows of parts of the old base that lose a row, or are small
     live rows    the newest versions in un-merged history
 
-What a task writes is staged upon the old base's pin; nobody names it before the publish.
+A task stages its rows on the old base's pin; nothing names them before the publish.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ ROWS_MAX = 1 << 20
 class MergeTask:
     """Stage, upon the base `pin`, rows of the parts [first, end) of `source`. Pickles.
 
-    `kept` has a bit per row: whether it is written. `columns` is (name in the source, name in
-    base); what the source lacks is null.
+    `kept` has a bit per row: whether to write it. `columns` is (name in the source, name in base);
+    columns that the source lacks are null.
     """
 
     folder: str
@@ -43,16 +43,16 @@ class MergeTask:
     columns: tuple[tuple[str, str], ...]
 
     def run(self, path: str, *, verify: str = "first_use") -> StagedFiles:
-        """Do it in this process, with the store at `path`.
+        """Run the task in this process, with the store at `path`.
 
         Raises:
             CorruptionError: An input is damaged.
-            UnavailableError: The file system refuses; what was written is garbage.
+            UnavailableError: The file system refuses; the written files are garbage.
         """
         return self.run_on(lance_tables(Path(path), RealFiles(), verify=verify))
 
     def run_on(self, tables: Tables) -> StagedFiles:
-        """Do it with open tables."""
+        """Run the task with open tables."""
         return tables.writer.stage(self.folder, self.pin, self._rows(tables))
 
     def _rows(self, tables: Tables) -> Iterator[pa.RecordBatch]:
@@ -80,7 +80,7 @@ def survivors(
     gone: Sequence[tuple[int, int]],
     drop: np.ndarray,
 ) -> Iterator[MergeTask]:
-    """Plan what is left of the parts `gone` without the positions `drop`, which ascend."""
+    """Plan the rows of the parts `gone` without the positions `drop` (ascending)."""
     columns = tuple((name, name) for name in table_schema.arrow.names)
     for first, end in _grouped(gone):
         low, high = np.searchsorted(drop, (first, end))
@@ -93,7 +93,7 @@ def survivors(
 def live_rows(
     folder: str, pin: Pin, table_schema: TableSchema, run: HistoryRun, ordinals: np.ndarray
 ) -> Iterator[MergeTask]:
-    """Plan the rows of un-merged history at `ordinals`, which ascend."""
+    """Plan the rows of un-merged history at `ordinals` (ascending)."""
     source, positions = run.table, run.positions_of(ordinals)
     has = set(source.schema.names)
     ids = {column.name: history_name(column.id) for column in table_schema.schema.columns}

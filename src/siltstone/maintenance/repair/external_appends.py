@@ -1,11 +1,11 @@
-"""Drift: versions that strangers wrote into a table's folder, past siltstone.
+"""External appends: versions that other programs wrote into a table's folder by path.
 
     lance.write_dataset(rows, "<store>/tables/<name>-<id>/...", mode="append")
 
-They are never adopted by themselves and block nothing: reads, commits and maintenance go on at the
-pins of the record. Here they are found and named; of a plain table, the rows that they appended can
-be committed on request, as an append through the public door. Each version is committed once (its
-token is the checksum of its manifest), then its manifest is moved into quarantine.
+The store never imports them by itself, and they block nothing: reads, commits and maintenance
+continue at the pins of the record. This module finds and lists them. On request it commits the rows
+that they appended to a plain table, as a public append. Each version is committed once (its token
+is the checksum of its manifest); then its manifest is moved into quarantine.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ Transaction = Callable[..., AbstractContextManager[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """The rows of strangers' versions that were committed to a table, or would be.
+    """The rows of external versions that were committed to a table, or would be.
 
-    `sample` are the first of them. `seq` is the commit's, None where nothing was committed.
+    `sample` has the first rows. `seq` is the seq of the commit, None if nothing was committed.
     """
 
     table: str
@@ -56,7 +56,7 @@ class Adopted:
     seq: int | None = None
 
     def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
+        """Return the result as plain values."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -68,12 +68,13 @@ class Adopted:
 def strangers_of(
     tables: Tables, record: Record, logged: Iterable[str] = ()
 ) -> Iterator[tuple[str, ExternalVersion]]:
-    """Yield every version by path in the folders of a record's tables, with the folder.
+    """Yield every external version in the folders of a record's tables, with its folder.
 
     Args:
-        tables: Where they lie.
-        record: Its pins say the folders; of a plain table without a version its name does.
-        logged: The folders that frames above it name: what was made since the last checkpoint.
+        tables: The datasets of the store.
+        record: The record with the folders: in its pins, or for a plain table without a version in
+            its name.
+        logged: The folders in frames above the record, since the last checkpoint.
     """
     folders = {plain_folder(pin) for pin in distinct(pins_of(record)).values()}
     for folder in sorted({*folders, *logged, *homes(record.catalog)}):
@@ -82,7 +83,7 @@ def strangers_of(
 
 
 def told(external: ExternalVersion) -> str:
-    """Say what a stranger's version is."""
+    """Return the description of an external version."""
     added = "" if external.added is None else f", {external.added} of them appended by it"
     return (
         f"version {external.version} was not written by siltstone ({external.by}); nothing reads"
@@ -92,9 +93,9 @@ def told(external: ExternalVersion) -> str:
 
 def _next_step(external: ExternalVersion) -> str:
     if external.added is None:
-        return "if its change is wanted, make it through siltstone; then move this file away"
+        return "if you want its change, make it through siltstone; then move this file away"
     if not external.added:
-        return "to be rid of it, move this file away"
+        return "to remove it, move this file away"
     return "repair --adopt <table> commits them, or move this file away"
 
 
@@ -112,21 +113,22 @@ class Adopter:
     def run(
         self, number: int, record: Record, transaction: Transaction, *, dry_run: bool = True
     ) -> Adopted:
-        """Commit the rows that strangers appended to a plain table; by default only preview them.
+        """Commit the rows of external appends to a plain table; by default only preview them.
 
-        What another process adopts at the same time is committed once, and may be counted by both.
+        If another process imports at the same time, rows are committed once, but both may count
+        them.
 
         Args:
-            number: The id of the table: whatever it is called by then, the rows go there.
-            record: The newest, after a checkpoint.
-            transaction: Begins one; takes `token`.
+            number: The id of the table; its name may change meanwhile.
+            record: The newest record, after a checkpoint.
+            transaction: Begins a transaction; takes `token`.
             dry_run: Change nothing.
 
         Raises:
-            TableNotFoundError, RequestError: No such table; a keyed one; a version that did
-                something else than append. Nothing was changed.
+            TableNotFoundError, RequestError: There is no such table, it is keyed, or a version did
+                not only append. Nothing was changed.
             SchemaMismatchError: The rows do not fit the table.
-            UnavailableError: Others moved the versions again and again; what was committed stays.
+            UnavailableError: Others moved the versions repeatedly; committed rows stay.
         """
         table = catalogs.by_id(record.catalog, number)
         if table is None or not catalogs.is_alive(table):
@@ -146,7 +148,7 @@ class Adopter:
                 continue
             return done
         raise UnavailableError(
-            f"the versions by path of {done.table} were moved {ATTEMPTS_MAX} times while they were"
+            f"the external versions of {done.table} were moved {ATTEMPTS_MAX} times while they were"
             f" read; {len(done.versions)} were committed; adopt again"
         )
 
@@ -172,8 +174,8 @@ class Adopter:
         for external in other[:1]:
             self._require_there(external)
             raise RequestError(
-                f"{external.path}: {told(external)}, and adopt again: it cannot be adopted, for it"
-                " did something else than append; nothing was changed"
+                f"{external.path}: {told(external)}, and adopt again: it cannot be adopted,"
+                " because it did not only append; nothing was changed"
             )
         return found
 

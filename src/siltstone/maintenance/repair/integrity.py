@@ -1,4 +1,4 @@
-"""Soundness: whether the files of a pin are as they were written; each file is looked at once.
+"""Soundness: checks that the files of a pin are unchanged; checks each file once.
 
 quick   every manifest and inventory by its checksum, every other file by its size
 deep    every file by its checksum
@@ -24,17 +24,17 @@ from siltstone.storage.tables.tables import TableReader
 
 UNREADABLE = (SiltstoneError, OSError, ValueError, pa.ArrowException)
 Damage = dict[str, str]
-"""Path below the store's root -> what is wrong there."""
+"""Path below the store's root -> its damage."""
 
 
 def relative(root: Path, path: object) -> str:
-    """Return a path as it is named below the store's root."""
+    """Return a path relative to the store's root."""
     found = Path(str(path))
     return str(found.relative_to(root)) if found.is_relative_to(root) else str(found)
 
 
 class Integrity:
-    """Remembers what was looked at. One thread."""
+    """Remembers the checked files. One thread."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Integrity:
         self.files: dict[str, str | None] = {}
 
     def damage(self, pin: Pin) -> Damage:
-        """Return what is wrong with the files that a pin needs."""
+        """Return the damage of the files that a pin needs."""
         if pin.path not in self.pins:
             self.pins[pin.path] = self._damage(pin)
         return self.pins[pin.path]
@@ -108,5 +108,7 @@ class Integrity:
         except OSError as error:
             return str(error)
         return (
-            None if found == file.size else f"{found} bytes, {file.size} were written; restore it"
+            None
+            if found == file.size
+            else f"the file has {found} bytes, but {file.size} were written; restore it"
         )

@@ -1,10 +1,10 @@
-"""Quarantine: files are moved aside, with a note that says from where and why; never deleted.
+"""Quarantine: moves files aside, with a note of their path and the reason; never deletes them.
 
-    quarantine/<time>-<token>/MANIFEST.json    what is moved, written before the first move
+    quarantine/<time>-<token>/MANIFEST.json    the files to move, written before the first move
                              /<n>-<name>       the files
 
-Moving each file back to where it came from undoes it. A crash leaves files that the note names and
-that are still in their place: who finds them there again moves them with a note of its own.
+To undo it, move each file back to its old path. After a crash, files in the note may still be at
+their old path: the next repair moves them with a note of its own.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A file to move aside: its path below the store's root, and why.
+    """A file to move aside: its path below the store's root, and the reason.
 
-    `instead` takes its place in the same step, so that the name is never free.
+    `instead` replaces it in the same step, so that the name is never free.
     """
 
     path: str
@@ -51,10 +51,10 @@ class Quarantine:
         self._now_us, self._new_token = now_us, new_token
 
     def take(self, items: Sequence[Item]) -> str:
-        """Move files aside, durably; return the folder, "" for none. One that is gone is left out.
+        """Move files aside, durably; return the folder, "" for none. Missing files are skipped.
 
         Raises:
-            OSError: Some may be moved; the note says which.
+            OSError: Some files may be moved; the note names them.
         """
         items = [each for item in items for each in self._both(item)]
         if not items:

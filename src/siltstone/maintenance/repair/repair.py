@@ -1,26 +1,27 @@
-"""Repair: sets right what can be proven, moves aside what is damaged, and names the rest.
+"""Repair: repairs provable damage, moves damaged files aside, and names the other damage.
 
-    plan (looks only) ─▶ own the store for a moment ─▶ plan again ─▶ FLOOR ─▶ put copies of what is
-    proven in the place of damaged records, which go into quarantine ─▶ publish it once more
+    plan (reads only) ─▶ own the store for a moment ─▶ plan again ─▶ FLOOR ─▶ replace damaged
+    records by copies of a proven one, and move them into quarantine ─▶ publish the proven record
+    once more
 
-What is proven:
+The proofs:
 
-    older record   all its files are whole, and the log is whole from its `wal_floor` to the end:
-                   record and log together are every commit, so what newer records said beside
-                   (merges, optimizes, new files) was work, and is done again
-    index          no answer needs it: it goes from base, and is built anew
-    history        base is the fold of a history that is complete: it begins again, empty, at seq 0
-    FLOOR          records from some number to the newest all stand there: FLOOR was not below it
-    epoch          one was published before the log had a segment of it
+    older record   all its files are intact, and the log is intact from its `wal_floor` to the end:
+                   record and log together hold every commit; the other contents of newer records
+                   (merges, optimizes, new files) were maintenance, which is repeated
+    index          it changes no result: it is removed from base, and rebuilt
+    history        base is the fold of a complete history: it starts again, empty, at seq 0
+    FLOOR          all records from some number to the newest exist: FLOOR was not below it
+    epoch          it was published before the log had a segment of it
 
-Nothing is deleted. A number of a record is never freed: a copy of the record that serves instead
-takes its place, so nobody who sleeps can publish under it. Each step shows in the next look at the
-store, so a crash between two of them is completed by the next repair, and after it there is nothing
-to do. Nobody else may own the store meanwhile, but for the records of dead jobs; others may read it
-and maintain it.
+Repair deletes nothing. It never frees the number of a record: a copy of the record that serves
+instead replaces it, so a process that slept cannot publish under the number. Each step is visible
+in the store, so the next repair completes an interrupted one, and a further repair has nothing to
+do. No other process may own the store meanwhile, except for steps on records of dead jobs; others
+may read and maintain it.
 
-Over 400 lines: what is proven of one part decides what may be done to another, so they are planned
-and done in one place.
+Over 400 lines: the proof of one part decides the steps for another, so they are planned and carried
+out in one place.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ from siltstone.storage.wal.chain import read_chain, read_stretch
 from siltstone.storage.wal.segments import LoggedFrame
 from siltstone.units import SegmentNumber, Seq, require
 
-_FOLDED = "the next merge folds it again from its history, which is whole"
-_REBUILT = "the index goes from base, its file to quarantine, and is built anew"
+_FOLDED = "the next merge folds it again from its history, which is intact"
+_REBUILT = "the index is removed from base and rebuilt; its file is moved to quarantine"
 _log = logging.getLogger(__name__)
 
 
@@ -86,15 +87,15 @@ class Repairer:
     def run(
         self, *, dry_run: bool = True, deep: bool = False, on_progress: Progress | None = None
     ) -> Repaired:
-        """Repair the store; by default only say what would be done.
+        """Repair the store; by default only list the steps.
 
         Args:
             dry_run: Change nothing.
-            deep: Look for damage by every byte and every row, as a deep verification.
-            on_progress: As for `Verifier.run`.
+            deep: Check every byte and every row, as a deep verification.
+            on_progress: As in `Verifier.run`.
 
         Raises:
-            OwnedError: There is something to repair, and a process owns the store: close it there.
+            OwnedError: There is damage to repair, and a process owns the store: close it there.
             UnavailableError, BusyError: The file system refuses; run it again.
         """
         with _refusals(self._root):
@@ -125,7 +126,7 @@ class Repairer:
         try:
             self._indexer.catch_up()
         except SiltstoneError as error:  # no answer needs them, and the next optimize builds them
-            _log.warning("the indexes that were damaged are not built again yet: %s", error)
+            _log.warning("the damaged indexes are not rebuilt yet: %s", error)
 
     # planning: looks only
 
@@ -144,7 +145,7 @@ class Repairer:
         self._plan_jobs(plan)
         if records and self._files.exists(self._root / RESTORING):
             plan.items.append(Item(RESTORING, "the restore was finished"))
-            plan.add(RESTORING, "left by a restore that was finished", "moved to quarantine")
+            plan.add(RESTORING, "left by a complete restore", "moved to quarantine")
         return plan
 
     def _plan_jobs(self, plan: RepairPlan) -> None:
@@ -153,7 +154,7 @@ class Repairer:
             if not seen.is_running:
                 path = relative(self._root, self._jobs.path(seen.id))
                 plan.dead.append(Item(path, "its process died"))
-                done = "moved to quarantine; the work is done anew, vacuum takes its files"
+                done = "moved to quarantine; the work is repeated, vacuum deletes its files"
                 plan.add(path, told_of(seen), done)
 
     def _readable(self, numbers: Sequence[int]) -> Iterator[tuple[int, Record]]:
@@ -183,7 +184,7 @@ class Repairer:
             first -= 1
         plan.floor = first
         path = relative(self._root, self._manifests.folder / "FLOOR")
-        plan.add(path, wrong, f"written again: {first}; all records from it on stand there")
+        plan.add(path, wrong, f"written again: {first}; all records from it on exist")
 
     def _plan_spares(
         self, plan: RepairPlan, records: dict[int, Record], integrity: Integrity
@@ -256,7 +257,7 @@ class Repairer:
         for name in names:
             same = [p for p in kept if promotion.is_same(self._files, public / name, p)]
             if not same and self._files.identity(public / name) in ours:
-                why = "the public name of a version that does not serve any more"
+                why = "the public name of a version that no longer serves"
                 plan.items.append(Item(f"{folder}/_versions/{name}", why))
 
     def _is_there(self, path: str) -> bool:
@@ -270,7 +271,7 @@ class Repairer:
             return "it cannot be read"
         if record.store_id != store_id:
             return f"it is of store {record.store_id}"
-        path, wrong = next(iter(self._damage(record, integrity).items()), ("", "it is not whole"))
+        path, wrong = next(iter(self._damage(record, integrity).items()), ("", "it is damaged"))
         return f"{path}: {wrong}"
 
     def _plan_copy(self, plan: RepairPlan, number: int, sound: Record, wrong: str) -> None:
@@ -291,7 +292,7 @@ class Repairer:
         )
         path = relative(self._root, self._manifests.path(newest.number))
         wrong = f"its epoch is {newest.epoch}, the log is of epoch {epoch}"
-        plan.add(path, wrong, "its epoch is published again; the log has all that came since")
+        plan.add(path, wrong, "its epoch is published again; the log has all later commits")
 
     def _log_epoch(self, record: Record) -> int:
         with contextlib.suppress(FileNotFoundError):

@@ -11,7 +11,7 @@ from siltstone.maintenance.repair.verify import Finding
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that a repair does: to which file, what is wrong, what is done about it."""
+    """One step of a repair: its file, the damage, the action."""
 
     path: str
     wrong: str
@@ -23,9 +23,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What a repair did, or would do; and what it can only name: restore it from a backup.
+    """The steps of a repair, and the damage that it cannot repair: restore it from a backup.
 
-    `quarantine` is the folder that files were moved to, "" for none.
+    `quarantine` is the folder with the moved files, "" for none.
     """
 
     is_dry_run: bool
@@ -35,16 +35,16 @@ class Repaired:
 
     @property
     def is_whole(self) -> bool:
-        """Whether no damage is left that it could only name."""
+        """Whether no damage is left."""
         return not self.unproven
 
     def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
+        """Return the result as plain values."""
         return {**asdict(self), "is_whole": self.is_whole}
 
     def __str__(self) -> str:
         verb = "would repair" if self.is_dry_run else "repaired"
-        lines = [f"{verb} {len(self.steps)} things, {len(self.unproven)} are beyond proof"]
+        lines = [f"{verb} {len(self.steps)} things, {len(self.unproven)} cannot be repaired"]
         return "\n".join([*lines, *map(str, self.steps), *map(str, self.unproven)])
 
 

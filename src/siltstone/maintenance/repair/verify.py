@@ -1,17 +1,17 @@
-"""Verify: reads what a store is made of and names what is not as it was written; changes nothing.
+"""Verify: reads a store's files and reports every file that is not as written; changes nothing.
 
     quick   FLOOR, every record, the pins and inventories that they and the log name, the log's
-            chain, MARK; what strangers wrote
-    deep    and every byte of every file, every row: keys of base are unique, seqs of history ascend
-            within their range, base is the fold of history where history reaches back so far,
+            chain, MARK; external versions
+    deep    also every byte of every file, every row: keys of base are unique, seqs of history
+            ascend within their range, base is the fold of history if history reaches back that far,
             indexes find what scans find, for some values
 
-An error is damage. A warning is what the next owner sets right, or what was lost without loss of
-rows. Drift is what strangers wrote past siltstone; nothing reads it. `maintenance.repair.repair`
-says what can be done about each.
+An error is damage. A warning is a state that the next owner corrects, or a loss without loss of
+rows. Drift is an external version, which the store does not read. `maintenance.repair.repair` says
+what can be done for each.
 
-A damaged file ends no other check. What vacuum deletes meanwhile is not missed: a record is leased
-while it is checked, the newest to the end.
+A damaged file ends no other check. Files that vacuum deletes meanwhile do not count as missing: a
+record is leased while it is checked, the newest one to the end.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _RISING = ("epoch", "last_seq", "flushed_seq", "wal_floor", "oldest_seq", "gc_ho
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it was written: where, how bad, what."""
+    """A file that is not as written: its path, the severity, a message."""
 
     path: str
     severity: str
@@ -65,7 +65,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What a verification looked at and found; it is sound when there is no error."""
+    """The result of a verification; it is sound if there is no error."""
 
     is_deep: bool
     records: int
@@ -80,7 +80,7 @@ class Verified:
         return all(finding.severity != ERROR for finding in self.findings)
 
     def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
+        """Return the result as plain values."""
         return {**asdict(self), "is_sound": self.is_sound}
 
     def __str__(self) -> str:
@@ -114,7 +114,7 @@ class _Tally:
 
 
 class Verifier:
-    """See the module. Any process may run it, beside a live owner too."""
+    """See the module. Any process may run it, with or without an owner."""
 
     def __init__(
         self,
@@ -131,9 +131,9 @@ class Verifier:
         self._floor = 0
 
     def run(self, *, deep: bool = False, on_progress: Progress | None = None) -> Verified:
-        """Verify; `on_progress` hears what is next, how many files are done, and of how many.
+        """Verify; calls `on_progress` with the next file, the number of checked files, and of all.
 
-        Each counts twice when it is deep: for its bytes and for its rows. That is about right.
+        In a deep verification each file counts twice: for its bytes and for its rows.
         """
         hear = on_progress or (lambda _what, _done, _all: None)
 
@@ -312,17 +312,19 @@ class Verifier:
             for _, external in strangers_of(self._tables, record, logged):
                 tally.findings.append(Finding(external.path, DRIFT, told(external)))
         except UNREADABLE as error:
-            tally.warn("tables", f"versions that other programs wrote cannot be listed: {error}")
+            tally.warn("tables", f"external versions cannot be listed: {error}")
 
     def _names(self, tally: _Tally) -> None:
         """Tell of files that a clean-up by another program may delete, or whose name one did."""
         whole = [path for path, wrong in tally.integrity.files.items() if wrong is None]
         exposed, hidden = self._tables.names.lacking(whole)
         for path in exposed[:1]:
-            reason = "a clean-up by another program may delete them; open the store once to write"
+            reason = (
+                "a clean-up by another program may delete them; open the store once for writing"
+            )
             tally.warn(path, f"{_others(exposed)} no name of the store's own: {reason}")
         for path in hidden[:1]:
-            reason = "other programs do not find them; open the store once to write"
+            reason = "other programs do not find them; open the store once for writing"
             tally.warn(path, f"{_others(hidden)} no public name any more: {reason}")
 
     def _dead_jobs(self, tally: _Tally) -> None:
@@ -371,7 +373,7 @@ class Verifier:
             table_schema.codec, codes, lambda at: table_schema.codec.keys(opened.take(at, names))
         )
         if len(distinct_keys) != len(order):
-            tally.error(folder, f"{len(order) - len(distinct_keys)} keys come twice")
+            tally.error(folder, f"{len(order) - len(distinct_keys)} keys appear twice")
         for wrong in wrong_indexes(opened):
             tally.error(folder, wrong)
         steps = {
@@ -392,7 +394,7 @@ class Verifier:
         folded = KeyedReader(table_schema, () if run is None else (run,), None, storage.merged_seq)
         base = KeyedReader(table_schema, (), self._readers.base(table, storage), storage.merged_seq)
         if _sorted(folded, table_schema) != _sorted(base, table_schema):
-            tally.error(f"{storage.folder}/base", "it is not the fold of its history")
+            tally.error(f"{storage.folder}/base", "it differs from the fold of its history")
 
 
 def _sorted(reader: KeyedReader, table_schema: TableSchema) -> list[str]:
@@ -423,15 +425,15 @@ def _others(paths: Sequence[str]) -> str:
 
 
 def told_of(seen: SeenJob) -> str:
-    """Say what a dead job was."""
+    """Return the description of a dead job."""
     if seen.job is None:
         return "the record of a job that died before it was written, or is damaged"
     tables = ", ".join(seen.job.tables)
     what = f"{seen.job.kind} of {tables}, process {seen.job.pid} on {seen.job.host}"
-    return f"a job that died: {what}; {len(seen.finished)} finished tasks can be taken over"
+    return f"a job that died: {what}; {len(seen.finished)} finished tasks can be published"
 
 
 def epoch_of_log(files: Files, directory: Path, store_id: str) -> int:
-    """Return the highest epoch of the segments that are a part of the log; 0: there are none."""
+    """Return the highest epoch of the log's segments; 0 if there are none."""
     found = find_segments(files, directory, bytes.fromhex(store_id))
     return max((segment.epoch for segment in found if segment.header is not None), default=0)

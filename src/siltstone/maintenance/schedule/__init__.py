@@ -1,1 +1,1 @@
-"""Schedule: what the owner does in the background, and what it owes."""
+"""Schedule: the owner's background work, its scheduler and status."""

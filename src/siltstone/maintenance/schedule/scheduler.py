@@ -1,19 +1,20 @@
-"""Scheduler: what the owner does in the background, and what holds writers back when it lags.
+"""Scheduler: the owner's background work, and the backpressure on writers when it lags.
 
     one thread:  next log segment · ladder of runs · checkpoint when the memtables are full ·
-                 news of other publishers · merge, optimize (child processes at nice 19) ·
-                 rest, when nobody committed for a minute
+                 refresh to records of others · merge, optimize (child processes at nice 19) ·
+                 idle work, after a minute without a commit
     another:     vacuum, once an hour: it reads much, and no checkpoint may wait for it
-    another:     commits of what others compacted of plain tables; commits wait for room
+    another:     commits of compacted plain tables; commits wait for room
 
-A failure is logged and kept for `status`; the work is tried again with a pause that doubles up to
-`PAUSE_S_MAX`. Nothing here may change an answer, so nothing is lost by being late.
+A failure is logged and kept for `status`; the work is retried with a pause that doubles up to
+`PAUSE_S_MAX`. Background work changes no result, so a delay loses nothing.
 
 Backpressure: `room` lets a writer pass while at most `sealed_generations_max` generations wait to
 be flushed, and while the indexes of un-merged history fit their share of the memory; else it waits,
-and after `room_timeout_s` refuses with BusyError. While writers wait for a merge, it hurries. A
-writer that waits for what only fails hears of that after `FAILING_WAIT_S`. Of a store whose
-background ended (fenced, poisoned) every writer hears at once.
+and after `room_timeout_s` refuses with BusyError. While writers wait for a merge, the merge gets
+more priority. If the work that a writer waits for keeps failing, the writer gets the error after
+`FAILING_WAIT_S`. If the background has ended (fenced, poisoned), every writer gets the error
+immediately.
 
 Lock: the condition `_wake` guards the flags; no work is done under it.
 """
@@ -45,19 +46,19 @@ IDLE_S = 60.0
 PAUSE_S_MAX = 5.0
 FAILING_WAIT_S = 10.0
 FAILURES_MAX = 3
-"""A writer is turned away when what it waits for failed so often, and for so long, meanwhile."""
+"""A writer gets an error when the work it waits for failed this often, and for this long."""
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The things to do; each may raise a SiltstoneError and is then tried again.
+    """The tasks; each may raise a SiltstoneError and is then retried.
 
-    `rest`: nobody committed for `IDLE_S`; False if it did nothing and is to be asked again.
+    `rest`: work after `IDLE_S` without a commit; False if it must be called again.
     `is_overdue`: the indexes of un-merged history are beyond their share of the memory; then
-    writers wait for a merge, or, without a background, run `merge_here`. `hurry` is told whether
-    any do, before each `merge`; `backlog` says for people how much there is, and how much may be.
+    writers wait for a merge, or, without a background, run `merge_here`. `hurry` is called before
+    each `merge` with whether writers wait; `backlog` describes the rows and their limit for users.
     """
 
     checkpoint: Callable[[], object]
@@ -79,7 +80,7 @@ class Work:
 
 
 class Scheduler:
-    """See the module. `start` begins, `stop` ends the thread and waits for what it is at."""
+    """See the module. `start` starts the threads, `stop` ends them and waits for running work."""
 
     def __init__(
         self,
@@ -114,10 +115,10 @@ class Scheduler:
         self.last_failure: Exception | None = None
 
     def start(self) -> None:
-        """Begin, if there is a background at all.
+        """Start the background, if it is on.
 
         Raises:
-            UnavailableError: No thread can be had.
+            UnavailableError: The system has no more threads.
         """
         if self._is_background:
             thread = threading.Thread(target=self._loop, name="siltstone-scheduler", daemon=True)
@@ -125,7 +126,7 @@ class Scheduler:
             self._thread = thread
 
     def stop(self) -> None:
-        """End; what is under way is finished first."""
+        """Stop after the running work."""
         with self._wake:
             self._is_stopping = True
             self._wake.notify_all()
@@ -136,7 +137,7 @@ class Scheduler:
             self._aside.popitem()[1].join()
 
     def grown(self, active_bytes: int) -> None:
-        """Hear from the leader how large the active memtables are; never waits for work."""
+        """Set the size of the active memtables; called by the leader, never waits for work."""
         step = max(1 << 20, self._memtable_bytes_max // 8)
         if active_bytes < self._heard_bytes:
             self._heard_bytes = 0
@@ -147,11 +148,12 @@ class Scheduler:
                 self._wake.notify_all()
 
     def room(self) -> None:
-        """Wait until a writer may go on.
+        """Wait until a writer may continue.
 
         Raises:
-            BusyError: It took longer than `room_timeout_s`, or fails; nothing was written.
-            FencedError, PoisonedError: The background learned that, and ended.
+            BusyError: The wait took longer than `room_timeout_s`, or the work keeps failing;
+                nothing was written.
+            FencedError, PoisonedError: The background found that, and ended.
             UnavailableError: Without a background: there is no room, and the checkpoint failed.
         """
         self._refuse_ended()
@@ -191,10 +193,12 @@ class Scheduler:
             raise PoisonedError(str(error)) from error
 
     def _why_no_room(self, waited: float, failures: int) -> str:
-        merges = f", and too much is not merged: {self._work.backlog()}" if self._is_overdue else ""
+        merges = (
+            f", and too many rows are unmerged: {self._work.backlog()}" if self._is_overdue else ""
+        )
         failure = "" if self.last_failure is None else f"; last failure: {self.last_failure}"
         step = (
-            f"that failed {failures} times meanwhile, see to that and try again"
+            f"that failed {failures} times meanwhile; fix the cause and try again"
             if failures
             else "try again, write less at a time, or have a longer room_timeout_s or more"
             " memory_bytes_max"
@@ -216,9 +220,10 @@ class Scheduler:
         )
 
     def after_commit(self) -> None:
-        """Without a background, do in the writer's thread what cannot wait.
+        """Without a background, do urgent work in the writer's thread.
 
-        The commit is durable and visible, so it does not fail when this does: `room` asks again.
+        The commit is durable and visible, so it does not fail if this work fails; `room` checks
+        again.
         """
         if self._is_background or self._committer.active_bytes < self._memtable_bytes_max:
             return
@@ -229,7 +234,7 @@ class Scheduler:
         except Exception as error:  # noqa: BLE001 - MemoryError, too
             self.failure = self.last_failure = error
             _log.warning(
-                "a checkpoint after a commit failed, it is taken again: %s", in_words(error)
+                "a checkpoint after a commit failed and will be retried: %s", in_words(error)
             )
 
     def _loop(self) -> None:
@@ -251,7 +256,7 @@ class Scheduler:
             except Exception as error:  # noqa: BLE001 - MemoryError, too: a dead thread helps nobody
                 self.failure = self.last_failure = error
                 self._pause_s = min(PAUSE_S_MAX, max(TICK_S, 2 * self._pause_s))
-                _log.warning("background work failed, trying again: %s", in_words(error))
+                _log.warning("background work failed and will be retried: %s", in_words(error))
 
     def _turn(self, last_news: float) -> float:
         is_full = self._waited_for(self._flush)
@@ -311,7 +316,7 @@ class Scheduler:
         if work.wants_optimize():
             work.optimize()
         if work.wants_take_over():
-            self._do_aside("take over", work.take_finished)
+            self._do_aside("commit of optimized files", work.take_finished)
 
     def _vacuum_if_due(self, now: float) -> None:
         if now - self._vacuumed_at < self._vacuum_interval_s:
@@ -330,7 +335,7 @@ class Scheduler:
                 work()
             except Exception as error:  # noqa: BLE001 - kept for `status`, and tried again
                 self.last_failure = error
-                _log.warning("%s failed, it is tried again later: %s", name, in_words(error))
+                _log.warning("%s failed and will be retried later: %s", name, in_words(error))
 
         thread = threading.Thread(target=guarded, name=f"siltstone-{name}", daemon=True)
         threads.start(thread)
@@ -346,13 +351,13 @@ MERGE_SHARE = 0.2
 
 
 def unmerged_index_bytes(view: View) -> int:
-    """Return what the indexes of all un-merged history take in memory once they are loaded."""
+    """Return the bytes of the indexes of all un-merged history when loaded."""
     runs = (source for levels in view.levels.values() for source in levels.flushed)
     return sum(run.index_bytes for run in runs if isinstance(run, HistoryRun))
 
 
 def wants_optimize(view: View, tables: TableReader, *, parts_max: int = HISTORY_PARTS_MAX) -> bool:
-    """Say whether some history has so many small parts that they should become fewer."""
+    """Return whether a history has so many small parts that an optimize should join them."""
     return any(
         has_many_small(tables.open(f"{s.folder}/.history", s.history).spans, parts_max)
         for s in view.record.keyed
@@ -361,14 +366,14 @@ def wants_optimize(view: View, tables: TableReader, *, parts_max: int = HISTORY_
 
 
 def has_many_small(spans: Sequence[Span], parts_max: int = HISTORY_PARTS_MAX) -> bool:
-    """Say whether an optimize by tiers is worth it: many parts, and half of them small."""
+    """Return whether an optimize by tiers is worthwhile: many parts, half of them small."""
     if len(spans) <= parts_max:
         return False
     return sum(len(group) for group in Sizes(by_tiers=True).groups(spans)) > parts_max // 2
 
 
 class KeyWatch:
-    """Notices bases whose keys fit no memory and have no index; of each version it tells once.
+    """Finds bases whose keys do not fit into memory and have no index; once for each version.
 
     For these a read by key is a scan. One thread.
     """
@@ -378,7 +383,7 @@ class KeyWatch:
         self._told: set[str] = set()
 
     def wants_index(self, view: View, tables: TableReader) -> bool:
-        """Say whether an optimize should build one, if it was not said before."""
+        """Return whether an optimize should build an index, once."""
         lacking = {
             storage.base.path
             for storage in view.record.keyed
@@ -391,9 +396,10 @@ class KeyWatch:
 
 
 def wants_merge(view: View) -> bool:
-    """Say whether some overlay is worth a merge: seldom and whole beats often (DESIGN 7).
+    """Return whether an overlay is worth a merge: few large merges beat many small ones.
 
-    An overlay costs a scan little once its positions are known, a merge rewrites what it touches.
+    Scans over an overlay are cheap once its positions are known; a merge rewrites the parts that it
+    changes.
     """
     for levels in view.levels.values():
         rows = sum(

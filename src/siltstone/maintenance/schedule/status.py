@@ -1,4 +1,4 @@
-"""Status: what an open store holds and owes at this moment, as one value."""
+"""Status: the state of an open store at one moment, as one value."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from siltstone.storage.wal.segments import parse_name
 class TableStatus:
     """One table: rows and files of its base (or newest version), and rows not merged into it.
 
-    `indexes` say how many rows of base each lacks.
+    `indexes` show the rows of base that each index lacks.
     """
 
     name: str
@@ -47,7 +47,7 @@ class TableStatus:
 class JobStatus:
     """A job of maintenance: its `state` is "running", "dead" or "finished"; times are us of 1970.
 
-    `tasks` counts what it finished; a record that a crash left empty has no kind.
+    `tasks` counts its finished tasks; a record that a crash left empty has no kind.
     """
 
     id: str
@@ -67,7 +67,7 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes that count against `bytes_max`, by what holds them."""
+    """The bytes that count against `bytes_max`, by use."""
 
     active: int
     sealed: int
@@ -80,7 +80,7 @@ class Memory:
 
     @property
     def total(self) -> int:
-        """All parts."""
+        """The sum of all parts."""
         return sum(getattr(self, f.name) for f in fields(self) if f.name != "bytes_max")
 
 
@@ -111,7 +111,7 @@ class Status:
     failure: str | None
 
     def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
+        """Return the status as plain values."""
         return {
             **asdict(self),
             "tags": dict(self.tags),
@@ -150,7 +150,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What is not in the state: of the owner's parts, zeros in a read-only process."""
+    """Numbers of the owner's parts that are not in the state; zeros in a read-only process."""
 
     durable_seq: int
     first_seq: int
@@ -170,7 +170,7 @@ def status_of(
     jobs: Jobs,
     memory_bytes_max: int,
 ) -> Status:
-    """Return the status of a store in `state`; of its jobs those that run or died."""
+    """Return the status of a store in `state`, with its running and dead jobs."""
     view, record = state.view, state.view.record
     sizes = _segments(files, root / "wal")
     levels = view.levels.values()
@@ -200,7 +200,7 @@ def status_of(
 
 
 def memory_of(view: View, recent_bytes: int, bytes_max: int) -> Memory:
-    """Return what the parts of a view hold in memory."""
+    """Return the memory use of the parts of a view."""
     levels = list(view.levels.values())
     flushed = [source for found in levels for source in found.flushed]
     sealed = [source for found in levels for source in found.sealed]
@@ -218,7 +218,7 @@ def memory_of(view: View, recent_bytes: int, bytes_max: int) -> Memory:
 
 
 def jobs_of(jobs: Jobs) -> list[JobStatus]:
-    """Return the jobs that run, those that died, and the last that ended well; oldest first."""
+    """Return the running, the dead and the last finished jobs; oldest first."""
     ended = (
         _job(one.job.id, one.job, "finished", one.ended_us, 0, one.job.started_us)
         for one in jobs.finished()

@@ -23,10 +23,10 @@ class Syncer:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin, unless it runs.
+        """Start the thread, unless it runs.
 
         Raises:
-            UnavailableError: No thread can be had; the next call tries again.
+            UnavailableError: The system has no more threads; the next call tries again.
         """
         with self._start_lock:
             if self._thread is None:

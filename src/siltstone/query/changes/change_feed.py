@@ -1,18 +1,20 @@
 """Changes: every row version of the keyed tables over a range of seqs, in seq order.
 
-From un-flushed memtables and from history, which keeps every version; a bulk load that went
-straight to base is read from the base version of its seq.
+The versions come from un-flushed memtables and from history, which keeps every version; a bulk load
+that went straight to base is read from the base version of its seq.
 
-Versions and definitions are kept from one seq on (`kept_from`). A range that ends or begins below
-it is refused, also at a tag: what lay between is not known. Only seq 0 is no place in the past: a
-feed from there is for who has nothing. Of a table that lived before all is kept it begins with the
-rows of one seq, with `_op` "snapshot": the lowest from which all its versions are known.
+The store keeps versions and definitions from one seq on (`kept_from`). A range that ends or begins
+below it is refused, even at a tag, because the changes in between are not known. Seq 0 is special:
+a feed from 0 is for a consumer that has nothing yet. If the table is older than `kept_from`, the
+feed begins with the rows of one seq, with `_op` "snapshot": the lowest seq from which all versions
+are known.
 
-A feed is of a name: whoever applies it to a copy of what was called so at `since` has a copy of
-what is called so at `until`. Where the name passed from one table to another (a drop and a
-creation, or renames), a delete for each key of the former one comes at the seq at which that lost
-the name, and a table that had lived under another name comes whole at the seq at which it took
-this one. A truncate comes as deletes, too. A name that nothing has at `until` has no feed.
+The feed follows the table's name, even if the table was dropped or renamed in between: applied to a
+copy of the table with that name at `since`, it gives a copy of the table with that name at `until`.
+If the name passed from one table to another (a drop and a creation, or renames), the feed has a
+delete for each key of the former table at the seq at which that table lost the name, and all rows
+of a renamed table at the seq at which it took the name. A truncate appears as deletes, too. If no
+table has the name at `until`, there is no feed.
 """
 
 from __future__ import annotations
@@ -53,17 +55,17 @@ def _op_names() -> pa.StringArray:
 
 
 def kept_from(state: State) -> int:
-    """Return the lowest seq since which all versions and definitions are kept."""
+    """Return the lowest seq from which the store keeps all versions and definitions."""
     followed = (tag.seq for tag in state.view.catalog.tags if tag.lasts_s)
     return min(state.view.record.oldest_seq, *followed, FOREVER)
 
 
 def refuse_range(state: State, since: int, until: int) -> None:
-    """Refuse a range of changes that is none, or that is not kept.
+    """Check a range of changes.
 
     Raises:
         RequestError: It is not 0 <= since <= until.
-        SnapshotExpiredError: It ends below `kept_from`, or begins there, and not at 0.
+        SnapshotExpiredError: It ends below `kept_from`, or begins there and not at 0.
     """
     if not 0 <= since <= until:
         raise RequestError(f"changes from seq {since} to {until}: 0 <= since <= until is needed")
@@ -78,7 +80,7 @@ def readable(state: State, seq: int) -> int:
     """Return `seq` if all tables can be read there.
 
     Raises:
-        SnapshotExpiredError: It is older than what is kept, and no tag names it; or in the future.
+        SnapshotExpiredError: It is not kept and has no tag, or it is in the future.
     """
     oldest = state.view.record.oldest_seq
     is_kept = seq >= oldest or any(tag.seq == seq for tag in state.view.catalog.tags)
@@ -89,10 +91,10 @@ def readable(state: State, seq: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class WholeTable:
-    """Rows that a reader has, as if all of them had come at one seq, by one op.
+    """All rows of a reader, as changes at one seq with one op.
 
-    Of a delete only the keys are told, all else is null. `is_other`: the reader's table is another
-    one, whose column ids say nothing here; columns go by name.
+    A delete has only the keys, all else is null. `is_other`: the reader has another table, whose
+    column ids do not apply; columns are matched by name.
     """
 
     reader: Reader
@@ -101,7 +103,7 @@ class WholeTable:
     is_other: bool = False
 
     def stored(self, table_schema: TableSchema) -> list[str | None]:
-        """Return what the reader calls each column of the feed; None: it is null."""
+        """Return the reader's name of each column of the feed; None: the column is null."""
         names = self.reader.table_schema.names
         return [
             None
@@ -127,7 +129,7 @@ Part = WholeTable | Versions
 
 @dataclass(frozen=True, slots=True)
 class ChangeFeed:
-    """The changes of one name: its columns at the end, and its parts in seq order, found late."""
+    """The changes of one name: its columns at the end, and its parts in seq order, lazily."""
 
     table_schema: TableSchema
     parts: Iterator[Part]
@@ -145,9 +147,11 @@ def changes(
     """Return per keyed table its versions with since < _seq <= until; `_seq`, `_op`, columns.
 
     Raises:
-        SnapshotExpiredError: Versions above `since` (not 0) or up to `until` are not kept any more.
-        SchemaMismatchError: The name passed to a table with another key: begin again from seq 0.
-        TableNotFoundError, RequestError: No such table at `until`; a plain table; a bad range.
+        SnapshotExpiredError: The store no longer keeps versions above `since` (not 0) or up to
+            `until`.
+        SchemaMismatchError: The name passed to a table with another key: start again from seq 0.
+        TableNotFoundError, RequestError: There is no such table at `until`, it is plain, or the
+            range is invalid.
     """
     refuse_range(state, since, until)
     names = [tables] if isinstance(tables, str) else tables
@@ -223,7 +227,7 @@ def _beginning(core: Core, state: State, table: TableDefinition) -> tuple[list[P
 
 
 def whole(core: Core, state: State, table: TableDefinition, seq: int, op: str) -> WholeTable:
-    """Return the rows that live at `seq`, as if they all had come then."""
+    """Return the rows at `seq`, as changes at that seq."""
     return WholeTable(core.readers.open(state.view, table, seq), seq, op)
 
 
@@ -314,7 +318,7 @@ def _batches(part: Part, table_schema: TableSchema) -> Iterator[pa.RecordBatch]:
 
 
 def of_versions(part: Versions, table_schema: TableSchema) -> Iterator[pa.RecordBatch]:
-    """Yield the versions of a part as the feed shows them."""
+    """Yield the versions of a part in the form of the feed."""
     names = ["_seq", "_op", *table_schema.arrow.names]
     for chunk in part.source.chunks_upto(part.until):
         low, high = np.searchsorted(chunk.seqs, (part.since, part.until), "right").tolist()
@@ -341,5 +345,5 @@ def _of_whole(part: WholeTable, table_schema: TableSchema) -> Iterator[pa.Record
 
 
 def op_names(ops: np.ndarray) -> pa.Array:
-    """Return ops as the feed calls them."""
+    """Return the names of ops in the feed."""
     return _op_names().take(pa.array((ops == DELETE).astype(np.int8)))

@@ -1,10 +1,10 @@
 """Change plan: the changes of one table over a range of seqs, cut into tasks, or counted.
 
     rows of a reader     its scan, cut as any scan is (`query.scan.scan_plan`), with a mark
-    history, attached    groups of parts of the pin that hold seqs of the range
-    memtables            their versions in hand, in pieces of bounded size
+    history, attached    groups of parts of the pin that have seqs of the range
+    memtables            their versions inline, in pieces of bounded size
 
-The planner reads the seqs of the range, no rows.
+The planner reads the seqs of the range, but no rows.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from siltstone.query.scan.scan_task import PinnedRows, ScanTask
 def plan_changes(
     core: Core, state: State, name: str, since: int, until: int, *, begins: bool, rows_max: int
 ) -> Iterator[ChangeTask]:
-    """Yield the tasks that together give each change with since < _seq <= until once.
+    """Yield the tasks that together return each change with since < _seq <= until once.
 
     Args:
-        core: Of the store.
-        state: What is known of it; `until` is at or below its visible seq.
-        name: The table's.
-        since: Above this.
-        until: Up to this.
-        begins: First the rows that live at `since`, as if they had come then.
-        rows_max: About how many stored rows a task reads.
+        core: The core of the store.
+        state: Its state; `until` is at or below its visible seq.
+        name: The name of the table.
+        since: The seq before the first change.
+        until: The seq of the last change.
+        begins: Begin with the rows at `since`, as changes at that seq.
+        rows_max: The approximate number of stored rows of a task.
 
     Raises:
         SnapshotExpiredError, SchemaMismatchError, TableNotFoundError, RequestError: See `changes`.
@@ -178,9 +178,9 @@ def _is_attached(run: HistoryRun) -> bool:
 def cut(
     core: Core, state: State, name: str, since: int, until: int, rows_max: int
 ) -> tuple[int, int]:
-    """Return the highest seq <= `until` with at most `rows_max` changes, and how many there are.
+    """Return the highest seq <= `until` with at most `rows_max` changes, and their number.
 
-    Never less than one commit: of one that has more not all are counted, but it is taken whole.
+    The range has at least one commit, even if that has more changes; then not all are counted.
     """
     feed = feed_of(core, state, name, since, until)
     done, whole_upto, seq, count = 0, since, since, 0
@@ -195,10 +195,10 @@ def cut(
 
 
 def begins_at(state: State, name: str) -> int:
-    """Return the lowest seq at which the table can be read and since which its changes are kept.
+    """Return the lowest seq with a readable table and with all changes kept since.
 
     Raises:
-        TableNotFoundError, RequestError: There is none of that name; a plain table.
+        TableNotFoundError, RequestError: There is no such table, or it is plain.
     """
     table = catalogs.find(state.view.catalog, name)
     if not catalogs.schema_of(table).key:

@@ -1,10 +1,10 @@
 """Change task: a part of a change feed, as a value that any process can read by itself.
 
-    rows of a reader     all of them marked with one seq and one op
-    versions             what history holds of (since, until], with the seqs and ops that lie there
-    versions in hand     of memtables, as the feed shows them
+    rows of a reader     all marked with one seq and one op
+    versions             the versions of history in (since, until], with their seqs and ops
+    inline versions      versions of memtables, in the form of the feed
 
-It pickles; the scan task inside says how long it may wait, and what it raises
+It pickles. The scan task inside defines how long it may wait, and its errors
 (`query.scan.scan_task`).
 """
 
@@ -22,7 +22,7 @@ from siltstone.query.scan.scan_task import ScanTask
 
 @dataclass(frozen=True, slots=True)
 class RowMark:
-    """What all rows of a task have in `_seq` and `_op`."""
+    """The `_seq` and `_op` of all rows of a task."""
 
     seq: int
     op: str
@@ -30,7 +30,7 @@ class RowMark:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Of versions that carry their seqs and ops: those with since < _seq <= until count."""
+    """The range since < _seq <= until, of versions with their own seqs and ops."""
 
     since: int
     until: int
@@ -40,8 +40,8 @@ class Range:
 class ChangeTask:
     """Some changes of one table (see the module); plan them with `Store.change_tasks`.
 
-    `stored` is what `scan` calls each column of the table; None: it is null. Together the tasks of
-    a plan give every change once; what orders them is `_seq`.
+    `stored` are the names in `scan` of the table's columns; None: the column is null. Together the
+    tasks of a plan return every change once; `_seq` orders them.
     """
 
     fields: pa.Schema
@@ -54,7 +54,7 @@ class ChangeTask:
 
     @property
     def root(self) -> str:
-        """Where the store is."""
+        """The path of the store."""
         return self.scan.root
 
     @property
@@ -64,15 +64,15 @@ class ChangeTask:
 
     @property
     def rows(self) -> int:
-        """How many changes there are at most."""
+        """The maximum number of changes."""
         return self.scan.rows
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Return the changes, batch by batch; call it in any process that sees the store's path.
 
         Raises:
-            SnapshotExpiredError: The task came later than the store keeps what it names.
-            CorruptionError, UnavailableError: As of any read.
+            SnapshotExpiredError: The store no longer keeps the changes of the task.
+            CorruptionError, UnavailableError: As in any read.
         """
         return self._shown(self.scan.read())
 

@@ -1,10 +1,10 @@
 """Scan plan: a scan of one table at one seq, cut into tasks.
 
-    base, history, attached    groups of parts of the pin, with the positions that do not count (or,
-                               above base, the few that do)
-    memtables                  their live rows in hand, in pieces of at most `IN_HAND_BYTES_MAX`
+    base, history, attached    groups of parts of the pin, and the positions to leave out (above
+                               base: the few to read)
+    memtables                  their live rows inline, in pieces of at most `IN_HAND_BYTES_MAX`
 
-The planner does what a scan does before its first batch: it finds which rows later levels hide.
+Like a scan before its first batch, the planner finds the rows that later levels hide.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ IN_HAND_BYTES_MAX = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class TaskSite:
-    """Where the store is, for the process that reads a task."""
+    """The location of the store, for the process that reads a task."""
 
     root: str
     verify: str
@@ -54,24 +54,24 @@ def plan(
     filter: str | pc.Expression | None,  # noqa: A002 - the contract's name
     rows_max: int,
 ) -> list[ScanTask]:
-    """Return the tasks that together give each row of a scan once; none for an empty table.
+    """Return the tasks of a scan, which together return each row once; none for an empty table.
 
     Args:
         reader: The table at `seq`.
-        record: That of the view which the reader belongs to.
-        rows_max: About how many stored rows a task reads; a part of a file is never cut.
+        record: The record of the reader's view.
+        rows_max: The approximate number of stored rows of a task; a part of a file is never cut.
 
     Raises:
-        RequestError: An unknown column, a filter that does not parse, `rows_max` below 1.
+        RequestError: A column is unknown, the filter is invalid, or `rows_max` is below 1.
     """
     if type(rows_max) is not int or rows_max < 1:
-        raise RequestError(f"rows_max is an integer from 1, not {rows_max!r}")
+        raise RequestError(f"rows_max must be an integer from 1; got {rows_max!r}")
     arrow = reader.table_schema.arrow
     known = known_columns(arrow, columns)
     shown = list(arrow.names) if known is None else known
     wanted = filter_of(filter, arrow)
     if isinstance(wanted, ExpressionFilter) and wanted.counts_columns:
-        raise RequestError(f"{filter} counts columns; a task's filter names them: pc.field('id')")
+        raise RequestError(f"{filter} names columns by number; a task needs names: pc.field('id')")
     extra = sorted(wanted.columns - set(shown)) if wanted else []
     fields = reader.table_schema.fields([*shown, *extra])
     planner = _ScanPlanner(site, table, seq, tuple(shown), filter, wanted, fields, rows_max)
@@ -203,7 +203,7 @@ class _ScanPlanner:
 
 
 def in_hand(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bytes, int]]:
-    """Yield rows as Arrow IPC streams of at most `IN_HAND_BYTES_MAX`, and how many each has."""
+    """Yield rows as Arrow IPC streams of at most `IN_HAND_BYTES_MAX`, with their row counts."""
     for piece in _packed(part for batch in batches for part in _halved(batch)):
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, piece[0].schema) as writer:
@@ -213,7 +213,7 @@ def in_hand(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bytes, int]]:
 
 
 def numbers(lease: object) -> tuple[int, ...]:
-    """Return the records that a reader's lease, or all of its leases, keep."""
+    """Return the numbers of the records that a reader leases."""
     if isinstance(lease, tuple):
         return tuple(sorted({number for each in lease for number in numbers(each)}))
     return (lease.number,) if isinstance(lease, Lease) else ()

@@ -1,12 +1,12 @@
 """Scan task: some rows of a table at one seq, as a value that any process can read by itself.
 
     rows of a pin    the parts [first, end) of one version of a dataset, all or a selection of them
-    rows in hand     Arrow IPC: what only the log and the planner's memory held
+    inline rows      Arrow IPC: rows that only the log and the planner's memory had
 
-A task pickles, and needs nothing of the process that planned it but the store's path. While it
-reads it leases the record that its files belong to, as any reader does. Nobody keeps the files
-between planning and reading but the retention (a bulk commit that was not flushed yet: the grace
-period), so a task that comes too late gets `SnapshotExpiredError`: never fewer rows.
+A task pickles, and needs only the store's path from the process that planned it. While it reads, it
+leases the record of its files, as any reader does. Between planning and reading only the retention
+keeps the files (for an unflushed bulk commit: the grace period), so a task that runs too late
+raises `SnapshotExpiredError`; it never returns fewer rows.
 
 Lock: none.
 """
@@ -36,7 +36,7 @@ _TAKE_SHARE_MAX = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Which of `span` rows, by offset: as bits or as ascending uint32, whichever is smaller."""
+    """Some of `span` rows, by offset: as bits or as ascending uint32, the smaller form."""
 
     span: int
     count: int
@@ -53,7 +53,7 @@ class Positions:
         return cls(span, len(offsets), is_bits=False, data=offsets.astype("<u4").tobytes())
 
     def mask(self) -> np.ndarray:
-        """Return for each row whether it is one of them."""
+        """Return for each row whether it is included."""
         if self.is_bits:
             return np.unpackbits(np.frombuffer(self.data, np.uint8), count=self.span).view(bool)
         mask = np.zeros(self.span, bool)
@@ -61,7 +61,7 @@ class Positions:
         return mask
 
     def offsets(self) -> np.ndarray:
-        """Return them as ascending offsets."""
+        """Return the ascending offsets."""
         return np.flatnonzero(self.mask())
 
 
@@ -69,8 +69,8 @@ class Positions:
 class PinnedRows:
     """Rows of the parts [first, end) of a pin: those `kept`, or (None) all but those `dropped`.
 
-    `stored` is what the dataset calls each column read; None: it has no such column, all null.
-    `records` are leased while reading; `is_named`: they name the pin, so it cannot be gone.
+    `stored` are the dataset's names of the columns; None: it lacks the column, all values are null.
+    `records` are leased while reading; `is_named`: they name the pin, so its files exist.
     """
 
     folder: str
@@ -85,7 +85,7 @@ class PinnedRows:
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         if self.kept is not None:
             return self.kept.count
         return self.end - self.first - (0 if self.dropped is None else self.dropped.count)
@@ -93,7 +93,7 @@ class PinnedRows:
     def scan(
         self, table: PinnedTable, fields: pa.Schema, wanted: Filter | None
     ) -> Iterator[pa.RecordBatch]:
-        """Return the rows as batches of `fields`; of those that `wanted` refuses some may come."""
+        """Return the rows as batches of `fields`, perhaps with rows that `wanted` does not keep."""
         names = [name for name in self.stored if name is not None]
         kept = self.kept
         if kept is not None and kept.count <= max(_TAKE_ROWS_MAX, _TAKE_SHARE_MAX * kept.span):
@@ -146,8 +146,8 @@ class PinnedRows:
 class ScanTask:
     """Some rows of one table at one seq (see the module); plan them with `Snapshot.scan_tasks`.
 
-    `rows` is how many rows are read at most: exact without a filter. Together the tasks of a plan
-    give every row once, in no order.
+    `rows` is the maximum number of rows, exact without a filter. Together the tasks of a plan
+    return every row once, in no order.
     """
 
     root: str
@@ -175,8 +175,8 @@ class ScanTask:
         The files are opened and leased before it returns; the lease ends with the iterator.
 
         Raises:
-            SnapshotExpiredError: The task came later than the store keeps its seq.
-            CorruptionError, UnavailableError, RequestError: As of any read.
+            SnapshotExpiredError: The store no longer keeps the seq of the task.
+            CorruptionError, UnavailableError, RequestError: As in any read.
         """
         site = site_of(self.root, self.verify)
         return self.read_through(site.manifests, site.tables.reader)
@@ -184,7 +184,7 @@ class ScanTask:
     def read_through(
         self, manifests: ManifestStore, tables: TableReader
     ) -> Iterator[pa.RecordBatch]:
-        """Return the rows by way of these parts of an open store; see `read`."""
+        """Return the rows through these parts of an open store; see `read`."""
         if isinstance(self.source, bytes):
             return iter(pa.ipc.open_stream(self.source))
         wanted = filter_of(self.filter, self.fields)

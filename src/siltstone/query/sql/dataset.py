@@ -1,11 +1,11 @@
 """Dataset: one table of a snapshot as a `pyarrow.dataset.Dataset`.
 
-DuckDB, Polars and pandas know that interface and push filters and columns into it; both reach the
-`scan` of the table underneath. A scan starts when the first batch is pulled, and may be repeated:
-each scanner starts one of its own over the same snapshot.
+DuckDB, Polars and pandas use that interface and push filters and columns into it, down to the
+`scan` of the table. A scan starts with the first batch and may be repeated: each scanner starts its
+own scan of the same snapshot.
 
-The C++ side of the class is empty, as in Lance's own dataset, so every method that would reach it
-is overridden: none is left that could crash the process.
+The C++ side of the class is empty, as in Lance's own dataset, so every method that would use it is
+overridden; otherwise it would crash the process.
 """
 
 # ruff: noqa: A002 (`filter` is pyarrow's word)
@@ -30,7 +30,7 @@ Columns = Sequence[str] | Mapping[str, pc.Expression] | None
 
 
 class Scannable(Protocol):
-    """What a dataset needs of a table: its rows as of one seq, as often as they are asked for."""
+    """The table of a dataset: returns its rows at one seq, any number of times."""
 
     @property
     def schema(self) -> pa.Schema: ...
@@ -38,9 +38,9 @@ class Scannable(Protocol):
     def scan(
         self, columns: Sequence[str] | None, filter: Filter, limit: int | None
     ) -> pa.RecordBatchReader:
-        """Return the rows for which `filter` holds: `columns` in that order, `limit` at most.
+        """Return the rows for which `filter` is true: `columns` in that order, `limit` at most.
 
-        The filter may read columns that are not asked for.
+        The filter may read columns that are not in `columns`.
         """
         ...
 
@@ -77,7 +77,7 @@ class SnapshotDataset(ds.Dataset):
             columns: Names in any order, or names with the expressions that compute them.
             filter: An Arrow expression or a SQL boolean expression.
             batch_size: Rows per batch at most.
-            options: Those of pyarrow, ignored.
+            options: Options of pyarrow, ignored.
         """
         return self._scanner(columns, filter, None, batch_size, options)
 
@@ -92,23 +92,23 @@ class SnapshotDataset(ds.Dataset):
     def head(
         self, num_rows: int, columns: Columns = None, filter: Filter = None, **options: Any
     ) -> pa.Table:
-        """Return the first rows; the scan is told how many."""
+        """Return the first rows; the scan stops after them."""
         batch_size = options.pop("batch_size", None)
         return self._scanner(columns, filter, num_rows, batch_size, options).to_table()
 
     def count_rows(self, filter: Filter = None, **options: Any) -> int:
-        """Return how many rows there are; one column is read, the narrowest."""
+        """Return the number of rows; reads only the narrowest column."""
         narrow = min(self.schema, key=lambda field: _width(field.type)).name
         return sum(batch.num_rows for batch in self.to_batches([narrow], filter, **options))
 
     def take(
         self, indices: Any, columns: Columns = None, filter: Filter = None, **options: Any
     ) -> pa.Table:
-        """Return rows by their ordinals in a scan; it reads the whole table."""
+        """Return rows by their ordinals in a scan; reads the whole table."""
         return self.to_table(columns, filter, **options).take(indices)
 
     def filter(self, expression: Filter) -> SnapshotDataset:
-        """Return a dataset of only those rows for which `expression` holds too."""
+        """Return a dataset of the rows for which `expression` is true, too."""
         return SnapshotDataset(self._source, _both(self._filter, expression, self.schema))
 
     def _scanner(

@@ -2,11 +2,11 @@
 
     find the tables it mentions ─▶ register them ─▶ lock DuckDB's settings ─▶ run ─▶ Arrow
 
-DuckDB lives in memory, for this one statement. It reaches no file, no network and no Python
-variable, and settings cannot be changed back; statements that are not queries are refused. It runs
-a statement to its end by itself: another thread looks whether it has to end before.
-Filters and columns are pushed into the scans of the tables. A table in a namespace is known by its
-parts (`sales.orders`) and by its whole name in quotes (`"sales.orders"`).
+DuckDB runs in memory, for this one statement. It has no access to files, the network or Python
+variables, and its settings are locked; statements that are not queries are refused. DuckDB does not
+stop a statement by itself: another thread checks the deadline.
+DuckDB pushes filters and columns into the scans of the tables. A table in a namespace has its parts
+as name (`sales.orders`) and its whole name in quotes (`"sales.orders"`).
 """
 
 # ruff: noqa: A002 (`filter` is pyarrow's word)
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 TEXT_BYTES_MAX = 1 << 20
 LOOK_S = 0.1
-"""How often the other thread looks."""
+"""How often the other thread checks."""
 _REPR_ROWS_MAX = 10
 _REPR_WIDTH_MAX = 40
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
@@ -48,7 +48,7 @@ Parameters = Sequence[object] | Mapping[str, object] | None
 
 
 class Result:
-    """The rows that a statement returned, all in memory; read as often as you like."""
+    """The rows of a statement, all in memory; they may be read any number of times."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
@@ -157,25 +157,25 @@ def run(
     *,
     check: Callable[[], object] = lambda: None,
 ) -> Result:
-    """Run one query; it ends before its end when the deadline of this thread is over.
+    """Run one query; stop it when the deadline of this thread is over.
 
     Args:
         sql: A SELECT or EXPLAIN in DuckDB's dialect, or SHOW TABLES, DESCRIBE, SUMMARIZE.
-        tables: Returns a table by its name; called for the tables that the statement mentions.
-        names: All names for which `tables` may be asked.
+        tables: Returns a table by its name; called for the tables in the statement.
+        names: All names that `tables` accepts.
         parameters: For `?` or `$1` a sequence, for `$name` a mapping.
-        check: Raises if the query has to end; called by another thread, now and then.
+        check: Raises if the query must stop; another thread calls it now and then.
 
     Raises:
         RequestError: DuckDB refuses the statement, it is not one query, or it took too long.
-        UnavailableError: duckdb is not installed.
+        UnavailableError: DuckDB is not installed.
     """
     try:
         import duckdb  # noqa: PLC0415 (optional, and half a second)
     except ImportError as error:
         raise UnavailableError("sql() needs DuckDB: pip install 'siltstone[sql]'") from error
     if not isinstance(sql, str):
-        raise RequestError(f"a statement is a string, not {sql!r}")
+        raise RequestError(f"a statement must be a string; got {sql!r}")
     if len(sql) > TEXT_BYTES_MAX:
         raise RequestError(f"the statement is longer than {TEXT_BYTES_MAX} characters")
     watched: list[_Watched] = []
@@ -235,7 +235,7 @@ def _ended(connection: duckdb.DuckDBPyConnection, check: Callable[[], object]) -
 def _refuse_all_but_one_query(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     statements = connection.extract_statements(sql)
     if len(statements) != 1:
-        raise RequestError(f"sql() runs one statement, this text has {len(statements)}")
+        raise RequestError(f"sql() runs one statement; this text has {len(statements)}")
     kind = statements[0].type.name
     if kind not in ("SELECT", "EXPLAIN"):
         raise RequestError(f"sql() only reads, and this is {kind}; write through a transaction")

@@ -1,9 +1,9 @@
 """Copying: an immutable file under another name, its bytes checked on the way.
 
     bytes    copied (shared, where the file system can clone), synced, then renamed into place
-    link     one more name of the same file: no space, but what damages one damages both
+    link     one more name of the same file: no space, but damage to one damages both
 
-A name that is there has the whole, right bytes; a crash leaves temporary files. The caller syncs
+An existing name has the complete, correct bytes; a crash leaves temporary files. The caller syncs
 the directories.
 """
 
@@ -22,7 +22,7 @@ _CHUNK_BYTES = 4 << 20
 
 
 def hash_of(files: Files, path: Path) -> tuple[int, str]:
-    """Return size and xxh3 of a file as it is now, read in bounded pieces."""
+    """Return the present size and xxh3 of a file, read in bounded pieces."""
     digest, offset = xxhash.xxh3_64(), 0
     file = files.open(path, write=False)
     try:
@@ -42,7 +42,7 @@ def is_there(files: Files, path: Path, expected: InventoryFile) -> bool:
 
 
 def copy_file(files: Files, source: Path, target: Path, expected: InventoryFile) -> None:
-    """Put a copy of `source` at `target`, in place of what is there.
+    """Put a copy of `source` at `target`; replace an existing file.
 
     Raises:
         CorruptionError: The bytes of `source` are not those expected; `target` is as it was.
@@ -63,7 +63,7 @@ def copy_new(files: Files, source: Path, target: Path) -> None:
     """Put a copy of `source` at `target`, whole and synced, if nothing has that name.
 
     Raises:
-        FileExistsError: Something has it.
+        FileExistsError: The name is taken.
         OSError: The file system refuses.
     """
     temporary = files.temporary(target)
@@ -77,7 +77,7 @@ def copy_new(files: Files, source: Path, target: Path) -> None:
 
 
 def link_file(files: Files, source: Path, target: Path, expected: InventoryFile) -> None:
-    """Give `source` the name `target`, too, in place of what is there; errors as `copy_file`.
+    """Give `source` the name `target`, too; replace an existing file. Errors as `copy_file`.
 
     Raises:
         UnavailableError: They are on two file systems.
@@ -87,7 +87,7 @@ def link_file(files: Files, source: Path, target: Path, expected: InventoryFile)
     try:
         files.link(source, temporary)
     except OSError as error:
-        reason = f"{target} cannot be a hard link to {source}: {error}; copy it"
+        reason = f"{target} cannot be a hard link to {source}: {error}; use copies"
         raise UnavailableError(reason) from error
     files.rename(temporary, target)
     with contextlib.suppress(OSError):
@@ -120,16 +120,16 @@ def _copy(files: Files, source: Path, target: Path) -> tuple[int, str]:
 
 
 def require_same(path: Path, found: tuple[int, str], expected: InventoryFile) -> None:
-    """Refuse a file whose (size, xxh3) are not those expected.
+    """Check the (size, xxh3) of a file.
 
     Raises:
-        CorruptionError: They are not.
+        CorruptionError: They are not the expected ones.
     """
     size, xxh3 = found
     if size != expected.size:
-        reason = f"{size} bytes, {expected.size} were written; restore it"
+        reason = f"the file has {size} bytes, but {expected.size} were written; restore it"
         raise CorruptionError(path, None, reason)
     if xxh3 != expected.xxh3:
         raise CorruptionError(
-            path, None, f"xxh3 is {xxh3}, {expected.xxh3} was written; restore it"
+            path, None, f"the xxh3 is {xxh3}, but {expected.xxh3} was written; restore it"
         )

@@ -10,7 +10,7 @@ between the same steps. No method waits for a lock, none retries a failed sync: 
 pages of a failed sync clean, and the next sync would succeed without them (Rebello, ATC 2020).
 
 Over 400 lines, because the protocol and the one real implementation are read side by side.
-A temporary file that a crash leaves is named `.<name>.<random>.tmp`; nobody reads it.
+A temporary file that a crash leaves is named `.<name>.<random>.tmp` and is never read.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def close(self) -> None:
-        """Close; a second time does nothing."""
+        """Close. Further calls do nothing."""
         ...
 
 
@@ -73,11 +73,11 @@ class Lock(Protocol):
         ...
 
     def names(self, path: Path) -> bool:
-        """Tell whether `path` still names the locked file (not unlinked, not made anew)."""
+        """Return whether `path` still names the locked file (not unlinked, not replaced)."""
         ...
 
     def release(self) -> None:
-        """Let go; a second time does nothing."""
+        """Release the lock. Further calls do nothing."""
         ...
 
 
@@ -91,9 +91,9 @@ class Files(Protocol):
 
         Args:
             path: Names the file.
-            create: Make it when it is absent; leave what is there.
-            new: Make it; FileExistsError when the name is taken.
-            write: Not only for reading.
+            create: Create the file if it does not exist; keep an existing one.
+            new: Create the file; FileExistsError if the name is taken.
+            write: Open for writing, too.
         """
         ...
 
@@ -130,7 +130,7 @@ class Files(Protocol):
     def clone(self, old: Path, new: Path) -> bool:
         """Make `new` a file that shares the bytes of `old` until one is written; not synced.
 
-        False, and no file, where the file system cannot.
+        Returns False, without a file, if the file system cannot share bytes.
         """
         ...
 
@@ -191,7 +191,7 @@ class Files(Protocol):
 
 
 def write_new(files: Files, path: Path, data: Buffer) -> None:
-    """Write and sync a new file; on an error nothing of that name stays, if that can be helped."""
+    """Write and sync a new file; on an error remove it, if possible."""
     _fill_new(files, path, [data], sync=True)
 
 

@@ -1,8 +1,8 @@
-"""Syncs: files and folders of one pin made durable, all at once.
+"""Syncs: makes the files and folders of one pin durable, in parallel.
 
-Nobody names them yet, so their order does not matter; the one who names them waits. fsyncs that
-wait together share a commit of the file system's journal: eight of them took 12 ms one after the
-other, and 2 ms at once (ext4, a busy disk).
+Nothing names the files yet, so their order does not matter; the caller waits before it names them.
+Parallel fsyncs share a commit of the file system's journal: eight of them took 12 ms one after the
+other, and 2 ms in parallel (ext4, a busy disk).
 
 Lock: one, over the set of folders that are known to be in a durable folder.
 """
@@ -32,10 +32,10 @@ class Syncs:
 
     @contextmanager
     def all(self) -> Generator[Syncing]:
-        """Wait at the end of the block until all that was begun in it is durable.
+        """Wait at the end of the block until all syncs of the block are done.
 
         Raises:
-            OSError: The first that one of them raised; all have ended.
+            OSError: The first error of a sync; all syncs have ended.
         """
         syncing = Syncing(self._sync)
         try:
@@ -80,7 +80,7 @@ def _begun(pool: ThreadPoolExecutor, sync: Callable[[Path], None], path: Path) -
 
 
 class Syncing:
-    """The syncs of one pin, which go on while more is prepared."""
+    """The running syncs of one pin; more can be added."""
 
     def __init__(self, sync: Callable[..., None]) -> None:
         self._sync = sync
@@ -90,8 +90,8 @@ class Syncing:
     def begin(self, *files: Path, names: Iterable[Path] = (), is_known: bool) -> None:
         """Begin to sync files, and their names up to the root, and other `names` of them.
 
-        `is_known`: a version of the dataset is pinned, so that nobody takes its folders away; then
-        what was synced above them before is not again. A folder that was made, deleted and made
-        again would be taken for durable.
+        `is_known`: a version of the dataset is pinned, so that nothing deletes its folders; then
+        the folders above them are not synced again. Otherwise a folder that was created, deleted
+        and created again would count as durable.
         """
         self._sync(self, files, names, is_known=is_known)

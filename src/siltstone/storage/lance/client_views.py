@@ -65,7 +65,7 @@ class LanceClientViews:
         batches: Iterable[pa.RecordBatch],
         version: int,
     ) -> Ephemeral:
-        """See `tables.ClientViews.overlaid`. What crashes half-way is left to vacuum."""
+        """See `tables.ClientViews.overlaid`. After a crash, vacuum deletes the files."""
         table, where = self._reader.open(folder, pin), self._root / folder
         found = staging.peeked(batches)
         catalog = self._commits.begin(folder, {pin.version: self._root / pin.path})
@@ -85,8 +85,8 @@ class LanceClientViews:
     def write_directory(self, listed: Sequence[Listed]) -> None:
         """See `tables.ClientViews.write_directory`.
 
-        A dataset anew, durable before the link that makes it the newest version. What older lists
-        were made of goes after an hour: somebody may just be reading them.
+        It writes a new dataset, durable before the link that makes it the newest version. It
+        deletes the files of older lists after an hour, because a reader may still use them.
         """
         folder, where = lance_directory.FOLDER, self._root / lance_directory.FOLDER
         pin = self._writer.create(folder, lance_directory.SCHEMA)

@@ -77,7 +77,7 @@ class LanceCommits:
             fragments = dataset.get_fragments()
             names = [f"{DATA}/{file.path}" for f in fragments for file in f.metadata.files]
             names += [str(f.deletion_file()) for f in fragments if f.metadata.deletion_file]
-            require(dataset.count_rows() == rows, f"{path} holds other than {rows} rows")
+            require(dataset.count_rows() == rows, f"{path} does not have {rows} rows")
             txn = f"{folder}/{TRANSACTIONS}/{note.read_version}-{note.uuid}.txn"
             written = catalog.location / TRANSACTIONS / Path(txn).name
             self._files.rename(written, self._root / txn)  # readers look for it there

@@ -1,11 +1,11 @@
 """Lance compaction: some fragments become fewer, with the same rows in the same order.
 
 Lance's own task does the work, so that rows keep their stable ids; its own planner and commit are
-not used. It bins fragments by number, ours go by position; and `Compaction.commit` makes two
-commits, of which it seeks the first in `_versions/`, where a private manifest is not.
+not used. It groups fragments by number, ours by position; and `Compaction.commit` makes two
+commits, and looks for the first one in `_versions/`, where a private manifest is not.
 
-A hand-made Rewrite is applied unchecked: an input that gained deletions since would come back with
-its deleted rows. `rewrite` is the one function that builds one, and it refuses such inputs.
+Lance applies a hand-made Rewrite unchecked: an input that gained deletions since would restore its
+deleted rows. Only `rewrite` builds one, and it refuses such inputs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _EVERY_ROW = 1 << 62
 
 
 def compact(dataset: Any, fragments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Write `fragments` of `dataset` anew.
+    """Rewrite `fragments` of `dataset`.
 
     Returns:
         The inputs and the new fragments, as Lance describes them in JSON.
@@ -56,14 +56,14 @@ def _some_task() -> str:
 
 
 def canonical(fragment: Any) -> str:
-    """Return what tells whether two descriptions are of one fragment with the same rows."""
+    """Return a key that is equal for two descriptions of one fragment with the same rows."""
     metadata = importlib.import_module("lance").FragmentMetadata
     described = metadata.from_json(json.dumps(fragment)).to_json()
     return json.dumps(described, sort_keys=True)
 
 
 def described(dataset: Any) -> dict[int, str]:
-    """Return all fragments of a version by their ids, as `canonical` has them."""
+    """Return all fragments of a version by their ids, in the form of `canonical`."""
     return {f.fragment_id: canonical(f.metadata.to_json()) for f in dataset.get_fragments()}
 
 
@@ -73,10 +73,10 @@ def numbers(compacted: Compacted) -> set[int]:
 
 
 def rewrite(dataset: Any, compacted: Iterable[Compacted]) -> Any:
-    """Return the one operation that puts all of `compacted` in the place of its inputs.
+    """Return the one operation that replaces the inputs of `compacted` by its results.
 
     Raises:
-        InputsMovedError: An input is not in `dataset`, or not as it was.
+        InputsMovedError: An input is not in `dataset`, or has changed.
     """
     lance = importlib.import_module("lance")
     today = set(described(dataset).values())

@@ -42,7 +42,7 @@ class LanceCompactor:
             files = self._inventories.seal(names, staging.span(inputs, None, has_more=False))
             self._data.sync_names(folder, DATA)
         rows = sum(fragment["physical_rows"] for fragment in new)
-        require(rows == within[1] - within[0], f"{rows} rows came of {within} of {pin.path}")
+        require(rows == within[1] - within[0], f"{within} of {pin.path} gave {rows} rows")
         return Compacted(
             rows,
             tuple(compaction.canonical(fragment) for fragment in old),

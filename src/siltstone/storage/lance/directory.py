@@ -1,12 +1,12 @@
-"""Lance directory: the `__manifest` dataset of Lance's directory namespace, for readers alone.
+"""Lance directory: the `__manifest` dataset of Lance's directory namespace, for readers only.
 
     object_id (key)   object_type           location             metadata, base_objects: null
     db                namespace             null
     db$t              table                 tables/db.t-1/base
 
-Another object type would let reads go on and break every write of theirs, so there are only these
-two; and a feature flag that no writer knows keeps them from writing: they would overwrite the whole
-table, and what they list is not what the store has.
+Another object type would keep reads working and break every write of other clients, so there are
+only these two. A feature flag that no writer knows stops writers: they would overwrite the whole
+table, and their list would differ from the store.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lance errors: the one place that says which of ours an error of Lance is.
+"""Lance errors: the one place that maps errors of Lance to ours.
 
 Lance raises plain OSError with a Rust text for nearly everything, ValueError for a wrong request,
 and a panic of its decoders as a BaseException that no `except Exception` sees.
@@ -37,12 +37,12 @@ _GONE_TEXT = "was not found: Not found"
 
 
 def is_panic(error: BaseException) -> bool:
-    """Tell whether `error` is a panic of Rust code (pyo3 gives the class no importable name)."""
+    """Return whether `error` is a panic of Rust code (pyo3 gives the class no importable name)."""
     return type(error).__name__ == "PanicException"
 
 
 def classify(error: BaseException, folder: Path, *, is_reading: bool) -> SiltstoneError:
-    """Return what an error of Lance over the dataset in `folder` is in our tree."""
+    """Return our error for an error of Lance over the dataset in `folder`."""
     text = str(error)
     if isinstance(error, SiltstoneError):
         return error
@@ -57,9 +57,13 @@ def classify(error: BaseException, folder: Path, *, is_reading: bool) -> Siltsto
 
 def _classify_write(error: BaseException, folder: Path, text: str) -> SiltstoneError:
     if _has(text, _MET_TEXTS):
-        return UnavailableError(f"{folder}: another process promotes at once; try again: {text}")
+        return UnavailableError(
+            f"{folder}: another process promotes at the same time; try again: {text}"
+        )
     if _GONE_TEXT in text:
-        return UnavailableError(f"{folder}: what was being written is gone; try again: {text}")
+        return UnavailableError(
+            f"{folder}: the files being written were deleted; try again: {text}"
+        )
     if isinstance(error, (ValueError, TypeError, NotImplementedError)) or _has(text, _UNFIT_TEXTS):
         return SchemaMismatchError(f"{folder}: Lance cannot store these rows: {text}")
     if is_panic(error):
@@ -69,7 +73,7 @@ def _classify_write(error: BaseException, folder: Path, text: str) -> SiltstoneE
 
 @contextmanager
 def translated(folder: Path, *, is_reading: bool) -> Generator[None]:
-    """Run calls of Lance; what they raise comes out as an error of ours."""
+    """Run calls of Lance; convert their errors to ours."""
     try:
         yield
     except SiltstoneError:

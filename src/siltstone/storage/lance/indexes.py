@@ -1,14 +1,15 @@
-"""Lance indexes: built over chosen fragments beside every version, put on one by a commit.
+"""Lance indexes: built over chosen fragments in no version, then added to one by a commit.
 
     <folder>/_indices/<uuid>/*      a segment: an index over the rows of some fragments
 
-An index is one or more segments of one name. Lance builds a segment without a commit, so nobody
-sees it before our own commit names it; `create_scalar_index` and `optimize_indices` commit where
-other versions stand, and rebase over them unasked. Rows have stable ids, so a segment stays right
-when fragments that it covers go or are compacted: it then covers less, and a scan reads the rest.
+An index is one or more segments with one name. Lance builds a segment without a commit, so it is
+not visible before our own commit names it; `create_scalar_index` and `optimize_indices` commit next
+to other versions, and rebase over them automatically. Rows have stable ids, so a segment stays
+correct when fragments that it covers are deleted or compacted: it then covers less, and a scan
+reads the rest.
 
-But Lance refuses to compact covered and uncovered fragments into one: `split` names the segments
-that must go for that.
+But Lance refuses to compact covered and uncovered fragments into one: `split` names the segments to
+remove for that.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ TRAINING_ROWS_MIN = 256
 
 
 def build(dataset: Any, spec: IndexSpec, fragments: Sequence[Any]) -> Any:
-    """Write a segment over `fragments` of `dataset`; return what Lance says of it."""
+    """Write a segment over `fragments` of `dataset`; return Lance's description of it."""
     numbers = [fragment.fragment_id for fragment in fragments]
     if spec.kind == "vector":
         rows = sum(fragment.metadata.num_rows for fragment in fragments)
@@ -69,7 +70,7 @@ def _build_vectors(dataset: Any, spec: IndexSpec, numbers: list[int], rows: int)
 
 
 def encode(index: Any) -> str:
-    """Return what Lance says of a segment as text; `decode` is the other way."""
+    """Return Lance's description of a segment as text; `decode` is the inverse."""
     kind, details = index.index_details
     return json.dumps(
         {
@@ -86,7 +87,7 @@ def encode(index: Any) -> str:
 
 
 def decode(text: str) -> Any:
-    """Return a segment as Lance wants it."""
+    """Return a segment from its text, for Lance."""
     found = json.loads(text)
     lance = importlib.import_module("lance.dataset")
     kind, details = found.pop("index_details")
@@ -95,7 +96,7 @@ def decode(text: str) -> Any:
 
 
 def covering(index: Any, fragments: Collection[int]) -> Any:
-    """Return a segment as one that covers these fragments alone; its files stay as they are."""
+    """Return the segment with its coverage limited to these fragments; its files do not change."""
     return replace(index, fragment_ids=set(fragments))
 
 
@@ -116,7 +117,7 @@ def segments(dataset: Any, spans: Mapping[int, tuple[int, int]]) -> list[Segment
 
 
 def covered(dataset: Any, name: str, gone: Collection[str]) -> set[int]:
-    """Return the fragments that segments of an index cover, but for those with the ids `gone`."""
+    """Return the fragments that segments of an index cover, except those with the ids `gone`."""
     return {
         number
         for index in dataset.describe_indices()
@@ -128,7 +129,7 @@ def covered(dataset: Any, name: str, gone: Collection[str]) -> set[int]:
 
 
 def change(dataset: Any, new: Iterable[Any], gone: Collection[str]) -> Any:
-    """Return the operation that adds segments, and takes those with the ids `gone` away."""
+    """Return the operation that adds segments, and removes those with the ids `gone`."""
     lance = importlib.import_module("lance")
     index_of = importlib.import_module("lance.dataset").Index  # `lance.dataset` is a function, too
     removed = [
@@ -159,5 +160,5 @@ def split(dataset: Any, groups: Iterable[Collection[int]]) -> set[str]:
 
 
 def staging_of(home: Path) -> Path:
-    """Return the directory that a merged text index leaves in its own, empty."""
+    """Return the empty directory that a merged text index leaves in its own."""
     return home / _STAGING

@@ -1,9 +1,9 @@
-"""Lance manifest: what we ask a manifest's bytes ourselves, before Lance is trusted with them.
+"""Lance manifest: reads fields from a manifest's bytes, before Lance opens them.
 
     ... u32 length, protobuf (lance.table.Manifest) ... u64 position of that, u16, u16, "LANC"
 
-Little-endian. Of the protobuf only a few top-level fields are read; lengths are checked against
-what is there, so bytes that lie end in an error.
+Little-endian. It reads only a few top-level fields of the protobuf, and checks lengths against the
+bytes, so wrong lengths end in an error.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def decode(data: bytes) -> Manifest:
     """Return the fields of a manifest.
 
     Raises:
-        RequestError: The bytes are no whole manifest.
+        RequestError: The bytes are no complete manifest.
     """
     try:
         position, _, _, magic = _FOOTER.unpack_from(data, len(data) - _FOOTER.size)
         (length,) = _LENGTH.unpack_from(data, position)
         body = data[position + _LENGTH.size : position + _LENGTH.size + length]
         if magic != _MAGIC or len(body) != length:
-            raise RequestError("the manifest is cut off, or none of Lance")
+            raise RequestError("the manifest is cut off, or not a manifest of Lance")
         found = dict(_fields(body))
         return Manifest(
             version=_integer(found.get(_VERSION, 0)),
@@ -62,16 +62,16 @@ def decode(data: bytes) -> Manifest:
             transaction=_text(found.get(_TRANSACTION, b"")),
         )
     except (struct.error, IndexError, OverflowError, ValueError, TypeError) as error:
-        raise RequestError("the manifest is cut off, or none of Lance") from error
+        raise RequestError("the manifest is cut off, or not a manifest of Lance") from error
 
 
 def renumbered(data: bytes, version: int) -> bytes:
-    """Return a manifest that Lance wrote with another version number; the rest stays as it is."""
+    """Return a manifest of Lance with another version number, otherwise unchanged."""
     return changed(data, version=version)
 
 
 def changed(data: bytes, *, version: int, writer_flags: int = 0) -> bytes:
-    """Return a manifest that Lance wrote with another number, and with more flags for writers.
+    """Return a manifest of Lance with another version number, and with more flags for writers.
 
     Sections before the protobuf (indexes, the transaction) are found by their positions, which do
     not move.
@@ -80,7 +80,7 @@ def changed(data: bytes, *, version: int, writer_flags: int = 0) -> bytes:
     (length,) = _LENGTH.unpack_from(data, position)
     start = position + _LENGTH.size
     body = data[start : start + length]
-    require(magic == _MAGIC and len(body) == length, "a manifest of Lance is not whole")
+    require(magic == _MAGIC and len(body) == length, "a manifest of Lance is incomplete")
     values = {_VERSION: version}
     if writer_flags:
         values[_WRITER_FLAGS] = decode(data).writer_flags | writer_flags
@@ -111,16 +111,16 @@ def _encoded(value: int) -> bytes:
 
 
 def refuse_flags(manifest: Manifest) -> None:
-    """Refuse a version that needs what this store does not know.
+    """Check that a version needs only features that this store supports.
 
     Raises:
-        RequestError: It names the features.
+        RequestError: It needs others, which the message names.
     """
     strange = (manifest.reader_flags | manifest.writer_flags) & ~_SUPPORTED
     if strange:
         bits = [1 << bit for bit in range(strange.bit_length()) if strange >> bit & 1]
         names = ", ".join(_FLAGS.get(bit, f"feature flag {bit}") for bit in bits)
-        raise RequestError(f"the version needs what this store does not support: {names}")
+        raise RequestError(f"the version needs features that this store does not support: {names}")
 
 
 def _fields(body: bytes) -> Iterator[tuple[int, int | bytes]]:

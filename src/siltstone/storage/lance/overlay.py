@@ -1,11 +1,10 @@
-"""Lance overlay: a version that lays rows over a pin, for other clients to read.
+"""Lance overlay: a version with more rows over a pin, for other clients to read.
 
-    deletion files of the rows that are hidden  ─▶ one commit in private ─▶ its manifest, with a
+    deletion files of the hidden rows           ─▶ one commit in private ─▶ its manifest, with a
     one fragment or several of the rows on top      number of its own
 
-A client may keep what it reads of several versions in one cache, by the number of the version or of
-the fragment: so neither ever comes twice. Fragments on top have numbers from 2^31 on, where no
-dataset of ours ever gets to.
+A client may cache several versions by the number of the version or of the fragment, so neither is
+ever reused. Fragments on top have numbers from 2^31 on, which no dataset of ours ever reaches.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ in the order of their stable row ids. Otherwise in the order of their own ids, a
 
 So positions and addresses are one addition apart where a fragment has no deletion file: we never
 write one (scans over them are slow). Other Lance clients do, to plain tables: there a position
-counts the rows that live. One that the inventory does not know is refused.
+counts the live rows. One that the inventory does not know is refused.
 No lock: nothing changes after construction but memos, and those only from absent to present.
 """
 
@@ -59,8 +59,8 @@ _POSITION_FIELD = pa.field(POSITION, pa.int64(), nullable=False)
 class Part:
     """A fragment: `start` is the position of its first row, `paths` its data and deletion files.
 
-    `rows` live; `stored` lie in its data files, the others are deleted. `index` is its place, and
-    `lance_start` the offset of its first row, in Lance's own order.
+    It has `rows` live rows of `stored` rows in its data files; the others are deleted. `index` is
+    its position, and `lance_start` the offset of its first row, in Lance's own order.
     """
 
     number: int
@@ -77,9 +77,9 @@ class LancePinned:
 
     Args:
         dataset: A Lance handle opened at the pin.
-        live: Gives the inventory's word on data files, paths relative to the store's root.
+        live: Returns the inventory entries of data files, with paths relative to the store's root.
         verify: Checks files that this process has not checked yet.
-        index_paths: Gives the paths of the files of all indexes, as `live` knows them.
+        index_paths: Returns the paths of the files of all indexes, in the form of `live`.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class LancePinned:
         try:
             self._verify(self._live(self._index_paths()).values())
         except (CorruptionError, RequestError) as error:
-            _log.warning("scans go on without an index that is damaged: %s", error)
+            _log.warning("scans continue without a damaged index: %s", error)
             return False
         return True
 
@@ -232,10 +232,10 @@ class LancePinned:
         return positions + shift[index]
 
     def fragments_for(self, parts: Iterable[Part]) -> list[Any]:
-        """Return Lance's handles of parts, whose files are as they were written.
+        """Return Lance's handles of parts, after a check of their files.
 
         Raises:
-            CorruptionError: One is not.
+            CorruptionError: A file is damaged.
         """
         indexes = [self.parts.index(part) for part in parts]
         self._check(indexes)
@@ -246,7 +246,7 @@ class LancePinned:
         return self.fragments[self.parts.index(part)]
 
     def surviving(self, parts: Iterable[int], dropped: np.ndarray) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of some fragments, whole columns, but those at `dropped` (ascending)."""
+        """Yield the rows of some fragments, all columns, except those at `dropped` (ascending)."""
         for index in parts:
             part = self.parts[index]
             gone = np.searchsorted(dropped, [part.start, part.start + part.rows])
@@ -330,7 +330,7 @@ class LancePinned:
         try:
             self._live([deletions])
         except CorruptionError as error:
-            reason = f"fragment {metadata.id} has deletions that nobody committed"
+            reason = f"fragment {metadata.id} has uncommitted deletions"
             # It names the inventory, which may be what is damaged.
             raise CorruptionError(error.path, error.offset, f"{error.reason}: {reason}") from error
         return (*paths, deletions)
@@ -431,7 +431,7 @@ class LancePinned:
             if self._takes(wanted):
                 raise
             raise RequestError(
-                f"{self._where}: Lance does not take the filter {str(wanted)[:200]!r}: {error}"
+                f"{self._where}: Lance does not accept the filter {str(wanted)[:200]!r}: {error}"
             ) from error
 
     def _takes(self, wanted: object) -> bool:

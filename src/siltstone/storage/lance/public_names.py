@@ -39,7 +39,7 @@ class LanceNames:
     def show(self, folder: str, pins: Sequence[Pin], *, is_whole: bool = False) -> None:
         """See `tables.PublicNames.show`.
 
-        Not synced: who opens the store after a loss of power shows all of them again.
+        Not synced: the first open after a power cut shows all of them again.
         """
         where = self._root / folder
         fresh = self._not_shown(folder, pins)
@@ -79,7 +79,7 @@ class LanceNames:
         return [(version, str(path.relative_to(self._root))) for version, path in found]
 
     def unite(self, folder: str) -> None:
-        """See `tables.PublicNames.unite`; what did not change since the last time is left alone."""
+        """See `tables.PublicNames.unite`; unchanged datasets are skipped."""
         where = self._root / folder
         with translated(where, is_reading=False):
             found = kept.changed(self._files, self._root, folder)

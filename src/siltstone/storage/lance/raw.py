@@ -1,4 +1,4 @@
-"""Raw Lance: rows written and read with nothing of ours in between, to compare ourselves with."""
+"""Raw Lance: writes and reads rows without siltstone, for comparisons."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write(rows: pa.Table, path: Path) -> None:
 
 
 def scan(path: Path, columns: Sequence[str] | None = None) -> int:
-    """Bring columns of all rows (all columns, if none are named) to Arrow; return the rows."""
+    """Read columns of all rows (None: all columns) into Arrow; return the number of rows."""
     names = None if columns is None else list(columns)
     reader = lance.dataset(path).scanner(columns=names).to_reader()
     return sum(batch.num_rows for batch in reader)

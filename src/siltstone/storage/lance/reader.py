@@ -49,8 +49,8 @@ class LanceReader:
     def open(self, folder: str, pin: Pin) -> LancePinned:
         """See `tables.TableReader.open`.
 
-        The newest `_OPEN_MAX` handles are kept, while they have at most `open_parts_max` parts
-        together; the last one opened always is.
+        The newest `_OPEN_MAX` handles stay open while they have at most `open_parts_max` parts
+        together; the last opened handle always does.
         """
         with self._lock:
             if pin.path in self._open:

@@ -56,7 +56,7 @@ class LanceRewriter:
         dropped = _ascending(np.asarray(drop, dtype=np.int64))
         require(
             not len(dropped) or 0 <= dropped[0] <= dropped[-1] < pin.rows,
-            f"positions to drop lie outside the {pin.rows} rows of {pin.path}",
+            f"positions to drop are outside the {pin.rows} rows of {pin.path}",
         )
         found = staging.peeked(batches)
         touched = _touched(table, dropped, compact_below, has_more=found is not None)

@@ -1,12 +1,12 @@
 """Root tables: `t.lance`, where Lance's directory namespace looks for the tables of the root.
 
     t.lance/_versions/<n>.manifest    a shallow clone: its files are those of tables/t-1 (base path)
-    t.lance/_listed/<n>               what it was made of: the store's directory, the pin's path
+    t.lance/_listed/<n>               its mark: the store's directory, the pin's path
 
-There is no data in it, so nothing that is done to it reaches the table, and no writer that knows
-its own feature flags changes it. Late, and never a commit point: a crash leaves a mark without its
-manifest, which the next time takes another number, or a temporary file, which goes with what is
-old. What has no mark is not ours and is not touched.
+It has no data, so changes to it do not affect the table, and a writer that knows its own feature
+flags does not change it. It is late, and never a commit point: a crash leaves a mark without its
+manifest (the next update takes another number), or a temporary file, which is deleted with old
+files. A directory without a mark is not ours and is not changed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Clone = Callable[[str, Pin], bytes]
 
 
 def show(files: Files, root: Path, table: RootTable, clone: Clone) -> None:
-    """Let `t.lance` have a table's pin for its newest version, unless it has.
+    """Make a table's pin the newest version of `t.lance`, unless it is.
 
     Args:
         files: The disk.
@@ -39,11 +39,11 @@ def show(files: Files, root: Path, table: RootTable, clone: Clone) -> None:
         clone: Returns the manifest of a shallow clone of a pin in a folder.
 
     Raises:
-        RequestError: There is a `t.lance` that is not ours.
+        RequestError: There is a `t.lance` of another program.
     """
     where = root / f"{table.name}{SUFFIX}"
     if files.exists(where) and files.list(where) and not files.is_dir(where / _MARKS):
-        raise RequestError(f"{where} was made by somebody else: move it away")
+        raise RequestError(f"{where} was made by another program: move it away")
     made_of = f"{root}\n{table.pin.path}\n{table.pin.xxh3}\n".encode()
     newest = max([0, *_numbers(files, where)])
     if newest and _is_whole(files, where, newest) and _mark(files, where, newest) == made_of:
@@ -57,7 +57,7 @@ def show(files: Files, root: Path, table: RootTable, clone: Clone) -> None:
 
 
 def forget(files: Files, root: Path, names: Iterable[str], kept_s: float) -> None:
-    """Take away every `t.lance` of ours of other tables, and versions older than `kept_s`."""
+    """Remove our `t.lance` of all other tables, and versions older than `kept_s`."""
     kept = {f"{name}{SUFFIX}" for name in names}
     for entry in files.list(root):
         where = root / entry

@@ -48,7 +48,6 @@ class RowFiles:
         columns: tuple[staging.Column, ...],
         seqs: tuple[int, int] | None,
     ) -> StagedFiles:
-        """Name the files of `fragments`, sync them and their names, and hash them."""
         with translated(self._root / folder, is_reading=False):
             names = [f"{folder}/{DATA}/{file.path}" for f in fragments for file in f.files]
             self._data.name(names)
@@ -63,6 +62,5 @@ class RowFiles:
 
 
 def fragments_of(staged: StagedFiles) -> list[Any]:
-    """Return Lance's description of what was staged."""
     metadata = lance_module().FragmentMetadata
     return [metadata.from_json(text) for text in staged.fragments]

@@ -1,6 +1,6 @@
-"""Staged catalog: how Lance is made to commit in private and to read only what is pinned.
+"""Staged catalog: makes Lance commit in private, and read only pinned versions.
 
-    location of a reader, or of who writes data files:  <folder>
+    location of a reader, or of a writer of data files: <folder>
     location of a commit:                               <folder>/_siltstone/<transaction>
 
     Lance writes   <location>/_versions/<n>.manifest-<uuid>
@@ -8,13 +8,13 @@
     and answer     version -> that path, inside this catalog alone
 
 One catalog serves one transaction, or one reader, on one dataset: it knows the versions it was
-given and those staged through it. Two that stage the same version number meet nowhere. A commit
-gets a location of its own because Lance also *lists* `<location>/_versions/` and rebases a commit,
-unasked and past this catalog, over every higher version that stands there: what a stranger wrote,
-or what we promoted since. A commit touches no data file, and a manifest names no location.
+given and those staged through it. Two catalogs with the same version number do not conflict. A
+commit has its own location because Lance also *lists* `<location>/_versions/` and rebases a commit,
+without this catalog, over every higher version there: an external version, or one that we promoted
+since. A commit changes no data file, and a manifest names no location.
 
-Nothing is synced here; `commits` does it before it returns the pin. No lock: a catalog is used by
-one Lance operation at a time.
+Nothing is synced here; `commits` does it before it returns the pin. No lock: one Lance operation
+at a time uses a catalog.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _LANCE_CACHES = {"metadata_cache_size_bytes": 16 << 20, "index_cache_size_bytes"
 
 
 class StagedCatalog:
-    """What one transaction sees of one dataset: the pins given, and over them its own.
+    """One transaction's view of one dataset: the given pins, and its own above them.
 
     A namespace as Lance's native side calls it: by method, with dicts, and dicts are the answers.
     Not a `LanceNamespace`: this class and its models take a second to import, in every process.
 
-    `versions` is version -> absolute path of its manifest. `error` is what our side of the last
-    commit raised: Lance wraps it beyond recognition.
+    `versions` is version -> absolute path of its manifest. `error` is the exception of our side in
+    the last commit, which Lance does not pass on.
     """
 
     def __init__(self, location: Path, files: Files, versions: dict[int, Path]) -> None:
@@ -63,7 +63,7 @@ class StagedCatalog:
         return {"version": self._version(number)}
 
     def create_table_version(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Take over a manifest that Lance wrote: the moment at which a version is staged."""
+        """Accept a manifest that Lance wrote: the moment at which a version is staged."""
         number = request["version"]
         if number in self.versions:
             raise _errors().ConcurrentModificationError(f"{self.location} version {number} exists")

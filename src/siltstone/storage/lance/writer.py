@@ -90,7 +90,7 @@ class LanceWriter:
     def overwrite(
         self, folder: str, pin: Pin, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
     ) -> Pin:
-        """See `tables.TableWriter.overwrite`. Field ids start anew: older stagings do not fit."""
+        """See `tables.TableWriter.overwrite`. Field ids restart: older staged files do not fit."""
         dataset = self._reader.open(folder, pin).dataset
         found = staging.peeked(batches)
         staged = StagedFiles(0, (), (), ())

@@ -1,12 +1,12 @@
-"""Format check: whether a newer siltstone wrote a store, before anything is done to it.
+"""Format check: finds out whether a newer siltstone wrote a store, before any other access.
 
-    newest record    its format is that of the store: whoever changes the format of any file
-                     raises it, too
+    newest record    its format is that of the store: a change of the format of any file raises
+                     it, too
     FLOOR            replaced without a record
     headers of log   an owner writes its segments before its first checkpoint
 
-What is damaged says nothing here; who reads it names it. Makes no write call, and costs a listing,
-and 4 KiB per segment.
+Damaged files do not count here; later reads report them. It makes no write call, and costs a
+listing and 4 KiB per segment.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _DAMAGED = (CorruptionError, FileNotFoundError, NotADirectoryError)
 
 
 def refuse_newer(files: Files, root: Path) -> None:
-    """Refuse a store that a newer siltstone wrote.
+    """Check that no newer siltstone wrote a store.
 
     Raises:
-        UnsupportedFormatError: One did; not a byte was changed.
+        UnsupportedFormatError: A newer siltstone wrote it; nothing was changed.
         UnavailableError: The file system refuses.
     """
     manifests = ManifestStore(files, root)

@@ -1,4 +1,4 @@
-r"""Manifest store: the chain of records on disk, and who may build on it or delete from it.
+r"""Manifest store: the chain of records on disk; publishes, FLOOR and leases.
 
     manifest/00000000000000000042.json   one record, created whole (link) and never changed
     manifest/FLOOR                       "siltstone-floor <format> <number> <check>\n"
@@ -8,12 +8,12 @@ r"""Manifest store: the chain of records on disk, and who may build on it or del
                  ▲               │ exists                 │ above n+1: a dead number, or we slept
                  └── newest ◀────┴────────────────────────┘
 
-A record's writer token is fresh for each attempt, so a lost acknowledgement is resolved by reading
-the record back; when its sync failed, the next record says the same again, and its sync counts.
-Records below FLOOR are gone or islands: only who asks by number sees them. A lease is a shared
-flock on the record's file: no clock, no write, it ends with its process.
-No lock in memory: any thread may use a store, and any number of processes may.
-Over 400 lines: publish, FLOOR and leases are one protocol, and are reviewed as one.
+A record's writer token is new for each attempt, so after a lost acknowledgement the publisher reads
+the record back. If its sync failed, the next record repeats the contents, and its sync counts.
+Records below FLOOR are deleted or islands: only reads by number see them. A lease is a shared flock
+on the record's file: it needs no clock and no write, and ends with its process. No lock in memory:
+any thread may use a store, and any number of processes may. Over 400 lines: publish, FLOOR and
+leases are one protocol, and are reviewed as one.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class _End:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Lease:
-    """As long as it is held, vacuum keeps record `number` and what it names.
+    """While it is held, vacuum keeps record `number` and the files that it names.
 
-    It ends with `release`, or when nobody refers to it any more: views and readers hold it.
+    It ends with `release`, or with its last reference: views and readers hold it.
     """
 
     number: int
@@ -131,7 +131,7 @@ class ManifestStore:
         """Return a record by number, also one below FLOOR.
 
         Raises:
-            FileNotFoundError: There is none (any more).
+            FileNotFoundError: The record does not exist (any more).
             CorruptionError: The file is not the record of that number.
             UnavailableError: The file system refuses.
         """
@@ -210,9 +210,9 @@ class ManifestStore:
         return RequestError(f"{self._root} is not a siltstone store: it has no manifest record")
 
     def newer_record(self, after: Record) -> Record | None:
-        """Return the newest record when it is newer than `after`: FLOOR is asked, then n+1.
+        """Return the newest record if it is newer than `after`: reads FLOOR, then n+1.
 
-        n+1 alone would be blind for ever once it is vacuumed.
+        If n+1 was vacuumed, n+1 alone would never show newer records.
         """
         following = after.number + 1
         with _refusals(f"cannot read {self.folder}"):
@@ -230,21 +230,21 @@ class ManifestStore:
         base: Record,
         attempts: int = ATTEMPTS_MAX,
     ) -> Record:
-        """Publish `change(base)` as the next record, on top of whatever won before it.
+        """Publish `change(base)` as the next record, on top of the records that won before it.
 
         Args:
-            change: Gives the next record's fields; number, writer and time are set here. Called
-                again for each lost race; it may raise; when it returns what it got, all is
-                done already and that record is returned. Who slept for long may be given a
-                record that holds the change: it must see that.
+            change: Returns the next record's fields; `publish` sets number, writer and time. It is
+                called again for each lost race, and may raise. If it returns its argument, nothing
+                is left to publish and that record is the result. After a long sleep the argument
+                may already contain the change: `change` must notice that.
             base: The newest record that the caller knows.
-            attempts: How many records are tried at most.
+            attempts: The maximum number of records to try.
 
         Raises:
             BusyError: Every attempt lost.
-            FencedError: Another store stands in the place of ours.
-            UnavailableError: The file system refused. The change may be published all the same,
-                not known to be durable: read the newest record before anything is made of it.
+            FencedError: Another store is now at the path of ours.
+            UnavailableError: The file system refused. The change may still be published, but may
+                not be durable: read the newest record first.
         """
         for _ in range(attempts):
             changed = change(base)
@@ -337,9 +337,9 @@ class ManifestStore:
             return False
 
     def sync(self) -> None:
-        """Make the names of all records durable, whoever made them.
+        """Make the names of all records durable.
 
-        Who deletes or retires on a record that somebody else wrote calls this first.
+        Call it before deleting or retiring because of a record that another process wrote.
         """
         self._files.sync_dir(self.folder)
 
@@ -350,7 +350,7 @@ class ManifestStore:
 
         Raises:
             BusyError: Another process is raising it.
-            UnavailableError: The file system refuses; FLOOR may be the new one all the same.
+            UnavailableError: The file system refuses; FLOOR may still be the new one.
         """
         with _refusals(f"cannot raise FLOOR to {number}"):
             lock = self._files.lock(self.folder / "FLOOR.lock", create=True)
@@ -369,7 +369,7 @@ class ManifestStore:
         self._files.replace(self.folder / "FLOOR", floor_text(number))
 
     def lease(self, number: int, *, below_floor: bool = False) -> Lease | None:
-        """Keep a record from vacuum; None when it is vacuumed or just being so.
+        """Lease a record, which vacuum then spares; None if vacuum deletes or deleted it.
 
         `below_floor`: the caller knows that the record is an island (tagged).
         """
@@ -406,7 +406,7 @@ class ManifestStore:
         raise BusyError(f"{self.folder}: {ATTEMPTS_MAX} records were vacuumed before their lease")
 
     def try_exclusive(self, number: int) -> Lock | None:
-        """Lock a record that nobody leases, for vacuum; None when somebody does or it is gone."""
+        """Lock an unleased record for vacuum; None if it is leased or deleted."""
         with _refusals(f"cannot lock record {number}"):
             return self._lock(number, shared=False)
 
@@ -457,12 +457,13 @@ def initialise(
     now_us: Callable[[], int] = system_time_us,
     new_token: Callable[[], str] = random_token,
 ) -> Record:
-    """Return the newest record of the store at `root`; make the store when there is none.
+    """Return the newest record of the store at `root`; create the store if there is none.
 
-    What a crash left half made is completed. Two processes may do it at once: one record 1 wins.
+    It completes a half-created store. Two processes may call it at the same time: one record 1
+    wins.
 
     Raises:
-        RequestError: `root` is something else than a store or an empty directory.
+        RequestError: `root` is neither a store nor an empty directory.
         UnavailableError: The file system refuses.
     """
     store = ManifestStore(files, root, now_us=now_us, new_token=new_token)
@@ -508,7 +509,7 @@ def _half_restored(root: Path) -> RequestError:
 
 
 def begin_chain(files: Files, root: Path, record: Record, islands: Sequence[Record]) -> None:
-    """Make the chain of a restored store: FLOOR is its first record, `islands` lie below.
+    """Create the chain of a restored store: FLOOR is its first record, `islands` lie below.
 
     The record comes last: without it there is no store. Running it again completes it.
     """

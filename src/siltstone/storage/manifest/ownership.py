@@ -1,12 +1,12 @@
-"""Ownership: which process may append to a store's WAL.
+"""Ownership: the right of one process to append to a store's WAL.
 
     LOCK   flock'd by the owner as long as it lives; 1,024 bytes: JSON (pid, host, epoch,
-           endpoint, whether it will serve), filled with spaces, for others to read; true only
+           endpoint, whether it will serve), padded with spaces, for other processes; valid only
            while the flock is held
 
-flock decides, and a registry of this process, by (device, inode) of the root, so that a second
-handle here is refused even where flock is not to be trusted. The child of a fork owns nothing:
-its copy of the descriptor is closed, else the store would stay owned after its owner died.
+The flock decides, together with a registry of this process by (device, inode) of the root, which
+refuses a second owner here even if flock does not work. The child of a fork owns nothing: its copy
+of the descriptor is closed; otherwise the store would stay owned after its owner died.
 Lock: `_Registry.mutex`, for the registry alone.
 """
 
@@ -29,14 +29,14 @@ _REMOTE_TYPES = ("nfs", "cifs", "smb", "fuse", "9p", "afs", "ceph", "glusterfs",
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """Who says in LOCK that it owns the store; all None when nobody does."""
+    """The owner according to LOCK; all fields are None if there is none."""
 
     pid: int | None = None
     host: str | None = None
     epoch: int | None = None
     endpoint: str | None = None
     serves: bool | None = None
-    """Whether it serves or will, if it knows; None: an older siltstone, which does not say."""
+    """Whether it serves or will serve; None: an older siltstone did not write it."""
 
 
 class Ownership:
@@ -52,54 +52,56 @@ class Ownership:
         return self._lock.fd >= 0
 
     def is_in_place(self) -> bool:
-        """Whether the directory is still the one that is owned: not deleted, not replaced."""
+        """Whether the directory is still the owned one: not deleted, not replaced."""
         return self._lock.names(self.root / "LOCK")
 
     def require_held(self) -> None:
-        """Refuse to go on without the lock.
+        """Check that this process still holds the lock.
 
         Raises:
-            ClosedError: It was released, or this is a forked child.
+            ClosedError: The lock was released, or this is a forked child.
         """
         if not self.is_held:
             raise ClosedError(f"{self.root} is not owned by this process (closed, or forked)")
 
     def require_in_place(self) -> None:
-        """Refuse to touch files by their names in a directory that is not ours any more.
+        """Check that this process still owns the directory, before it touches files by name.
 
-        Another store there has segments and records of the same names.
+        Another store there has segments and records with the same names.
 
         Raises:
             ClosedError: As `require_held`.
-            UnavailableError: It was deleted, moved or replaced; nothing was done.
+            UnavailableError: The directory was deleted, moved or replaced; nothing was done.
         """
         self.require_held()
         if not self.is_in_place():
             raise UnavailableError(
-                f"{self.root} was deleted or replaced while this process had the store open; what"
-                " is there now was left alone: close this store, and open that one"
+                f"{self.root} was deleted or replaced while this process had the store open;"
+                " the new directory was not changed: close this store, and open the new one"
             )
 
     def announce(self, *, epoch: int, endpoint: str | None = None) -> None:
-        """Tell others in LOCK who owns the store, and where to join it.
+        """Write the owner, and the endpoint to join, into LOCK.
 
         Raises:
-            UnavailableError: The file system refuses; the store is owned all the same. Or its
-                directory was replaced.
+            UnavailableError: The file system refuses (the store is still owned), or the directory
+                was replaced.
         """
         self.require_in_place()
         try:
             serves = self._will_serve or endpoint is not None
             self._write(Holder(os.getpid(), platform.node(), epoch, endpoint, serves))
         except OSError as error:
-            raise UnavailableError(f"cannot say in LOCK who owns {self.root}: {error}") from error
+            raise UnavailableError(
+                f"cannot write the owner into LOCK of {self.root}: {error}"
+            ) from error
 
     def will_not_serve(self) -> None:
-        """Take it back that it will serve; the next `announce` says so."""
+        """Withdraw the announcement that it will serve, with the next `announce`."""
         self._will_serve = False
 
     def release(self) -> None:
-        """Give the store up; a second time does nothing."""
+        """Release the ownership. Further calls do nothing."""
         if self.is_held:
             try:
                 with contextlib.suppress(OSError):  # LOCK is a hint; the flock is what counts
@@ -151,16 +153,16 @@ def own(files: Files, root: Path, *, force: bool = False, will_serve: bool = Fal
         files: The file system.
         root: The store's directory.
         force: Trust flock also on a network file system.
-        will_serve: Tell who wants to join that this owner will let them.
+        will_serve: Announce that this owner will serve.
 
     Raises:
-        OwnedError: A process owns it, or another handle of this one.
-        UnavailableError: The file system's locks are not to be trusted, or it refuses.
+        OwnedError: Another process owns the store, or this process does already.
+        UnavailableError: The file system's locks are unreliable, or it refuses.
     """
     kind = files.filesystem(root)
     if kind.startswith(_REMOTE_TYPES) and not force:
         raise UnavailableError(
-            f"{root} is on {kind}, where locks are not to be trusted: open it with read_only=True"
+            f"{root} is on {kind}, where locks are unreliable: open it with read_only=True"
             " or keep the store on a local disk"
         )
     try:
@@ -195,9 +197,9 @@ def _owned(files: Files, root: Path) -> OwnedError:
 
 
 def recovered_epoch(files: Files, root: Path) -> int | None:
-    """Return the epoch of the owner that is alive and has recovered the log; None: nobody has.
+    """Return the epoch of a live owner that has recovered the log; None if there is none.
 
-    Until then MARK, which is never synced, may be far behind what was acknowledged.
+    Before recovery MARK, which is never synced, may be far behind the acknowledged commits.
     """
     epoch = read_holder(files, root).epoch
     try:
@@ -211,7 +213,7 @@ def recovered_epoch(files: Files, root: Path) -> int | None:
 
 
 def read_holder(files: Files, root: Path) -> Holder:
-    """Return what LOCK says; a hint, it may be of an owner that died."""
+    """Return the contents of LOCK; a hint: its owner may have died."""
     try:
         return msgspec.json.decode(files.read(root / "LOCK"), type=Holder)
     except (OSError, msgspec.MsgspecError):

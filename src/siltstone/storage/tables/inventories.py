@@ -1,7 +1,7 @@
-"""Inventories: which files a pin needs and whether their bytes are still what was written.
+"""Inventories: the files that a pin needs, and the check that their bytes are unchanged.
 
-Lance has no checksums: a flipped byte gives wrong rows in silence. So every file is hashed once
-when it is written and, unless this process wrote it, once before its first use.
+Lance has no checksums: a flipped byte gives wrong rows without an error. So every file is hashed
+once when it is written and, unless this process wrote it, once before its first use.
 
 Lock: `_lock` guards the two memos; it is never held over I/O.
 """
@@ -43,10 +43,10 @@ class Inventories:
         return {name: top} | {below: self._read(below) for below in top.below}
 
     def live(self, name: str, paths: Iterable[str]) -> dict[str, InventoryFile]:
-        """Return what the chain says of `paths`.
+        """Return the entries of the chain for `paths`.
 
         Raises:
-            CorruptionError: It does not know one of them.
+            CorruptionError: The chain does not have one of them.
         """
         wanted = list(paths)
         found = inventory.lookup(list(self.chain(name).values()), wanted)
@@ -80,18 +80,18 @@ class Inventories:
         return name
 
     def own_files(self, name: str) -> list[InventoryFile]:
-        """Return the inventories of the chain as files, hashed as they are now."""
+        """Return the inventories of the chain as files, with their present hashes."""
         return [describe(self._files, self._root, each) for each in self.chain(name)]
 
     def seal(self, paths: Iterable[str], seqs: tuple[int, int] | None) -> list[InventoryFile]:
-        """Sync new files, hash them, and hold them for verified."""
+        """Sync new files, hash them, and record them as verified."""
         names = list(paths)
         for path in names:
             self._files.sync_file(self._root / path)
         return self.hashed(names, seqs)
 
     def hashed(self, paths: Iterable[str], seqs: tuple[int, int] | None) -> list[InventoryFile]:
-        """Hash new files, whose syncs the caller waits for, and hold them for verified."""
+        """Hash new files and record them as verified; the caller waits for their syncs."""
         found = [describe(self._files, self._root, path, seqs) for path in paths]
         with self._lock:
             self._verified.update(file.path for file in found)
@@ -133,18 +133,18 @@ class Inventories:
 def describe(
     files: Files, root: Path, path: str, seqs: tuple[int, int] | None = None
 ) -> InventoryFile:
-    """Return size and checksum of a file as it is now; `path` is relative to `root`."""
+    """Return the present size and checksum of a file; `path` is relative to `root`."""
     size, xxh3 = hash_of(files, root / path)
     low, high = seqs if seqs is not None else (None, None)
     return InventoryFile(path, size, xxh3, low, high)
 
 
 def check(files: Files, root: Path, expected: InventoryFile) -> None:
-    """Refuse a file whose bytes are not what its inventory says.
+    """Check the bytes of a file against its inventory.
 
     Raises:
-        CorruptionError: They are not, or the file is missing.
-        UnavailableError: The file system refuses to read it; nothing is known of its bytes.
+        CorruptionError: The bytes differ, or the file is missing.
+        UnavailableError: The file system refuses to read it; its bytes are not known.
     """
     try:
         size, xxh3 = hash_of(files, place(files, root, expected.path))

@@ -1,14 +1,14 @@
-r"""Jobs: what maintenance is about to do, and has done, in records that die with nobody.
+r"""Jobs: records of the plans and results of maintenance, which survive their process.
 
-    jobs/FINISHED       the last jobs that ended well, one line each; unsynced, lines may be lost
+    jobs/FINISHED       the last successful jobs, one line each; unsynced, lines may be lost
     jobs/<uuid>.json    line 1: the job; then one line per finished task: <xxh3-64, hex> <JSON>\n
 
-    make it, empty ─▶ flock it ─▶ write the job, sync, sync the directory ─▶ first data file
+    create it, empty ─▶ flock it ─▶ write the job, sync, sync the directory ─▶ first data file
     ─▶ one synced line per finished task ─▶ publish ─▶ unlink
 
-A job is *running* while the flock of its record is held, else it is *dead*: a crash left it, and
-what it finished may be taken over. A line that a crash tore ends the list. A record is evidence,
-never authority: without it, nothing is lost but time.
+A job is *running* while the flock of its record is held, otherwise it is *dead*: a crash left it,
+and another job may publish its finished tasks. A line that a crash tore ends the list. A record is
+only evidence: without it, nothing is lost but time.
 
 Lock: none; one thread writes a job's record.
 """
@@ -41,25 +41,25 @@ FINISHED_MAX = 20
 
 
 class GcHorizonError(Exception):
-    """A vacuum took our work for dead, and may have deleted its files: begin again."""
+    """Work is older than the gc horizon; a vacuum may have deleted its files: start again."""
 
     def __init__(self, record: int, gc_horizon_us: int, started_us: int) -> None:
         self.gc_horizon_us = gc_horizon_us
         super().__init__(
-            f"record {record} condemns what was begun before {gc_horizon_us} and is not published;"
-            f" this was begun at {started_us}"
+            f"the gc horizon of record {record} is {gc_horizon_us}; this work was begun before, at"
+            f" {started_us}"
         )
 
 
 def refuse_below_gc_horizon(record: Record, started_us: int) -> None:
-    """Refuse to publish on `record` what was begun at `started_us` if its files may be gone.
+    """Check that work begun at `started_us` still has its files, before it publishes on `record`.
 
-    Vacuum says in a record what it condemns before it deletes, deletes nothing that is younger,
-    and spares what is older than a running job; so who publishes on a record that does not condemn
-    it has all its files, also when a vacuum comes right after.
+    Vacuum publishes a gc horizon before it deletes. It deletes nothing that is younger, and sets
+    the horizon before the start of every running job. So work that is published on a record whose
+    horizon is older still has all its files, even if a vacuum follows immediately.
 
     Raises:
-        CondemnedError: They may be.
+        GcHorizonError: Vacuum may have deleted the files.
     """
     if record.gc_horizon_us > started_us:
         raise GcHorizonError(record.number, record.gc_horizon_us, started_us)
@@ -67,9 +67,9 @@ def refuse_below_gc_horizon(record: Record, started_us: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """When work began: by the clock that dates its files, and by one that nobody can set.
+    """The start of work: by the clock that dates its files, and by a monotonic clock.
 
-    `above_us` is the condemned time of the record that it began upon.
+    `above_us` is the gc horizon of the record on which it began.
     """
 
     clock_us: int
@@ -78,19 +78,19 @@ class Begun:
 
     @property
     def first_us(self) -> int:
-        """When it began, before it had written anything."""
+        """The start time, before it had written anything."""
         return max(self.clock_us, self.above_us)
 
     @classmethod
     def at(cls, now_us: Callable[[], int], above_us: int) -> Self:
-        """Begin now."""
+        """Return a start at this moment."""
         clock_us = now_us()
         return cls(clock_us, time.monotonic_ns() // 1000, above_us)
 
     def started_us(self, now_us: Callable[[], int]) -> int:
-        """Return when it began, as the files say that were written until now.
+        """Return the start time according to the files written until now.
 
-        The clock may have been set back since: they are older then than the work that wrote them.
+        If the clock was set back since, the files look older than the work that wrote them.
         """
         passed_us = time.monotonic_ns() // 1000 - self.steady_us
         set_back_us = max(0, self.clock_us + passed_us - now_us())
@@ -98,10 +98,10 @@ class Begun:
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What a process set out to do: `inputs` are the parts it reads, as a person may want them.
+    """The plan of a job: `inputs` are the parts that it reads, for users.
 
-    `started_us` is never before the condemned time of the record that it began upon: a vacuum with
-    a clock that was ahead must not condemn what comes after it.
+    `started_us` is never before the gc horizon of the record on which it began: a vacuum with a
+    fast clock must not delete files of later work.
     """
 
     id: str
@@ -115,9 +115,9 @@ class Job(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SeenJob:
-    """A record as it was found; `job` is None if a crash left it without one, or we may not look.
+    """A record on disk; `job` is None if a crash left it empty, or it may not be read.
 
-    What we may not look at counts as running: so vacuum spares what may be its files.
+    A record that may not be read counts as running, so vacuum spares files that may be its own.
     """
 
     id: str
@@ -129,14 +129,14 @@ class SeenJob:
 
 
 class FinishedJob(msgspec.Struct, frozen=True):
-    """A job that ended well, as far as anybody remembers."""
+    """A successful job, from the list of the last ones."""
 
     job: Job
     ended_us: int
 
 
 class OpenJob:
-    """The record of a job of this process; its flock ends with `finish`, `abandon` or with us."""
+    """The record of a job of this process; its flock ends with `finish` or `abandon`."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class OpenJob:
             self.drop()
 
     def as_written(self) -> Job:
-        """Return the job, begun before all that it has written until now: see `Begun`."""
+        """Return the job with a start before all its files: see `Begun`."""
         started_us = min(self.job.started_us, self._begun.started_us(self._now_us))
         return msgspec.structs.replace(self.job, started_us=started_us)
 
@@ -171,7 +171,7 @@ class OpenJob:
         """Add the JSON of a finished task, durably.
 
         Raises:
-            UnavailableError: The file system refuses; the job may go on without a record.
+            UnavailableError: The file system refuses; the job may continue without a record.
         """
         with _refusals(self._path):
             self._write(task, is_durable=True)
@@ -189,7 +189,7 @@ class OpenJob:
         self._write(msgspec.json.encode(self.job), is_durable=is_durable)
 
     def finish(self) -> None:
-        """Remove the record and remember the job: what it set out to do is published."""
+        """Remove the record and list the job as finished: its work is published."""
         if self._lock.fd >= 0:
             with contextlib.suppress(OSError):  # a memory, nothing depends on it
                 self._remember()
@@ -203,14 +203,14 @@ class OpenJob:
         self._files.replace(path, data, durable=False)
 
     def drop(self) -> None:
-        """Remove the record: nobody will want what it names."""
+        """Remove the record: its files are not needed."""
         if self._lock.fd >= 0:
             with contextlib.suppress(OSError):  # then it is found dead, and of no use to anybody
                 self._files.unlink(self._path)
         self.abandon()
 
     def abandon(self) -> None:
-        """Leave the record, as a dead one, to who comes next; after `finish` nothing."""
+        """Leave the record as a dead one for the next job; after `finish` do nothing."""
         self._file.close()
         self._lock.release()
 
@@ -230,10 +230,10 @@ class Jobs:
         """Begin a job; its record is durable before this returns.
 
         Args:
-            kind: What it does.
-            tables: The names of the tables that it is about.
-            inputs: What it reads.
-            above_us: The condemned time of the record that it begins upon.
+            kind: The kind of work.
+            tables: The names of its tables.
+            inputs: The parts that it reads.
+            above_us: The gc horizon of the record on which it begins.
 
         Raises:
             UnavailableError: The file system refuses; nothing was begun.
@@ -242,9 +242,9 @@ class Jobs:
         return self._open(kind, tables, inputs, begun, is_durable=True)
 
     def hold(self, started_us: int) -> OpenJob:
-        """Keep from vacuum what was staged since `started_us`, while a commit names it.
+        """Keep files staged since `started_us` from vacuum, while a commit names them.
 
-        A record like that of a job, but not durable: it ends with the process that would commit.
+        The record is like that of a job, but not durable: it ends with the committing process.
 
         Raises:
             UnavailableError: The file system refuses.
@@ -346,7 +346,7 @@ class Jobs:
         return SeenJob(job_id, job, finished, is_running, len(data), int(changed * 1e6))
 
     def finished(self) -> list[FinishedJob]:
-        """Return the last jobs that ended well, oldest first; at most `FINISHED_MAX`.
+        """Return the last successful jobs, oldest first; at most `FINISHED_MAX`.
 
         Raises:
             UnavailableError: The file system refuses.
@@ -360,7 +360,7 @@ class Jobs:
         return found
 
     def remove(self, job_id: str) -> bool:
-        """Remove the record of a dead job; False when it runs, or is gone.
+        """Remove the record of a dead job; False if it runs, or no longer exists.
 
         Raises:
             UnavailableError: The file system refuses.
@@ -382,9 +382,9 @@ class Jobs:
         return True
 
     def written_us(self, files: Iterable[InventoryFile]) -> int | None:
-        """Return when the oldest of some files of a dead job was written, as vacuum counts it.
+        """Return the time of the oldest of some files of a dead job, as vacuum counts it.
 
-        None: one is not as the job made it, or gone. Its record is evidence, never authority.
+        None: a file is changed or missing. The record of the job is only evidence.
 
         Raises:
             UnavailableError: The file system refuses.
@@ -400,7 +400,7 @@ class Jobs:
         return oldest
 
     def path(self, job_id: str) -> Path:
-        """Return where the record of a job is."""
+        """Return the path of a job's record."""
         return self.folder / f"{job_id}{_SUFFIX}"
 
 

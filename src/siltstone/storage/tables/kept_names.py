@@ -1,19 +1,19 @@
-"""Kept names: a second name for every file that a version needs, where no clean-up looks.
+"""Kept names: a second name, invisible to clean-ups, for every file that a version needs.
 
     <folder>/data/x.lance   ═link═   <folder>/_siltstone/_kept/data/x.lance
     _deletions/, _indices/<uuid>/ and _transactions/ likewise
 
-Other programs open a plain table, or a base, by its path, and may clean it up: Lance then deletes
-every file in those directories that none of the versions needs which it keeps, and with
-`delete_unverified` also what is just being written. It never lists `_siltstone`. So readers of ours
-open a version at `_siltstone/_kept`, and only vacuum takes both names away. Histories and staged
-bulk commits have no public version that a program could open: they have one name.
+Other programs open a plain table, or a base, by its path, and may clean it up. Lance then deletes
+every file in those directories that no remaining version needs, and with `delete_unverified` also
+files that are just being written. It never lists `_siltstone`. So readers of the store open a
+version at `_siltstone/_kept`, and only vacuum removes both names. Histories and staged bulk commits
+have no public version that a program could open: they have one name.
 
-Linux refuses to link a file that another user wrote: of that one the kept name is a copy.
+Linux refuses to link a file that another user wrote; then the kept name is a copy.
 
-A kept name is made when its file is staged or taken over, and is durable before a pin names the
-file. A crash anywhere leaves files with one name: `unite` makes what is missing on either side,
-when the store is opened, when versions are promoted, and when other programs ask for a version.
+A kept name is created when its file is staged or imported, and is durable before a pin names the
+file. A crash anywhere leaves files with one name: `unite` creates missing names on either side when
+the store is opened, when versions are promoted, and when other programs request a version.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ATTEMPTS = 8
 
 
 def home_of(folder: str) -> str | None:
-    """Return where the kept names of a dataset are; None: other programs cannot open it."""
+    """Return the folder of a dataset's kept names; None: other programs cannot open it."""
     if not folder.startswith("tables/") or "/." in folder:
         return None
     return f"{folder}/{PRIVATE_DIRECTORY}/{KEPT}"
@@ -58,7 +58,7 @@ def public_of(path: str) -> str:
 
 
 def place(files: Files, root: Path, path: str) -> Path:
-    """Return where the store reads a file: at its kept name, if it has one."""
+    """Return the path at which the store reads a file: its kept name, if it has one."""
     kept = kept_of(path)
     if kept is not None and files.exists(root / kept):
         return root / kept
@@ -66,10 +66,10 @@ def place(files: Files, root: Path, path: str) -> Path:
 
 
 def both(files: Files, root: Path, path: str) -> None:
-    """Give a file the name that it lacks; idempotent, by any process at once.
+    """Give a file its missing name; idempotent, by any number of processes.
 
     Raises:
-        FileNotFoundError: It has neither.
+        FileNotFoundError: It has neither name.
     """
     kept = kept_of(path)
     if kept is None:
@@ -81,9 +81,9 @@ def both(files: Files, root: Path, path: str) -> None:
 
 
 def unite(files: Files, root: Path, folder: str) -> None:
-    """Give all files of a dataset both names: those that one of the two directories lacks.
+    """Give all files of a dataset both names, where one of the two directories lacks it.
 
-    What nobody needs gets its second name, too; vacuum takes both away.
+    Unused files get their second name, too; vacuum removes both.
     """
     home = home_of(folder)
     if home is None or not files.is_dir(root / folder):
@@ -102,7 +102,7 @@ def unite(files: Files, root: Path, folder: str) -> None:
 
 
 def make(files: Files, root: Path, folder: str) -> None:
-    """Make the directories that every version of a dataset needs; Lance would not sync them."""
+    """Create the directories that every version of a dataset needs; Lance would not sync them."""
     home = home_of(folder)
     if home is not None:
         for directory in ("data", "_transactions"):
@@ -110,17 +110,17 @@ def make(files: Files, root: Path, folder: str) -> None:
 
 
 def sync(files: Files, root: Path, folder: str, directory: str) -> None:
-    """Make the kept names durable that lie in a directory of a dataset."""
+    """Make the kept names in a directory of a dataset durable."""
     home = home_of(folder)
     if home is not None:
         files.sync_dir(root / home / directory)
 
 
 def changed(files: Files, root: Path, folder: str) -> tuple[float, ...] | None:
-    """Return when each directory of a dataset changed last; None: its files have one name.
+    """Return the time of the last change of each directory; None: its files have one name.
 
-    0 for a directory that is not there. The directory above those of indexes does not change when
-    one of their files goes.
+    0 for a missing directory. The directory above those of indexes does not change when one of
+    their files is deleted.
     """
     home = home_of(folder)
     if home is None:
@@ -133,7 +133,7 @@ def changed(files: Files, root: Path, folder: str) -> tuple[float, ...] | None:
 
 
 def is_shared(path: str) -> bool:
-    """Say whether a directory below the root is one into which files of every version go."""
+    """Return whether files of every version go into a directory below the root."""
     above, _, name = path.rpartition("/")
     return name in DIRECTORIES and above.endswith(f"/{PRIVATE_DIRECTORY}/{KEPT}")
 
@@ -163,9 +163,9 @@ def folders(files: Files, root: Path) -> list[str]:
 
 
 def lacking(files: Files, root: Path, paths: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return which files have no kept name, and which have no public one or another file there.
+    """Return the files without a kept name, and those without a public name or with another file.
 
-    Two files of one size are a copy: so a store looks that was copied without its hard links.
+    Two files of one size count as a copy, as in a store that was copied without its hard links.
     """
     exposed: list[str] = []
     hidden: list[str] = []

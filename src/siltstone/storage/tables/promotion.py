@@ -2,20 +2,21 @@
 
     _siltstone/<txn>/<n>.manifest   ═link═   _versions/<n>.manifest
 
-Late, idempotent, never a commit point: no reader of ours looks here. A crash between two steps
-leaves too little or too much, and the next promotion completes it. Promotions of several processes
-may meet: what another one made or took away meanwhile is done. What a clean-up by another program
-takes away here, the next promotion makes again: the files themselves have names of ours (`kept`).
+A promotion is late, idempotent and never a commit point: readers of the store do not look here. A
+crash between two steps leaves too few or too many links, and the next promotion completes them.
+Promotions of several processes may run at the same time: each accepts the links that another one
+created or removed meanwhile. If a clean-up by another program removes links here, the next
+promotion creates them again: the files themselves have kept names.
 
-A version that somebody wrote by path takes a number that a pin of ours has or will have. Its
-manifest is set aside, with a warning, when ours needs the name, when a catalog is asked for the
-table (Lance would build a client's commit on it), and at each promotion of the table:
+An external version, written by path, takes a number that a pin of ours has or will have. Its
+manifest is set aside, with a warning, when ours needs the name, when a client requests the table
+from a catalog (Lance would build the client's commit on it), and at each promotion of the table:
 
     _versions/<n>.manifest ═link═▶ _siltstone/strangers/.<n>.manifest.<inode>.manifest
                            ─rename▶ a temporary name ─▶ unlink
 
-A crash between the two steps leaves both names, of one file, which is one version; the next who
-sets it aside finds the name taken by that very file, and goes on. It is never deleted here.
+A crash between the two steps leaves both names of one file, which is one version; the next process
+that sets it aside finds the name taken by that file, and continues. It is never deleted here.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def link(
 ) -> None:
     """Give each manifest (version -> private path) its public name; the newest comes last.
 
-    Names that are not `durable` may be gone after a loss of power, and have to be given again.
+    Names that are not `durable` may be lost in a power cut, and must then be created again.
     """
     public = folder / "_versions"
     if durable or not files.is_dir(public):
@@ -60,9 +61,9 @@ def link(
 
 
 def hint(files: Files, folder: Path, newest: int) -> None:
-    """Tell Lance the newest version: from its own hint on it would stop at a number we skipped.
+    """Write the hint of the newest version; Lance, from its own hint, stops at a skipped number.
 
-    Not synced: a hint that is behind, or gone, costs a listing.
+    It is not synced: an old or missing hint costs a listing.
     """
     path = folder / "_versions" / _HINT
     files.replace(path, json.dumps({"version": newest}).encode(), durable=False)
@@ -89,9 +90,10 @@ def _give(files: Files, folder: Path, private: Path, public: Path) -> None:
 
 
 def clear(files: Files, folder: Path, above: int = 0) -> list[tuple[int, Path]]:
-    """Set aside the versions by path with numbers above `above`; return those, and where they are.
+    """Set aside external versions with numbers above `above`; return them with their paths.
 
-    From the highest on, so that what a crash leaves follows `above`, where the next one looks.
+    It starts with the highest, so that after a crash the others follow `above`, where the next call
+    looks.
     """
     public = folder / "_versions"
     names = files.list(public) if files.is_dir(public) else ()
@@ -110,12 +112,12 @@ def clear(files: Files, folder: Path, above: int = 0) -> list[tuple[int, Path]]:
 
 
 def is_followed(files: Files, folder: Path, newest: int) -> bool:
-    """Say whether a version stands there behind `newest`: Lance leaves out no number."""
+    """Return whether a version follows `newest`: Lance skips no number."""
     return files.exists(folder / "_versions" / public_name(newest + 1))
 
 
 def unlink_stale(files: Files, folder: Path, kept: Collection[int], newest: int) -> None:
-    """Take away the public names of our versions below `newest` that are not `kept`."""
+    """Remove the public names of our versions below `newest` that are not in `kept`."""
     public = folder / "_versions"
     stale = [
         name
@@ -132,10 +134,10 @@ def unlink_stale(files: Files, folder: Path, kept: Collection[int], newest: int)
 
 
 def may_be_built_on(files: Files, folder: Path, staged: Path) -> bool:
-    """Say whether a version was set aside since a client wrote the manifest `staged`.
+    """Return whether a version was set aside since a client wrote the manifest `staged`.
 
-    Its client may have built on that one, and Lance notes nothing of it: a delete that it rebased
-    says that it was planned on the number that ours has, too.
+    The client may have built on that version, and Lance does not record it: a rebased delete names
+    the number of its plan, which our version has, too.
     """
     try:
         return files.mtime(staged) <= files.mtime(folder / PRIVATE_DIRECTORY / EXTERNAL_DIRECTORY)
@@ -144,9 +146,9 @@ def may_be_built_on(files: Files, folder: Path, staged: Path) -> bool:
 
 
 def forget_tags(files: Files, folder: Path) -> None:
-    """Take away the tags by which an older siltstone kept versions from a clean-up.
+    """Remove the tags with which an older siltstone kept versions from a clean-up.
 
-    `kept` does that now, and with a tag on every version LanceDB's optimize would always fail.
+    Kept names do that now, and with a tag on every version LanceDB's optimize would always fail.
     """
     tags = folder / _TAGS
     for name in files.list(tags) if files.is_dir(tags) else ():
@@ -179,7 +181,7 @@ def _set_aside(files: Files, folder: Path, public: Path) -> Path:
     cross(Failpoint.ASIDE_AFTER_UNLINK)
     _log.warning(
         "%s: a version that was written by path, not through siltstone, was set aside as %s;"
-        " nothing reads it: verify says what it added, adopt(<table>) commits rows that it"
+        " the store does not read it: verify lists it, adopt(<table>) commits rows that it"
         " appended, and write through siltstone",
         public,
         target,
@@ -200,7 +202,7 @@ def _take_away(files: Files, public: Path, identity: tuple[int, int], scratch: P
 
 
 def is_ours(files: Files, folder: Path, public: Path) -> bool:
-    """Tell whether a public name in the dataset `folder` is of a manifest of ours."""
+    """Return whether a public name in the dataset `folder` belongs to a manifest of ours."""
     return files.identity(public) in identities(files, folder, [public])
 
 
@@ -209,8 +211,8 @@ def identities(
 ) -> frozenset[tuple[int, int]]:
     """Return the identities of all manifests of ours in the dataset `folder`, listed once.
 
-    And of those among the `public` names that are a copy of one: a store that was copied without
-    its hard links has two files where we made two names.
+    It includes those `public` names that are a copy of one: a store that was copied without its
+    hard links has two files instead of two names.
     """
     private, found = folder / PRIVATE_DIRECTORY, set[tuple[int, int]]()
     called: dict[str, list[Path]] = {}
@@ -243,7 +245,7 @@ def public_name(version: int) -> str:
 
 
 def version_of(name: str) -> int | None:
-    """Return the version that a manifest's name says, also of one that was set aside."""
+    """Return the version in a manifest's name, also if it was set aside."""
     return _version(name.removeprefix(".").partition(SUFFIX)[0] + SUFFIX)
 
 

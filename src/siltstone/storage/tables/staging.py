@@ -1,8 +1,8 @@
-"""Staging: what is checked, and put into shape, before rows or columns go into a dataset. Pure.
+"""Staging: checks and conversions before rows or columns go into a dataset. Pure.
 
 Lance numbers fields by position where it can (`write_fragments(rows, path)`), so nothing here
 relies on it: columns are matched by name, put into the schema's order and checked by type, and the
-field ids of what was written are compared with the pin's.
+field ids of the written files are compared with the pin's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Column = tuple[str, int, str]
 
 
 class BatchFeed:
-    """An iterator of batches for Lance that keeps what the caller's side raised.
+    """An iterator of batches for Lance that keeps an exception of the caller's side.
 
     Lance turns an exception of its source into an OSError with a text; `error` is the exception.
     """
@@ -59,7 +59,7 @@ def narrowed(schema: pa.Schema, names: Iterable[str]) -> pa.Schema:
     """Return the fields of `schema` that `names` has, in the schema's order.
 
     Raises:
-        SchemaMismatchError: A name that the schema lacks, or a column without which no row is.
+        SchemaMismatchError: The schema lacks a name, or a required column is missing.
     """
     given = list(names)
     unknown = sorted(set(given) - set(schema.names))
@@ -73,7 +73,7 @@ def narrowed(schema: pa.Schema, names: Iterable[str]) -> pa.Schema:
 
 
 def arranged(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return `batch` in the order of `schema`; nullable columns that it lacks are null."""
+    """Return `batch` in the order of `schema`; missing nullable columns are null."""
     if not batch.schema.equals(schema, check_metadata=True):
         narrowed(schema, batch.schema.names)
         batch = _recast(batch, schema)
@@ -118,7 +118,7 @@ def columns_of(lance_schema: Any, schema: pa.Schema) -> tuple[Column, ...]:
 
 
 def check_field_ids(fragments: Iterable[Any], lance_schema: Any, names: Iterable[str]) -> None:
-    """Refuse fragments whose files hold other fields, or other places for them, than by name.
+    """Check that the files of fragments have the fields, and positions, that their names say.
 
     Raises:
         InvariantError: Values would land in other columns.
@@ -135,7 +135,7 @@ def check_field_ids(fragments: Iterable[Any], lance_schema: Any, names: Iterable
 
 
 def is_bare(fragment: Any, lance_schema: Any, drop: Sequence[str]) -> bool:
-    """Say whether no file of a fragment holds a column other than those of `drop`."""
+    """Return whether no file of a fragment has a column other than those of `drop`."""
     left = {n for f in lance_schema.fields() if f.name() not in drop for n in _leaves(f)}
     return not any(number in left for file in fragment.files for number in file.fields)
 
@@ -146,10 +146,10 @@ def _leaves(field: Any) -> list[int]:
 
 
 def refuse_unfit(columns: Iterable[Column], known: Iterable[Column]) -> None:
-    """Refuse staged columns that are not, name, id and type, columns of the version.
+    """Check that staged columns are columns of the version, by name, id and type.
 
     Raises:
-        SchemaMismatchError: A column was renamed, dropped or made anew since they were staged.
+        SchemaMismatchError: A column was renamed, dropped or created again since the staging.
     """
     strange = sorted(set(columns) - set(known))
     if strange:
@@ -159,10 +159,10 @@ def refuse_unfit(columns: Iterable[Column], known: Iterable[Column]) -> None:
 
 
 def refuse_unknown(schema: pa.Schema, column: str) -> None:
-    """Refuse a column that is not there.
+    """Check that columns exist.
 
     Raises:
-        SchemaMismatchError: It names it.
+        SchemaMismatchError: A column, which the message names, does not exist.
     """
     if column not in schema.names:
         raise SchemaMismatchError(f"no column {column!r} in {schema.names}")
@@ -171,7 +171,7 @@ def refuse_unknown(schema: pa.Schema, column: str) -> None:
 def refuse_alter(
     schema: pa.Schema, rename: Mapping[str, str], drop: Sequence[str], add: Sequence[pa.Field]
 ) -> None:
-    """Refuse an alter that Lance would refuse half-way, or carry out on another column."""
+    """Check an alter that Lance would refuse half-way, or apply to another column."""
     names = list(schema.names)
     for old, new in rename.items():
         if old not in names or new in names:
@@ -190,11 +190,11 @@ def refuse_alter(
 def span(
     inputs: Iterable[InventoryFile], seqs: tuple[int, int] | None, *, has_more: bool
 ) -> tuple[int, int] | None:
-    """Return (lowest, highest) seq of what a rewrite writes; None where a part does not say.
+    """Return the (lowest, highest) seq of a rewrite; None if a part does not have it.
 
     Args:
-        inputs: The files that are written anew.
-        seqs: Of the rows that come on top, if `has_more`.
+        inputs: The files that are rewritten.
+        seqs: The seqs of the additional rows, if `has_more`.
     """
     ranges = [file.seqs for file in inputs] + [seqs] * has_more
     known = [each for each in ranges if each is not None]
@@ -204,17 +204,17 @@ def span(
 
 
 def spread(rows: int) -> np.ndarray:
-    """Return at most `SAMPLED_ROWS` positions, ascending, over the whole of so many rows."""
+    """Return at most `SAMPLED_ROWS` positions, ascending, spread over all rows."""
     return np.unique(np.linspace(0, rows - 1, min(rows, SAMPLED_ROWS)).astype(np.int64))
 
 
 def in_seq_order(
     files: Sequence[Sequence[InventoryFile]], tie: Callable[[int], int] = lambda index: index
 ) -> list[int]:
-    """Return the indexes of the parts, whose `files` are given, in the order of their rows.
+    """Return the indexes of the parts with these `files`, in the order of their rows.
 
-    By the lowest seq where every file says its seqs; else as they stand. Equal ones are parts of
-    one write, or made of such: `tie` says of an index what orders those, and is asked for no other.
+    The order is by lowest seq if every file has its seqs; otherwise it is unchanged. Parts with
+    equal seqs come from one write: for these `tie` returns the sort key of an index.
     """
     lows = [min((f.min_seq for f in part if f.min_seq is not None), default=None) for part in files]
     known = [low for low in lows if low is not None]

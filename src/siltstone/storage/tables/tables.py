@@ -1,8 +1,8 @@
-"""Tables: what the engine needs of its columnar datasets; `lance.lance_tables` makes them.
+"""Tables: the interface of columnar datasets for the engine; see `lance.lance_tables.LanceTables`.
 
 A dataset lies in a folder (relative to the store's root) and is only ever named by a `Pin`: one
-immutable version. Every operation makes a new pin from an old one and shows it to nobody; all that
-a pin names is durable when it is returned. A pin that no record names is inert.
+immutable version. Every operation makes a new, private pin from an old one; all files of a pin are
+durable when it is returned. A pin that no record names has no effect.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ Span = tuple[int, int]
 class ExternalVersion:
     """A version that another program wrote by path.
 
-    `path` is that of its manifest, relative to the store's root.
+    `path` is the path of its manifest, relative to the store's root.
 
-    `by` says what is known of who wrote it. `added` counts the rows that it appended; None where it
-    did something else, or cannot be read. `files` hold those rows (names below `data/`). `named`
-    are all files that its manifest names, relative to the root; None: it cannot be read.
+    `by` describes its writer. `added` counts the rows that it appended; None if it did not only
+    append, or cannot be read. `files` hold those rows (names below `data/`). `named` are all files
+    that its manifest names, relative to the root; None: it cannot be read.
     """
 
     path: str
@@ -95,12 +95,12 @@ class OtherLineError(RequestError):
 
 @dataclass(frozen=True, slots=True)
 class ImportedVersion:
-    """A foreign version that is ours now: durable, described, named by nobody yet.
+    """An imported version of another Lance client: durable, but not yet named.
 
-    `operation` is what Lance calls the change ("Append", "Delete", ...); it was planned on
+    `operation` is Lance's name of the change ("Append", "Delete", ...); it was planned on
     `read_version`, and perhaps rebased from there. `added` are the paths of the files that the
-    client wrote, the manifest among them; `back` those that the version below has not, though an
-    older one had: that of number `restored`, if the client says so.
+    client wrote, the manifest among them; `back` those that an older version has, but not the
+    version below: the version `restored`, if the client names it.
     """
 
     pin: Pin
@@ -185,7 +185,7 @@ class Ephemeral:
 
 
 class InputsMovedError(Exception):
-    """What was compacted is not in the pin of today, or has other rows: plan again."""
+    """The pin lacks an input of a compaction, or the input has other rows: plan again."""
 
 
 def join(parts: Sequence[StagedFiles]) -> StagedFiles:
@@ -255,8 +255,8 @@ class PinnedTable(Protocol):
                 They cost by the rows that are found: many are found better without.
 
         Raises:
-            CorruptionError: The bytes of a file are not what was written.
-            RequestError: A column or a prefilter that the table does not understand.
+            CorruptionError: The bytes of a file are not those that were written.
+            RequestError: The table does not support a column or the prefilter.
         """
         ...
 
@@ -265,7 +265,7 @@ class PinnedTable(Protocol):
         ...
 
     def take(self, positions: np.ndarray, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the rows at `positions`, in that order; a position may come twice."""
+        """Return the rows at `positions`, in that order; a position may repeat."""
         ...
 
     def count(self) -> int: ...
@@ -340,7 +340,7 @@ class TableWriter(Protocol):
     ) -> Pin:
         """Rename, then drop, then add columns (nullable, all null, at the end).
 
-        Of no part the last stored column may go: see `bare`.
+        No part may lose its last stored column: see `bare`.
         """
         ...
 
@@ -351,7 +351,7 @@ class TableRewriter(Protocol):
     def touched(
         self, folder: str, pin: Pin, drop: np.ndarray, *, compact_below: int, has_more: bool
     ) -> list[tuple[int, int]]:
-        """Return the spans of the parts that `rewrite` would write anew; `has_more`: rows come."""
+        """Return the spans of the parts that `rewrite` would rewrite; `has_more`: with new rows."""
         ...
 
     def rewrite(
@@ -367,7 +367,7 @@ class TableRewriter(Protocol):
     ) -> Pin:
         """Drop the rows at the positions `drop` and append `batches`, in one step.
 
-        Only files that hold a dropped row, or fewer than `compact_below` rows, are written anew;
+        Only files that hold a dropped row, or fewer than `compact_below` rows, are rewritten;
         their other rows move, in order, behind the files that stay and before the new rows;
         where every file says its seqs, files stand in the order of the lowest. With `is_numbered`
         the version's number is the next one, and its transaction tells other clients all of it.
@@ -377,7 +377,7 @@ class TableRewriter(Protocol):
     def replace(
         self, folder: str, pin: Pin, gone: Sequence[tuple[int, int]], staged: StagedFiles
     ) -> Pin:
-        """Put `staged` in the place of the parts with the spans `gone`.
+        """Replace the parts with the spans `gone` by `staged`.
 
         With what is left of those parts among what was staged upon this pin, it is a `rewrite`
         whose writing was shared out.
@@ -389,36 +389,36 @@ class TableCompactor(Protocol):
     """Parts written anew as fewer files: planned on one pin, put on a later one."""
 
     def compact(self, folder: str, pin: Pin, within: tuple[int, int]) -> Compacted:
-        """Write the rows of the parts in [first, end) anew, in order, as few files.
+        """Rewrite the rows of the parts in [first, end), in order, as few files.
 
         Raises:
-            CorruptionError: The bytes of an input are not what was written.
+            CorruptionError: The bytes of an input are not those that were written.
         """
         ...
 
     def untouched(
         self, folder: str, pin: Pin, planned: Pin, within: Sequence[tuple[int, int]]
     ) -> list[bool]:
-        """Say for each [first, end) of `planned` whether `pin` has those parts as they were."""
+        """Return for each [first, end) of `planned` whether `pin` has those parts unchanged."""
         ...
 
     def ready(self, folder: str, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
-        """Return the version on which `swap` is one step, for who numbers each; maybe `pin`."""
+        """Return the version, perhaps `pin`, on which `swap` is one numbered step."""
         ...
 
     def swap(self, folder: str, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
-        """Put `compacted` in the place of its inputs; the rows stay the same.
+        """Replace the inputs of `compacted` by its results; the rows stay the same.
 
         Raises:
-            InputsMovedError: `pin` lacks an input, or has it otherwise; nothing was done.
+            InputsMovedError: `pin` lacks an input, or has it in another form; nothing was done.
         """
         ...
 
     def bare(self, folder: str, pin: Pin, drop: Sequence[str]) -> list[tuple[int, int]]:
-        """Return the spans of the parts of which no file has a column but those of `drop`.
+        """Return the spans of the parts whose files have only columns of `drop`.
 
-        Columns that were added after a part was written lie in no file of it. When all others go,
-        nothing tells its rows any more: it is written anew before, by `compact`.
+        Columns that were added after a part was written are in none of its files. If all others are
+        dropped, the part would lose its rows: `compact` rewrites it first.
         """
         ...
 
@@ -430,14 +430,14 @@ class TableIndexer(Protocol):
         """Build a segment of an index over the parts of the pin with the spans `within`.
 
         Raises:
-            CorruptionError: The bytes of an input are not what was written.
+            CorruptionError: The bytes of an input are not those that were written.
         """
         ...
 
     def put(
         self, folder: str, pin: Pin, built: Sequence[BuiltSegment], gone: Sequence[str] = ()
     ) -> Pin:
-        """Add segments, and take those with the ids `gone` away; the rows stay the same.
+        """Add segments, and remove those with the ids `gone`; the rows stay the same.
 
         A segment then covers those of its inputs that `pin` has as they were.
 
@@ -452,9 +452,9 @@ class PublicNames(Protocol):
     """The names by which programs that know nothing of siltstone find versions and files."""
 
     def show(self, folder: str, pins: Sequence[Pin], *, is_whole: bool = False) -> None:
-        """Show pins to readers and writers of the plain path, too; takes none away. Idempotent.
+        """Show pins to readers and writers of the plain path, too; removes none. Idempotent.
 
-        `is_whole`: they are all that the table has, in order; the next time only newer ones cost.
+        `is_whole`: they are all pins of the table, in order; the next call checks only newer ones.
         """
         ...
 
@@ -463,14 +463,15 @@ class PublicNames(Protocol):
         ...
 
     def set_aside(self, folder: str, above: int) -> list[tuple[int, str]]:
-        """Take the public names of versions that were written by path, those above `above`.
+        """Remove the public names of external versions above `above`.
 
-        They are kept: see `ExternalTables.versions`. Return numbers, highest first, and paths.
+        The versions are kept, see `ExternalTables.versions`. Return their numbers, highest first,
+        and paths.
         """
         ...
 
     def unite(self, folder: str) -> None:
-        """Give every file of a dataset its public name and the one that no clean-up finds."""
+        """Give every file of a dataset its public name and its kept name."""
         ...
 
     def unite_all(self) -> None:
@@ -478,9 +479,9 @@ class PublicNames(Protocol):
         ...
 
     def lacking(self, paths: Iterable[str]) -> tuple[list[str], list[str]]:
-        """Return which of these files have no name of the store's own, and which no public one.
+        """Return the files without a kept name, and those without a public name.
 
-        The first a clean-up by another program may delete; of the second one deleted the name.
+        A clean-up by another program may delete the first; one deleted a name of the second.
         """
         ...
 
@@ -489,24 +490,24 @@ class ExternalTables(Protocol):
     """Versions that other Lance clients made."""
 
     def import_version(self, folder: str, pin: Pin | None, given: StagedVersion) -> ImportedVersion:
-        """Make a pin of what another Lance client staged on `pin` (None: the first version).
+        """Make a pin of a version that another Lance client staged on `pin` (None: the first one).
 
-        Of a version that is not committed after all, files are left that nobody names.
+        If the version is not committed, unused files are left.
 
         Raises:
-            RequestError: It is not a whole version in the table's own folder.
+            RequestError: It is not a complete version in the table's own folder.
         """
         ...
 
     def versions(self, folder: str) -> list[ExternalVersion]:
-        """Return the versions that somebody wrote past siltstone, lowest first."""
+        """Return the external versions, lowest first."""
         ...
 
     def added(self, folder: str, external: ExternalVersion) -> Iterator[pa.RecordBatch]:
         """Yield the rows that an external version added.
 
         Raises:
-            CorruptionError: They cannot be read (any more).
+            CorruptionError: The rows cannot be read.
         """
         ...
 
@@ -523,7 +524,7 @@ class ClientViews(Protocol):
         batches: Iterable[pa.RecordBatch],
         version: int,
     ) -> Ephemeral:
-        """Lay rows over a pin, for other Lance clients to read: no file of it is written anew.
+        """Create a version with rows over a pin, for other Lance clients; rewrite no file of it.
 
         Without the rows at the positions `drop`, with `batches` behind the others. It has the
         number `version`, which no pin has and no other overlay of the dataset ever had.

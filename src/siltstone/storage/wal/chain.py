@@ -1,10 +1,10 @@
-"""Chain: which segments are the log, from the floor to its end, and whether all of it is sound.
+"""Chain: the segments of the log, from the floor to its end, all verified.
 
     newest segment (highest epoch, then number) ── `previous` ─▶ the one before ─▶ … ─▶ floor
 
 Every older segment must validate exactly up to where its successor says that it ends. Only the
-newest may end in a torn tail: its first invalid frame ends the log, unless something says that
-the place was once durable: the segment's header, a later valid frame, or MARK. Then it is damage.
+newest may end in a torn tail: its first invalid frame ends the log. But if the segment's header, a
+later valid frame, or MARK says that the place was once durable, it is damage.
 
 Everything here only reads.
 """
@@ -44,7 +44,7 @@ _ZEROS = bytes(64 << 10)
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The part of a segment that is in the log: from behind its header up to `end`."""
+    """The part of a segment that is in the log: from the end of its header to `end`."""
 
     path: Path
     header: SegmentHeader
@@ -52,19 +52,19 @@ class Stretch:
 
     @property
     def source(self) -> SegmentSource:
-        """Where a buffer that begins behind the header comes from."""
+        """The source of a buffer that begins after the header."""
         header = self.header
         return SegmentSource(self.path, header.store_id, header.epoch, header.segment, HEADER_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The log as it was found.
+    """The log on disk.
 
-    `old` are the segments before the newest, oldest first; `frames` are the newest one's, in
-    memory; `tail` the bytes behind them that were written but are no frame; `others` the files
-    with a segment's name and no header of that name; `superseded` those that were a part of the
-    log once: below the floor, replaced by one of a later epoch, or (`newest`) just about to be.
+    `old` are the segments before the newest, oldest first. `frames` are the frames of the newest
+    segment, in memory, `tail` the written bytes after them that are no frame. `others` are files
+    with the name of a segment and no matching header. `superseded` are former segments of the log:
+    below the floor, replaced by one of a later epoch, or (`newest`) about to be replaced.
     """
 
     old: tuple[Stretch, ...]
@@ -85,10 +85,12 @@ def read_chain(
 ) -> Chain:
     """Return the log in `directory` from segment `floor` on, all of it verified.
 
-    A new store's log is one empty segment of epoch 0 that has no file; it begins behind `last_seq`.
+    The log of a new store is one empty segment of epoch 0 without a file; it begins after
+    `last_seq`.
 
     Raises:
-        CorruptionError: An acknowledged part is damaged or gone, or the log ends before `last_seq`.
+        CorruptionError: An acknowledged part is damaged or missing, or the log ends before
+            `last_seq`.
         UnsupportedFormatError: A newer siltstone wrote it.
         OSError: The file system refuses.
     """
@@ -115,10 +117,10 @@ def read_chain(
 
 
 def read_stretch(files: Files, stretch: Stretch) -> Iterator[LoggedFrame]:
-    """Yield the frames of a stretch, whose bytes are read at once.
+    """Yield the frames of a stretch; reads its bytes in one piece.
 
     Raises:
-        CorruptionError: They do not end exactly where the stretch does.
+        CorruptionError: The frames do not end exactly where the stretch does.
     """
     end = stretch.header.start
     data = read_part(files, stretch.path, HEADER_BYTES, stretch.end.offset)
@@ -144,7 +146,9 @@ def _refuse_lost_segments(
     """
     if mark is not None and (mark.epoch, mark.segment) > newest:
         path = segment_path(directory, mark.epoch, mark.segment)
-        raise CorruptionError(path, 0, "MARK says that the segment was durable; its header is gone")
+        raise CorruptionError(
+            path, 0, "MARK says that the segment was durable, but its header is missing"
+        )
     for segment in others:
         if segment.age > newest:
             source = SegmentSource(segment.path, store_id, segment.epoch, segment.number)
@@ -157,7 +161,7 @@ def _refuse_missing_log(
 ) -> None:
     """Refuse what has lost its log: in a new store no file is made before the first segment."""
     if others or floor != FIRST_SEGMENT:
-        raise CorruptionError(directory, None, f"segment {floor} and all after it are gone")
+        raise CorruptionError(directory, None, f"segment {floor} and all later ones are missing")
 
 
 def _nothing(directory: Path, store_id: bytes, last_seq: Seq) -> Stretch:
@@ -175,7 +179,7 @@ def _walk_back(
     """Return the stretches from the floor up to the newest segment, oldest first, and that one."""
     if newest.segment < floor:
         path = segment_path(directory, newest.epoch, newest.segment)
-        raise CorruptionError(path, None, f"segment {floor} and all after it are gone")
+        raise CorruptionError(path, None, f"segment {floor} and all later ones are missing")
     old: list[Stretch] = []
     header = newest
     while header.segment > floor:
@@ -184,7 +188,7 @@ def _walk_back(
         before = active.get((end.epoch, end.segment))
         if end.segment != header.segment - 1 or before is None:
             raise CorruptionError(
-                path, 0, f"segment {header.segment} follows it; its header is gone"
+                path, 0, f"segment {header.segment} follows it, but its header is missing"
             )
         header = before
         old.append(Stretch(path, header, end))

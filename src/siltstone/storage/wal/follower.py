@@ -1,12 +1,12 @@
-"""Follower: reads the log of a store that another process owns, or nobody.
+"""Follower: reads the log of a store that this process does not own.
 
-It makes no write call, never maps a file, and checks every frame in its own copy: the owner may
-recycle a segment under it. It goes as far as MARK, for what lies behind may not be durable.
+It makes no write call, never maps a file, and checks every frame in its own copy, because the owner
+may recycle a segment meanwhile. It reads up to MARK, because later frames may not be durable.
 
-Where MARK is missing, or of an older epoch than the newest segment, nobody has appended since
-the last crash or recovery. Then the newest header counts: the segments before it are durable whole.
-Of the newest segment itself only what MARK said of it in the older epoch is (recovery keeps
-offsets), and no more than what recovery found.
+If MARK is missing, or of an older epoch than the newest segment, no process has appended since the
+last crash or recovery. Then the newest header counts: the segments before it are durable
+completely. The newest segment itself is durable up to the offset that MARK has for it from the
+older epoch (recovery keeps offsets), and at most up to the end that recovery found.
 
 Lock: none; one thread at a time.
 """
@@ -34,10 +34,10 @@ ATTEMPTS_MAX = 64
 
 
 class SegmentRecycled(Exception):
-    """A segment below the mark does not hold what it should: recycled, or damaged.
+    """A segment below the mark lacks an expected frame: it was recycled, or is damaged.
 
-    Read the newest record again. If its floor is above `segment`, poll from there; else the
-    segment is damaged: raise CorruptionError(path, offset, ...).
+    The caller reads the newest record again. If its floor is above `segment`, it polls from there;
+    otherwise the segment is damaged: raise CorruptionError(path, offset, ...).
     """
 
     def __init__(self, path: Path, segment: SegmentNumber, offset: int) -> None:
@@ -46,7 +46,7 @@ class SegmentRecycled(Exception):
 
 
 class WalFollower:
-    """A place in the log, and what came behind it since the last poll."""
+    """A position in the log, and the frames after it since the last poll."""
 
     def __init__(self, files: Files, directory: Path, *, store_id: bytes) -> None:
         self._files, self._directory, self._store_id = files, directory, store_id
@@ -54,7 +54,7 @@ class WalFollower:
 
     @property
     def position(self) -> Position | None:
-        """Where the next poll begins; None before the first one that found a log."""
+        """The start of the next poll; None before the first poll that found a log."""
         return self._position
 
     def poll(self, floor: SegmentNumber) -> list[LoggedFrame]:
@@ -64,7 +64,7 @@ class WalFollower:
         that lie below it are in that record.
 
         Raises:
-            SegmentRecycled: See there; nothing was lost, the next poll begins at the same place.
+            SegmentRecycled: See its docstring; the next poll begins at the same position.
             CorruptionError: The segments do not form a chain.
             UnsupportedFormatError: A newer siltstone owns the store.
         """

@@ -1,9 +1,9 @@
-"""Log copy: durable frames of a log as one segment of their own, whole and self-contained.
+"""Log copy: durable frames of a log in one separate, self-contained segment.
 
-    header      its durable offset is the end of the last frame: nothing of it may be torn
-    frames      as they were committed, with the place and checksums of the new segment
+    header      its durable offset is the end of the last frame: no part may be torn
+    frames      as committed, with the positions and checksums of the new segment
 
-A backup keeps its commits above the record so, and so a restored store begins its log.
+A backup stores its commits above the record in this form, and a restored store starts its log so.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def read_segment(files: Files, path: Path) -> list[LoggedFrame]:
     """Return the frames of a segment that `write_segment` wrote.
 
     Raises:
-        CorruptionError: It is not whole.
+        CorruptionError: The segment is damaged.
     """
     data = files.read(path)
     header = decode_header(data, path)
@@ -103,7 +103,7 @@ def begin_log(
     segment: SegmentNumber,
     start_seq: Seq,
 ) -> None:
-    """Make a log of one segment, with its MARK, durable; what an earlier try left is replaced."""
+    """Create a log of one segment, with its MARK, durably; replace the files of an earlier try."""
     files.mkdir(directory)
     path = segment_path(directory, epoch, segment)
     for name in files.list(directory):

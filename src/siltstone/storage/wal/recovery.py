@@ -1,27 +1,27 @@
-"""Replay: make what is readable of the log durable, and go on in a new epoch.
+"""Replay: makes the readable part of the log durable, and continues in a new epoch.
 
-    read and verify the chain ─▶ set a torn tail aside ─▶ unlink what was only ready
-    ─▶ write the fresh segment ─▶ MARK ─▶ hand out the frames ─▶ unlink what is off the chain
+    read and verify the chain ─▶ set a torn tail aside ─▶ unlink ready files
+    ─▶ write the fresh segment ─▶ MARK ─▶ return the frames ─▶ unlink files off the chain
 
     before    … ─ 1-5 ─ 1-6                    (epoch-segment)
-    after     … ─ 1-5 ─ 2-6    1-6 is off the chain, and goes when 2-6 is durable and read
+    after     … ─ 1-5 ─ 2-6    1-6 is off the chain, and unlinked when 2-6 is durable and read
 
 *Readable is not durable*: after a failed sync, or a kill before one, the frames of the newest
 segment may be in the page cache alone. They are written again into a fresh file (never a recycled
 one) that takes the newest segment's number in the new epoch: under a temporary name, synced,
-renamed, the directory synced. Nothing of it depends on the old file: its `previous` is the old
-one's, and the name and bytes of the segment before were synced before the old one's header was
-written. Frames keep segment number, offset and seqs; their epoch and checksums are new, so what an
-owner of the old epoch still appends is never read.
+renamed, the directory synced. It does not depend on the old file: its `previous` is that of the old
+one, and the name and bytes of the segment before were synced before the old header was written.
+Frames keep segment number, offset and seqs; their epoch and checksums are new, so frames that an
+owner of the old epoch still appends are never read.
 
-Files that are off the chain are unlinked, never used again: all that they held is in a segment of
-a later epoch, or in a durable record, or in quarantine. They go when the fresh one is durable, for
-until then the name of what replaced them may not be; behind MARK, so that who reads beside finds
-the fresh one; and when every frame was read, so that nothing goes of a log that is refused because
-a newer siltstone wrote some of it. What was only ready goes before anything is written: the disk
-may be full.
+Files off the chain are unlinked and never used again: all their frames are in a segment of a later
+epoch, in a durable record, or in quarantine. Recovery unlinks them after the fresh segment is
+durable, because until then its name may not be; after MARK, so that readers in other processes find
+the fresh segment; and after every frame was read, so that recovery deletes nothing of a log that it
+refuses because a newer siltstone wrote a part. It unlinks ready files before it writes anything,
+because the disk may be full.
 
-A crash anywhere leaves the old chain, or the new one beside it: recovery runs again.
+A crash anywhere leaves the old chain, or both chains: recovery runs again.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What the log holds, all of it durable.
+    """The recovered log, all of it durable.
 
     `frames` yields once, oldest first, and holds one segment at a time; read it before the log is
-    retired. They begin behind `start_seq`, which the record's `flushed_seq` must have reached, and
-    end at `last_seq`. Who has read all of them gives up what is off the chain: until then nothing
-    is unlinked, for a frame may hold what only a newer siltstone understands. `torn_tail` is the
-    copy of what was set aside, if anything was.
+    retired. The frames begin after `start_seq`, which the record's `flushed_seq` must have reached,
+    and end at `last_seq`. Reading the last frame unlinks the files off the chain, but not before,
+    because only a newer siltstone may understand a frame. `torn_tail` is the path of the copied
+    torn tail, if there was one.
     """
 
     frames: Iterator[LoggedFrame]
@@ -91,21 +91,21 @@ def recover(
 
     Args:
         files: The file system.
-        directory: Of the segments; made when it is absent.
+        directory: The directory of the segments; created if absent.
         store_id: 16 bytes.
-        floor: The lowest segment with commits that are nowhere else; 1 for a new store.
-        epoch: Higher than every epoch before.
-        quarantine: The directory that a torn tail is copied to; made when it is needed.
+        floor: The lowest segment with commits that only the log has; 1 for a new store.
+        epoch: The new epoch, higher than all before.
+        quarantine: The directory for a copy of a torn tail; created if needed.
         segment_bytes: The size that segments grow to.
-        last_seq: The log cannot end before it; a new store's begins behind it.
-        reserve: Hears how large the next segment is to be; see `SegmentPool`.
-        require_in_place: Raises where the directory is not the owner's any more; as above.
+        last_seq: The log cannot end before it; the log of a new store begins after it.
+        reserve: Called with the size of the next segment; see `SegmentPool`.
+        require_in_place: Raises if the owner no longer owns the directory; see `SegmentPool`.
 
     Raises:
-        CorruptionError: An acknowledged part of the log is damaged or gone; nothing was changed.
+        CorruptionError: An acknowledged part of the log is damaged or missing; nothing was changed.
         FencedError: The log has this epoch or a later one already.
         UnsupportedFormatError: A newer siltstone wrote it; nothing was changed.
-        UnavailableError: No space, or the file system refuses; run it again.
+        UnavailableError: There is no space, or the file system refuses; run it again.
     """
     with unavailable(directory):
         files.mkdir(directory)

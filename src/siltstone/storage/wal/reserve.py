@@ -1,21 +1,22 @@
-"""Reserve: space that a store keeps for itself, to be opened and vacuumed when its disk is full.
+"""Reserve: space that a store keeps, so that it can open and vacuum on a full disk.
 
-    <store>/RESERVE   bytes that nobody reads, of the size of what those two need
+    <store>/RESERVE   unused bytes, as many as opening and vacuum need
 
     KEPT ──the disk is full──▶ RELEASED (unlinked) ──▶ the work is done ──▶ KEPT, as far as it goes
                                                       or refused
 
-How much: a base for records, FLOOR and what Lance writes, and as much as the log's newest segment,
-which recovery writes again. So the log takes no larger segment before the reserve has grown. What
-is written must not be compressed away: random bytes.
+The size is a base for records, FLOOR and the files of Lance, plus the size of the log's newest
+segment, which recovery writes again. So the log takes a larger segment only after the reserve has
+grown. The bytes are random, so that the file system cannot compress them away.
 
-One that was released and cannot be made whole takes what there is: nobody else gets that. If a
-crash leaves it too small or takes its name, the next opening makes it again. Nothing but space
-depends on it: it may be deleted by hand, and no backup holds it. One that cannot be written (it
-belongs to another user, whose vacuum made it) is made anew; if that is refused, a line in the log
-says so, and the store goes on without.
+If a released reserve cannot be restored completely, it takes the available space. If a crash leaves
+it too small or removes its name, the next open creates it again. Only space depends on it: users
+may delete it, and backups do not contain it. If it cannot be written (it belongs to another user,
+whose vacuum created it), it is replaced; if that fails, a line in the log says so, and the store
+continues without it.
 
-Lock: `_lock` over making it; any process may release it, for it is unlinked and made by its name.
+Lock: `_lock`, held while creating it. Any process may release it: it is unlinked and created by
+name.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 def is_full(error: BaseException) -> bool:
-    """Say whether `error` is, or comes from, a disk without space; Lance says so in words alone."""
+    """Return whether `error` comes from a full disk; Lance reports that only in its text."""
     found: BaseException | None = error
     for _ in range(_CAUSES_MAX):
         if found is None:
@@ -74,26 +75,26 @@ class Reserve:
         self._lock = threading.Lock()
 
     def keep(self, segment: int) -> None:
-        """Have space for a log whose newest segment is `segment` bytes long; never less than now.
+        """Reserve space for a log whose newest segment has `segment` bytes; never less than now.
 
         Raises:
-            OSError: There is no such space; what there was is taken.
+            OSError: There is less space; the reserve takes all of it.
         """
         with self._lock:
             self._wanted = self._size_for(segment)
             self._make()
 
     def fit(self, segment: int) -> None:
-        """As `keep`, but less if it holds far more; for who can go on without it: only logged."""
+        """As `keep`, but shrink it if it is far too large; errors are only logged."""
         try:
             if self._size() > 2 * self._size_for(segment):
                 self.release()
             self.keep(segment)
         except OSError as error:
-            _log.warning("%s cannot be made again, the disk is full: %s", self._path, error)
+            _log.warning("%s cannot be created again, the disk is full: %s", self._path, error)
 
     def release(self) -> bool:
-        """Give the space to the file system; False: there was none."""
+        """Release the space to the file system; False: there was no reserve."""
         with self._lock:
             size = self._size()
             self._wanted = max(size, self._wanted)
@@ -130,7 +131,7 @@ class Reserve:
             try:
                 self._make()
             except OSError as error:
-                _log.warning("%s cannot be made again, the disk is full: %s", self._path, error)
+                _log.warning("%s cannot be created again, the disk is full: %s", self._path, error)
 
     def _make(self) -> None:
         """Have it as large as is wanted, as far as anything but space is concerned.
@@ -147,7 +148,11 @@ class Reserve:
         except OSError as error:
             if is_full(error):
                 raise
-            _log.warning("%s cannot be made, a full disk will need space: %s", self._path, error)
+            _log.warning(
+                "%s cannot be created; on a full disk the store will need space: %s",
+                self._path,
+                error,
+            )
 
     def _refusal(self, error: Exception) -> UnavailableError:
         return UnavailableError(

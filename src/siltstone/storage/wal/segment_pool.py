@@ -1,20 +1,20 @@
-"""Segment pool: makes segments before they are needed, and again from those no longer needed.
+"""Segment pool: creates segments before they are needed, and recycles old ones.
 
     (nothing) ──prepare──▶ READY ──take──▶ ACTIVE ──take of the next──▶ OLD ──retire──▶ READY
                            zeros or        takes frames                 read only       or unlinked
                            stale bytes
 
-A ready file is synced and has its final name, synced too, but no header that says so: it becomes
-a part of the log when its header is written.
+A ready file is synced and has its final name, synced too, but no matching header: it becomes a part
+of the log when its header is written.
 
 SIZE    An owner's log begins small and grows with use: the next segment is as large as the one
-        before, or twice that when it was used, up to `segment_bytes`. What is ready and not taken
-        goes when the log is closed, or rests; only files of the size that is wanted are recycled.
+        before, or twice that if it was used, up to `segment_bytes`. Ready files are deleted when
+        the log is closed or idle; only files of the right size are recycled.
 
-Locks: `_making` serializes those who make or recycle files and is held over I/O; `_lock` guards
-what is ready and taken, for a few lines, never over I/O. The committer takes `_making` only when no
-segment is ready. No ready number is missing below a taken one, so a number that is not ready
-under `_making` stays so: who holds it may write a file of that name.
+Locks: `_making` serializes threads that create or recycle files, and is held over I/O; `_lock`
+guards the ready and taken segments, for a few lines, never over I/O. The committer takes `_making`
+only if no segment is ready. No ready number is missing below a taken one, so a number that is not
+ready under `_making` stays so: the holder of the lock may write a file with that name.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ READY_MAX = 2
 
 
 def first_bytes(end: int, segment_bytes: int = SEGMENT_BYTES) -> int:
-    """Return how large the first segment of an owner is, when its replayed frames end at `end`.
+    """Return the size of an owner's first segment, whose replayed frames end at `end`.
 
-    At least as much again is free: else the next one would be wanted at once.
+    It has at least as much free space again; otherwise the next segment would be due immediately.
     """
     require(segment_bytes > HEADER_BYTES, f"a segment of {segment_bytes} bytes holds no frame")
     size = SMALLEST_BYTES
@@ -60,7 +60,7 @@ class ReadySegment:
 
 
 class SegmentPool:
-    """The files that the log will need next. Any thread may call `prepare` and `retire`."""
+    """The next files of the log. Any thread may call `prepare` and `retire`."""
 
     def __init__(
         self,
@@ -86,10 +86,10 @@ class SegmentPool:
         self._is_closed = False
 
     def prepare(self, nbytes: int) -> None:
-        """Have the next segment ready, of `nbytes` if it must be made.
+        """Make the next segment ready; a new file has `nbytes`.
 
         Raises:
-            UnavailableError: No space, or the file system refuses; nothing is lost, try again.
+            UnavailableError: There is no space, or the file system refuses; try again.
         """
         with self._making:
             number = SegmentNumber(self._taken + 1)
@@ -100,7 +100,7 @@ class SegmentPool:
                 self._make(number, nbytes)
 
     def take(self, least: int, nbytes: int) -> ReadySegment:
-        """Hand out the next segment, at least `least` bytes long; it is the caller's from now on.
+        """Return the next segment, at least `least` bytes long; the caller owns it.
 
         `nbytes`: as for `prepare`. Only the committer calls it.
 
@@ -122,9 +122,9 @@ class SegmentPool:
             return ready
 
     def retire(self, floor: SegmentNumber, nbytes: int) -> None:
-        """Use the segments below `floor` of `nbytes` again, unlink the others; of every epoch.
+        """Recycle the segments below `floor` with `nbytes`, unlink the others, of every epoch.
 
-        Nothing may need them: the record that has this floor is durable.
+        The caller must not need them: the record with this floor is durable.
 
         Raises:
             UnavailableError: The file system refuses; call again later.
@@ -139,17 +139,17 @@ class SegmentPool:
                 self._add(number, nbytes, is_recycled=True)
 
     def give_back(self) -> None:
-        """Unlink what is ready; a name that comes back has no header, so no harm is done.
+        """Unlink the ready files. A name that reappears after a crash has no header: harmless.
 
         Raises:
-            UnavailableError: The directory is not the owner's any more.
+            UnavailableError: The owner no longer owns the directory.
         """
         with self._making:
             self._require_in_place()
             self._give_back()
 
     def close(self, *, gives_back: bool = True) -> None:
-        """Close the ready files, which go if `gives_back`. A second time does nothing."""
+        """Close the ready files; unlink them if `gives_back`. Further calls do nothing."""
         with self._making:
             self._is_closed = True
             if gives_back:

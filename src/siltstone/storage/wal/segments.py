@@ -1,10 +1,10 @@
-"""Segments: what the files of the log are called, and how a log is read.
+"""Segments: the names of the log's files, and functions to read a log.
 
-    NAME    `<epoch>-<segment>.wal`     a name alone says nothing: a file is a part of the log when
-            its header names the same store, epoch and number. Else it is ready for use (zeros, or
-            what it held before it was recycled), or damaged.
-    ORDER   by epoch, then number: a segment of a later epoch replaces that of an earlier one with
-            the same number, see `storage.wal.recovery`.
+    NAME    `<epoch>-<segment>.wal`     the name alone does not decide: a file is a part of the log
+            if its header names the same store, epoch and number. Otherwise it is ready for use
+            (zeros, or old bytes of a recycled file), or damaged.
+    ORDER   by epoch, then number: a segment of a later epoch replaces the one with the same number
+            of an earlier epoch, see `storage.wal.recovery`.
 
 Everything here only reads, with copies: the owner may write the same file at the same time.
 """
@@ -39,7 +39,7 @@ _NAME = re.compile(r"([0-9]{8,})-([0-9]{12,})\.wal")
 
 @dataclass(frozen=True, slots=True)
 class LoggedFrame:
-    """The commits `first_seq` to `last_seq` as one segment holds them."""
+    """The commits `first_seq` to `last_seq` in one frame of a segment."""
 
     segment: SegmentNumber
     first_seq: Seq
@@ -49,7 +49,7 @@ class LoggedFrame:
 
 @dataclass(frozen=True, slots=True)
 class FoundSegment:
-    """A file with a segment's name; `header` is None where it is not (yet) part of the log."""
+    """A file with a segment's name; `header` is None if it is not (yet) part of the log."""
 
     epoch: Epoch
     number: SegmentNumber
@@ -66,7 +66,7 @@ def segment_path(directory: Path, epoch: Epoch, number: SegmentNumber) -> Path:
 
 
 def parse_name(name: str) -> tuple[Epoch, SegmentNumber] | None:
-    """Return epoch and number that a file name says, or None where it is no segment's."""
+    """Return epoch and number from a file name, or None if it is not a segment's name."""
     found = _NAME.fullmatch(name)
     return (Epoch(int(found[1])), SegmentNumber(int(found[2]))) if found else None
 
@@ -74,7 +74,7 @@ def parse_name(name: str) -> tuple[Epoch, SegmentNumber] | None:
 def read_header(
     files: Files, directory: Path, epoch: Epoch, number: SegmentNumber, store_id: bytes
 ) -> SegmentHeader | None:
-    """Return the header of a segment; None where it is absent, only ready, damaged or foreign."""
+    """Return the header of a segment; None if absent, only ready, damaged or of another store."""
     path = segment_path(directory, epoch, number)
     try:
         header = decode_header(read_part(files, path, 0, HEADER_BYTES), path)
@@ -101,7 +101,7 @@ def find_segments(files: Files, directory: Path, store_id: bytes) -> list[FoundS
 
 
 def read_part(files: Files, path: Path, start: int, end: int) -> bytes:
-    """Return a copy of the bytes from `start` to `end`; fewer where the file ends before."""
+    """Return a copy of the bytes from `start` to `end`; fewer if the file ends before."""
     file = files.open(path, write=False)
     try:
         return file.pread(max(0, end - start), start)
@@ -110,7 +110,7 @@ def read_part(files: Files, path: Path, start: int, end: int) -> bytes:
 
 
 def read_mark(files: Files, directory: Path, store_id: bytes) -> Mark | None:
-    """Return how far MARK says the log is durable; None when it is absent, torn or foreign."""
+    """Return MARK, the end of the durable log; None if absent, torn or of another store."""
     try:
         return decode_mark(files.read(directory / MARK_NAME), store_id)
     except FileNotFoundError:
@@ -118,9 +118,9 @@ def read_mark(files: Files, directory: Path, store_id: bytes) -> Mark | None:
 
 
 def walk(data: bytes, source: SegmentSource, start: Position) -> Iterator[tuple[Frame, Position]]:
-    """Yield the frames that follow `start` without a gap, each with the position behind it.
+    """Yield the frames that follow `start` without a gap, each with the position after it.
 
-    The first invalid frame ends it: what that means is for the caller to say.
+    The first invalid frame ends the walk; the caller decides its meaning.
 
     Raises:
         CorruptionError: A valid frame does not continue the one before it.
@@ -141,7 +141,7 @@ def walk(data: bytes, source: SegmentSource, start: Position) -> Iterator[tuple[
 
 @contextlib.contextmanager
 def unavailable(directory: Path) -> Generator[None]:
-    """Make an UnavailableError of what the file system refuses."""
+    """Return an UnavailableError for an error of the file system."""
     try:
         yield
     except OSError as error:

@@ -7,17 +7,17 @@
     OPEN ──a write or sync stopped half-way──▶ POISONED      nothing is written or synced any more
       └──────────────close──────────────▶ CLOSED ◀── close ──┘
 
-A poisoned log stays so: after a failed sync Linux marks the pages clean, so the next sync would
-succeed without the bytes (Rebello, ATC 2020), and a header that is half written must not be
-followed by frames of the segment before it. Only a missing next segment is a clean failure,
-because not a byte of the frame or of a header was written.
+A poisoned log stays poisoned: after a failed sync Linux marks the pages clean, so the next sync
+would succeed without the bytes (Rebello, ATC 2020), and frames of the segment before must not
+follow a half-written header. Only a missing next segment is a clean failure, because then not a
+byte of the frame or of a header was written.
 
-MARK tells other processes how far the log is durable. It is written after each sync and before
-the acknowledgement, and never synced: it may be behind what is durable, never before it.
+MARK tells other processes the end of the durable log. The log writes it after each sync and before
+the acknowledgement, and never syncs it: it may be behind the durable end, never beyond it.
 
 Lock: none here. One thread at a time calls `append`, `sync`, `rotate` and `close`: the leader of a
-group, under the committer's lock. `prepare` and `retire` may run beside them, see
-`storage.wal.segment_pool`. Recovery makes the one `Wal` of an owner:
+group, under the committer's lock. `prepare` and `retire` may run at the same time, see
+`storage.wal.segment_pool`. Recovery creates the one `Wal` of an owner:
 `storage.wal.recovery.recover`.
 """
 
@@ -68,22 +68,22 @@ class Wal:
 
     @property
     def durable_seq(self) -> Seq:
-        """The last seq that is synced. Any thread may ask."""
+        """The last synced seq. Any thread may read it."""
         return self._durable_seq
 
     @property
     def end(self) -> Position:
-        """Where the next frame goes: its segment and offset, and the last seq, durable or not."""
+        """The position of the next frame: segment, offset and last seq, durable or not."""
         return self._end
 
     @property
     def size(self) -> int:
-        """The bytes of the file that takes the frames. Any thread may ask."""
+        """The bytes of the file that takes the frames. Any thread may read it."""
         return self._size
 
     @property
     def wants_next(self) -> bool:
-        """Whether half of the segment is used, so that a next one is due. Any thread may ask."""
+        """Whether half of the segment is used and a next one is due. Any thread may read it."""
         return 2 * self._end.offset > self._size
 
     @property
@@ -96,8 +96,8 @@ class Wal:
         """Write one frame with the commits `first_seq` to `last_seq`; durable on return if `sync`.
 
         Raises:
-            UnavailableError: There is no room for a next segment; nothing was written, the log
-                goes on when there is.
+            UnavailableError: There is no space for a next segment; nothing was written, and the
+                log continues when there is space.
             OSError: The frame may or may not be durable; the log is poisoned, recovery decides.
             PoisonedError: An earlier call failed.
         """
@@ -124,7 +124,7 @@ class Wal:
         self._is_poisoned = False
 
     def sync(self) -> None:
-        """Make durable what was appended without `sync`.
+        """Make frames durable that were appended without `sync`.
 
         Raises:
             OSError, PoisonedError: As `append`.
@@ -137,9 +137,9 @@ class Wal:
         self._is_poisoned = False
 
     def rotate(self) -> SegmentNumber:
-        """Have later frames in a later segment than earlier ones; return its number.
+        """Start a new segment for later frames; return its number.
 
-        Frames so far are synced. A segment without a frame is not followed by another.
+        All earlier frames are synced. A segment without a frame is not followed by another.
 
         Raises:
             UnavailableError, OSError, PoisonedError: As `append`.
@@ -150,15 +150,15 @@ class Wal:
         return self._end.segment
 
     def prepare(self) -> None:
-        """Have the next segment ready before it is needed; for a background thread.
+        """Make the next segment ready before it is needed; for a background thread.
 
         Raises:
-            UnavailableError: No space, or the file system refuses; try again later.
+            UnavailableError: There is no space, or the file system refuses; try again later.
         """
         self._pool.prepare(self._next_bytes())
 
     def rest(self) -> None:
-        """Give back the files that wait for frames, and go on small; for who expects none soon.
+        """Delete the ready files, and continue with small ones; for an idle log.
 
         Any thread may call it. The file in use stays until the next rotation.
         """
@@ -166,7 +166,7 @@ class Wal:
         self._pool.give_back()
 
     def retire(self, floor: SegmentNumber) -> None:
-        """Use the segments below `floor` again; the record that has this floor must be durable.
+        """Recycle the segments below `floor`; the record with this floor must be durable.
 
         Raises:
             UnavailableError: The file system refuses; call again later.
@@ -174,7 +174,7 @@ class Wal:
         self._pool.retire(floor, self._next_bytes())
 
     def close(self) -> None:
-        """Sync, if the log is sound, and close. A second time does nothing."""
+        """Sync, unless the log is poisoned, and close. Further calls do nothing."""
         if self._is_closed:
             return
         try:

@@ -1,8 +1,8 @@
 """Refresh: TPC-H's refresh functions as documents: RF1 brings new orders, RF2 takes old ones away.
 
-A set has as many new orders as old ones, each with all its lineitems: whoever applies it as a
-whole keeps the number of orders. Keys are sparse, eight out of 32 in the generated tables: new
-orders live in the gaps. All is derived from the number of the set: made again, it is the same.
+A set has as many new orders as old ones, each with all its lineitems, so applying a whole set keeps
+the number of orders. Keys are sparse, eight out of 32 in the generated tables; new orders use the
+gaps. Everything derives from the number of the set: if it is made again, it is the same.
 
     op          "insert" or "delete"
     o_orderkey  the key

@@ -1,11 +1,12 @@
 """Foreign change: a client's version differs from the one below it only by the client's operation.
 
-    Lance builds a commit on the highest version that stands in <folder>/_versions/. That may be one
-    that somebody wrote by path, under a number that a version of ours has, too, without a public
-    name yet. Taken over, it would lose the rows of ours and bring those that were written by path.
+    Lance builds a commit on the highest version in <folder>/_versions/. That may be an external
+    version, with a number that a version of ours has, too, but without a public name yet. If it
+    were imported, it would lose the rows of ours and add those that were written by path.
 
-So the fragments are compared: one that the operation does not name is as it was, and there is none
-that neither the version below nor the operation has. A manifest does not say what it was built on.
+So the fragments are compared: a fragment that the operation does not name must be unchanged, and
+every fragment must be in the version below or in the operation. A manifest does not name the
+version on which it was built.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ def of(folder: str, fragments: Iterable[Any]) -> dict[int, tuple[str, ...]]:
 def refuse_other_line(
     folder: str, operation: Any, note: bytes, below: Fragments, above: Fragments
 ) -> None:
-    """Refuse a version that is not the one below with the change of `operation`.
+    """Check that a version is the one below with the change of `operation`.
 
-    Of a compaction of an indexed table (None) pylance 14 cannot say which fragments it took and
-    made; their files, of random names, stand in `note`, the bytes of Lance's account of it.
+    For a compaction of an indexed table (None) pylance 14 cannot list the old and new fragments;
+    their files, with random names, are in `note`, the bytes of Lance's transaction file.
 
     Raises:
-        OtherLineError: It is none; nothing was committed.
+        OtherLineError: It is not; nothing was committed.
     """
     name = "" if operation is None else type(operation).__name__
     if name == "Restore":
@@ -67,19 +68,19 @@ def refuse_other_line(
     if lost or other:
         raise OtherLineError(
             f"the version was not built on the newest one of {folder}: it lacks its fragments"
-            f" {lost[:10]} and has others of the numbers {other[:10]}. Somebody wrote versions by"
-            " path; nothing was committed; open the table again"
+            f" {lost[:10]} and has others of the numbers {other[:10]}. Another program wrote them"
+            " by path; nothing was committed; open the table again"
         )
 
 
 def refuse_other_rows(operation: Any, below: Any, above: Any) -> None:
-    """Refuse a delete or an update that brings rows back which the version below has not any more.
+    """Refuse a delete or an update that restores rows which the version below no longer has.
 
     For one that was planned on an older version, and rebased; `below` and `above` are Lance's
-    handles. Of the fragments that it changes the files stay, and the rows that live are compared.
+    handles. The files of its changed fragments stay, so their live rows are compared.
 
     Raises:
-        OtherLineError: It is one; nothing was committed.
+        OtherLineError: It restores rows; nothing was committed.
     """
     left = {each.fragment_id: each for each in below.get_fragments()}
     for number in sorted(each.id for each in getattr(operation, "updated_fragments", ())):
@@ -95,19 +96,19 @@ def refuse_other_rows(operation: Any, below: Any, above: Any) -> None:
 
 
 def refuse_unsure(folder: str, operation: Any) -> None:
-    """Refuse a change of rows in fragments that stay, where it may be built on a version by path.
+    """Refuse a change of rows in remaining fragments that may be built on an external version.
 
-    Of those that it deletes nobody could tell which the other one had deleted; of all else the
-    files tell.
+    Its deletes cannot be distinguished from those of the external version; the files show all other
+    changes.
 
     Raises:
-        OtherLineError: It is one; nothing was committed.
+        OtherLineError: It may be; nothing was committed.
     """
     if getattr(operation, "updated_fragments", ()):
         raise OtherLineError(
-            f"a version that somebody wrote by path into {folder} was set aside while this one was"
-            " made, and it may be built on that; nothing was committed; write again, or open the"
-            " table again"
+            f"a version that another program wrote by path into {folder} was set aside while this"
+            " one was made, and it may be built on that; nothing was committed; write again, or"
+            " open the table again"
         )
 
 
@@ -117,7 +118,7 @@ def _living(dataset: Any, fragment: Any) -> Any:
 
 
 def refuse_other_schema(operation: Any, below: Any, above: Any) -> None:
-    """Refuse columns, or indexes, that came with a version which the operation did not make.
+    """Refuse columns, or indexes, that the operation did not add.
 
     `below` and `above` are Lance's handles.
 
@@ -129,7 +130,7 @@ def refuse_other_schema(operation: Any, below: Any, above: Any) -> None:
     if _fields(below) != _fields(above) or not _indexes(above) <= _indexes(below):
         raise OtherLineError(
             "the version has columns or indexes that neither the newest one nor its own change has:"
-            " somebody wrote versions by path; nothing was committed; open the table again"
+            " another program wrote versions by path; nothing was committed; open the table again"
         )
 
 

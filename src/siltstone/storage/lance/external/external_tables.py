@@ -149,7 +149,7 @@ class LanceExternal:
             with translated(manifest, is_reading=True):
                 return open_newest(catalog)
         except CorruptionError as error:
-            raise RequestError(f"the manifest is none that can be read: {error.reason}") from error
+            raise RequestError(f"the manifest cannot be read: {error.reason}") from error
 
     def _described(self, folder: str, version: int, path: str) -> ExternalVersion:
         try:

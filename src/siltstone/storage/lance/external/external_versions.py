@@ -1,14 +1,15 @@
-"""Strangers: versions of a dataset that somebody wrote past siltstone, through the plain path.
+"""External versions: versions of a dataset that other programs wrote by path, without siltstone.
 
     _versions/<n>.manifest              not a link to a manifest of ours
-    _siltstone/strangers/.<n>.manifest.*  one that stood in the way of a promotion
+    _siltstone/strangers/.<n>.manifest.*  a version that was set aside
 
-Not so `_versions/<n>.manifest-<uuid>`, which a client staged and perhaps never commits: Lance gives
-such a manifest its final name where it opens one, so who looked at it would publish it.
+A manifest `_versions/<n>.manifest-<uuid>` is different: a client staged it and perhaps never
+commits it. Lance gives such a manifest its final name when it opens it, so opening it would publish
+it.
 
-Nobody reads them and nothing waits for them. What a version *added* are the rows of the data files
-that its own transaction appended: not whatever is in it, for it was built upon a version of ours of
-which rows may have been deleted since.
+The store does not read external versions, and nothing waits for them. A version *added* the rows of
+the data files that its own transaction appended. It may contain more rows: those of the version of
+ours on which it was built, of which some may be deleted since.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ ASIDE = f"{PRIVATE_DIRECTORY}/{promotion.EXTERNAL_DIRECTORY}"
 
 
 def manifests(files: Files, root: Path, folder: str) -> list[tuple[int, str]]:
-    """Return (version, path) of the strangers' manifests in a dataset, lowest version first.
+    """Return (version, path) of the external manifests in a dataset, lowest version first.
 
-    Each once: a crash while one was set aside leaves it under two names.
+    Each version appears once: a crash while it is set aside leaves it with two names.
     """
     where = root / folder
     found: dict[tuple[int, int], tuple[int, str]] = {}
@@ -62,16 +63,16 @@ def _strange(files: Files, path: Path, ours: Collection[tuple[int, int]]) -> tup
 
 
 def describe(dataset: Any, path: str, folder: Path, inside: str) -> ExternalVersion:
-    """Return what a version that Lance opened from `path` says of itself.
+    """Return the description of a version that Lance opened from `path`.
 
-    `folder` is the dataset's, `inside` the same relative to the root.
+    `folder` is the folder of the dataset, `inside` the same relative to the root.
     """
     with translated(folder, is_reading=True):
         version, rows = int(dataset.version), int(dataset.count_rows())
         transaction = dataset.read_transaction(version)
         named = _named(dataset, transaction, inside)
         if transaction is None:
-            return ExternalVersion(path, version, rows, "nobody knows", named=named)
+            return ExternalVersion(path, version, rows, "unknown", named=named)
         what = type(transaction.operation).__name__
         by = f"{what}, transaction {transaction.uuid}"
         # To append where no dataset is makes one, which Lance calls an overwrite.

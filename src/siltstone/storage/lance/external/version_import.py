@@ -1,11 +1,11 @@
-"""Foreign versions: manifests that another Lance client staged, checked before they are taken over.
+"""Version import: manifests that another Lance client staged, checked before the import.
 
     the client   writes data files and  <folder>/_versions/<n>.manifest-<uuid>
     we move it   to                     <folder>/_siltstone/<uuid>/<n>.manifest
 
 The private name has the client's uuid, so a second request for the same manifest is known by the
-pin that the first one made. Whatever a manifest names must lie in the table's own folder, under a
-name that Lance gives; what another process wrote is data, not a path to follow.
+pin of the first one. All files of a manifest must lie in the table's own folder, with names that
+Lance gives; the manifest of another process is data, so no path in it is followed.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ _FILE_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,199}")
 
 @dataclass(frozen=True, slots=True)
 class StagedManifest:
-    """Where the client wrote a manifest, and where it is taken to (absolute)."""
+    """The path at which the client wrote a manifest, and its private path (absolute)."""
 
     source: Path
     target: Path
 
     def pin_path(self, root: Path) -> str:
-        """Return what a pin over it calls it."""
+        """Return the path in a pin over it."""
         return str(self.target.relative_to(root))
 
 
 def staged_manifest(root: Path, folder: str, given: StagedVersion) -> StagedManifest:
-    """Return where the manifest lies, by its name alone; nothing is read.
+    """Return the paths of the manifest, from its name; nothing is read.
 
     Raises:
         RequestError: It is not a staged manifest of that version in the table's own folder.
     """
     where = root / folder
     if type(given.version) is not int or not 0 < given.version <= VERSION_MAX:
-        raise RequestError(f"a version is an integer from 1, not {given.version!r}")
+        raise RequestError(f"a version must be an integer from 1; got {given.version!r}")
     text = given.path if isinstance(given.path, str) else ""
     path = Path("/" + text.removeprefix("file://").lstrip("/"))
     name = _STAGED_NAME.fullmatch(path.name)
@@ -68,7 +68,9 @@ def staged_manifest(root: Path, folder: str, given: StagedVersion) -> StagedMani
             f"the manifest path {text[:200]!r} is not a staged manifest in {where / _VERSIONS}"
         )
     if name[2] == EXTERNAL_DIRECTORY:
-        raise RequestError(f"the manifest {path.name!r} would lie with what is set aside")
+        raise RequestError(
+            f"the manifest {path.name!r} would lie in the folder of versions that are set aside"
+        )
     canonical = public_name(given.version)
     if name[1] not in {canonical.partition(".")[0], str(given.version)}:
         raise RequestError(f"the manifest {path.name!r} is not named as version {given.version}")
@@ -76,12 +78,12 @@ def staged_manifest(root: Path, folder: str, given: StagedVersion) -> StagedMani
 
 
 def is_left(name: str) -> bool:
-    """Say whether a file in `_versions` is a manifest that a client staged, or half wrote."""
+    """Return whether a file in `_versions` is a manifest that a client staged, or half wrote."""
     return any(known.fullmatch(name) for known in (_STAGED_NAME, _HALF_WRITTEN_NAME))
 
 
 def take(files: Files, staged: StagedManifest, size: int | None) -> None:
-    """Move the manifest to its private name, not synced; one that an earlier try moved is fine.
+    """Move the manifest to its private name, without a sync; an earlier try may have moved it.
 
     Raises:
         RequestError: It is missing, a link, has another size, or its private name is taken.
@@ -97,7 +99,7 @@ def take(files: Files, staged: StagedManifest, size: int | None) -> None:
         raise RequestError(f"the manifest {source} has {nbytes} bytes, {size} were announced")
     if found is source:
         if files.exists(target):  # no uuid of a client's making
-            raise RequestError(f"the manifest {source} is named as one that is there already")
+            raise RequestError(f"the manifest {source} has the name of an existing manifest")
         if not files.is_dir(target.parent.parent):
             files.mkdir(target.parent.parent)
         with contextlib.suppress(FileExistsError):
@@ -109,7 +111,7 @@ def transaction_name(text: str) -> str:
     """Return the name of the file with the transaction of a version.
 
     Raises:
-        RequestError: The manifest has none, or a strange one.
+        RequestError: The manifest has none, or an invalid one.
     """
     if not _TRANSACTION_NAME.fullmatch(text):
         raise RequestError(f"the manifest names the transaction {text[:200]!r}")
@@ -117,18 +119,18 @@ def transaction_name(text: str) -> str:
 
 
 def read_version(text: str) -> int:
-    """Return the version that a transaction was planned on."""
+    """Return the version on which a transaction was planned."""
     return int(transaction_name(text).partition("-")[0])
 
 
 def refuse_lost(operation: Any, known: Collection[int]) -> None:
     """Refuse a delete or an update of fragments that are not in the version below.
 
-    Lance rebases past a version that it cannot look up, and then leaves what it does not find as it
-    is: rows would not be deleted, or be there twice.
+    Lance rebases past a version that it cannot look up, and then ignores fragments that it does not
+    find: rows would not be deleted, or would appear twice.
 
     Raises:
-        RequestError: It is one.
+        RequestError: It changes such fragments.
     """
     changed = {fragment.id for fragment in getattr(operation, "updated_fragments", ())}
     changed.update(getattr(operation, "removed_fragment_ids", ()))
@@ -145,7 +147,7 @@ def refuse_blobs(schema: pa.Schema) -> None:
     """Refuse columns whose values may lie in files that no fragment names.
 
     Raises:
-        RequestError: It names one.
+        RequestError: The version has such a column, which the message names.
     """
     for field in schema:
         marks = [*(field.metadata or {}), *(field.metadata or {}).values()]
@@ -156,12 +158,12 @@ def refuse_blobs(schema: pa.Schema) -> None:
 def files_of(
     files: Files, root: Path, folder: str, fragments: Iterable[Any], below: Container[str] = ()
 ) -> list[str]:
-    """Return the data and deletion files that fragments name, relative to the root.
+    """Return the data and deletion files of fragments, relative to the root.
 
-    Those that the version below needs, too, are not looked at again.
+    Files that the version below needs, too, are not checked again.
 
     Raises:
-        RequestError: One has a strange name, lies elsewhere, is missing or has another size.
+        RequestError: A file has an invalid name, lies elsewhere, is missing or has another size.
     """
     found: list[str] = []
     for fragment in fragments:
@@ -192,10 +194,10 @@ def _named(folder: str, fragment: Any) -> Iterator[tuple[str, int | None]]:
 def index_folders(folder: str, dataset: Any) -> dict[str, int]:
     """Return the folders, relative to the root, that hold the indexes of a version.
 
-    And how many bytes Lance says they hold at least.
+    With the least size of each according to Lance.
 
     Raises:
-        RequestError: One lies in another dataset.
+        RequestError: An index lies in another dataset.
     """
     segments = [segment for index in dataset.describe_indices() for segment in index.segments]
     if any(segment.base_id is not None for segment in segments):
@@ -207,12 +209,12 @@ def index_folders(folder: str, dataset: Any) -> dict[str, int]:
 
 
 def index_files(files: Files, root: Path, folder: str, nbytes_min: int = 0) -> list[str]:
-    """Return the files that lie in the folder of an index, relative to the root.
+    """Return the files in the folder of an index, relative to the root.
 
-    Under either name: a clean-up may be taking the public ones away.
+    With either name: a clean-up may be deleting the public ones.
 
     Raises:
-        RequestError: The folder is missing, holds something strange, or lacks a file.
+        RequestError: The folder is missing, contains unknown entries, or lacks a file.
     """
     found: dict[str, int] = {}
     for home in (kept_of(folder), folder):
