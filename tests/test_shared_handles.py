@@ -27,6 +27,7 @@ from siltstone.open import shared
 from siltstone.open.closing import closer
 from siltstone.open.parts import Parts
 from siltstone.storage.files.files import RealFile
+from siltstone.storage.manifest.manifest_store import claim_epoch
 from tests.engine.seams import Threads
 from tests.unchanged import SMALL, connect
 
@@ -448,7 +449,7 @@ def test_a_fenced_store_is_opened_anew_in_its_process(tmp_path: Path, has_backgr
     parts = db._parts
     assert parts.owner is not None
     thread = parts.owner.scheduler._thread
-    parts.manifests.claim_epoch(parts.manifests.newest())
+    claim_epoch(parts.manifests, parts.manifests.newest())
     if thread is not None:  # it looks for news, and ends where it meets the other epoch
         thread.join(60)
         assert not thread.is_alive()

@@ -23,12 +23,13 @@ from siltstone.maintenance.compaction.compaction import TARGET_ROWS
 from siltstone.maintenance.compaction.compaction_job import Optimized, called
 from siltstone.maintenance.compaction.optimize import WORKERS, Execute
 from siltstone.maintenance.compaction.plain_table_commit import WAIT_S, PlainTablesOfAnOwner
+from siltstone.maintenance.gc.live_store import LiveWithoutOwner
 from siltstone.maintenance.gc.sweep import Removed
-from siltstone.maintenance.gc.vacuum import GRACE_S, LiveWithoutOwner, Vacuum, Vacuumed
+from siltstone.maintenance.gc.vacuum import GRACE_S, Vacuum, Vacuumed
 from siltstone.maintenance.merge import merge_task
 from siltstone.maintenance.merge.merge import ATTEMPTS, Deferred, Merged
 from siltstone.maintenance.repair.quarantine import Item
-from siltstone.maintenance.repair.repair import Repaired, Step
+from siltstone.maintenance.repair.repair_plan import Repaired, Step
 from siltstone.maintenance.repair.verify import Verified
 from siltstone.open.environment import (
     Env,
@@ -431,7 +432,7 @@ def backup_store(
         files=storage.files,
         root=storage.root,
         manifests=storage.manifests,
-        tables=storage.tables,
+        tables=storage.tables.reader,
         now_us=storage.now_us,
     )
     return backuper.run(

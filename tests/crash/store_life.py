@@ -26,7 +26,7 @@ from siltstone.local.store import LocalStore
 from siltstone.open.environment import Env
 from siltstone.options import Options
 from siltstone.storage.files.files import Files
-from tests.support.fake_lance import FakeLance
+from tests.support.fake_lance import fake_lance
 from tests.support.simulated_files import Fault, SimFiles
 
 ROOT = Path("/data/shop")
@@ -48,7 +48,7 @@ def env_of(files: Files, now_us: Callable[[], int] = lambda: 1) -> Env:
 
     return Env(
         files=files,
-        tables=lambda root, files, verify: FakeLance(root, files, token=name),
+        tables=lambda root, files, verify: fake_lance(root, files, token=name),
         now_us=now_us,
         new_token=name,
         warm_up=lambda: None,

@@ -44,7 +44,7 @@ from tests.crash.store_scenarios import (
     step,
     upsert,
 )
-from tests.support.fake_lance import FakeLance
+from tests.support.fake_lance import fake_lance
 from tests.support.simulated_files import SimFiles
 
 TARGET = Path("/data/backups")
@@ -65,7 +65,7 @@ def back_up(files: SimFiles) -> None:
         files=files,
         root=ROOT,
         manifests=ManifestStore(files, ROOT),
-        tables=FakeLance(ROOT, files),
+        tables=fake_lance(ROOT, files).reader,
         now_us=lambda: 1,
     )
     backuper.run(TARGET, incremental=True)
@@ -78,7 +78,7 @@ def restore(files: SimFiles, seq: int) -> None:
 def open_again(files: SimFiles, options: Options = OPTIONS) -> LocalStore:
     env = Env(
         files=files,
-        tables=lambda root, files, verify: FakeLance(root, files, token=name),
+        tables=lambda root, files, verify: fake_lance(root, files, token=name),
         now_us=lambda: 1,
         new_token=name,
         warm_up=lambda: None,

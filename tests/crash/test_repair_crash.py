@@ -35,7 +35,7 @@ from tests.crash.store_scenarios import (
     delete,
     upsert,
 )
-from tests.support.fake_lance import FakeLance
+from tests.support.fake_lance import fake_lance
 from tests.support.simulated_files import SimFiles
 
 STEPS = [
@@ -46,8 +46,8 @@ STEPS = [
 
 def tools_of(files: SimFiles) -> RepairTools:
     manifests = ManifestStore(files, ROOT, now_us=lambda: 1, new_token=next_name)
-    tables = FakeLance(ROOT, files, token=next_name)
-    readers = Readers(tables, PastRecords(manifests), index_bytes_max=1 << 20)
+    tables = fake_lance(ROOT, files, token=next_name)
+    readers = Readers(tables.reader, PastRecords(manifests), index_bytes_max=1 << 20)
     jobs = Jobs(files, ROOT, lambda: 1, next_name)
     return repair_tools(
         Storage(ROOT, files, manifests, tables, readers, jobs, lambda: 1, next_name)
@@ -73,8 +73,8 @@ def damage_newest_records(files: SimFiles) -> None:
 def damage_base(files: SimFiles) -> None:
     (storage,) = ManifestStore(files, ROOT).newest().keyed
     folder = f"{storage.folder}/base"
-    tables = FakeLance(ROOT, files)
-    for file in tables.files(folder, storage.base):
+    tables = fake_lance(ROOT, files)
+    for file in tables.reader.files(folder, storage.base):
         if "/data/" in file.path:
             flip(files, ROOT / file.path)
 

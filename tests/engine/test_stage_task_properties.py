@@ -60,7 +60,7 @@ def staged(
             }
         )
         task = pickle.loads(pickle.dumps(stage))
-        found.append(pickle.loads(pickle.dumps(task.run_through(db._core.tables, batch))))
+        found.append(pickle.loads(pickle.dumps(task.run_through(db._core.tables.writer, batch))))
     return stage, found
 
 

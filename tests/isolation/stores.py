@@ -7,7 +7,7 @@ from pathlib import Path
 from siltstone.local.store import LocalStore
 from siltstone.open.environment import Env
 from siltstone.options import Options
-from tests.support.fake_lance import FakeLance
+from tests.support.fake_lance import fake_lance
 from tests.support.simulated_files import SimFiles
 
 OPTIONS = Options(background=False, segment_bytes=65_536)
@@ -16,7 +16,7 @@ OPTIONS = Options(background=False, segment_bytes=65_536)
 def opened(files: SimFiles) -> LocalStore:
     env = Env(
         files=files,
-        tables=lambda root, seam, _verify: FakeLance(root, seam),
+        tables=lambda root, seam, _verify: fake_lance(root, seam),
         warm_up=lambda: None,
     )
     return LocalStore.open(Path("/data/shop"), OPTIONS, env=env)

@@ -22,7 +22,7 @@ def optimizer_of(
 ) -> Optimizer:
     """Return an optimizer as another process would have one; it waits for no owner."""
     manifests = ManifestStore(fake_env().files, root)
-    readers = Readers(tables, PastRecords(manifests), index_bytes_max=0)
+    readers = Readers(tables.reader, PastRecords(manifests), index_bytes_max=0)
     merger = Merger(manifests, tables, readers, jobs_of(root))
     indexer = Indexer(manifests, tables, merger.promote, jobs_of(root))
     plain = PlainTablesOfAnOwner(

@@ -11,7 +11,7 @@ from siltstone.local.store import LocalStore
 from siltstone.open.environment import Env
 from siltstone.options import Options
 from siltstone.storage.files.files import File, RealFile, RealFiles
-from tests.support.fake_lance import FakeLance
+from tests.support.fake_lance import fake_lance
 
 DAY_US = 86_400_000_000
 
@@ -54,7 +54,7 @@ def env_of(clock: Clock | None = None, *, real_lance: bool = False) -> Env:
     env = Env(files=UnsyncedFiles(), now_us=clock or Clock())
     if real_lance:
         return env
-    return replace(env, tables=lambda at, files, _: FakeLance(at, files), warm_up=lambda: None)
+    return replace(env, tables=lambda at, files, _: fake_lance(at, files), warm_up=lambda: None)
 
 
 def open_store(

@@ -29,7 +29,7 @@ ACCOUNTS, START = 12, 100
 def merger_of(root: Path, tables: Tables) -> Merger:
     """Return a merger as another process would have one."""
     manifests = ManifestStore(fake_env().files, root)
-    readers = Readers(tables, PastRecords(manifests), index_bytes_max=0)
+    readers = Readers(tables.reader, PastRecords(manifests), index_bytes_max=0)
     return Merger(manifests, tables, readers, jobs_of(root))
 
 

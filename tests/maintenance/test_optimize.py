@@ -31,7 +31,7 @@ def rows(table) -> dict[int, int]:
 
 def history_parts(db) -> int:
     (storage,) = db._core.state().view.record.keyed
-    return len(db._parts.tables.open(f"{storage.folder}/.history", storage.history).spans)
+    return len(db._parts.tables.reader.open(f"{storage.folder}/.history", storage.history).spans)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from siltstone.storage.manifest.manifest_store import ManifestStore, random_toke
 from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.wal.segments import find_segments
 from tests.maintenance.stores import Clock, UnsyncedFiles, env_of, open_store, paths, rows
-from tests.support.fake_lance import FakeLance
+from tests.support.fake_lance import fake_lance
 
 KEYED = {"id": "int64", "v": "string"}
 
@@ -48,8 +48,8 @@ class Place:
         return sorted((self.root / "manifest").glob("*.json"))
 
     def tools(self):
-        tables = FakeLance(self.root, self.files)
-        readers = Readers(tables, PastRecords(self.manifests), index_bytes_max=1 << 20)
+        tables = fake_lance(self.root, self.files)
+        readers = Readers(tables.reader, PastRecords(self.manifests), index_bytes_max=1 << 20)
         clock = Clock()
         jobs = Jobs(self.files, self.root, clock, random_token)
         return repair_tools(
@@ -208,8 +208,8 @@ def test_a_newest_record_whose_base_is_damaged_gets_it_from_history(place):
     expected = place.content()
     record = place.manifests.newest()
     (storage,) = record.keyed
-    tables = FakeLance(place.root, place.files)
-    files = tables.files(f"{storage.folder}/base", storage.base)
+    tables = fake_lance(place.root, place.files)
+    files = tables.reader.files(f"{storage.folder}/base", storage.base)
     truth = past_of(place)
     for file in files:
         if "/data/" in file.path:
@@ -241,10 +241,10 @@ def test_a_newest_record_whose_history_is_damaged_gives_way_to_the_one_before(pl
         before, after = [record.keyed[0].history for record in newest]
         db["t"].upsert({"id": 3, "v": "later"})
     expected = place.content()
-    tables = FakeLance(place.root, place.files)
+    tables = fake_lance(place.root, place.files)
     folder = place.manifests.newest().keyed[0].folder + "/.history"
-    known = {file.path for file in tables.files(folder, before)}
-    new = [f.path for f in tables.files(folder, after) if f.path not in known]
+    known = {file.path for file in tables.reader.files(folder, before)}
+    new = [f.path for f in tables.reader.files(folder, after) if f.path not in known]
     for path in new:
         if "/data/" in path:
             (place.root / path).unlink()

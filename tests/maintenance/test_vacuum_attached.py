@@ -61,7 +61,7 @@ def attached(root: Path) -> set[str]:
 
 def named(db: Store) -> set[str]:
     """Return the files of the runs that only frames name."""
-    return needed(db._parts.tables, distinct(db._parts.owner.vacuum._live.attached()))
+    return needed(db._parts.tables.reader, distinct(db._parts.owner.vacuum._live.attached()))
 
 
 def grow_old(root: Path) -> None:

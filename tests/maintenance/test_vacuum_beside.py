@@ -72,7 +72,7 @@ def beside(db, clock, *, dry_run: bool = False, grace_s: float = 86_400):
 def staged_elsewhere(db):
     """Stage a row as an executor does: nobody holds it from vacuum until it is attached."""
     task = db.stage("p")
-    return task, [task.run_through(db._core.tables, pa.table({"id": [100], "v": [1]}))]
+    return task, [task.run_through(db._core.tables.writer, pa.table({"id": [100], "v": [1]}))]
 
 
 def jobs_of(db, clock) -> Jobs:

@@ -97,10 +97,10 @@ def test_a_flipped_byte_in_any_data_file_is_found_by_the_deep_check(db):
 def fresh_verify(db, *, deep: bool):
     """Verify with nothing in memory of what was read before."""
     from siltstone.open.environment import repair_tools
-    from tests.support.fake_lance import FakeLance
+    from tests.support.fake_lance import fake_lance
 
     parts = db._parts
-    made = repair_tools(replace(parts.storage, tables=FakeLance(db.path, parts.files)))
+    made = repair_tools(replace(parts.storage, tables=fake_lance(db.path, parts.files)))
     return made.verifier.run(deep=deep)
 
 
@@ -136,7 +136,7 @@ def test_a_base_that_is_not_the_fold_of_history_is_found(db):
     parts = db._parts
     record = parts.manifests.newest()
     (storage,) = record.keyed
-    pin = parts.tables.rewrite(
+    pin = parts.tables.rewriter.rewrite(
         f"{storage.folder}/base", storage.base, drop=np.array([0]), batches=()
     )
     parts.manifests.publish(

@@ -13,7 +13,7 @@ from siltstone.storage.manifest.manifest_store import random_token, system_time_
 from siltstone.storage.wal import segments
 from tests.engine.seams import Threads, until
 from tests.maintenance.stores import UnsyncedFiles, open_store
-from tests.support.fake_lance import FakeLance
+from tests.support.fake_lance import fake_lance
 
 KEYED = {"id": "int64", "v": "string"}
 ACCOUNTS, LOOKS = 20, 4
@@ -48,7 +48,7 @@ class Bank:
 
 
 def fake_env_of(files: RealFiles) -> Env:
-    return Env(files=files, tables=lambda root, files, _: FakeLance(root, files))
+    return Env(files=files, tables=lambda root, files, _: fake_lance(root, files))
 
 
 def test_nothing_is_found_beside_an_owner_at_full_work_and_every_backup_is_one_moment(tmp_path):
@@ -68,7 +68,7 @@ def test_nothing_is_found_beside_an_owner_at_full_work_and_every_backup_is_one_m
                 files=files,
                 root=root,
                 manifests=storage.manifests,
-                tables=storage.tables,
+                tables=storage.tables.reader,
                 now_us=system_time_us,
             )
             backuper.run(tmp_path / "b", incremental=True)

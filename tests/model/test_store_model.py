@@ -47,7 +47,7 @@ from tests.model.reference import (
     World,
     in_order,
 )
-from tests.support.fake_lance import FakeLance
+from tests.support.fake_lance import fake_lance
 from tests.support.simulated_files import SimFiles
 
 START_US, STEP_US = 1_700_000_000_000_000, 1_000
@@ -122,7 +122,7 @@ class Staging:
         if isinstance(given, list):
             given = pa.Table.from_pylist(given, self._db[self._name].schema)
         stage = self._db.stage(self._name)
-        staged = stage.run_through(self._db._core.tables, given)
+        staged = stage.run_through(self._db._core.tables.writer, given)
         self.rows = staged.rows
         with self._db.transaction() as tx:
             tx.attach(stage, [staged])
@@ -730,7 +730,7 @@ class Simulated(StoreMachine):
     def opened(self, *, read_only: bool = False) -> LocalStore:
         env = Env(
             files=self.files,
-            tables=lambda root, files, _verify: FakeLance(root, files),
+            tables=lambda root, files, _verify: fake_lance(root, files),
             now_us=self.now_us,
             warm_up=lambda: None,
         )

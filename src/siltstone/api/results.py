@@ -12,7 +12,7 @@ from siltstone.maintenance.gc.vacuum import Vacuumed
 from siltstone.maintenance.index.index_plan import IndexStatus
 from siltstone.maintenance.merge.merge import Deferred, Merged
 from siltstone.maintenance.repair.external_appends import Adopted
-from siltstone.maintenance.repair.repair import Repaired
+from siltstone.maintenance.repair.repair_plan import Repaired
 from siltstone.maintenance.repair.verify import Verified
 from siltstone.maintenance.schedule.status import JobStatus, Status
 

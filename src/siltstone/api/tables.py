@@ -177,7 +177,7 @@ class Table(ReadableTable):
         """Add rows whose keys no row has yet.
 
         Raises:
-            DuplicateKeyError: The table has a key already, or a key appears twice; nothing was written.
+            DuplicateKeyError: The table has a key, or one appears twice; nothing was written.
             SchemaMismatchError: A column or value does not fit; nothing was written.
         """
 

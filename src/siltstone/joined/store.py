@@ -175,7 +175,7 @@ class JoinedStore(Store):
             files=site.files,
             root=site.root,
             manifests=site.manifests,
-            tables=site.tables,
+            tables=site.tables.reader,
             now_us=system_time_us,
         )
         target = Path(directory).absolute()

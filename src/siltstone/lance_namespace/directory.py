@@ -38,14 +38,14 @@ class Directory:
         try:
             placed = sorted(_placed(record))
             for _, folder, pin in placed:
-                self._tables.show(folder, [pin])
+                self._tables.names.show(folder, [pin])
             listed = tuple(_listed(placed))
             if listed != self._listed:
-                self._tables.write_directory(listed)
+                self._tables.clients.write_directory(listed)
                 self._listed = listed
             roots = tuple(RootTable(*each) for each in placed if not _space(each[0]))
             if roots != self._roots:
-                self._tables.write_root_tables(roots)
+                self._tables.clients.write_root_tables(roots)
                 self._roots = roots
         except SiltstoneError as error:
             _log.warning("the directory for other clients is older than the tables: %s", error)

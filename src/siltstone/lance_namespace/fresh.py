@@ -123,7 +123,7 @@ class FreshVersions:
             newest = catalogs.version_of(catalogs.incarnation_of(catalogs.find(catalog, seen.name)))
             is_same = newest is not None and plain_folder(newest.pin) == seen.folder
             above = newest.pin.version if newest is not None and is_same else 0
-            self._core.tables.set_aside(seen.folder, above)
+            self._core.tables.names.set_aside(seen.folder, above)
 
     def merged(self, seen: TableVersions) -> TableVersions:
         """Return a keyed table that was never merged with an empty version; others unchanged."""
@@ -168,7 +168,7 @@ class FreshVersions:
         self._make_room()
         pin = self._start(seen, reader.table_schema, reader)
         overlay = reader.overlay()
-        version = self._core.tables.overlaid(
+        version = self._core.tables.clients.overlaid(
             seen.folder,
             pin,
             drop=overlay.shadowed,
@@ -201,9 +201,9 @@ class FreshVersions:
         if known is not None and self._core.files.exists(self._core.root / known.path):
             return known
         if pin is None or base is None or table_schema is None:
-            made = tables.create(seen.folder, seen.schema)
+            made = tables.writer.create(seen.folder, seen.schema)
         else:
-            made = altered(tables, seen.folder, pin, base.table_schema, table_schema)
+            made = altered(tables.writer, seen.folder, pin, base.table_schema, table_schema)
         if len(self._starts) >= _STARTS_MAX:
             self._starts = {}
         self._starts[key] = made

@@ -20,7 +20,7 @@ from siltstone.engine.read.reader import Readers, plain_folder
 from siltstone.engine.read.view import View, storage_folder
 from siltstone.errors import ConflictError, RequestError
 from siltstone.formats.manifest import Pin, TableDefinition, Version
-from siltstone.storage.tables.tables import ImportedVersion, OtherLineError, Tables
+from siltstone.storage.tables.tables import ImportedVersion, OtherLineError, TableReader, Tables
 
 # What writes rows of a table with a key, in the words of the Lance Namespace specification.
 ROW_OPERATIONS = (
@@ -184,9 +184,9 @@ def check_built_on(table: TableVersions, number: int, tables: Tables) -> None:
     current = newest.number if newest is not None else 0
     if number <= current + 1:
         return
-    tables.set_aside(table.folder, table.committed[-1].pin.version if table.committed else 0)
+    tables.names.set_aside(table.folder, table.committed[-1].pin.version if table.committed else 0)
     reason = f"version {number} of {table.name!r} does not follow version {current}"
-    others = [external.version for external in tables.external_versions(table.folder)]
+    others = [external.version for external in tables.external.versions(table.folder)]
     if not others:
         raise RequestError(f"{reason}; open the table again")
     raise OtherLineError(
@@ -229,7 +229,7 @@ def check_taken(table: TableVersions, taken: ImportedVersion) -> None:
         )
 
 
-def check_kept(table: TableVersions, taken: ImportedVersion, tables: Tables) -> None:
+def check_kept(table: TableVersions, taken: ImportedVersion, tables: TableReader) -> None:
     """Refuse files of versions that are not listed: a vacuum may be about to delete them.
 
     Files of listed versions stay as long as the record that lists them is leased.

@@ -67,7 +67,7 @@ class VersionStatements:
         if catalogs.schema_of(table).key:
             return table_versions.of_keyed(table, tx.read_seq + 1, tx.view, tx.core.readers)[0]
         writes = tx.rows.plain_writes.get(table.id)
-        steps = () if writes is None else writes.steps
+        steps = () if writes is None else writes.versions.steps
         return table_versions.of_plain(table, tx.read_seq + 1, steps)
 
     def begin_versions(self, name: str) -> None:
@@ -94,15 +94,15 @@ class VersionStatements:
             return known
         # A client that lost looks for the winner where readers of the plain path do.
         if seen.committed:
-            core.tables.show(seen.folder, seen.pins, is_whole=True)
+            core.tables.names.show(seen.folder, seen.pins, is_whole=True)
         table_versions.check_built_on(seen, given.version, core.tables)
         table_versions.check_next(seen, given.version, tx.read_seq)
         cross(Failpoint.TAKE_BEFORE_PLAN)
         table = tx.named(name)
         writes = tx.rows.plain(table)
-        taken = writes.imported(given)
+        taken = writes.versions.imported(given)
         table_versions.check_taken(seen, taken)
-        table_versions.check_kept(seen, taken, core.tables)
+        table_versions.check_kept(seen, taken, core.tables.reader)
         tx.hold.names_since(_oldest_us(core, taken))
         entry = definitions.reshaped(table, taken.schema)
         if not writes.is_imported:
@@ -155,9 +155,10 @@ def _show(core: Core, writes: PlainWrites) -> None:
     """
     table = catalogs.by_id(core.state().view.catalog, writes.table)
     known = () if table is None else catalogs.versions_of(table, writes.incarnation)
-    if not any(version.pin == writes.pin for version in reversed(known)):
+    if not any(version.pin == writes.versions.pin for version in reversed(known)):
         return
     cross(Failpoint.SHOW_BEFORE_LINK)
     with suppress(UnavailableError):
-        core.tables.show(plain_folder(writes.steps[0]), writes.steps)
+        steps = writes.versions.steps
+        core.tables.names.show(plain_folder(steps[0]), steps)
     cross(Failpoint.SHOW_AFTER_LINK)

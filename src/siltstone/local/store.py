@@ -490,7 +490,7 @@ class LocalStore(Store):
             files=storage.files,
             root=self.path,
             manifests=storage.manifests,
-            tables=storage.tables,
+            tables=storage.tables.reader,
             now_us=storage.now_us,
         )
         target = root_of(directory)
@@ -503,7 +503,7 @@ class LocalStore(Store):
             self.path,
             self._core.state(),
             self._parts.counts(),
-            tables=self._parts.tables,
+            tables=self._parts.tables.reader,
             jobs=self._parts.storage.jobs,
             memory_bytes_max=self.options.memory_bytes_max,
         )

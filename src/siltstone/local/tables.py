@@ -228,7 +228,7 @@ class LocalTable(Readable, Table):
         state, definition = self._look()
         record, number = state.view.record, catalogs.incarnation_of(definition).id
         storage = next((s for s in record.keyed if s.incarnation == number), None)
-        return statuses(record, definition, storage, self._core.tables)
+        return statuses(record, definition, storage, self._core.tables.reader)
 
     def drop_index(self, name: str) -> None:
         self._indexes().drop(self._look()[1].id, name)

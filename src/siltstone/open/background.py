@@ -108,4 +108,5 @@ class Background:
         view = self.committer.state.view
         if self.optimize_child.is_running:
             return False
-        return wants_optimize(view, self.tables) or self.keys.wants_index(view, self.tables)
+        reader = self.tables.reader
+        return wants_optimize(view, reader) or self.keys.wants_index(view, reader)

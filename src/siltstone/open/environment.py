@@ -28,7 +28,7 @@ from siltstone.storage.tables.tables import Tables
 
 
 def _lance(root: Path, files: Files, verify: str) -> Tables:
-    return lance_tables.LanceTables(root, files, verify=verify)
+    return lance_tables.lance_tables(root, files, verify=verify)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Storage:
         manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
         tables = env.tables(root, env.files, options.verify)
         readers = Readers(
-            tables, PastRecords(manifests), index_bytes_max=options.memory_bytes_max // 4
+            tables.reader, PastRecords(manifests), index_bytes_max=options.memory_bytes_max // 4
         )
         jobs = Jobs(env.files, root, env.now_us, env.new_token)
         return cls(root, env.files, manifests, tables, readers, jobs, env.now_us, env.new_token)

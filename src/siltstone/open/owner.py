@@ -29,7 +29,8 @@ from siltstone.lance_namespace.directory import Directory
 from siltstone.maintenance.compaction.plain_table_commit import OwnPlainTables
 from siltstone.maintenance.flush.checkpoint import Checkpointer
 from siltstone.maintenance.flush.idle import Rest
-from siltstone.maintenance.gc.vacuum import OwnerLive, Vacuum
+from siltstone.maintenance.gc.live_store import OwnerLive
+from siltstone.maintenance.gc.vacuum import Vacuum
 from siltstone.maintenance.index.table_indexes import TableIndexes
 from siltstone.maintenance.merge.merge_child import MergeChild
 from siltstone.maintenance.schedule.scheduler import KeyWatch, Scheduler
@@ -39,7 +40,7 @@ from siltstone.open.environment import Env, Storage, maintainers
 from siltstone.open.parts import Owner, Parts
 from siltstone.options import Options
 from siltstone.storage.manifest.format_check import refuse_newer
-from siltstone.storage.manifest.manifest_store import initialise
+from siltstone.storage.manifest.manifest_store import claim_epoch, initialise
 from siltstone.storage.manifest.ownership import Ownership, own
 from siltstone.storage.wal.recovery import Recovery, recover
 from siltstone.storage.wal.reserve import Reserve
@@ -76,12 +77,12 @@ class _Opening:
         self._root, self._options, self._env = root, options, env
         self._ownership, self._reserve = ownership, reserve
         self._storage = Storage.of(root, options, env)
-        self._commits = CommitHistory(self._storage.tables)
+        self._commits = CommitHistory(self._storage.tables.reader)
 
     def run(self) -> Parts:
         """Recover the log of the newest record, claim an epoch, and return the parts."""
         manifests = self._storage.manifests
-        record = manifests.claim_epoch(manifests.newest())
+        record = claim_epoch(manifests, manifests.newest())
         with ExitStack() as if_it_fails:
             lease = manifests.lease(record.number)
             if lease is not None:
@@ -95,7 +96,7 @@ class _Opening:
             for frame in recovery.frames:
                 replayer.apply(frame.first_seq, frame.payload)
             state = State(replayer.finish(), replayer.last_seq)
-            self._storage.tables.unite_all()
+            self._storage.tables.names.unite_all()
             parts = self._parts(recovery.wal, state, replayer)
             if_it_fails.pop_all()
             return parts
@@ -131,7 +132,7 @@ class _Opening:
         core, committer = self._core(wal, state, replayer)
         checkpointer = Checkpointer(
             committer=committer,
-            tables=storage.tables,
+            tables=storage.tables.writer,
             manifests=storage.manifests,
             readers=storage.readers,
             log=wal,

@@ -147,7 +147,7 @@ class Core:
         """
         if self.committer is not None:
             with suppress(UnavailableError):  # they say themselves what they do not find
-                self.tables.unite(folder)
+                self.tables.names.unite(folder)
 
     def submit(self, write_set: WriteSet) -> Receipt:
         """Wait for room, then commit."""

@@ -248,7 +248,7 @@ class EngineTransaction:
             call()
 
     def _commit(self) -> Receipt:
-        dirty = [writes for writes in self.rows.plain_writes.values() if writes.is_dirty]
+        dirty = [writes for writes in self.rows.plain_writes.values() if writes.versions.steps]
         with self.core.staging.held(writes.table for writes in dirty):
             return submit(self.core, self._write_set, dirty, self.view)
 

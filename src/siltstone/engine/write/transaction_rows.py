@@ -103,7 +103,7 @@ class TransactionRows:
         self._refuse_bulk(table)
         plain = self.plain_writes.get(table.id)
         if plain is not None:
-            return plain.reader(self._core.readers)
+            return self._core.readers.plain(plain.table_schema, plain.versions.pin)
         found = self._readers.get(table.id)
         if found is None:
             found = self._readers[table.id] = self._open(table)
@@ -212,4 +212,4 @@ class TransactionRows:
 
     def names_files(self) -> bool:
         """Say whether the commit names files that were staged."""
-        return bool(self._bulk) or any(plain.is_dirty for plain in self.plain_writes.values())
+        return bool(self._bulk) or any(plain.versions.steps for plain in self.plain_writes.values())

@@ -78,7 +78,7 @@ def strangers_of(
     """
     folders = {plain_folder(pin) for pin in distinct(pins_of(record)).values()}
     for folder in sorted({*folders, *logged, *homes(record.catalog)}):
-        for external in tables.external_versions(folder):
+        for external in tables.external.versions(folder):
             yield folder, external
 
 
@@ -159,12 +159,14 @@ class Adopter:
         pins = [version.pin for version in catalogs.incarnation_of(table).versions]
         folders = sorted({home_of(table), *(plain_folder(pin) for pin in pins)})
         live = {
-            file.path for pin in pins[-1:] for file in self._tables.files(plain_folder(pin), pin)
+            file.path
+            for pin in pins[-1:]
+            for file in self._tables.reader.files(plain_folder(pin), pin)
         }
         found = [
             (folder, each)
             for folder in folders
-            for each in self._tables.external_versions(folder)
+            for each in self._tables.external.versions(folder)
             # A name that an older siltstone left of a version of ours: its rows are in the table.
             if not each.files or not {f"{folder}/data/{name}" for name in each.files} <= live
         ]
@@ -184,7 +186,7 @@ class Adopter:
     def _added(self, folder: str, external: ExternalVersion) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a version; its data files stay, whoever moves its manifest."""
         try:
-            rows = self._tables.added(folder, external)
+            rows = self._tables.external.added(folder, external)
             first = next(rows, None)
         except SiltstoneError:
             self._require_there(external)

@@ -114,7 +114,7 @@ class TableRoutes:
             rows, seen = face[name].count(), face.lance.versions(name)
             newest, lengths, nbytes = seen.newest, list[int](), 0
             if newest is not None:
-                tables = self._served.parts.core.tables
+                tables = self._served.parts.core.tables.reader
                 spans = tables.open(seen.folder, newest.pin).spans
                 lengths = [end - first for first, end in spans]
                 nbytes = sum(file.size for file in tables.files(seen.folder, newest.pin))
