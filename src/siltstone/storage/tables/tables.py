@@ -1,4 +1,4 @@
-"""Tables: the interface of columnar datasets for the engine; see `lance.lance_tables.LanceTables`.
+"""Tables: the interface of columnar datasets for the engine; see `lance.lance_tables`.
 
 A dataset lies in a folder (relative to the store's root) and is only ever named by a `Pin`: one
 immutable version. Every operation makes a new, private pin from an old one; all files of a pin are
