@@ -138,13 +138,13 @@ def test_ctrl_c_at_any_line_of_a_wait_for_another_thread_keeps_no_lock(
         held = shared._registry.stores[store]
         while is_interrupted:
             nth += 1
-            held.phase, held.worker = shared.Phase.CLOSING, 0  # as if another thread closed it
+            held.phase, held.worker = shared.StorePhase.CLOSING, 0  # as if another thread closed it
             with (
                 signalled(nth, where=WHERE) as line,
                 pytest.raises((KeyboardInterrupt, st.OwnedError)),
             ):
                 connect(store)
-            held.phase, is_interrupted = shared.Phase.OPEN, line.has_acted
+            held.phase, is_interrupted = shared.StorePhase.OPEN, line.has_acted
             elsewhere(functools.partial(use, store))
             assert (len(held.handles), db["t"].count()) == (1, 1), line.at
     assert nth > LINES_MIN

@@ -80,7 +80,7 @@ class HookedTables:
 
     def __init__(self, tables: Tables) -> None:
         self.hooks: dict[str, Callable[..., object]] = {}
-        for field in fields(tables):
+        for field in fields(Tables):
             setattr(self, field.name, _HookedPart(getattr(tables, field.name), self.hooks))
 
 

@@ -256,7 +256,11 @@ def test_a_link_across_file_systems_is_refused_with_a_reason(db, tmp_path):
 
     parts = db._parts
     backuper = Backuper(
-        files=Far(), root=db.path, manifests=parts.manifests, tables=parts.tables, now_us=Clock()
+        files=Far(),
+        root=db.path,
+        manifests=parts.manifests,
+        tables=parts.tables.reader,
+        now_us=Clock(),
     )
     with pytest.raises(UnavailableError, match="use copies"):
         backuper.run(tmp_path / "b", link=True)

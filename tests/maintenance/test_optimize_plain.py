@@ -105,7 +105,7 @@ def test_an_owner_that_takes_it_is_waited_for_and_what_it_took_is_counted(made) 
     expected = rows(table)
 
     def owner() -> bool:
-        return bool(db._parts.owner.optimizer.import_version())
+        return bool(db._parts.owner.optimizer.take_finished())
 
     assert optimizer_of(db.path, tables, owner).optimize() == Optimized(("log", "t"), 8, 2, 24)
     assert files(db) == 1
@@ -120,7 +120,7 @@ def test_a_delete_meanwhile_wins_and_the_rest_is_planned_anew(made) -> None:
         if deletes:
             deletes -= 1
             table.delete_where("v = 2 and id = 1")
-        db._parts.owner.optimizer.import_version()
+        db._parts.owner.optimizer.take_finished()
         return True
 
     deletes = 1

@@ -72,7 +72,7 @@ def test_a_table_that_was_loaded_and_then_truncated_is_sound(db):
 
 def test_every_file_that_a_record_needs_is_missed_when_it_is_gone(db):
     record = db._core.state().view.record
-    for path in sorted(needed(db._parts.tables, distinct(pins_of(record)))):
+    for path in sorted(needed(db._parts.tables.reader, distinct(pins_of(record)))):
         aside = db.path / "aside"
         (db.path / path).rename(aside)
         with open_store(db.path, read_only=True) as _:
@@ -84,7 +84,7 @@ def test_every_file_that_a_record_needs_is_missed_when_it_is_gone(db):
 
 def test_a_flipped_byte_in_any_data_file_is_found_by_the_deep_check(db):
     record = db._core.state().view.record
-    names = sorted(needed(db._parts.tables, distinct(pins_of(record))))
+    names = sorted(needed(db._parts.tables.reader, distinct(pins_of(record))))
     for path in (name for name in names if "/data/" in name):
         data = (db.path / path).read_bytes()
         changed = bytearray(data)

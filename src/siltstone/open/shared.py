@@ -59,7 +59,7 @@ WAIT_S = 60.0
 _SERVE_TIMEOUT_S = 60.0
 
 
-class Phase(enum.Enum):
+class StorePhase(enum.Enum):
     """See the module; each changes under the registry's lock."""
 
     OPENING = "opening"
@@ -75,7 +75,7 @@ class Opened:
         self.is_temporary = False
         self.is_served = False  # a user asked for it: the store stays open for its clients
         self.serving = threading.RLock()  # a signal handler may close what begins to serve
-        self.phase = Phase.OPENING
+        self.phase = StorePhase.OPENING
         self.worker = threading.get_ident()  # the thread that opens or closes it
         self.where: tuple[str, int] = ("", 0)  # the file and line that opened it
         self.handles: set[int] = set()
@@ -88,7 +88,7 @@ class Opened:
     def alone(cls, root: Path, options: Options, parts: Parts) -> Opened:
         """Return a store with one handle, not shared: a reader's, or a simulated one."""
         opened = cls(root, options, parts)
-        opened.phase = Phase.OPEN
+        opened.phase = StorePhase.OPEN
         opened.handles.add(0)
         return opened
 
@@ -111,7 +111,7 @@ class Opened:
             _registry.forget(self)
             raise
         with _registry.lock:
-            self.phase = Phase.OPEN
+            self.phase = StorePhase.OPEN
             _registry.wake()
             return self.enter()
 
@@ -137,14 +137,14 @@ class Opened:
             _registry.count()
             is_first_time = number in self.handles
             self.handles.discard(number)
-            if self.handles or not (is_first_time or self.phase is Phase.CLOSING):
+            if self.handles or not (is_first_time or self.phase is StorePhase.CLOSING):
                 return
             self.begin_closing()
         self.shut()
 
     def begin_closing(self) -> None:
         """Accept no more handles; this thread will shut the store. The registry is locked."""
-        self.phase, self.worker = Phase.CLOSING, threading.get_ident()
+        self.phase, self.worker = StorePhase.CLOSING, threading.get_ident()
 
     def refuse(self, why: str) -> None:
         """Refuse every later call of every handle, and roll back what they have open."""
@@ -208,7 +208,7 @@ class _Registry:
         with self.lock:
             found = self.stores.get(root)
             is_mine = found is not None and found.worker == threading.get_ident()
-            if found is not None and is_mine and found.phase is Phase.OPENING:
+            if found is not None and is_mine and found.phase is StorePhase.OPENING:
                 self.forget(found)
 
     def waiter(self) -> threading.Lock:
@@ -239,7 +239,7 @@ class _Registry:
 
     def _is_idle(self, opened: Opened) -> bool:
         return (
-            opened.phase is Phase.OPEN
+            opened.phase is StorePhase.OPEN
             and not opened.handles
             and not opened.is_served
             and self.stores.get(opened.root) is opened
@@ -330,9 +330,9 @@ def share(
                 closer.start()
                 opened, number, waiter = _find(root, options, any_options)
                 if number is None and waiter is None:
-                    if opened.phase is Phase.OPEN and is_collected:
+                    if opened.phase is StorePhase.OPEN and is_collected:
                         raise _owned(opened, options)
-                    is_collected = opened.phase is Phase.OPEN
+                    is_collected = opened.phase is StorePhase.OPEN
                     number = _moved_on(opened, will_serve)
                 if number is not None:
                     opened.require_in_place()
@@ -355,9 +355,9 @@ def _left(deadline: float) -> float:
 
 def _moved_on(opened: Opened, will_serve: bool) -> int | None:
     """Do what a store's phase asks for; return the number of a handle if it was opened."""
-    if opened.phase is Phase.OPENING:
+    if opened.phase is StorePhase.OPENING:
         return opened.open(will_serve=will_serve)
-    if opened.phase is Phase.CLOSING:
+    if opened.phase is StorePhase.CLOSING:
         with contextlib.suppress(SiltstoneError, OSError):  # what failed, failed before
             opened.shut()
     else:  # its handles may be garbage that refers to itself: those do not count
@@ -397,7 +397,7 @@ def _find(
             found = _registry.stores[root] = Opened(root, options)
             found.where = _caller()
             return found, None, None
-        if found.phase is not Phase.OPEN:
+        if found.phase is not StorePhase.OPEN:
             if found.worker == threading.get_ident():
                 raise OwnedError(root, os.getpid(), platform.node())
             return found, None, _registry.waiter()
@@ -431,7 +431,7 @@ def read(root: Path, options: Options, handle: Callable[[Opened, int], T]) -> T:
 
 def _of_this_process() -> list[Opened]:
     with _registry.lock:
-        owned = [each for each in _registry.stores.values() if each.phase is not Phase.OPENING]
+        owned = [each for each in _registry.stores.values() if each.phase is not StorePhase.OPENING]
     return owned + list(_readers)
 
 
@@ -456,7 +456,7 @@ def _close_all() -> None:
 def _refuse_in_child() -> None:
     """Lance does not survive a fork, and the child must not write to the parent's log."""
     for opened in list(_all):
-        if opened.phase is not Phase.OPENING:
+        if opened.phase is not StorePhase.OPENING:
             opened.refuse_in_child()
     _readers.clear()
     _registry.__init__()

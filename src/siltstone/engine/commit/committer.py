@@ -37,7 +37,7 @@ from siltstone.engine.commit.write_set import (
 )
 from siltstone.engine.levels.attached import run_bytes
 from siltstone.engine.levels.commit_log import CommitLog, transaction_id
-from siltstone.engine.levels.memtable import Memtable
+from siltstone.engine.levels.memtable import Memtable, append_batch
 from siltstone.engine.read.view import (
     Generation,
     Levels,
@@ -361,8 +361,13 @@ class Committer:
                         part.table_schema, part.upserts, part.row_keys, part.deletes, seq
                     )
                 elif isinstance(part, BatchPart):
-                    view.levels[part.incarnation].active.append_batch(
-                        part.table_schema, part.batch, part.codes, part.op, seq
+                    append_batch(
+                        view.levels[part.incarnation].active,
+                        part.table_schema,
+                        part.batch,
+                        part.codes,
+                        part.op,
+                        seq,
                     )
                 elif isinstance(part, AttachPart):
                     self.active_bytes += run_bytes(part.rows)

@@ -31,7 +31,7 @@ from typing import TypeVar
 from siltstone import threads
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.levels.base import INDEX_ROW_BYTES
-from siltstone.engine.levels.history_run import HistoryRun
+from siltstone.engine.levels.history_run import HistoryRun, index_bytes
 from siltstone.engine.levels.memtable import Memtable
 from siltstone.engine.read.view import View
 from siltstone.errors import BusyError, FencedError, PoisonedError, in_words
@@ -353,7 +353,7 @@ MERGE_SHARE = 0.2
 def unmerged_index_bytes(view: View) -> int:
     """Return the bytes of the indexes of all un-merged history when loaded."""
     runs = (source for levels in view.levels.values() for source in levels.flushed)
-    return sum(run.index_bytes for run in runs if isinstance(run, HistoryRun))
+    return sum(index_bytes(run) for run in runs if isinstance(run, HistoryRun))
 
 
 def wants_optimize(view: View, tables: TableReader, *, parts_max: int = HISTORY_PARTS_MAX) -> bool:

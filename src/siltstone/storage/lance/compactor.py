@@ -1,4 +1,4 @@
-"""Lance compactor: parts of a version written anew as few files, and put into later versions."""
+"""Lance compactor: parts of a version rewritten as few files, and put into later versions."""
 
 from __future__ import annotations
 

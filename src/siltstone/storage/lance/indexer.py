@@ -1,4 +1,4 @@
-"""Lance indexer: segments of indexes built beside every version, and put on one by a commit."""
+"""Lance indexer: builds segments of indexes, which are in no version until a commit adds them."""
 
 from __future__ import annotations
 

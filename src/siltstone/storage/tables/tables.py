@@ -1,4 +1,4 @@
-"""Tables: the interface of columnar datasets for the engine; see `lance.lance_tables.LanceTables`.
+"""Tables: the interface of columnar datasets for the engine; see `lance.lance_tables`.
 
 A dataset lies in a folder (relative to the store's root) and is only ever named by a `Pin`: one
 immutable version. Every operation makes a new, private pin from an old one; all files of a pin are
@@ -386,7 +386,7 @@ class TableRewriter(Protocol):
 
 
 class TableCompactor(Protocol):
-    """Parts written anew as fewer files: planned on one pin, put on a later one."""
+    """Parts rewritten as fewer files: planned on one pin, put on a later one."""
 
     def compact(self, folder: str, pin: Pin, within: tuple[int, int]) -> Compacted:
         """Rewrite the rows of the parts in [first, end), in order, as few files.
