@@ -43,7 +43,8 @@ def settle(db: st.Store, aside: Path) -> int:
         db: The store, which nobody else works on.
         aside: A directory outside of it.
     """
-    for _, version in list(strangers_of(db._parts.tables, db._parts.manifests.newest())):  # noqa: SLF001 - as `verify`
+    parts = db._parts  # noqa: SLF001 - as `verify`
+    for _, version in list(strangers_of(parts.tables.external, parts.manifests.newest())):
         if not version.path.startswith(f"tables/{APPENDED}-"):
             aside.mkdir(exist_ok=True)
             (db.path / version.path).rename(aside / version.path.replace("/", "~"))

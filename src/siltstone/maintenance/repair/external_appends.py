@@ -34,7 +34,7 @@ from siltstone.maintenance.gc.sweep import distinct, home_of, homes, pins_of
 from siltstone.maintenance.repair.quarantine import Item, Quarantine
 from siltstone.storage.files.files import Files
 from siltstone.storage.tables.inventories import describe
-from siltstone.storage.tables.tables import ExternalVersion, Tables
+from siltstone.storage.tables.tables import ExternalTables, ExternalVersion, Tables
 
 SAMPLE_ROWS = 5
 ATTEMPTS_MAX = 8
@@ -66,20 +66,20 @@ class Adopted:
 
 
 def strangers_of(
-    tables: Tables, record: Record, logged: Iterable[str] = ()
+    external: ExternalTables, record: Record, logged: Iterable[str] = ()
 ) -> Iterator[tuple[str, ExternalVersion]]:
     """Yield every external version in the folders of a record's tables, with its folder.
 
     Args:
-        tables: The datasets of the store.
+        external: The versions of other clients in the store.
         record: The record with the folders: in its pins, or for a plain table without a version in
             its name.
         logged: The folders in frames above the record, since the last checkpoint.
     """
     folders = {plain_folder(pin) for pin in distinct(pins_of(record)).values()}
     for folder in sorted({*folders, *logged, *homes(record.catalog)}):
-        for external in tables.external.versions(folder):
-            yield folder, external
+        for version in external.versions(folder):
+            yield folder, version
 
 
 def told(external: ExternalVersion) -> str:

@@ -309,7 +309,7 @@ class Verifier:
     ) -> None:
         say("drift")
         try:
-            for _, external in strangers_of(self._tables, record, logged):
+            for _, external in strangers_of(self._tables.external, record, logged):
                 tally.findings.append(Finding(external.path, DRIFT, told(external)))
         except UNREADABLE as error:
             tally.warn("tables", f"external versions cannot be listed: {error}")
