@@ -65,7 +65,7 @@ class Adopted:
         return "\n".join([head, *(f"  {row}" for row in self.sample)])
 
 
-def strangers_of(
+def external_versions_of(
     external: ExternalTables, record: Record, logged: Iterable[str] = ()
 ) -> Iterator[tuple[str, ExternalVersion]]:
     """Yield every external version in the folders of a record's tables, with its folder.

@@ -36,7 +36,7 @@ from siltstone.formats.schema import SEQ_COLUMN
 from siltstone.maintenance.backup.backup import Progress, created_by, named_by, newest_with_log
 from siltstone.maintenance.gc.sweep import Sweep, distinct, pins_of
 from siltstone.maintenance.index.index_check import wrong_indexes
-from siltstone.maintenance.repair.external_appends import strangers_of, told
+from siltstone.maintenance.repair.external_appends import external_versions_of, told
 from siltstone.maintenance.repair.integrity import UNREADABLE, Integrity
 from siltstone.storage.files.files import Files
 from siltstone.storage.manifest.manifest_store import ManifestStore
@@ -309,7 +309,7 @@ class Verifier:
     ) -> None:
         say("drift")
         try:
-            for _, external in strangers_of(self._tables.external, record, logged):
+            for _, external in external_versions_of(self._tables.external, record, logged):
                 tally.findings.append(Finding(external.path, DRIFT, told(external)))
         except UNREADABLE as error:
             tally.warn("tables", f"external versions cannot be listed: {error}")
