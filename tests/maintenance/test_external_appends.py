@@ -405,7 +405,7 @@ def test_rows_by_path_go_to_the_table_they_lie_in_whatever_is_called_so_by_then(
     db.checkpoint()
     record, parts = db._parts.manifests.newest(), db._parts
     aside = Quarantine(
-        parts.files, db.path, now_us=parts.now_us, new_token=iter(["one", "two"]).__next__
+        parts.files, db.path, now_us=parts.storage.now_us, new_token=iter(["one", "two"]).__next__
     )
     adopter = Adopter(files=parts.files, root=db.path, tables=parts.tables, quarantine=aside)
 
@@ -472,7 +472,7 @@ def test_a_version_that_another_one_adopts_or_sets_aside_meanwhile_is_found_agai
         return db.transaction(**named)
 
     tokens = (str(n) for n in range(9))
-    aside = Quarantine(parts.files, db.path, now_us=parts.now_us, new_token=tokens.__next__)
+    aside = Quarantine(parts.files, db.path, now_us=parts.storage.now_us, new_token=tokens.__next__)
     adopter = Adopter(
         files=parts.files,
         root=db.path,

@@ -152,7 +152,7 @@ def test_a_base_that_is_not_the_fold_of_history_is_found(db):
 
 def test_a_dead_job_is_a_warning_and_a_running_one_is_not(db):
     parts = db._parts
-    jobs = Jobs(parts.files, db.path, parts.now_us, lambda: "j")
+    jobs = Jobs(parts.files, db.path, parts.storage.now_us, lambda: "j")
     with jobs.begin("optimize", ("t",)) as job:
         assert db.verify(deep=True).findings == ()
         job.append(b"{}")
