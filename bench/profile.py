@@ -31,12 +31,12 @@ from rich.table import Table
 import siltstone as st
 from bench import data, history, limits
 from bench.report import number
-from siltstone import handles
 from siltstone.cli.bench.machine import facts
 from siltstone.engine.commit import committer
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.core import Core
 from siltstone.engine.write import submission
+from siltstone.local import tables as local_tables
 from siltstone.storage.files.files import RealFile
 from siltstone.storage.wal import wal
 from siltstone.storage.wal.wal import Wal
@@ -48,11 +48,11 @@ _TURNS = 8
 
 # Where, which function, and what it is called on the page; in the order of a commit.
 _STAGES: tuple[tuple[Any, str, str], ...] = (
-    (handles.Table, "_table_schema", "look up the table"),
-    (handles, "row_input", "check the row, find its key"),
-    (handles, "_part", "make the write set"),
-    (handles.Table, "_blind", "make the write set"),
-    (handles, "submit", "submit"),
+    (local_tables.LocalTable, "_table_schema", "look up the table"),
+    (local_tables, "row_input", "check the row, find its key"),
+    (local_tables, "_part", "make the write set"),
+    (local_tables.LocalTable, "_blind", "make the write set"),
+    (local_tables, "submit", "submit"),
     (Core, "submit", "wait for room"),
     (Committer, "commit", "queue, lead, hand over"),
     (Committer, "_admit", "admit"),
@@ -67,7 +67,7 @@ _STAGES: tuple[tuple[Any, str, str], ...] = (
     (Committer, "_apply_rows", "apply"),
     (Committer, "_apply", "reveal"),
 )
-assert submission.submit is handles.submit  # what is wrapped is what is called
+assert submission.submit is local_tables.submit  # what is wrapped is what is called
 
 
 class Probe:

@@ -15,10 +15,10 @@ import pytest
 import xxhash
 
 import siltstone as st
+from siltstone.local.store import LocalStore
+from siltstone.open.environment import Env
 from siltstone.options import Options
 from siltstone.storage.files.files import RealFiles
-from siltstone.store import Store
-from siltstone.wiring import Env
 from tests.unchanged import connect, contents
 
 ROOT = Path(__file__).parents[1]
@@ -68,7 +68,7 @@ def filled(path: Path) -> None:
 
 def opened(path: Path, files: Refusing, *, read_only: bool = False) -> st.Store:
     options = Options(segment_bytes=65536, background=False)
-    return Store.open(path, options, read_only=read_only, env=Env(files=files))
+    return LocalStore.open(path, options, read_only=read_only, env=Env(files=files))
 
 
 @pytest.mark.parametrize("path", ["", "a\0b", b"bytes", "http://host/x", "s3://bucket/x"])
@@ -180,8 +180,8 @@ import os, signal
 from pathlib import Path
 from siltstone.options import Options
 from siltstone.storage.files.files import RealFiles
-from siltstone.store import Store
-from siltstone.wiring import Env
+from siltstone.local.store import LocalStore
+from siltstone.open.environment import Env
 
 class Fatal:
     left = steps
@@ -194,7 +194,7 @@ class Fatal:
             return method(*given, **options)
         return step
 
-Store.open(Path(path), Options(segment_bytes=65536, background=False), env=Env(files=Fatal()))
+LocalStore.open(Path(path), Options(segment_bytes=65536, background=False), env=Env(files=Fatal()))
 print("opened", flush=True)
 """
 

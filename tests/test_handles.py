@@ -245,6 +245,19 @@ def test_asserts_in_the_source_claim_types_only() -> None:
                 assert any(part in line for part in typed), f"{path}:{number}: {line.strip()}"
 
 
+def test_a_handle_that_an_earlier_release_pickled_comes_back_read_only(tmp_path: Path) -> None:
+    with st.connect(tmp_path / "s", segment_bytes=65536, background=False) as db:
+        db.create_table("t", {"id": "int64"}, primary_key="id")
+        written = pickle.dumps(db, protocol=0)
+        earlier = written.replace(
+            b"csiltstone.local.store\nreopen\n", b"csiltstone.store\n_reopen\n"
+        )
+        assert earlier != written
+        with pickle.loads(earlier) as again:
+            assert again.is_read_only
+            assert again.tables() == ["t"]
+
+
 # fork
 
 FORKED_CHILD = """

@@ -16,17 +16,21 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
-from siltstone import opened
+from siltstone.open import shared
 from tests.engine.seams import Threads
 from tests.support.traced import signalled
 from tests.test_shared_handles import is_owned
 from tests.unchanged import SMALL, connect
 
 WHERE = (
-    "siltstone/opened.py",
     "siltstone/store.py",
-    "siltstone/wiring.py",
-    "siltstone/closing.py",
+    "siltstone/local/store.py",
+    "siltstone/open/shared.py",
+    "siltstone/open/owner.py",
+    "siltstone/open/follower.py",
+    "siltstone/open/environment.py",
+    "siltstone/open/parts.py",
+    "siltstone/open/closing.py",
     "storage/manifest/ownership.py",
     "storage/wal/reserve.py",
     threading.__file__,
@@ -88,7 +92,7 @@ def test_ctrl_c_at_any_line_of_an_opening_leaves_the_path_to_all(
     def check(at: str) -> None:
         assert not is_owned(store), at
         assert not descriptors(store), at
-        assert store not in opened._registry.stores, at
+        assert store not in shared._registry.stores, at
         elsewhere(functools.partial(use, store, memory_bytes_max=1 << 26))
 
     at_each_line(lambda: connect(store, **options), check)
@@ -98,7 +102,7 @@ def test_ctrl_c_at_any_line_of_a_second_opening_leaves_the_first_handle_alone(st
     db = connect(store)
 
     def check(at: str) -> None:
-        assert len(opened._registry.stores[store].handles) == 1, at
+        assert len(shared._registry.stores[store].handles) == 1, at
         elsewhere(functools.partial(use, store))
         assert db["t"].count() == 1, at
 
@@ -128,19 +132,19 @@ def test_ctrl_c_at_any_line_leaves_no_directory_of_a_store_in_memory(
 def test_ctrl_c_at_any_line_of_a_wait_for_another_thread_keeps_no_lock(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opened, "WAIT_S", 0)
+    monkeypatch.setattr(shared, "WAIT_S", 0)
     nth, is_interrupted = 0, True
     with connect(store) as db:
-        held = opened._registry.stores[store]
+        held = shared._registry.stores[store]
         while is_interrupted:
             nth += 1
-            held.phase, held.worker = opened.Phase.CLOSING, 0  # as if another thread closed it
+            held.phase, held.worker = shared.StorePhase.CLOSING, 0  # as if another thread closed it
             with (
                 signalled(nth, where=WHERE) as line,
                 pytest.raises((KeyboardInterrupt, st.OwnedError)),
             ):
                 connect(store)
-            held.phase, is_interrupted = opened.Phase.OPEN, line.has_acted
+            held.phase, is_interrupted = shared.StorePhase.OPEN, line.has_acted
             elsewhere(functools.partial(use, store))
             assert (len(held.handles), db["t"].count()) == (1, 1), line.at
     assert nth > LINES_MIN

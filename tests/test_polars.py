@@ -13,7 +13,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import siltstone as st
-from siltstone.store import Store
+from siltstone.api.store import Store
 from tests.engine.seams import fake_env, open_store
 
 SCHEMA = {

@@ -20,13 +20,14 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
-from siltstone import opened
-from siltstone.closing import closer
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.recent_writes import OpenTransactions
 from siltstone.engine.commit.write_set import WriteSet
+from siltstone.open import shared
+from siltstone.open.closing import closer
+from siltstone.open.parts import Parts
 from siltstone.storage.files.files import RealFile
-from siltstone.wiring import Parts
+from siltstone.storage.manifest.manifest_store import claim_epoch
 from tests.engine.seams import Threads
 from tests.unchanged import SMALL, connect
 
@@ -265,7 +266,7 @@ def test_what_is_being_read_is_read_to_its_end_without_its_store(tmp_path: Path)
 
 def test_the_collector_may_run_under_any_lock_of_ours(tmp_path: Path) -> None:
     db = filled(tmp_path / "s")
-    with dropped(tmp_path / "s"), opened._registry.lock, closer._starting:
+    with dropped(tmp_path / "s"), shared._registry.lock, closer._starting:
         del db
         gc.collect()
 
@@ -448,7 +449,7 @@ def test_a_fenced_store_is_opened_anew_in_its_process(tmp_path: Path, has_backgr
     parts = db._parts
     assert parts.owner is not None
     thread = parts.owner.scheduler._thread
-    parts.manifests.claim_epoch(parts.manifests.newest())
+    claim_epoch(parts.manifests, parts.manifests.newest())
     if thread is not None:  # it looks for news, and ends where it meets the other epoch
         thread.join(60)
         assert not thread.is_alive()
@@ -505,7 +506,7 @@ def test_who_connects_while_the_store_closes_waits_and_gets_a_fresh_one(
         threads.start(db.close)
         assert is_closing.wait(60)
         with monkeypatch.context() as hasty:
-            hasty.setattr(opened, "WAIT_S", 0.01)
+            hasty.setattr(shared, "WAIT_S", 0.01)
             with pytest.raises(st.OwnedError, match=str(os.getpid())):
                 connect(tmp_path / "s")
         found: list[st.Store] = []
@@ -539,7 +540,7 @@ def test_threads_that_connect_close_and_drop_lose_nothing(tmp_path: Path) -> Non
         gc.collect()
         settled()
     assert not is_owned(tmp_path / "s")
-    assert tmp_path / "s" not in opened._registry.stores
+    assert tmp_path / "s" not in shared._registry.stores
     with connect(tmp_path / "s") as db:
         assert db["t"].count() == 5 + sum(written) == 155
 
@@ -556,7 +557,7 @@ def test_a_failed_open_leaves_the_path_to_the_next(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("owner", "step"),
-    [(opened, "_caller"), (opened.Opened, "open"), (opened.Opened, "core")],
+    [(shared, "_caller"), (shared.Opened, "open"), (shared.Opened, "core")],
 )
 def test_ctrl_c_while_a_store_is_opened_leaves_the_path_to_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, step: str
@@ -567,7 +568,7 @@ def test_ctrl_c_while_a_store_is_opened_leaves_the_path_to_the_next(
             patched.setattr(owner, step, lambda *_, **__: signal.raise_signal(signal.SIGINT))
             with pytest.raises(KeyboardInterrupt):
                 connect(tmp_path / "s")
-        assert tmp_path / "s" not in opened._registry.stores
+        assert tmp_path / "s" not in shared._registry.stores
         assert not is_owned(tmp_path / "s")
         with connect(tmp_path / "s", segment_bytes=131_072) as db:
             assert db["t"].count() == 5

@@ -13,7 +13,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,12 +30,12 @@ from siltstone.formats.manifest import Pin
 from siltstone.maintenance.compaction.optimize import Optimizer
 from siltstone.maintenance.compaction.plain_table_commit import PlainTablesOfAnOwner
 from siltstone.maintenance.merge.merge import COMPACT_BELOW_ROWS
+from siltstone.open.environment import Storage, maintainers
 from siltstone.storage.files.files import RealFiles
-from siltstone.storage.lance.lance_tables import LanceTables
+from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.manifest.manifest_store import ManifestStore, random_token, system_time_us
 from siltstone.storage.tables.jobs import Jobs
-from siltstone.storage.tables.tables import Compacted
-from siltstone.wiring import maintainers
+from siltstone.storage.tables.tables import Compacted, TableCompactor
 
 _PARTS = 100
 _ROWS = 1_000_000
@@ -126,35 +128,40 @@ def _in_vain(peer: Place, turn: int) -> Metrics:
     }
 
 
-class _NotingTables(LanceTables):
-    """Tables that note the bytes of what a compaction writes."""
+class _NotingCompactor:
+    """A compactor that notes the bytes of what it writes."""
 
-    def __init__(self, path: Path, written: dict[str, int]) -> None:
-        super().__init__(path, RealFiles())
-        self._written = written
+    def __init__(self, compactor: TableCompactor, written: dict[str, int]) -> None:
+        self._compactor, self._written = compactor, written
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._compactor, name)
 
     def compact(self, folder: str, pin: Pin, within: tuple[int, int]) -> Compacted:
-        done = super().compact(folder, pin, within)
+        done = self._compactor.compact(folder, pin, within)
         self._written.update({file.path: file.size for file in done.files})
         return done
 
 
 def _optimizer(path: Path, written: dict[str, int]) -> Optimizer:
     """Return an optimizer as another process has it, that notes what it writes."""
-    files, tables = RealFiles(), _NotingTables(path, written)
+    files = RealFiles()
+    tables = lance_tables(path, files)
+    tables = replace(tables, compactor=_NotingCompactor(tables.compactor, written))
     manifests = ManifestStore(files, path)
-    readers = Readers(tables, PastRecords(manifests), index_bytes_max=0)
+    readers = Readers(tables.reader, PastRecords(manifests), index_bytes_max=0)
     plain = PlainTablesOfAnOwner(
         follow=lambda: Follower(files, path, manifests, readers), own_and_take=lambda: False
     )
     jobs = Jobs(files, path, system_time_us, random_token)
-    return maintainers(manifests, tables, readers, jobs, plain).optimizer
+    storage = Storage(path, files, manifests, tables, readers, jobs)
+    return maintainers(storage, plain).optimizer
 
 
 def _named(path: Path) -> set[str]:
     """Return the files that any record names: what was published, whoever rewrote it later."""
     manifests = ManifestStore(RealFiles(), path)
-    tables = LanceTables(path, RealFiles(), verify="scrub")
+    tables = lance_tables(path, RealFiles(), verify="scrub")
     pins = {
         (f"{storage.folder}/{folder}", pin)
         for number in manifests.numbers(below_floor=True)
@@ -162,7 +169,7 @@ def _named(path: Path) -> set[str]:
         for folder, pin in (("base", storage.base), (".history", storage.history))
         if pin is not None
     }
-    return {file.path for folder, pin in pins for file in tables.files(folder, pin)}
+    return {file.path for folder, pin in pins for file in tables.reader.files(folder, pin)}
 
 
 class _Writer:

@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from proof.exhaustion.faulty_files import Faults, FaultyFiles
+from siltstone.open.environment import Env
 from siltstone.storage.manifest.manifest_store import system_time_us
-from siltstone.wiring import Env
 
 DISK_BYTES = 16 << 20
 SLOW_SYNC_S = 0.5

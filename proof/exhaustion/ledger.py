@@ -19,9 +19,9 @@ from pathlib import Path
 import pyarrow as pa
 
 import siltstone as st
+from siltstone.local.store import LocalStore
+from siltstone.open.environment import Env
 from siltstone.options import resolve
-from siltstone.store import Store
-from siltstone.wiring import Env
 
 KEYS = 40
 CYCLES_PER_STORE = 100
@@ -78,7 +78,7 @@ class Ledger:
         self.typed = (st.SiltstoneError, *excused)
         self._bytes_max = bytes_max
         self.errors: dict[str, int] = {}
-        self.db: Store | None = None
+        self.db: LocalStore | None = None
         self.root = folder / "store"
         self._journal = (folder / "journal").open("a+") if is_mortal else None
         self._forget()
@@ -178,7 +178,7 @@ class Ledger:
 
     def reopen(self) -> None:
         """Open; what was in doubt is decided now."""
-        self.db = Store.open(self.root, resolve(self.root, self._options), env=self.env)
+        self.db = LocalStore.open(self.root, resolve(self.root, self._options), env=self.env)
         while self._doubts:
             name, number = self._doubts[0]
             self._end(number, is_taken=self.db.outcome(name) == "committed")
@@ -190,7 +190,7 @@ class Ledger:
         if db is not None:
             self._try(db.close)
 
-    def _live(self) -> Store:
+    def _live(self) -> LocalStore:
         if self.db is None:
             self.reopen()
         assert self.db is not None
@@ -228,7 +228,7 @@ class Ledger:
         self._open_changes[change.number] = change, values
         self._commit(db, change)
 
-    def _commit(self, db: Store, change: Change) -> None:
+    def _commit(self, db: LocalStore, change: Change) -> None:
         """Commit a change; whatever comes of it is noted."""
         number = change.number
         durability = "sync" if change.is_sync else "async"
@@ -294,7 +294,7 @@ class Ledger:
         assert not self._open_changes
         self._compare(self._live())
 
-    def _compare(self, db: Store) -> None:
+    def _compare(self, db: LocalStore) -> None:
         with db.snapshot() as snapshot:
             found = snapshot["keyed"].to_arrow().to_pylist()
             lines = snapshot["plain"].to_arrow()["n"].to_pylist()

@@ -22,8 +22,8 @@ from typing import Any
 import siltstone as st
 from proof.power.life import Rows, changes_of, rows_of, write_everywhere
 from proof.power.scenarios import ALL_AGES_S, SCENARIOS, Scenario
+from siltstone.api.store import Store
 from siltstone.errors import SiltstoneError, SnapshotExpiredError
-from siltstone.store import Store
 
 _MADE = "after"
 _FOLLOWED, _MAINTAINED, _TIDIED = 5, 3, 6

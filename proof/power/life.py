@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import siltstone as st
-from siltstone.handles import Snapshot
-from siltstone.store import Store
+from siltstone.api.snapshot import Snapshot
+from siltstone.api.store import Store
 
 Rows = dict[str, object]
 

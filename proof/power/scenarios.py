@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from proof.power.life import Life, write_everywhere
 from siltstone import failpoints
-from siltstone.store import Store
+from siltstone.api.store import Store
 
 OPTIONS: Mapping[str, Any] = {"segment_bytes": 16_384, "background": False}
 KEYED = {"id": "int64", "v": "string"}

@@ -8,8 +8,8 @@ from typing import Any
 import lance
 import pyarrow as pa
 
+from siltstone.api.store import Store
 from siltstone.namespace import SiltstoneNamespace
-from siltstone.store import Store
 from tests.namespace.staging import staged
 
 

@@ -21,7 +21,7 @@ from lance.namespace import RestNamespace
 import siltstone as st
 from proof.soak.post import Post
 from proof.soak.stock import REFUSED, require_foreseen
-from siltstone.maintenance.repair.external_appends import strangers_of
+from siltstone.maintenance.repair.external_appends import external_versions_of
 
 APPENDED, COMPACTED = "stock", "journal"
 """Written by path: a version that did anything but append keeps others from being imported."""
@@ -43,7 +43,8 @@ def settle(db: st.Store, aside: Path) -> int:
         db: The store, which nobody else works on.
         aside: A directory outside of it.
     """
-    for _, version in list(strangers_of(db._parts.tables, db._parts.manifests.newest())):  # noqa: SLF001 - as `verify`
+    parts = db._parts  # noqa: SLF001 - as `verify`
+    for _, version in list(external_versions_of(parts.tables.external, parts.manifests.newest())):
         if not version.path.startswith(f"tables/{APPENDED}-"):
             aside.mkdir(exist_ok=True)
             (db.path / version.path).rename(aside / version.path.replace("/", "~"))

@@ -191,7 +191,9 @@ class Soak:
         assert not found.files, f"garbage after a vacuum: {found.files[:5]}"
         manifests, tables = db._parts.manifests, db._parts.tables  # noqa: SLF001 - what it needs
         records = [manifests.read(number) for number in manifests.numbers(below_floor=True)]
-        wanted = needed(tables, distinct(pin for record in records for pin in pins_of(record)))
+        wanted = needed(
+            tables.reader, distinct(pin for record in records for pin in pins_of(record))
+        )
         lost = {name for name in _private(db.path) if name not in wanted}
         assert not lost, f"files that nothing needs: {sorted(lost)[:5]}"
         self.checks["leaks"] += 1

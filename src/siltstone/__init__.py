@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from siltstone import closing as _closing
+from siltstone.api import serving as _serving
 from siltstone.errors import (
     BusyError,
     ClosedError,
@@ -25,56 +25,69 @@ from siltstone.errors import (
     UnavailableError,
     UnsupportedFormatError,
 )
+from siltstone.open import closing as _closing
 
 if TYPE_CHECKING:
     from siltstone.admin import backups, repair, restore
-    from siltstone.engine.commit.write_set import Receipt
+    from siltstone.api.results import (
+        BackedUp,
+        Backup,
+        Deferred,
+        IndexStatus,
+        Merged,
+        Optimized,
+        Receipt,
+        Repaired,
+        Restored,
+        Status,
+        Vacuumed,
+        Verified,
+    )
+    from siltstone.api.snapshot import Snapshot
+    from siltstone.api.store import Store
+    from siltstone.api.tables import SnapshotTable, Table
+    from siltstone.api.transaction import Transaction
     from siltstone.engine.write.stage_task import Staged, StageTask
-    from siltstone.engine.write.transaction import Transaction
-    from siltstone.formats.backup import Backup
-    from siltstone.handles import Snapshot, SnapshotTable, Table
     from siltstone.joined.store import JoinedStore
-    from siltstone.maintenance.backup.backup import BackedUp
-    from siltstone.maintenance.backup.restore import Restored
-    from siltstone.maintenance.compaction.compaction_job import Optimized
-    from siltstone.maintenance.gc.vacuum import Vacuumed
-    from siltstone.maintenance.index.index_plan import IndexStatus
-    from siltstone.maintenance.merge.merge import Deferred, Merged
-    from siltstone.maintenance.repair.repair import Repaired
-    from siltstone.maintenance.repair.verify import Verified
-    from siltstone.maintenance.schedule.status import Status
     from siltstone.query.scan.scan_task import ScanTask
-    from siltstone.store import Store, connect
+    from siltstone.server.rest.server import RestServer
+    from siltstone.server.rpc.server import LocalServer
+    from siltstone.store import connect
 
 _closing.register()  # now: exit hooks that a program registers from here on still find its stores
 
+
+def _local_server() -> "type[LocalServer]":
+    from siltstone.server.rpc.server import LocalServer  # noqa: PLC0415 - an extra
+
+    return LocalServer
+
+
+def _rest_server() -> "type[RestServer]":
+    from siltstone.server.rest.server import RestServer  # noqa: PLC0415 - an extra
+
+    return RestServer
+
+
+_serving.attach("serve_local", _local_server)
+_serving.attach("serve", _rest_server)
+
 # Lance and Arrow take 0.7 s to import; the command line answers --help without them.
+_RESULTS = (
+    *("BackedUp", "Backup", "Deferred", "IndexStatus", "Merged", "Optimized", "Receipt"),
+    *("Repaired", "Restored", "Status", "Vacuumed", "Verified"),
+)
 _LATE = {
-    "BackedUp": "siltstone.maintenance.backup.backup",
-    "Backup": "siltstone.formats.backup",
-    "Deferred": "siltstone.maintenance.merge.merge",
-    "IndexStatus": "siltstone.maintenance.index.index_plan",
+    **dict.fromkeys(_RESULTS, "siltstone.api.results"),
+    **dict.fromkeys(("SnapshotTable", "Table"), "siltstone.api.tables"),
+    **dict.fromkeys(("StageTask", "Staged"), "siltstone.engine.write.stage_task"),
+    **dict.fromkeys(("backups", "repair", "restore"), "siltstone.admin"),
     "JoinedStore": "siltstone.joined.store",
-    "Merged": "siltstone.maintenance.merge.merge",
-    "Optimized": "siltstone.maintenance.compaction.compaction_job",
-    "Receipt": "siltstone.engine.commit.write_set",
-    "Repaired": "siltstone.maintenance.repair.repair",
-    "Restored": "siltstone.maintenance.backup.restore",
     "ScanTask": "siltstone.query.scan.scan_task",
-    "StageTask": "siltstone.engine.write.stage_task",
-    "Staged": "siltstone.engine.write.stage_task",
-    "Snapshot": "siltstone.handles",
-    "SnapshotTable": "siltstone.handles",
-    "Status": "siltstone.maintenance.schedule.status",
-    "Store": "siltstone.store",
-    "Table": "siltstone.handles",
-    "Transaction": "siltstone.engine.write.transaction",
-    "Vacuumed": "siltstone.maintenance.gc.vacuum",
-    "Verified": "siltstone.maintenance.repair.verify",
-    "backups": "siltstone.admin",
+    "Snapshot": "siltstone.api.snapshot",
+    "Store": "siltstone.api.store",
+    "Transaction": "siltstone.api.transaction",
     "connect": "siltstone.store",
-    "repair": "siltstone.admin",
-    "restore": "siltstone.admin",
 }
 
 

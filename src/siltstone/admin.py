@@ -1,7 +1,7 @@
-"""Beside: maintenance and backup of a store from any process, by its path alone.
+"""Admin: maintenance, repair and backup of a store from any process, by its path alone.
 
-Nobody needs to own it. An owner that is alive needs not know: it takes over what was published when
-it looks for news. Over 400 lines: public doors with their contracts, and little wiring.
+No process needs to own the store. An owner that is alive need not be told: it picks up what was
+published when it refreshes its record. Over 400 lines: public calls with their contracts.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from pathlib import Path
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.moment import time_us_of
-from siltstone.engine.read.past import PastRecords
-from siltstone.engine.read.reader import Readers
 from siltstone.engine.recover.following import Follower
 from siltstone.errors import BusyError, CorruptionError, OwnedError
 from siltstone.formats.backup import Backup
@@ -25,29 +23,28 @@ from siltstone.maintenance.compaction.compaction import TARGET_ROWS
 from siltstone.maintenance.compaction.compaction_job import Optimized, called
 from siltstone.maintenance.compaction.optimize import WORKERS, Execute
 from siltstone.maintenance.compaction.plain_table_commit import WAIT_S, PlainTablesOfAnOwner
+from siltstone.maintenance.gc.live_store import LiveWithoutOwner
 from siltstone.maintenance.gc.sweep import Removed
-from siltstone.maintenance.gc.vacuum import GRACE_S, LiveWithoutOwner, Vacuum, Vacuumed
+from siltstone.maintenance.gc.vacuum import GRACE_S, Vacuum, Vacuumed
 from siltstone.maintenance.merge import merge_task
 from siltstone.maintenance.merge.merge import ATTEMPTS, Deferred, Merged
-from siltstone.maintenance.repair.quarantine import Item, Quarantine
-from siltstone.maintenance.repair.repair import Repaired, Step
+from siltstone.maintenance.repair.quarantine import Item
+from siltstone.maintenance.repair.repair_plan import Repaired, Step
 from siltstone.maintenance.repair.verify import Verified
-from siltstone.options import Options, resolve
-from siltstone.paths import root_of
-from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, ManifestStore
-from siltstone.storage.manifest.ownership import recovered_epoch
-from siltstone.storage.tables.jobs import Jobs
-from siltstone.storage.wal.reserve import Reserve
-from siltstone.wiring import (
-    Carers,
+from siltstone.open.environment import (
     Env,
     Maintainers,
-    Owner,
-    carers,
+    Storage,
     maintainers,
-    own_store,
-    require_store,
+    repair_tools,
 )
+from siltstone.open.owner import own_store
+from siltstone.open.parts import Owner
+from siltstone.open.paths import root_of
+from siltstone.options import Options, resolve
+from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
+from siltstone.storage.manifest.ownership import recovered_epoch
+from siltstone.storage.wal.reserve import Reserve
 
 
 def merge_store(
@@ -59,7 +56,7 @@ def merge_store(
     execute: merge_task.Execute | None = None,
     **options: object,
 ) -> Merged | Deferred:
-    """Merge what is flushed from any process, beside a live owner or without one; owns nothing.
+    """Merge flushed rows from any process, with or without a live owner; owns nothing.
 
     Args:
         path: As for `connect`; the store exists.
@@ -75,7 +72,7 @@ def merge_store(
         RequestError, TableNotFoundError: No store, or no such table.
         UnavailableError, CorruptionError: Nothing was changed.
     """
-    parts = _beside(path, options)
+    parts = _admin(path, options)
     done = parts.work.merger.merge(
         parts.id_of(table), attempts=attempts, publish_attempts=publish_attempts, execute=execute
     )
@@ -105,9 +102,9 @@ def optimize_store(
         attempts: As for `merge_store`.
         publish_attempts: As for `merge_store`.
         workers: How many files are written at once here.
-        by_tiers: Leave a file alone that is large beside those behind it: for who comes often.
-        wait_s: How long an owner is waited for to take over what was written of plain tables;
-            then it is `Deferred`, and the owner takes it later.
+        by_tiers: Leave a file alone that is large beside those behind it: for frequent optimizes.
+        wait_s: How long to wait for the owner to publish what was written of plain tables;
+            after that the result is `Deferred`, and the owner publishes it later.
         execute: Runs the `CompactTask`s, wherever, and gives their results in the same order.
         on_progress: Hears how many tasks are done, and of how many.
         options: As for `connect`.
@@ -116,7 +113,7 @@ def optimize_store(
         RequestError, TableNotFoundError: No store, or no such table.
         UnavailableError, CorruptionError: Nothing was changed.
     """
-    parts = _beside(path, options, wait_s)
+    parts = _admin(path, options, wait_s)
     done = parts.work.optimizer.optimize(
         parts.id_of(table),
         target_rows=target_rows,
@@ -167,7 +164,7 @@ def create_index_in(
             found = owner.indexes.find(table)
             owner.indexes.create(found, column, kind, name=name, options=more, is_built=build)
             return
-    parts = _beside(path, options)
+    parts = _admin(path, options)
     number = parts.flushed_id_of(table)
     parts.work.indexer.declare(number, column, kind, name=name, options=more)
     if build:
@@ -185,7 +182,7 @@ def drop_index_in(path: str | os.PathLike[str], table: str, name: str, **options
         if owner is not None:
             owner.indexes.drop(owner.indexes.find(table), name)
             return
-    parts = _beside(path, options)
+    parts = _admin(path, options)
     number = parts.flushed_id_of(table)
     parts.work.indexer.drop(number, name)
     parts.work.indexer.catch_up(number)
@@ -195,7 +192,7 @@ def drop_index_in(path: str | os.PathLike[str], table: str, name: str, **options
 def _owned(path: str | os.PathLike[str], options: dict[str, object]) -> Generator[Owner | None]:
     """Own a store for a moment; None beside its owner."""
     root, env = root_of(path), Env()
-    require_store(root, env)
+    env.require_store(root)
     try:
         parts = own_store(root, replace(resolve(root, options), background=False), env)
     except OwnedError:
@@ -206,11 +203,11 @@ def _owned(path: str | os.PathLike[str], options: dict[str, object]) -> Generato
 
 
 @dataclass(frozen=True, slots=True)
-class _Beside:
-    """What works on a store by its path, and finds its tables by their names."""
+class _Admin:
+    """Maintains a store by its path, and finds its tables by their names."""
 
     work: Maintainers
-    manifests: ManifestStore
+    storage: Storage
     plain: PlainTablesOfAnOwner
 
     def id_of(self, table: str | None) -> int | None:
@@ -227,29 +224,38 @@ class _Beside:
             BusyError: It is in the log alone.
         """
         found = self.id_of(table)
-        known = None if found is None else catalogs.by_id(self.manifests.newest().catalog, found)
+        known = (
+            None
+            if found is None
+            else catalogs.by_id(self.storage.manifests.newest().catalog, found)
+        )
         if known is None:
             text = "its owner has not flushed it yet: make a checkpoint there, or try again later"
             raise BusyError(f"table {table!r} is in the log alone, {text}")
         return known.id
 
 
-def _beside(
+def _admin(
     path: str | os.PathLike[str], options: dict[str, object], wait_s: float = WAIT_S
-) -> _Beside:
-    root, env = root_of(path), Env()
-    require_store(root, env)
-    found = resolve(root, options)
-    manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
-    tables = env.tables(root, env.files, found.verify)
-    readers = Readers(tables, PastRecords(manifests), index_bytes_max=found.memory_bytes_max // 4)
-    jobs = Jobs(env.files, root, env.now_us, env.new_token)
+) -> _Admin:
+    storage = _storage(path, options)
     plain = PlainTablesOfAnOwner(
-        follow=lambda: Follower(env.files, root, manifests, readers),
+        follow=lambda: _follower(storage),
         own_and_take=lambda: _own_and_take(path, options),
         wait_s=wait_s,
     )
-    return _Beside(maintainers(manifests, tables, readers, jobs, plain), manifests, plain)
+    return _Admin(maintainers(storage, plain), storage, plain)
+
+
+def _storage(path: str | os.PathLike[str], options: dict[str, object]) -> Storage:
+    """Return the storage of the store at `path`, which must be there."""
+    root, env = root_of(path), Env()
+    env.require_store(root)
+    return Storage.of(root, resolve(root, options), env)
+
+
+def _follower(storage: Storage) -> Follower:
+    return Follower(storage.files, storage.root, storage.manifests, storage.readers)
 
 
 def _own_and_take(path: str | os.PathLike[str], options: dict[str, object]) -> bool:
@@ -267,7 +273,7 @@ def vacuum_store(
     grace_s: float = GRACE_S,
     **options: object,
 ) -> Vacuumed:
-    """Delete what nothing needs, from any process, beside a live owner or without one.
+    """Delete what nothing needs, from any process, with or without a live owner.
 
     Without an owner the store is owned for a moment: what a crash left in the log names files.
     Beside one, tags that lapsed are left to it.
@@ -284,7 +290,7 @@ def vacuum_store(
         CorruptionError: A record or a pin that is needed is damaged: its files were spared.
     """
     root, env = root_of(path), Env()
-    require_store(root, env)
+    env.require_store(root)
     found = resolve(root, options)
     if not dry_run:
         with _owned(path, options) as owner:
@@ -296,22 +302,20 @@ def vacuum_store(
 def follow_vacuum(
     root: Path, options: Options, env: Env, *, dry_run: bool, grace_s: float
 ) -> Vacuumed:
-    """Vacuum beside an owner, as `vacuum_store`; to look only, also without one.
+    """Vacuum next to an owner, as `vacuum_store`; to look only, also without one.
 
     Raises:
         BusyError: There is no owner that has recovered the log, or it ended meanwhile.
     """
-    manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
-    tables = env.tables(root, env.files, options.verify)
-    readers = Readers(tables, PastRecords(manifests), index_bytes_max=options.memory_bytes_max // 4)
-    follower = Follower(env.files, root, manifests, readers)
+    storage = Storage.of(root, options, env)
+    follower = _follower(storage)
     vacuum = Vacuum(
         files=env.files,
         root=root,
-        manifests=manifests,
-        tables=tables,
+        manifests=storage.manifests,
+        tables=storage.tables,
         live=LiveWithoutOwner(follower, lambda: 0 if dry_run else recovered_epoch(env.files, root)),
-        jobs=Jobs(env.files, root, env.now_us, env.new_token),
+        jobs=storage.jobs,
         now_us=env.now_us,
         retention_s=options.retention_s,
         reserve=Reserve(env.files, root, segment_bytes=options.segment_bytes),
@@ -340,7 +344,7 @@ def verify_store(
     Raises:
         RequestError: No store.
     """
-    return _carers(path, options).verifier.run(deep=deep, on_progress=on_progress)
+    return repair_tools(_storage(path, options)).verifier.run(deep=deep, on_progress=on_progress)
 
 
 def repair(
@@ -351,7 +355,7 @@ def repair(
     on_progress: Progress | None = None,
     **options: object,
 ) -> Repaired:
-    """Set right what can be proven, move aside what is damaged, name the rest; see docs/repair.md.
+    """Correct what can be proven, move aside what is damaged, name the rest; see docs/repair.md.
 
     Args:
         path: As for `connect`; the store exists. It may be one that does not open any more.
@@ -365,14 +369,14 @@ def repair(
         OwnedError: There is something to repair, and a process owns the store.
         BusyError, UnavailableError: Run it again; the file system refuses.
     """
-    repairer = _carers(path, options).repairer
+    repairer = repair_tools(_storage(path, options)).repairer
     found = repairer.run(dry_run=dry_run, deep=deep, on_progress=on_progress)
     root, env = root_of(path), Env()
     return with_orphans(found, root, resolve(root, options), env) if found.is_whole else found
 
 
 def with_orphans(found: Repaired, root: Path, options: Options, env: Env) -> Repaired:
-    """Move what nobody published within the grace period aside, too, if nobody owns the store.
+    """Move aside also what was not published within the grace period, if no process owns the store.
 
     An owner's vacuum takes it. A store is opened for it, so that all that its log names is known.
     """
@@ -384,7 +388,7 @@ def with_orphans(found: Repaired, root: Path, options: Options, env: Env) -> Rep
             orphans = [file for file in seen.files if file.is_orphan]
         if orphans and not found.is_dry_run:
             orphans = ()
-            quarantine = Quarantine(env.files, root, now_us=env.now_us, new_token=env.new_token)
+            quarantine = Storage.of(root, options, env).quarantine()
             with contextlib.closing(own_store(root, replace(options, background=False), env)) as at:
                 assert at.owner is not None
                 orphans = at.owner.vacuum.set_aside(
@@ -396,16 +400,6 @@ def with_orphans(found: Repaired, root: Path, options: Options, env: Env) -> Rep
     return replace(found, steps=(*found.steps, *steps), quarantine=folders[-1] or found.quarantine)
 
 
-def _carers(path: str | os.PathLike[str], options: dict[str, object]) -> Carers:
-    root, env = root_of(path), Env()
-    require_store(root, env)
-    found = resolve(root, options)
-    manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
-    tables = env.tables(root, env.files, found.verify)
-    readers = Readers(tables, PastRecords(manifests), index_bytes_max=found.memory_bytes_max // 4)
-    return carers(env.files, root, manifests, tables, readers, now_us=env.now_us)
-
-
 def backup_store(
     path: str | os.PathLike[str],
     directory: str | os.PathLike[str],
@@ -415,7 +409,7 @@ def backup_store(
     on_progress: Progress | None = None,
     **options: object,
 ) -> BackedUp:
-    """Copy all that is durable now into `directory`, from any process, beside a live owner.
+    """Copy all that is durable now into `directory`, from any process, next to a live owner.
 
     It makes no write call in the store. After a power loss, with no owner since, the last commits
     may be known to the log alone: own the store for a moment before (`connect`, `close`).
@@ -433,15 +427,13 @@ def backup_store(
         CorruptionError: A file of the store is damaged; it is named.
         BusyError, UnavailableError: Another backup into it runs; the file system refuses.
     """
-    root, env = root_of(path), Env()
-    require_store(root, env)
-    found = resolve(root, options)
+    storage = _storage(path, options)
     backuper = Backuper(
-        files=env.files,
-        root=root,
-        manifests=ManifestStore(env.files, root),
-        tables=env.tables(root, env.files, found.verify),
-        now_us=env.now_us,
+        files=storage.files,
+        root=storage.root,
+        manifests=storage.manifests,
+        tables=storage.tables.reader,
+        now_us=storage.now_us,
     )
     return backuper.run(
         root_of(directory), incremental=incremental, link=link, on_progress=on_progress

@@ -56,9 +56,12 @@ def test_rows_that_a_stranger_appended_are_previewed_and_adopted(shell):
     rows = pa.table({"id": [7, 8], "v": ["s", "s"]})
     lance.write_dataset(rows, str(folder), mode="append")
     assert shell.lines("verify")[1][0] == "drift"
-    assert shell.lines("repair", "--adopt", "p", "--dry-run")[1:] == [["7", "s"], ["8", "s"]]
+    assert shell.lines("repair", "--import-external", "p", "--dry-run")[1:] == [
+        ["7", "s"],
+        ["8", "s"],
+    ]
     assert shell("repair", "--adopt", "p") == Exit.USAGE
     assert shell.json("repair", "--adopt", "p", "--yes")["rows"] == 2
     assert len(shell.lines("scan", "p")) == 4
     assert shell.lines("verify") == [["severity", "path", "message"]]
-    assert shell("repair", "--adopt", "none", "--yes") == Exit.NOT_FOUND
+    assert shell("repair", "--import-external", "none", "--yes") == Exit.NOT_FOUND

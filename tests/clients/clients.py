@@ -19,7 +19,7 @@ from lance.namespace import RestNamespace
 from lance_namespace_urllib3_client import models as m
 
 import siltstone as st
-from siltstone.server.rest.service import Service
+from siltstone.server.rest.server import RestServer
 from tests.clients.operations import CHANGED, NEW, ROWS
 from tests.namespace.staging import Staging
 from tests.server.rest import Rest, stream_of
@@ -45,7 +45,7 @@ def seen(rows: int) -> str | None:
 class Client:
     """What all have: a store, its server, and plain HTTP for what the client has no words for."""
 
-    def __init__(self, db: st.Store, service: Service) -> None:
+    def __init__(self, db: st.Store, service: RestServer) -> None:
         self.db, self.service = db, service
 
     def rest(self, path: str, body: object = None, **headers: str) -> Any:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from lance_namespace.errors import LanceNamespaceError
 
-from siltstone.server.rest.exchange import Counters
+from siltstone.server.http.pipeline import Counters
 from tests.clients.clients import CLIENTS, Client, Refused
 from tests.clients.operations import OPERATIONS, Operation, Tables
 from tests.server.rest import rest_of
@@ -45,13 +45,13 @@ def cell(client: Client, operation: Operation, tables: Tables) -> str:
     if work is None:
         return "no"
     tables.prepare()
-    before = refusals(client.service.exchange.counters)
+    before = refusals(client.service.pipeline.counters)
     try:
         remark = work()
     except AssertionError:
         raise
     except Exception as error:
-        if refusals(client.service.exchange.counters) > before:
+        if refusals(client.service.pipeline.counters) > before:
             return f"refused, {told(error)}"
         if not is_own_refusal(error):
             raise

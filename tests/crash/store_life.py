@@ -16,17 +16,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from siltstone.api.snapshot import Snapshot
 from siltstone.errors import (
     InDoubtError,
     PoisonedError,
     SiltstoneError,
 )
-from siltstone.handles import Snapshot
+from siltstone.local.store import LocalStore
+from siltstone.open.environment import Env
 from siltstone.options import Options
 from siltstone.storage.files.files import Files
-from siltstone.store import Store
-from siltstone.wiring import Env
-from tests.support.fake_lance import FakeLance
+from tests.support.fake_lance import fake_lance
 from tests.support.simulated_files import Fault, SimFiles
 
 ROOT = Path("/data/shop")
@@ -48,7 +48,7 @@ def env_of(files: Files, now_us: Callable[[], int] = lambda: 1) -> Env:
 
     return Env(
         files=files,
-        tables=lambda root, files, verify: FakeLance(root, files, token=name),
+        tables=lambda root, files, verify: fake_lance(root, files, token=name),
         now_us=now_us,
         new_token=name,
         warm_up=lambda: None,
@@ -61,18 +61,18 @@ def open_store(
     read_only: bool = False,
     options: Options = OPTIONS,
     now_us: Callable[[], int] = lambda: 1,
-) -> Store:
-    return Store.open(ROOT, options, read_only=read_only, env=env_of(files, now_us))
+) -> LocalStore:
+    return LocalStore.open(ROOT, options, read_only=read_only, env=env_of(files, now_us))
 
 
-def answer(source: Store | Snapshot) -> Answer:
+def answer(source: LocalStore | Snapshot) -> Answer:
     """Return everything that a reader sees."""
     found: Answer = {}
     for name in source.tables():
         rows = source[name].to_arrow()
         assert source[name].count() == rows.num_rows
         found[name] = (rows.schema.names, sorted(repr(row) for row in rows.to_pylist()))
-    if isinstance(source, Store):
+    if isinstance(source, LocalStore):
         found["(tags)"] = source.tags()
         for name, versions in source.changes().items():
             rows = versions.read_all().to_pylist()
@@ -97,13 +97,13 @@ class Life:
     files: SimFiles
     options: Options = OPTIONS
     states: dict[int, Answer] = field(default_factory=dict)
-    db: Store | None = None
+    db: LocalStore | None = None
     seq: int = 0
     acknowledged: int = 0
     begun: int = 0
 
     @property
-    def store(self) -> Store:
+    def store(self) -> LocalStore:
         assert self.db is not None
         return self.db
 
@@ -237,7 +237,7 @@ def rows_of(state: Answer) -> Answer:
 
 
 def _goes_on(
-    files: SimFiles, db: Store, seq: int, now: Answer, rng: random.Random, label: str
+    files: SimFiles, db: LocalStore, seq: int, now: Answer, rng: random.Random, label: str
 ) -> None:
     after = db.create_table("after", {"id": "int64"}, primary_key="id")
     assert after.upsert({"id": seq}).seq == seq + 2, label

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
+from siltstone.api.store import Store
+from siltstone.api.transaction import Transaction
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.write.stage_task import Staged, StageTask
-from siltstone.engine.write.transaction import Transaction
 from siltstone.maintenance.flush.bulk_load import load
-from siltstone.store import Store
 from tests.crash.store_life import Life, Scenario, Step, smaller
-from tests.support.fake_lance import FakeLance
+from tests.support.fake_lance import FakeExternal
 
 OPEN = Step("open", Life.open, is_commit=False)
 CLOSE = Step("close", Life.close, is_commit=False)
@@ -102,7 +102,7 @@ def _pieces(db: Store, stage: StageTask, ids: Sequence[int], v: str) -> list[Sta
         pa.record_batch({"id": list(part), "v": [v] * len(part)})
         for part in (ids[:half], ids[half:])
     ]
-    return [stage.run_through(db._core.tables, [batch]) for batch in batches]
+    return [stage.run_through(db._core.tables.writer, [batch]) for batch in batches]
 
 
 def staged(*ids: int, op: str = "upsert", v: str = "staged", order_by: str | None = None) -> Step:
@@ -130,7 +130,7 @@ def _discarded(db: Store) -> None:
     stage = db.stage("t")
     pieces = _pieces(db, stage, (70, 71), "discarded")
     stage.discard_through(db._core.files, db.path, pieces)
-    db.stage("t").run_through(db._core.tables, [pa.record_batch({"id": [72]})])  # dies here
+    db.stage("t").run_through(db._core.tables.writer, [pa.record_batch({"id": [72]})])  # dies here
 
 
 def _overwritten(db: Store, *, token: int) -> None:
@@ -139,7 +139,7 @@ def _overwritten(db: Store, *, token: int) -> None:
     found = []
     for stage, name in jobs:
         rows = {"ts": [token], "w": ["w"]} if name == "p" else {"id": [token, 90], "v": ["o"] * 2}
-        found.append([stage.run_through(db._core.tables, [pa.record_batch(rows)])])
+        found.append([stage.run_through(db._core.tables.writer, [pa.record_batch(rows)])])
     with db.transaction(token=("etl", token)) as tx:
         for (stage, name), pieces in zip(jobs, found, strict=True):
             tx[name].truncate()
@@ -177,25 +177,27 @@ _clients = itertools.count(1)
 
 
 def _declared(tx: Transaction) -> None:
-    tx.declare_table("a")
-    tx.declare_table("b")
+    tx.lance.declare_table("a")
+    tx.lance.declare_table("b")
 
 
 def versions(*values: int, hides: bool = False) -> Step:
     """Another Lance client stages a version of two tables each, and commits both at once."""
 
     def act(life: Life) -> None:
-        tables = life.store._parts.tables
-        assert isinstance(tables, FakeLance)
+        external = life.store._parts.tables.external
+        assert isinstance(external, FakeExternal)
         with life.store.transaction() as tx:
             for name in "ab":
-                seen = tx.versions(name)
+                seen = tx.lance.versions(name)
                 pin = None if seen.newest is None else seen.newest.pin
                 batch = pa.record_batch({"n": pa.array(values, pa.int64())})
                 client = f"{next(_clients):08x}"
-                tx.import_version(name, tables.stage_external(seen.folder, pin, batch, client))
+                tx.lance.import_version(
+                    name, external.stage_external(seen.folder, pin, batch, client)
+                )
             if hides:
-                tx.hide_versions("a", 1, 2)
+                tx.lance.hide_versions("a", 1, 2)
 
     return Step(f"versions {values}", act)
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from siltstone.errors import RequestError
+from siltstone.local.store import LocalStore
 from siltstone.maintenance.backup.backup import Backuper, backups, read_backup
 from siltstone.maintenance.backup.restore import Restorer
+from siltstone.open.environment import Env
 from siltstone.options import Options
 from siltstone.storage.manifest.manifest_store import ManifestStore
-from siltstone.store import Store
-from siltstone.wiring import Env
 from tests.crash.store_life import (
     OPTIONS,
     ROOT,
@@ -44,7 +44,7 @@ from tests.crash.store_scenarios import (
     step,
     upsert,
 )
-from tests.support.fake_lance import FakeLance
+from tests.support.fake_lance import fake_lance
 from tests.support.simulated_files import SimFiles
 
 TARGET = Path("/data/backups")
@@ -65,7 +65,7 @@ def back_up(files: SimFiles) -> None:
         files=files,
         root=ROOT,
         manifests=ManifestStore(files, ROOT),
-        tables=FakeLance(ROOT, files),
+        tables=fake_lance(ROOT, files).reader,
         now_us=lambda: 1,
     )
     backuper.run(TARGET, incremental=True)
@@ -75,15 +75,15 @@ def restore(files: SimFiles, seq: int) -> None:
     Restorer(files, TARGET, now_us=lambda: 1, new_token=name).run(AGAIN, seq=seq)
 
 
-def open_again(files: SimFiles, options: Options = OPTIONS) -> Store:
+def open_again(files: SimFiles, options: Options = OPTIONS) -> LocalStore:
     env = Env(
         files=files,
-        tables=lambda root, files, verify: FakeLance(root, files, token=name),
+        tables=lambda root, files, verify: fake_lance(root, files, token=name),
         now_us=lambda: 1,
         new_token=name,
         warm_up=lambda: None,
     )
-    return Store.open(AGAIN, options, env=env)
+    return LocalStore.open(AGAIN, options, env=env)
 
 
 def seqs(files: SimFiles) -> list[int]:

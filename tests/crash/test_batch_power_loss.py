@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
+from siltstone.local.store import LocalStore
 from siltstone.namespace import SiltstoneNamespace
+from siltstone.open.environment import Env
 from siltstone.options import Options
-from siltstone.store import Store
-from siltstone.wiring import Env
 from tests.crash.power_loss import Image, PowerLoss
 from tests.namespace.clients import make, opened, rows
 from tests.namespace.staging import staged
@@ -27,7 +27,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> list[Image]:
     files = PowerLoss(root)
     files.sync_dir(root)
     options = Options(background=False, segment_bytes=65_536)
-    with Store.open(root, options, env=Env(files=files)) as db:
+    with LocalStore.open(root, options, env=Env(files=files)) as db:
         ns = SiltstoneNamespace(db)
         for name, end in (("a", 10), ("b", 10), ("gone", 1)):
             make(ns, name, rows(0, end))

@@ -13,7 +13,8 @@ import pytest
 
 from siltstone.errors import UnavailableError
 from siltstone.formats.manifest import Pin
-from tests.support.fake_lance import FakeLance
+from siltstone.storage.tables.tables import Tables
+from tests.support.fake_lance import fake_lance
 from tests.support.simulated_files import Fault, Kind, SimFiles, SimulatedCrash
 
 ROOT, FOLDER = Path("/store"), "tables/t-1/base"
@@ -21,37 +22,39 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64()
 STEPS = 6
 
 
-def fake(files: SimFiles) -> FakeLance:
+def fake(files: SimFiles) -> Tables:
     numbers = itertools.count(files.operations)
-    return FakeLance(ROOT, files, token=lambda: f"{id(files):x}-{next(numbers)}")
+    return fake_lance(ROOT, files, token=lambda: f"{id(files):x}-{next(numbers)}")
 
 
 def batch(*ids: int) -> pa.RecordBatch:
     return pa.record_batch([pa.array(ids), pa.array(ids)], schema=SCHEMA)
 
 
-def work(tables: FakeLance, done: Callable[[Pin, list[int]], None]) -> None:
+def work(tables: Tables, done: Callable[[Pin, list[int]], None]) -> None:
     """Run every operation once, telling each pin and its rows."""
-    pin = tables.create(FOLDER, SCHEMA)
+    pin = tables.writer.create(FOLDER, SCHEMA)
     done(pin, [])
-    pin = tables.append(FOLDER, pin, [batch(1, 2)], seqs=(1, 2))
+    pin = tables.writer.append(FOLDER, pin, [batch(1, 2)], seqs=(1, 2))
     done(pin, [1, 2])
-    pin = tables.append(FOLDER, pin, [batch(3)], seqs=(3, 3))
+    pin = tables.writer.append(FOLDER, pin, [batch(3)], seqs=(3, 3))
     done(pin, [1, 2, 3])
-    pin = tables.rewrite(FOLDER, pin, drop=np.array([0]), batches=[batch(4)], seqs=(4, 4))
+    pin = tables.rewriter.rewrite(FOLDER, pin, drop=np.array([0]), batches=[batch(4)], seqs=(4, 4))
     done(pin, [2, 4, 3])  # files stand by their lowest seqs
-    tables.promote(FOLDER, [], pin)
-    pin = tables.alter(FOLDER, pin, rename={"v": "w"}, drop=[], add=[])
+    tables.names.promote(FOLDER, [], pin)
+    pin = tables.writer.alter(FOLDER, pin, rename={"v": "w"}, drop=[], add=[])
     done(pin, [2, 4, 3])  # files stand by their lowest seqs
-    pin = tables.overwrite(FOLDER, pin, SCHEMA, [batch(9)])
+    pin = tables.writer.overwrite(FOLDER, pin, SCHEMA, [batch(9)])
     done(pin, [9])
 
 
 def expect(files: SimFiles, pins: list[tuple[Pin, list[int]]], label: str) -> None:
     tables = fake(files)
     for pin, rows in pins:
-        tables.check(FOLDER, pin)
-        found = [i for b in tables.open(FOLDER, pin).scan(["id"]) for i in b["id"].to_pylist()]
+        tables.reader.check(FOLDER, pin)
+        found = [
+            i for b in tables.reader.open(FOLDER, pin).scan(["id"]) for i in b["id"].to_pylist()
+        ]
         assert found == rows, label
 
 

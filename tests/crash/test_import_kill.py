@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
+from siltstone.api.store import Store
 from siltstone.maintenance.repair.verify import DRIFT
-from siltstone.store import Store
 
 VICTIM = """
 import sys

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
+from siltstone.api.store import Store
 from siltstone.namespace import SiltstoneNamespace
 from siltstone.storage.tables import kept_names
-from siltstone.store import Store
 from tests.namespace.clients import append, make, opened, rows
 
 VICTIM = """

@@ -9,8 +9,9 @@ import pytest
 
 from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.reader import Readers
+from siltstone.open.environment import RepairTools, Storage, repair_tools
 from siltstone.storage.manifest.manifest_store import ManifestStore
-from siltstone.wiring import Carers, carers
+from siltstone.storage.tables.jobs import Jobs
 from tests.crash.store_life import (
     OPTIONS,
     ROOT,
@@ -34,7 +35,7 @@ from tests.crash.store_scenarios import (
     delete,
     upsert,
 )
-from tests.support.fake_lance import FakeLance
+from tests.support.fake_lance import fake_lance
 from tests.support.simulated_files import SimFiles
 
 STEPS = [
@@ -43,11 +44,14 @@ STEPS = [
 ]
 
 
-def carers_of(files: SimFiles) -> Carers:
+def tools_of(files: SimFiles) -> RepairTools:
     manifests = ManifestStore(files, ROOT, now_us=lambda: 1, new_token=next_name)
-    tables = FakeLance(ROOT, files, token=next_name)
-    readers = Readers(tables, PastRecords(manifests), index_bytes_max=1 << 20)
-    return carers(files, ROOT, manifests, tables, readers, now_us=lambda: 1)
+    tables = fake_lance(ROOT, files, token=next_name)
+    readers = Readers(tables.reader, PastRecords(manifests), index_bytes_max=1 << 20)
+    jobs = Jobs(files, ROOT, lambda: 1, next_name)
+    return repair_tools(
+        Storage(ROOT, files, manifests, tables, readers, jobs, lambda: 1, next_name)
+    )
 
 
 def next_name() -> str:
@@ -69,8 +73,8 @@ def damage_newest_records(files: SimFiles) -> None:
 def damage_base(files: SimFiles) -> None:
     (storage,) = ManifestStore(files, ROOT).newest().keyed
     folder = f"{storage.folder}/base"
-    tables = FakeLance(ROOT, files)
-    for file in tables.files(folder, storage.base):
+    tables = fake_lance(ROOT, files)
+    for file in tables.reader.files(folder, storage.base):
         if "/data/" in file.path:
             flip(files, ROOT / file.path)
 
@@ -98,7 +102,7 @@ def test_a_repair_cut_off_at_any_step_is_completed_by_the_next(
     damage(life.files)
     camera = Camera(life)
     life.files.faults = [camera]
-    done = carers_of(life.files).repairer.run(dry_run=False, deep=True)
+    done = tools_of(life.files).repairer.run(dry_run=False, deep=True)
     camera.take("at the end")
     assert done.steps
     assert done.is_whole
@@ -110,9 +114,9 @@ def test_a_repair_cut_off_at_any_step_is_completed_by_the_next(
 
 
 def require_repaired(files: SimFiles, seq: int, expected: Answer, label: str) -> None:
-    done = carers_of(files).repairer.run(dry_run=False, deep=True)
+    done = tools_of(files).repairer.run(dry_run=False, deep=True)
     assert done.is_whole, f"{label}: {done}"
-    again = carers_of(files).repairer.run(dry_run=False, deep=True)
+    again = tools_of(files).repairer.run(dry_run=False, deep=True)
     assert (again.steps, again.unproven) == ((), ()), label
     db = open_store(files)
     assert (db.seq, rows_of(answer(db))) == (seq, expected), label
@@ -121,4 +125,4 @@ def require_repaired(files: SimFiles, seq: int, expected: Answer, label: str) ->
     db.checkpoint()
     db.merge()
     assert rows_of(answer(db)) == expected, label
-    assert carers_of(files).verifier.run(deep=False).is_sound, label
+    assert tools_of(files).verifier.run(deep=False).is_sound, label

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 from siltstone.admin import follow_vacuum
+from siltstone.api.snapshot import Snapshot
+from siltstone.api.store import Store
 from siltstone.errors import BusyError, ClosedError
-from siltstone.handles import Snapshot
 from siltstone.maintenance.gc.vacuum import Vacuumed
 from siltstone.storage.files.files import Files
-from siltstone.store import Store
 from tests.crash.store_life import (
     IS_LONG,
     ROOT,

@@ -90,4 +90,4 @@ def test_a_log_goes_on_after_any_crash() -> None:
         life.append(sync=False)
         life.close()
         life.open()
-        assert life.acknowledged == life.wal.last_seq, label
+        assert life.acknowledged == life.wal.end.seq, label

@@ -71,7 +71,7 @@ def test_short_writes_are_finished() -> None:
     for at in range(1, len(steps_of_a_whole_life()) + 1):
         life = Life(SimFiles([Fault(at, Kind.SHORT)]))
         run(life)
-        assert life.acknowledged < life.wal.last_seq
+        assert life.acknowledged < life.wal.end.seq
         life.close()
         life.check(reopen(life.files, epoch=10, floor=life.floor))
 

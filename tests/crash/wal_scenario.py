@@ -52,7 +52,7 @@ class Life:
         self.acknowledged = self.attempted = recovery.last_seq
 
     def append(self, *, commits: int = 1, size: int = 24, sync: bool = True) -> None:
-        first = self.wal.last_seq + 1
+        first = self.wal.end.seq + 1
         last = first + commits - 1
         payload = f"{self.epoch}:{first}-{last};".encode().ljust(size, b"p")
         self.attempted = max(self.attempted, last)
@@ -74,7 +74,7 @@ class Life:
 
     def checkpoint(self) -> None:
         """Seal, as if the frames so far were in Lance, and a record with the new floor durable."""
-        flushed = self.wal.last_seq
+        flushed = self.wal.end.seq
         floor = self.wal.rotate()
         self.acknowledged = self.wal.durable_seq
         self.floor, self.flushed = floor, flushed

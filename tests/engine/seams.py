@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
+from siltstone.local.store import LocalStore
+from siltstone.open.environment import Env
 from siltstone.options import Options
 from siltstone.storage.files.files import File, RealFiles
 from siltstone.storage.manifest.manifest_store import system_time_us
 from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.tables.tables import Tables
-from siltstone.store import Store
-from siltstone.wiring import Env
-from tests.support.fake_lance import FakeLance
+from tests.support.fake_lance import fake_lance
 
 WAIT_S = 30
 
@@ -75,14 +76,20 @@ class _GatedFile:
 
 
 class HookedTables:
-    """Tables that call `hooks[name]` before the method `name` does its work."""
+    """Tables that call `hooks[name]` before the method `name` of a part does its work."""
 
     def __init__(self, tables: Tables) -> None:
-        self._tables = tables
         self.hooks: dict[str, Callable[..., object]] = {}
+        for field in fields(Tables):
+            setattr(self, field.name, _HookedPart(getattr(tables, field.name), self.hooks))
+
+
+class _HookedPart:
+    def __init__(self, part: object, hooks: dict[str, Callable[..., object]]) -> None:
+        self._part, self.hooks = part, hooks
 
     def __getattr__(self, name: str) -> object:
-        method = getattr(self._tables, name)
+        method = getattr(self._part, name)
 
         def call(*args: object, **options: object) -> object:
             hook = self.hooks.get(name)
@@ -101,7 +108,7 @@ def fake_env(
     """Return an environment with fake tables; `hooked` gets the tables of each open."""
 
     def tables(root: Path, opened: object, verify: str) -> HookedTables:
-        made = HookedTables(FakeLance(root, opened))
+        made = HookedTables(fake_lance(root, opened))
         if hooked is not None:
             hooked.append(made)
         return made
@@ -109,10 +116,10 @@ def fake_env(
     return Env(files=files or RealFiles(), tables=tables, now_us=now_us, warm_up=lambda: None)
 
 
-def open_store(root: Path, env: Env, **options: object) -> Store:
+def open_store(root: Path, env: Env, **options: object) -> LocalStore:
     """Open with small segments and without a background, unless `options` say otherwise."""
     merged = {"segment_bytes": 65_536, "background": False, **options}
-    return Store.open(root, Options(**merged), env=env)
+    return LocalStore.open(root, Options(**merged), env=env)
 
 
 def until(claim: Callable[[], object]) -> None:

@@ -11,13 +11,14 @@ import pytest
 
 import siltstone as st
 from siltstone.formats.manifest import Record
+from siltstone.local.store import LocalStore
 from siltstone.options import Options
 from tests.engine.seams import HookedTables, Threads, fake_env, open_store
 from tests.support.traced import signalled
 
 SCHEMA = {"id": "int64", "v": "int64"}
 ROUNDS = 20
-WHERE = ("siltstone/wiring.py", "ownership.py", "scheduler.py", "syncer.py", "storage/wal/wal.py")
+WHERE = ("open/parts.py", "ownership.py", "scheduler.py", "syncer.py", "storage/wal/wal.py")
 
 
 def filled(root: Path, *, background: bool = False) -> st.Store:
@@ -30,7 +31,7 @@ def filled(root: Path, *, background: bool = False) -> st.Store:
 
 
 @pytest.mark.parametrize("background", [False, True])
-@pytest.mark.parametrize("where", [WHERE, ("siltstone/store.py",)], ids=["parts", "door"])
+@pytest.mark.parametrize("where", [WHERE, ("siltstone/local/store.py",)], ids=["parts", "door"])
 def test_ctrl_c_at_any_line_of_close_gives_the_store_up_with_all_commits(
     tmp_path: Path, where: tuple[str, ...], background: bool
 ) -> None:
@@ -150,7 +151,7 @@ def test_a_handler_may_close_a_reader_that_is_just_looking_for_news(tmp_path: Pa
     threads, env = Threads(), fake_env()
     with filled(tmp_path / "db") as owner:
         owner.checkpoint()
-        reader = st.Store.open(tmp_path / "db", Options(), read_only=True, env=env)
+        reader = LocalStore.open(tmp_path / "db", Options(), read_only=True, env=env)
         table, newer_record = reader["t"], reader._parts.manifests.newer_record
 
         def handled(after: Record) -> object:

@@ -11,11 +11,12 @@ import pytest
 import siltstone as st
 from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.reader import Readers
+from siltstone.local.store import LocalStore
 from siltstone.maintenance.merge.merge import Merger
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from tests.engine.seams import Threads, fake_env, jobs_of, open_store
-from tests.support.fake_lance import FakeLance
+from tests.support.fake_lance import fake_lance
 
 STEPS = 60
 
@@ -119,11 +120,11 @@ def read(table) -> list[dict[str, object]]:
 
 def merge_from_outside(root: Path, stop: threading.Event) -> None:
     files = RealFiles()
-    manifests, tables = ManifestStore(files, root), FakeLance(root, files)
+    manifests, tables = ManifestStore(files, root), fake_lance(root, files)
     merger = Merger(
         manifests,
         tables,
-        Readers(tables, PastRecords(manifests), index_bytes_max=1 << 20),
+        Readers(tables.reader, PastRecords(manifests), index_bytes_max=1 << 20),
         jobs_of(root),
     )
     while not stop.is_set():
@@ -137,7 +138,7 @@ def checkpoint(db: st.Store, stop: threading.Event) -> None:
 
 
 def follow(root: Path, db: st.Store, stop: threading.Event) -> None:
-    with st.Store.open(root, db.options, read_only=True, env=fake_env()) as other:
+    with LocalStore.open(root, db.options, read_only=True, env=fake_env()) as other:
         last = 0
         while not stop.is_set():
             with other.snapshot() as snapshot:

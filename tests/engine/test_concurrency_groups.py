@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
+from siltstone.api.store import Store
 from siltstone.errors import ConflictError, InDoubtError, UnavailableError
-from siltstone.store import Store
 from tests.engine.seams import GatedFiles, Threads, fake_env, open_store, until
 
 SCHEMA = {"id": "int64", "v": "int64"}

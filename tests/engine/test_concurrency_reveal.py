@@ -8,7 +8,7 @@ from types import FrameType
 
 import pytest
 
-from siltstone.store import Store
+from siltstone.api.store import Store
 from tests.engine.seams import fake_env, open_store
 from tests.support.traced import EveryLine
 

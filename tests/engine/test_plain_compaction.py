@@ -11,6 +11,7 @@ import siltstone as st
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.reader import plain_folder
 from siltstone.engine.write.merge_insert import Merge, MergeInserted, merge
+from siltstone.local.store import LocalStore
 from siltstone.storage.tables.tables import InputsMovedError
 from tests.engine.seams import fake_env, open_store
 
@@ -31,18 +32,18 @@ def compacted(db: st.Store, first: int = 0, end: int = 12):
     found = catalogs.find(db._core.state().view.catalog, "log")
     incarnation = catalogs.incarnation_of(found)
     pin = catalogs.version_of(incarnation).pin
-    return incarnation.id, db._parts.tables.compact(plain_folder(pin), pin, (first, end))
+    return incarnation.id, db._parts.tables.compactor.compact(plain_folder(pin), pin, (first, end))
 
 
 def commit(db: st.Store, incarnation: int, *results) -> None:
     with db.transaction() as tx:
-        tx.compact(incarnation, results, tx._core.begun().first_us)
+        tx.engine.compact(incarnation, results, tx.engine.core.begun().first_us)
 
 
 def parts(db: st.Store) -> int:
     incarnation = catalogs.incarnation_of(catalogs.find(db._core.state().view.catalog, "log"))
     pin = catalogs.version_of(incarnation).pin
-    return len(db._parts.tables.open(plain_folder(pin), pin).spans)
+    return len(db._parts.tables.reader.open(plain_folder(pin), pin).spans)
 
 
 def rows(table) -> list[tuple[int, int]]:
@@ -51,7 +52,7 @@ def rows(table) -> list[tuple[int, int]]:
 
 def numbers(db: st.Store) -> list[int]:
     with db.transaction() as tx:
-        found = [version.number for version in tx.versions("log").versions]
+        found = [version.number for version in tx.lance.versions("log").versions]
         tx.rollback()
     return found
 
@@ -71,7 +72,7 @@ def test_it_survives_a_crash_from_the_log_and_from_a_record(made) -> None:
     expected = rows(table)
     commit(db, *compacted(db))
     for checkpoints in range(2):
-        with st.Store.open(db.path, db.options, read_only=True, env=fake_env()) as other:
+        with LocalStore.open(db.path, db.options, read_only=True, env=fake_env()) as other:
             assert rows(other["log"]) == expected, checkpoints
             assert parts(other) == 1
         db.checkpoint()
@@ -95,7 +96,7 @@ def test_an_append_that_wins_is_built_upon(made) -> None:
     db, table = made
     tx = db.transaction()
     incarnation, result = compacted(db)
-    tx.compact(incarnation, [result], tx._core.begun().first_us)
+    tx.engine.compact(incarnation, [result], tx.engine.core.begun().first_us)
     table.append({"id": 9, "v": 9})
     expected = rows(table)
     tx.commit()
@@ -107,7 +108,7 @@ def test_a_delete_that_wins_is_no_loss(made) -> None:
     db, table = made
     tx = db.transaction()
     incarnation, result = compacted(db)
-    tx.compact(incarnation, [result], tx._core.begun().first_us)
+    tx.engine.compact(incarnation, [result], tx.engine.core.begun().first_us)
     table.delete_where("v = 2")
     expected = rows(table)
     with pytest.raises(st.ConflictError):
@@ -143,7 +144,7 @@ def test_a_transaction_that_began_before_it_does_all_again_on_top(made, work, is
     work(tx["log"])
     expected = rows(tx["log"])
     commit(db, *compacted(db))
-    with st.Store.open(db.path, db.options, read_only=True, env=fake_env()) as other:
+    with LocalStore.open(db.path, db.options, read_only=True, env=fake_env()) as other:
         assert other["log"].to_arrow().num_rows == 12
     tx.commit()
     assert rows(table) == expected
@@ -155,7 +156,7 @@ def test_a_merge_that_began_before_it_is_done_again_on_top(made) -> None:
     tx = db.transaction()
     source = pa.table({"id": [1, 7], "v": [100, 700]})
     how = Merge(("id",), True, True, False, None, 100)
-    assert merge(tx, "log", source, how) == MergeInserted(4, 1, 0)
+    assert merge(tx.engine, "log", source, how) == MergeInserted(4, 1, 0)
     commit(db, *compacted(db))
     tx.commit()
     kept = [(n, turn) for n in (0, 2) for turn in range(4)]

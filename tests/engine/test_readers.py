@@ -13,7 +13,7 @@ from siltstone.engine.read.reader import Readers
 from siltstone.formats.manifest import Column, Pin, Schema
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from tests.engine.seams import Threads
-from tests.support.fake_lance import FakeLance
+from tests.support.fake_lance import fake_lance
 from tests.support.simulated_files import SimFiles
 
 ROOT = Path("/data/shop")
@@ -24,7 +24,7 @@ THREADS, TURNS, ALIVE = 4, 1_000, 30
 def test_memory_is_counted_while_other_threads_make_readers() -> None:
     files = SimFiles()
     records = PastRecords(ManifestStore(files, ROOT))
-    readers = Readers(FakeLance(ROOT, files), records, index_bytes_max=1 << 20)
+    readers = Readers(fake_lance(ROOT, files).reader, records, index_bytes_max=1 << 20)
     table_schema = table_schema_of(Schema(1, (Column(1, "id", "int64", nullable=False),), key=(1,)))
     pin = Pin(1, "somewhere", size=1, xxh3="", rows=1, inventory="")
 

@@ -12,9 +12,9 @@ import pytest
 
 import siltstone as st
 from proof.exhaustion.faulty_files import Faults, FaultyFiles
+from siltstone.local.store import LocalStore
+from siltstone.open.environment import Env
 from siltstone.options import resolve
-from siltstone.store import Store
-from siltstone.wiring import Env
 from tests.engine.seams import until
 
 SYNC_S = 0.5
@@ -40,15 +40,15 @@ def slow() -> Slow:
 
 
 @pytest.fixture
-def db(slow: Slow, tmp_path: Path) -> Iterator[Store]:
+def db(slow: Slow, tmp_path: Path) -> Iterator[LocalStore]:
     root = tmp_path / "s"
-    with Store.open(root, resolve(root, OPTIONS), env=Env(files=FaultyFiles(slow))) as db:
+    with LocalStore.open(root, resolve(root, OPTIONS), env=Env(files=FaultyFiles(slow))) as db:
         db.create_table("t", {"id": "int64", "v": "string"}, primary_key="id")
         yield db
         slow.gate.set()
 
 
-def test_readers_see_the_state_before_and_do_not_wait(db: Store, slow: Slow) -> None:
+def test_readers_see_the_state_before_and_do_not_wait(db: LocalStore, slow: Slow) -> None:
     slow.gate.clear()
     before = slow.syncs
     with ThreadPoolExecutor(1) as pool:
@@ -64,7 +64,7 @@ def test_readers_see_the_state_before_and_do_not_wait(db: Store, slow: Slow) -> 
     assert db["t"].get(1) == {"id": 1, "v": "slow"}
 
 
-def test_writers_that_come_during_a_sync_share_the_next_one(db: Store, slow: Slow) -> None:
+def test_writers_that_come_during_a_sync_share_the_next_one(db: LocalStore, slow: Slow) -> None:
     slow.gate.clear()
     before = slow.syncs
     with ThreadPoolExecutor(16) as pool:
@@ -85,7 +85,7 @@ def test_a_writer_that_finds_no_room_hears_of_it(tmp_path: Path) -> None:
         "segment_bytes": 16_384, "memtable_bytes_max": 4_096, "sealed_generations_max": 1,
         "room_timeout_s": 0.5,
     }  # fmt: skip
-    with Store.open(root, resolve(root, options), env=Env(files=FaultyFiles(faults))) as db:
+    with LocalStore.open(root, resolve(root, options), env=Env(files=FaultyFiles(faults))) as db:
         db.create_table("t", {"id": "int64", "v": "string"}, primary_key="id")
         faults.sync_s = SYNC_S
         written, refused_after = 0, None

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
+from siltstone.api.store import Store
 from siltstone.storage.files.files import Files
-from siltstone.store import Store
 from tests.engine import piece_writer
 from tests.maintenance.stores import Clock, open_store
 
@@ -44,7 +44,7 @@ def db(tmp_path: Path, real_lance: bool) -> Iterator[Store]:
 def piece(db: Store, stage: st.StageTask, *batches: pa.RecordBatch) -> st.Staged:
     """Write a piece as another process would: from pickled bytes, and to them."""
     task: st.StageTask = pickle.loads(pickle.dumps(stage))
-    return pickle.loads(pickle.dumps(task.run_through(db._core.tables, list(batches))))
+    return pickle.loads(pickle.dumps(task.run_through(db._core.tables.writer, list(batches))))
 
 
 def commit(db: Store, *jobs: tuple[st.StageTask, list[st.Staged]], **options: object) -> st.Receipt:
@@ -430,8 +430,8 @@ def test_rows_that_do_not_fit_are_refused_by_name(db: Store, rows: dict, said: s
         lambda db: db.stage("t", order_by="nope"),
         lambda db: db.stage("t", "delete", order_by="amount"),
         lambda db: db.stage("p", order_by="amount"),
-        lambda db: db.stage("t").run_through(db._core.tables, [{"id": 1}]),
-        lambda db: db.stage("t").run_through(db._core.tables, 7),
+        lambda db: db.stage("t").run_through(db._core.tables.writer, [{"id": 1}]),
+        lambda db: db.stage("t").run_through(db._core.tables.writer, 7),
     ],
 )
 def test_requests_that_make_no_sense_are_refused(db: Store, ask: Callable[[Store], object]) -> None:
@@ -604,7 +604,7 @@ def test_a_piece_streams(tmp_path: Path) -> None:
         db.create_table("t", SCHEMA, primary_key="id")
         stage = db.stage("t")
         before = pa.total_allocated_bytes()
-        assert stage.run_through(db._core.tables, batches()).rows == 60 * size
+        assert stage.run_through(db._core.tables.writer, batches()).rows == 60 * size
     assert max(held) < 60 * size * 16 / 4
 
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 import siltstone as st
-from siltstone.store import Store
+from siltstone.api.store import Store
 from tests.maintenance.stores import open_store
 
 SCHEMA = {"k": "string", "n": "int64", "rank": "int64"}
@@ -60,7 +60,7 @@ def staged(
             }
         )
         task = pickle.loads(pickle.dumps(stage))
-        found.append(pickle.loads(pickle.dumps(task.run_through(db._core.tables, batch))))
+        found.append(pickle.loads(pickle.dumps(task.run_through(db._core.tables.writer, batch))))
     return stage, found
 
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from siltstone.errors import SchemaMismatchError
-from siltstone.formats import rows, schema
+from siltstone.formats import conform, rows, schema
 from siltstone.formats.manifest import Column, Schema
 
 # ruff: noqa: DTZ001 (columns without a zone hold moments without one)
@@ -152,7 +152,7 @@ def test_a_value_that_would_change_is_refused(kind: str, value: object) -> None:
 def test_an_arrow_column_that_would_change_is_refused(kind: str, column: pa.Array) -> None:
     made = Schema(1, (Column(1, "v", schema.encode_type(schema.parse_type(kind))),))
     with pytest.raises(SchemaMismatchError, match="column 'v' is "):
-        rows.conform(pa.record_batch({"v": column}), made, schema.to_arrow(made))
+        conform.conform(pa.record_batch({"v": column}), made, schema.to_arrow(made))
 
 
 NARROW = pa.struct([("x", pa.float32())])
@@ -209,7 +209,7 @@ def test_an_arrow_column_that_would_lose_or_hide_something_is_refused(
 ) -> None:
     made = nested(kind)
     with pytest.raises(SchemaMismatchError, match="'v'"):
-        rows.conform(pa.record_batch({"v": column}), made, schema.to_arrow(made))
+        conform.conform(pa.record_batch({"v": column}), made, schema.to_arrow(made))
 
 
 @pytest.mark.parametrize(
@@ -227,19 +227,21 @@ def test_what_was_infinite_stays_so_in_a_narrower_column(
     kind: pa.DataType, column: pa.Array
 ) -> None:
     made = nested(kind)
-    found = rows.conform(pa.record_batch({"v": column}), made, schema.to_arrow(made))["v"]
+    found = conform.conform(pa.record_batch({"v": column}), made, schema.to_arrow(made))["v"]
     assert found.to_pylist() == column.cast(kind).to_pylist()
 
 
 def test_a_number_too_large_in_a_null_part_or_beside_a_slice_is_not_seen() -> None:
     made, column = nested(pa.list_(pa.float32())), pa.array([[1e300], [1.0]]).slice(1)
-    found = rows.conform(pa.record_batch({"v": column}), made, schema.to_arrow(made))["v"]
+    found = conform.conform(pa.record_batch({"v": column}), made, schema.to_arrow(made))["v"]
     assert found.to_pylist() == [[1.0]]
 
 
 def test_a_null_struct_may_have_a_field_that_is_never_null() -> None:
     made, column = nested(STRUCT), pa.array([None, {"a": 1, "t": None}], STRUCT)
-    assert rows.conform(pa.record_batch({"v": column}), made, schema.to_arrow(made))["v"] == column
+    assert (
+        conform.conform(pa.record_batch({"v": column}), made, schema.to_arrow(made))["v"] == column
+    )
 
 
 def test_malformed_arrow_is_refused_before_it_is_logged() -> None:
@@ -247,13 +249,13 @@ def test_malformed_arrow_is_refused_before_it_is_logged() -> None:
     text = pa.Array.from_buffers(pa.string(), 1, raw.buffers())
     made = Schema(1, (Column(1, "v", "string"),))
     with pytest.raises(SchemaMismatchError, match="'v' is malformed"):
-        rows.conform(pa.record_batch({"v": text}), made, schema.to_arrow(made))
+        conform.conform(pa.record_batch({"v": text}), made, schema.to_arrow(made))
 
 
 def test_columns_are_found_by_name_and_missing_ones_are_null() -> None:
     made = Schema(1, (Column(1, "a", "int64"), Column(2, "b", "string"), Column(3, "c", "float32")))
     given_batch = pa.record_batch({"c": pa.array([1], pa.int8()), "a": pa.array([5], pa.int32())})
-    found = rows.conform(given_batch, made, schema.to_arrow(made))
+    found = conform.conform(given_batch, made, schema.to_arrow(made))
     assert found.schema == schema.to_arrow(made)
     assert found.to_pylist() == [{"a": 5, "b": None, "c": 1.0}]
 

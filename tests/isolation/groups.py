@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
+from siltstone.api.store import Store
 from siltstone.errors import SiltstoneError
-from siltstone.store import Store
 
 WAIT_S = 20
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from siltstone.api.store import Store
 from siltstone.errors import SiltstoneError
-from siltstone.store import Store
 
 
 def steps(text: str) -> Iterator[tuple[list[str], list[str]]]:

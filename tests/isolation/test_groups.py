@@ -5,13 +5,13 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from siltstone.api.store import Store
 from siltstone.errors import (
     ConflictError,
     SchemaMismatchError,
     TableExistsError,
     UnavailableError,
 )
-from siltstone.store import Store
 from tests.isolation.groups import in_one_group
 from tests.isolation.stores import opened, with_two_rows
 from tests.support.simulated_files import Fault, Kind, SimFiles

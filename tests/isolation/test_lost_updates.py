@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
+from siltstone.api.store import Store
 from siltstone.maintenance.flush.bulk_load import load
-from siltstone.store import Store
 from tests.isolation.stores import with_two_rows
 from tests.support.traced import NthLine
 
@@ -26,6 +26,7 @@ LINES_MIN = 40
 
 WHERE = (
     "engine/write/transaction.py",
+    "engine/write/transaction_rows.py",
     "engine/commit/recent_writes.py",
     "engine/write/submission.py",
     "maintenance/flush/bulk_load.py",

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import siltstone as st
+from siltstone.api.store import Store
 from siltstone.errors import UnavailableError
-from siltstone.store import Store
 
 ROWS, ROUNDS_MAX = 2_000, 400
 OPTIONS = {"retention": "0s", "background": False}

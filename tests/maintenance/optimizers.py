@@ -11,7 +11,7 @@ from siltstone.engine.recover.following import Follower
 from siltstone.maintenance.compaction.optimize import Optimizer
 from siltstone.maintenance.compaction.plain_table_commit import PlainTablesOfAnOwner
 from siltstone.maintenance.index.indexer import Indexer
-from siltstone.maintenance.merge.merge import Merger
+from siltstone.maintenance.merge.merge import Promoter
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.tables.tables import Tables
 from tests.engine.seams import fake_env, jobs_of
@@ -22,12 +22,12 @@ def optimizer_of(
 ) -> Optimizer:
     """Return an optimizer as another process would have one; it waits for no owner."""
     manifests = ManifestStore(fake_env().files, root)
-    readers = Readers(tables, PastRecords(manifests), index_bytes_max=0)
-    merger = Merger(manifests, tables, readers, jobs_of(root))
-    indexer = Indexer(manifests, tables, merger.promote, jobs_of(root))
+    readers = Readers(tables.reader, PastRecords(manifests), index_bytes_max=0)
+    promote = Promoter(manifests, tables).promote
+    indexer = Indexer(manifests, tables, promote, jobs_of(root))
     plain = PlainTablesOfAnOwner(
         follow=lambda: Follower(fake_env().files, root, manifests, readers),
         own_and_take=own_and_take,
         wait_s=0,
     )
-    return Optimizer(manifests, tables, merger.promote, jobs_of(root), indexer, plain)
+    return Optimizer(manifests, tables, promote, jobs_of(root), indexer, plain)

@@ -7,11 +7,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from siltstone.local.store import LocalStore
+from siltstone.open.environment import Env
 from siltstone.options import Options
 from siltstone.storage.files.files import File, RealFile, RealFiles
-from siltstone.store import Store
-from siltstone.wiring import Env
-from tests.support.fake_lance import FakeLance
+from tests.support.fake_lance import fake_lance
 
 DAY_US = 86_400_000_000
 
@@ -54,7 +54,7 @@ def env_of(clock: Clock | None = None, *, real_lance: bool = False) -> Env:
     env = Env(files=UnsyncedFiles(), now_us=clock or Clock())
     if real_lance:
         return env
-    return replace(env, tables=lambda at, files, _: FakeLance(at, files), warm_up=lambda: None)
+    return replace(env, tables=lambda at, files, _: fake_lance(at, files), warm_up=lambda: None)
 
 
 def open_store(
@@ -64,10 +64,10 @@ def open_store(
     read_only: bool = False,
     real_lance: bool = False,
     **options: object,
-) -> Store:
+) -> LocalStore:
     given = {"background": False, "segment_bytes": 65_536, **options}
     env = env_of(clock, real_lance=real_lance)
-    return Store.open(root, Options(**given), env=env, read_only=read_only)
+    return LocalStore.open(root, Options(**given), env=env, read_only=read_only)
 
 
 def paths(root: Path) -> set[str]:

@@ -26,7 +26,7 @@ from siltstone.maintenance.backup.restore import Restorer
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from tests.maintenance.stores import Clock, open_store, paths, rows
-from tests.support.fake_lance import FakeLance
+from tests.support.fake_lance import fake_lance
 
 KEYED = {"id": "int64", "v": "string"}
 
@@ -60,7 +60,7 @@ def beside(store, directory: Path, **options):
         files=files,
         root=store.path,
         manifests=ManifestStore(files, store.path),
-        tables=FakeLance(store.path, files),
+        tables=fake_lance(store.path, files).reader,
         now_us=Clock(),
     )
     return backuper.run(directory, **options)
@@ -117,7 +117,7 @@ def test_a_read_only_handle_sees_a_restored_store_that_nobody_owned_yet(db, tmp_
 
 def test_bulk_rows_that_only_a_frame_names_are_in_the_backup(db, tmp_path):
     task = db.stage("t", "upsert")
-    piece = task.run_through(db._core.tables, pa.table({"id": [70, 71], "v": ["x", "y"]}))
+    piece = task.run_through(db._core.tables.writer, pa.table({"id": [70, 71], "v": ["x", "y"]}))
     with db.transaction() as tx:
         tx.attach(task, [piece])
     expected = content(db)
@@ -256,7 +256,11 @@ def test_a_link_across_file_systems_is_refused_with_a_reason(db, tmp_path):
 
     parts = db._parts
     backuper = Backuper(
-        files=Far(), root=db.path, manifests=parts.manifests, tables=parts.tables, now_us=Clock()
+        files=Far(),
+        root=db.path,
+        manifests=parts.manifests,
+        tables=parts.tables.reader,
+        now_us=Clock(),
     )
     with pytest.raises(UnavailableError, match="use copies"):
         backuper.run(tmp_path / "b", link=True)
@@ -302,7 +306,7 @@ def test_an_owner_that_goes_on_while_the_log_is_read_does_not_disturb_a_backup(d
         files=files,
         root=db.path,
         manifests=Moving(files, db.path),
-        tables=FakeLance(db.path, files),
+        tables=fake_lance(db.path, files).reader,
         now_us=Clock(),
     )
     backuper.run(tmp_path / "b")

@@ -11,7 +11,7 @@ import pytest
 import siltstone as st
 from siltstone.errors import BusyError, UnavailableError
 from siltstone.storage.files.files import RealFiles
-from siltstone.storage.manifest.manifest_store import ManifestStore
+from siltstone.storage.manifest.manifest_store import ManifestStore, claim_epoch
 from tests.engine.seams import (
     WAIT_S,
     GatedFiles,
@@ -150,7 +150,7 @@ def test_an_owner_whose_epoch_is_over_publishes_nothing_and_takes_nothing_over(
         table.upsert({"id": 1, "v": 1})
         manifests = db._parts.manifests
         # As the next owner does, where a file system's locks keep nobody out.
-        claimed = manifests.claim_epoch(manifests.newest())
+        claimed = claim_epoch(manifests, manifests.newest())
         with pytest.raises(st.FencedError):
             db.checkpoint()
         with pytest.raises(st.FencedError):

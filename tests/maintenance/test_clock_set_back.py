@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from siltstone.admin import follow_vacuum
+from siltstone.api.store import Store
 from siltstone.engine.commit.write_set import Receipt
 from siltstone.engine.write import bulk, submission
 from siltstone.engine.write.bulk import BulkRows
@@ -18,9 +19,8 @@ from siltstone.errors import BusyError
 from siltstone.formats.keys import Codes
 from siltstone.formats.manifest import Pin
 from siltstone.maintenance.flush import bulk_load as loading
-from siltstone.store import Store
 from tests.maintenance.stores import Clock, env_of, open_store, rows
-from tests.support.fake_lance import FakeLance
+from tests.support.fake_lance import FakeRewriter
 
 ROWS = pa.table({"id": [2, 3]})
 
@@ -42,9 +42,9 @@ def test_a_merge_whose_files_a_vacuum_took_is_done_again(
     db: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = Clock()
-    rewrite, seen = FakeLance.rewrite, list[Pin]()
+    rewrite, seen = FakeRewriter.rewrite, list[Pin]()
 
-    def set_back(tables: FakeLance, *arguments: Any, **options: Any) -> Pin:
+    def set_back(tables: FakeRewriter, *arguments: Any, **options: Any) -> Pin:
         pin = rewrite(tables, *arguments, **options)
         if not seen:
             seen.append(pin)
@@ -54,7 +54,7 @@ def test_a_merge_whose_files_a_vacuum_took_is_done_again(
             follow_vacuum(db.path, db.options, env_of(later), dry_run=False, grace_s=600)
         return pin
 
-    monkeypatch.setattr(FakeLance, "rewrite", set_back)
+    monkeypatch.setattr(FakeRewriter, "rewrite", set_back)
     clock.move(seconds=3600)
     db.merge()
     assert seen
@@ -118,7 +118,7 @@ def stage_for(name: str) -> Way:
 
     def stage(db: Store, meanwhile: Meanwhile) -> None:
         task = db.stage(name)
-        piece = task.run_through(db._parts.tables, ROWS)
+        piece = task.run_through(db._parts.tables.writer, ROWS)
         meanwhile.set_back()
         meanwhile.set_forward()
         with db.transaction() as tx:
@@ -133,7 +133,7 @@ def attach_to(name: str) -> Way:
 
     def attach(db: Store, meanwhile: Meanwhile) -> None:
         task = db.stage(name)
-        piece = task.run_through(db._parts.tables, ROWS)
+        piece = task.run_through(db._parts.tables.writer, ROWS)
         kept = {path: path.stat().st_mtime for path in files_of(db.path) if path.suffix}
         with db.transaction() as tx:
             tx.attach(task, [piece])

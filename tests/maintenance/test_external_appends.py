@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import lance
@@ -356,7 +357,7 @@ def test_rows_that_do_not_fit_the_table_any_more_are_refused(db):
 
 def test_what_was_set_aside_is_adopted_after_a_clean_up_by_path(db):
     folder = strange(db, "p")
-    assert db._parts.tables.set_aside(str(folder.relative_to(db.path)), 1)
+    assert db._parts.tables.names.set_aside(str(folder.relative_to(db.path)), 1)
     dataset = lance.dataset(str(folder))
     dataset.cleanup_old_versions(older_than=dt.timedelta(0), delete_unverified=True)
     assert db.adopt("p", dry_run=False).rows == len(STRANGE)
@@ -404,7 +405,7 @@ def test_rows_by_path_go_to_the_table_they_lie_in_whatever_is_called_so_by_then(
     db.checkpoint()
     record, parts = db._parts.manifests.newest(), db._parts
     aside = Quarantine(
-        parts.files, db.path, now_us=parts.now_us, new_token=iter(["one", "two"]).__next__
+        parts.files, db.path, now_us=parts.storage.now_us, new_token=iter(["one", "two"]).__next__
     )
     adopter = Adopter(files=parts.files, root=db.path, tables=parts.tables, quarantine=aside)
 
@@ -452,18 +453,18 @@ def test_a_version_that_another_one_adopts_or_sets_aside_meanwhile_is_found_agai
     folder = str(folder_of(db, "p").relative_to(db.path))
     db.checkpoint()
     record, parts = db._parts.manifests.newest(), db._parts
-    other = [lambda: db.adopt("p", dry_run=False), lambda: parts.tables.set_aside(folder, 1)]
+    other = [lambda: db.adopt("p", dry_run=False), lambda: parts.tables.names.set_aside(folder, 1)]
 
     class Meanwhile:
-        """The tables, where another one acts before each of two reads."""
+        """External versions, where another one acts before each of two reads."""
 
         def __getattr__(self, name):
-            return getattr(parts.tables, name)
+            return getattr(parts.tables.external, name)
 
         def added(self, *given):
             if other and moment == "reads":
                 other.pop()()
-            return parts.tables.added(*given)
+            return parts.tables.external.added(*given)
 
     def begin(**named):
         if other and moment == "commits":
@@ -471,8 +472,13 @@ def test_a_version_that_another_one_adopts_or_sets_aside_meanwhile_is_found_agai
         return db.transaction(**named)
 
     tokens = (str(n) for n in range(9))
-    aside = Quarantine(parts.files, db.path, now_us=parts.now_us, new_token=tokens.__next__)
-    adopter = Adopter(files=parts.files, root=db.path, tables=Meanwhile(), quarantine=aside)
+    aside = Quarantine(parts.files, db.path, now_us=parts.storage.now_us, new_token=tokens.__next__)
+    adopter = Adopter(
+        files=parts.files,
+        root=db.path,
+        tables=replace(parts.tables, external=Meanwhile()),
+        quarantine=aside,
+    )
     (table,) = [t for t in record.catalog.tables if not t.schemas[0].schema.key]
     adopter.run(table.id, record, begin, dry_run=False)
     assert rows(db["p"])[10:] == [(100, "s"), (101, "s"), (102, "s")]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
+from siltstone.api.tables import Table
 from siltstone.formats.manifest import Record
-from siltstone.handles import Table
 from siltstone.maintenance.index.table_indexes import TableIndexes
 
 SCHEMA = {"id": "int64", "customer": "int64"}

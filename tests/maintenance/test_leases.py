@@ -19,11 +19,11 @@ import pytest
 
 import siltstone as st
 from siltstone.admin import follow_vacuum
+from siltstone.api.store import Store
 from siltstone.engine.recover.following import Follower
 from siltstone.maintenance.flush.bulk_load import load
 from siltstone.maintenance.gc.vacuum import Vacuum
 from siltstone.storage.manifest.manifest_store import ManifestStore
-from siltstone.store import Store
 from tests.maintenance.stores import Clock, env_of, open_store, rows
 from tests.support.traced import EveryLine
 

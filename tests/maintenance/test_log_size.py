@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from siltstone.api.store import Store
 from siltstone.errors import UnavailableError
 from siltstone.maintenance.flush import idle as rest
 from siltstone.maintenance.flush.idle import Rest
 from siltstone.maintenance.schedule.scheduler import IDLE_S, Scheduler, Work
 from siltstone.storage.wal.segments import parse_name
-from siltstone.store import Store
 from tests.maintenance.stores import open_store
 
 MIB = 1 << 20

@@ -16,6 +16,7 @@ import pytest
 import siltstone as st
 from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.reader import Readers
+from siltstone.local.store import LocalStore
 from siltstone.maintenance.merge.merge import Deferred, Merger
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.tables.tables import Tables
@@ -28,7 +29,7 @@ ACCOUNTS, START = 12, 100
 def merger_of(root: Path, tables: Tables) -> Merger:
     """Return a merger as another process would have one."""
     manifests = ManifestStore(fake_env().files, root)
-    readers = Readers(tables, PastRecords(manifests), index_bytes_max=0)
+    readers = Readers(tables.reader, PastRecords(manifests), index_bytes_max=0)
     return Merger(manifests, tables, readers, jobs_of(root))
 
 
@@ -74,7 +75,7 @@ def test_rows_deleted_by_the_merge_that_won_the_race_stay_deleted(made) -> None:
     db.merge()
     expected = {**{n: n for n in range(10) if n not in {3, 4, 5}}, 1: 11}
     assert rows(table) == expected
-    with st.Store.open(db.path, db.options, read_only=True, env=fake_env()) as other:
+    with LocalStore.open(db.path, db.options, read_only=True, env=fake_env()) as other:
         assert rows(other["t"]) == expected
 
 
@@ -85,7 +86,7 @@ def test_rows_stay_deleted_by_a_merge_that_has_nothing_but_deletes(made) -> None
     assert db.merge().rows == 0
     expected = {n: n for n in range(10) if n not in {3, 4, 5}}
     assert rows(table) == expected
-    with st.Store.open(db.path, db.options, read_only=True, env=fake_env()) as other:
+    with LocalStore.open(db.path, db.options, read_only=True, env=fake_env()) as other:
         assert rows(other["t"]) == expected
 
 
@@ -196,7 +197,7 @@ def test_a_dropped_column_is_seen_by_the_past_out_of_every_level(tmp_path: Path)
         check_moments(db, moments)
     with open_store(root, fake_env()) as again:
         check_moments(again, moments)
-    with st.Store.open(root, again.options, read_only=True, env=fake_env()) as other:
+    with LocalStore.open(root, again.options, read_only=True, env=fake_env()) as other:
         check_moments(other, moments)
 
 

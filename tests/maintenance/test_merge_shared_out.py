@@ -159,4 +159,4 @@ def test_tasks_run_in_another_process_by_the_path_alone(tmp_path: Path) -> None:
 
 
 def _is_fake(db) -> bool:
-    return type(db._parts.tables).__name__ == "FakeLance"
+    return type(db._parts.tables.reader).__name__ == "FakeReader"

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import siltstone as st
+from siltstone.local.store import LocalStore
 from siltstone.maintenance.compaction.compaction import CompactTask, Sizes
 from siltstone.maintenance.compaction.compaction_job import Optimized
 from siltstone.maintenance.merge.merge import Deferred
@@ -30,7 +31,7 @@ def rows(table) -> dict[int, int]:
 
 def history_parts(db) -> int:
     (storage,) = db._core.state().view.record.keyed
-    return len(db._parts.tables.open(f"{storage.folder}/.history", storage.history).spans)
+    return len(db._parts.tables.reader.open(f"{storage.folder}/.history", storage.history).spans)
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def test_small_files_of_history_become_one_and_every_answer_stays(made) -> None:
     assert history_parts(db) == 1
     assert {seq: rows(db.snapshot(seq=seq)["t"]) for seq in before} == before
     assert rows(table) == before[db.seq]
-    with st.Store.open(db.path, db.options, read_only=True, env=fake_env()) as other:
+    with LocalStore.open(db.path, db.options, read_only=True, env=fake_env()) as other:
         assert {seq: rows(other.snapshot(seq=seq)["t"]) for seq in before} == before
 
 
@@ -92,7 +93,7 @@ def test_an_optimize_survives_a_checkpoint_a_merge_and_a_delete_behind_its_plan(
     db.checkpoint()
     db.merge()
     assert rows(table) == {**expected, 4: 44}
-    with st.Store.open(db.path, db.options, read_only=True, env=fake_env()) as other:
+    with LocalStore.open(db.path, db.options, read_only=True, env=fake_env()) as other:
         assert rows(other["t"]) == {**expected, 4: 44}
 
 

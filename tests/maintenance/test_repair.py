@@ -21,13 +21,13 @@ from siltstone.engine.read.reader import Readers
 from siltstone.errors import CorruptionError, OwnedError, SiltstoneError, SnapshotExpiredError
 from siltstone.formats import manifest
 from siltstone.maintenance.repair.verify import WARNING
+from siltstone.open.environment import Storage, repair_tools
 from siltstone.options import Options
-from siltstone.storage.manifest.manifest_store import ManifestStore
+from siltstone.storage.manifest.manifest_store import ManifestStore, random_token
 from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.wal.segments import find_segments
-from siltstone.wiring import carers
 from tests.maintenance.stores import Clock, UnsyncedFiles, env_of, open_store, paths, rows
-from tests.support.fake_lance import FakeLance
+from tests.support.fake_lance import fake_lance
 
 KEYED = {"id": "int64", "v": "string"}
 
@@ -47,20 +47,24 @@ class Place:
     def records(self) -> list[Path]:
         return sorted((self.root / "manifest").glob("*.json"))
 
-    def carers(self):
-        tables = FakeLance(self.root, self.files)
-        readers = Readers(tables, PastRecords(self.manifests), index_bytes_max=1 << 20)
-        return carers(self.files, self.root, self.manifests, tables, readers, now_us=Clock())
+    def tools(self):
+        tables = fake_lance(self.root, self.files)
+        readers = Readers(tables.reader, PastRecords(self.manifests), index_bytes_max=1 << 20)
+        clock = Clock()
+        jobs = Jobs(self.files, self.root, clock, random_token)
+        return repair_tools(
+            Storage(self.root, self.files, self.manifests, tables, readers, jobs, clock)
+        )
 
     def repair(self, **options):
-        return self.carers().repairer.run(**options)
+        return self.tools().repairer.run(**options)
 
     def repair_store(self, *, dry_run: bool = True):
         found = self.repair(dry_run=dry_run)
         return with_orphans(found, self.root, Options(segment_bytes=65_536), env_of())
 
     def verify(self, *, deep: bool = True):
-        return self.carers().verifier.run(deep=deep)
+        return self.tools().verifier.run(deep=deep)
 
     def content(self) -> dict[str, list[tuple]]:
         with open_store(self.root) as db:
@@ -204,8 +208,8 @@ def test_a_newest_record_whose_base_is_damaged_gets_it_from_history(place):
     expected = place.content()
     record = place.manifests.newest()
     (storage,) = record.keyed
-    tables = FakeLance(place.root, place.files)
-    files = tables.files(f"{storage.folder}/base", storage.base)
+    tables = fake_lance(place.root, place.files)
+    files = tables.reader.files(f"{storage.folder}/base", storage.base)
     truth = past_of(place)
     for file in files:
         if "/data/" in file.path:
@@ -237,10 +241,10 @@ def test_a_newest_record_whose_history_is_damaged_gives_way_to_the_one_before(pl
         before, after = [record.keyed[0].history for record in newest]
         db["t"].upsert({"id": 3, "v": "later"})
     expected = place.content()
-    tables = FakeLance(place.root, place.files)
+    tables = fake_lance(place.root, place.files)
     folder = place.manifests.newest().keyed[0].folder + "/.history"
-    known = {file.path for file in tables.files(folder, before)}
-    new = [f.path for f in tables.files(folder, after) if f.path not in known]
+    known = {file.path for file in tables.reader.files(folder, before)}
+    new = [f.path for f in tables.reader.files(folder, after) if f.path not in known]
     for path in new:
         if "/data/" in path:
             (place.root / path).unlink()

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from siltstone.api.store import Store
 from siltstone.errors import FencedError, UnavailableError
 from siltstone.storage.manifest.ownership import read_holder
-from siltstone.store import Store
 from tests.maintenance.stores import DAY_US, Clock, open_store
 
 SCHEMA = {"id": "int64", "v": "string"}

@@ -22,7 +22,7 @@ def test_a_history_of_many_small_parts_is_optimized_in_a_child(tmp_path: Path) -
         owner, tables = db._parts.owner, db._parts.tables
 
         def wants(parts_max: int) -> bool:
-            return wants_optimize(owner.committer.state.view, tables, parts_max=parts_max)
+            return wants_optimize(owner.committer.state.view, tables.reader, parts_max=parts_max)
 
         assert wants(4)
         assert not wants(5)
@@ -46,13 +46,13 @@ def test_few_bytes_of_a_history_are_written_again_while_it_grows(tmp_path: Path)
         for turn in range(30):
             table.upsert([{"id": n, "v": turn} for n in range(50)])
             db.checkpoint()
-            if wants_optimize(owner.committer.state.view, tables, parts_max=6):
+            if wants_optimize(owner.committer.state.view, tables.reader, parts_max=6):
                 optimizer.optimize(by_tiers=True)
                 owner.checkpointer.adopt_news()
             assert db.status().tables[0].history_parts <= 6
         written = sum(p.stat().st_size for p in db.path.glob("tables/*/.history/data/*"))
         (storage,) = owner.committer.state.view.record.keyed
-        named = tables.files(f"{storage.folder}/.history", storage.history)
+        named = tables.reader.files(f"{storage.folder}/.history", storage.history)
         needed = sum(file.size for file in named if "/data/" in file.path)
         assert written <= 5 * needed
 
@@ -65,10 +65,10 @@ def test_keys_that_fit_no_memory_get_an_index_without_being_asked(tmp_path: Path
         db.merge()
         owner, tables = db._parts.owner, db._parts.tables
         small, large = KeyWatch(index_bytes_max=1 << 20), KeyWatch(index_bytes_max=1 << 30)
-        assert not large.wants_index(owner.committer.state.view, tables)
-        assert small.wants_index(owner.committer.state.view, tables)
-        assert not small.wants_index(owner.committer.state.view, tables)  # said once
+        assert not large.wants_index(owner.committer.state.view, tables.reader)
+        assert small.wants_index(owner.committer.state.view, tables.reader)
+        assert not small.wants_index(owner.committer.state.view, tables.reader)  # said once
         db.optimize()
         assert [index.name for index in table.indexes()] == ["_key"]
         watch = KeyWatch(index_bytes_max=1 << 20)
-        assert not watch.wants_index(owner.committer.state.view, tables)
+        assert not watch.wants_index(owner.committer.state.view, tables.reader)

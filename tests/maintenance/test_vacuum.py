@@ -45,10 +45,10 @@ def db(tmp_path: Path, clock, real_lance):
 
 
 def reachable(db) -> set[str]:
-    manifests, tables = db._parts.manifests, db._parts.tables
+    manifests, reader = db._parts.manifests, db._parts.tables.reader
     records = [manifests.read(n) for n in manifests.numbers(below_floor=True)]
     pins = distinct(pin for record in records for pin in pins_of(record))
-    return needed(tables, pins)
+    return needed(reader, pins)
 
 
 def private(names: set[str]) -> set[str]:

@@ -12,10 +12,10 @@ import pytest
 
 import siltstone as st
 from siltstone.admin import follow_vacuum
+from siltstone.api.store import Store
 from siltstone.maintenance.flush.bulk_load import load
 from siltstone.maintenance.gc.sweep import distinct, needed
 from siltstone.maintenance.gc.vacuum import TICK_S, Vacuum
-from siltstone.store import Store
 from tests.engine import seams
 from tests.engine.seams import GatedFiles, fake_env
 from tests.maintenance.stores import Clock, data_paths, open_store, rows
@@ -61,7 +61,7 @@ def attached(root: Path) -> set[str]:
 
 def named(db: Store) -> set[str]:
     """Return the files of the runs that only frames name."""
-    return needed(db._parts.tables, distinct(db._parts.owner.vacuum._live.attached()))
+    return needed(db._parts.tables.reader, distinct(db._parts.owner.vacuum._live.attached()))
 
 
 def grow_old(root: Path) -> None:

@@ -17,6 +17,7 @@ import siltstone as st
 from siltstone.admin import follow_vacuum, vacuum_store
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import table_schema_of
+from siltstone.local.store import LocalStore
 from siltstone.maintenance.compaction.compaction_job import Optimized
 from siltstone.maintenance.flush.bulk_load import load
 from siltstone.maintenance.gc.vacuum import Vacuum
@@ -24,7 +25,6 @@ from siltstone.options import Options
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.tables.jobs import Jobs
-from siltstone.store import Store
 from tests.engine.seams import HookedTables, fake_env
 from tests.maintenance.stores import Clock, data_paths, env_of, open_store, paths, rows
 
@@ -72,7 +72,7 @@ def beside(db, clock, *, dry_run: bool = False, grace_s: float = 86_400):
 def staged_elsewhere(db):
     """Stage a row as an executor does: nobody holds it from vacuum until it is attached."""
     task = db.stage("p")
-    return task, [task.run_through(db._core.tables, pa.table({"id": [100], "v": [1]}))]
+    return task, [task.run_through(db._core.tables.writer, pa.table({"id": [100], "v": [1]}))]
 
 
 def jobs_of(db, clock) -> Jobs:
@@ -124,7 +124,7 @@ def past_of(db) -> set[int]:
 
 def test_a_checkpoint_brings_no_past_back_that_was_trimmed_while_it_wrote(tmp_path, clock):
     hooked: list[HookedTables] = []
-    with Store.open(tmp_path / "s", OPTIONS, env=fake_env(hooked=hooked, now_us=clock)) as db:
+    with LocalStore.open(tmp_path / "s", OPTIONS, env=fake_env(hooked=hooked, now_us=clock)) as db:
         db.create_table("t", KEYED, primary_key="id")
         db.create_table("p", KEYED)
         for step in range(3):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -71,7 +72,7 @@ def test_a_table_that_was_loaded_and_then_truncated_is_sound(db):
 
 def test_every_file_that_a_record_needs_is_missed_when_it_is_gone(db):
     record = db._core.state().view.record
-    for path in sorted(needed(db._parts.tables, distinct(pins_of(record)))):
+    for path in sorted(needed(db._parts.tables.reader, distinct(pins_of(record)))):
         aside = db.path / "aside"
         (db.path / path).rename(aside)
         with open_store(db.path, read_only=True) as _:
@@ -83,7 +84,7 @@ def test_every_file_that_a_record_needs_is_missed_when_it_is_gone(db):
 
 def test_a_flipped_byte_in_any_data_file_is_found_by_the_deep_check(db):
     record = db._core.state().view.record
-    names = sorted(needed(db._parts.tables, distinct(pins_of(record))))
+    names = sorted(needed(db._parts.tables.reader, distinct(pins_of(record))))
     for path in (name for name in names if "/data/" in name):
         data = (db.path / path).read_bytes()
         changed = bytearray(data)
@@ -95,18 +96,11 @@ def test_a_flipped_byte_in_any_data_file_is_found_by_the_deep_check(db):
 
 def fresh_verify(db, *, deep: bool):
     """Verify with nothing in memory of what was read before."""
-    from siltstone.wiring import carers
-    from tests.support.fake_lance import FakeLance
+    from siltstone.open.environment import repair_tools
+    from tests.support.fake_lance import fake_lance
 
     parts = db._parts
-    made = carers(
-        parts.files,
-        db.path,
-        parts.manifests,
-        FakeLance(db.path, parts.files),
-        parts.core.readers,
-        now_us=parts.now_us,
-    )
+    made = repair_tools(replace(parts.storage, tables=fake_lance(db.path, parts.files)))
     return made.verifier.run(deep=deep)
 
 
@@ -142,7 +136,7 @@ def test_a_base_that_is_not_the_fold_of_history_is_found(db):
     parts = db._parts
     record = parts.manifests.newest()
     (storage,) = record.keyed
-    pin = parts.tables.rewrite(
+    pin = parts.tables.rewriter.rewrite(
         f"{storage.folder}/base", storage.base, drop=np.array([0]), batches=()
     )
     parts.manifests.publish(
@@ -158,7 +152,7 @@ def test_a_base_that_is_not_the_fold_of_history_is_found(db):
 
 def test_a_dead_job_is_a_warning_and_a_running_one_is_not(db):
     parts = db._parts
-    jobs = Jobs(parts.files, db.path, parts.now_us, lambda: "j")
+    jobs = Jobs(parts.files, db.path, parts.storage.now_us, lambda: "j")
     with jobs.begin("optimize", ("t",)) as job:
         assert db.verify(deep=True).findings == ()
         job.append(b"{}")

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from siltstone.engine.read.past import PastRecords
-from siltstone.engine.read.reader import Readers
 from siltstone.maintenance.backup.backup import Backuper
 from siltstone.maintenance.backup.restore import Restorer
+from siltstone.open.environment import Env, Storage, repair_tools
+from siltstone.options import Options
 from siltstone.storage.files.files import RealFiles
-from siltstone.storage.manifest.manifest_store import ManifestStore, random_token, system_time_us
+from siltstone.storage.manifest.manifest_store import random_token, system_time_us
 from siltstone.storage.wal import segments
-from siltstone.wiring import carers
 from tests.engine.seams import Threads, until
 from tests.maintenance.stores import UnsyncedFiles, open_store
-from tests.support.fake_lance import FakeLance
+from tests.support.fake_lance import fake_lance
 
 KEYED = {"id": "int64", "v": "string"}
 ACCOUNTS, LOOKS = 20, 4
@@ -48,6 +47,10 @@ class Bank:
             self.db.vacuum(dry_run=False, grace_s=60)
 
 
+def fake_env_of(files: RealFiles) -> Env:
+    return Env(files=files, tables=lambda root, files, _: fake_lance(root, files))
+
+
 def test_nothing_is_found_beside_an_owner_at_full_work_and_every_backup_is_one_moment(tmp_path):
     bank, threads, files = Bank(tmp_path / "s"), Threads(), UnsyncedFiles()
     threads.start(bank.transfer)
@@ -56,14 +59,17 @@ def test_nothing_is_found_beside_an_owner_at_full_work_and_every_backup_is_one_m
         for number in range(LOOKS):
             root, before = bank.db.path, bank.db.seq
             until(lambda: bank.db.seq > before + 20)  # noqa: B023 - it is called here
-            manifests, tables = ManifestStore(files, root), FakeLance(root, files)
-            readers = Readers(tables, PastRecords(manifests), index_bytes_max=1 << 20)
-            made = carers(files, root, manifests, tables, readers, now_us=system_time_us)
+            storage = Storage.of(root, Options(), fake_env_of(files))
+            made = repair_tools(storage)
             report = made.verifier.run(deep=number % 2 == 0)
             assert report.findings == (), report
             assert made.repairer.run(dry_run=False).steps == ()
             backuper = Backuper(
-                files=files, root=root, manifests=manifests, tables=tables, now_us=system_time_us
+                files=files,
+                root=root,
+                manifests=storage.manifests,
+                tables=storage.tables.reader,
+                now_us=system_time_us,
             )
             backuper.run(tmp_path / "b", incremental=True)
     finally:
@@ -93,9 +99,7 @@ def test_an_owner_that_begins_while_the_log_is_read_is_no_damage(tmp_path, monke
             open_store(root).close()
         return of_segment(*args)
 
-    manifests, tables = ManifestStore(files, root), FakeLance(root, files)
-    readers = Readers(tables, PastRecords(manifests), index_bytes_max=1 << 20)
-    made = carers(files, root, manifests, tables, readers, now_us=system_time_us)
+    made = repair_tools(Storage.of(root, Options(), fake_env_of(files)))
     monkeypatch.setattr(segments, "read_header", after_an_opening)
     assert made.verifier.run().findings == ()
     assert not openings

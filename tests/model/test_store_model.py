@@ -32,9 +32,9 @@ from hypothesis.stateful import (
 )
 
 import siltstone as st
+from siltstone.local.store import LocalStore
+from siltstone.open.environment import Env
 from siltstone.options import Options
-from siltstone.store import Store
-from siltstone.wiring import Env
 from tests.model import calls
 from tests.model.reference import (
     APPENDS,
@@ -47,7 +47,7 @@ from tests.model.reference import (
     World,
     in_order,
 )
-from tests.support.fake_lance import FakeLance
+from tests.support.fake_lance import fake_lance
 from tests.support.simulated_files import SimFiles
 
 START_US, STEP_US = 1_700_000_000_000_000, 1_000
@@ -113,7 +113,7 @@ class Open:
 class Staging:
     """A table whose upserts are bulk commits."""
 
-    def __init__(self, db: Store, name: str) -> None:
+    def __init__(self, db: LocalStore, name: str) -> None:
         self._db, self._name, self.rows = db, name, 0
 
     def upsert(self, given: Any) -> None:
@@ -122,7 +122,7 @@ class Staging:
         if isinstance(given, list):
             given = pa.Table.from_pylist(given, self._db[self._name].schema)
         stage = self._db.stage(self._name)
-        staged = stage.run_through(self._db._core.tables, given)
+        staged = stage.run_through(self._db._core.tables.writer, given)
         self.rows = staged.rows
         with self._db.transaction() as tx:
             tx.attach(stage, [staged])
@@ -141,7 +141,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.open: list[Open] = []
         self.db = self.opened()
 
-    def opened(self, *, read_only: bool = False) -> Store:
+    def opened(self, *, read_only: bool = False) -> LocalStore:
         raise NotImplementedError
 
     def killed(self) -> None:
@@ -727,14 +727,14 @@ class Simulated(StoreMachine):
         self.files = SimFiles(now=lambda: self.clock_us / 1e6)
         super().__init__()
 
-    def opened(self, *, read_only: bool = False) -> Store:
+    def opened(self, *, read_only: bool = False) -> LocalStore:
         env = Env(
             files=self.files,
-            tables=lambda root, files, _verify: FakeLance(root, files),
+            tables=lambda root, files, _verify: fake_lance(root, files),
             now_us=self.now_us,
             warm_up=lambda: None,
         )
-        return Store.open(Path("/data/shop"), OPTIONS, read_only=read_only, env=env)
+        return LocalStore.open(Path("/data/shop"), OPTIONS, read_only=read_only, env=env)
 
     def killed(self) -> None:
         self.files = self.files.killed()
@@ -766,8 +766,8 @@ class Real(StoreMachine):
     def root(self) -> Path:
         return self.directory / str(self.number)
 
-    def opened(self, *, read_only: bool = False) -> Store:
-        return Store.open(self.root, OPTIONS, read_only=read_only, env=Env(now_us=self.now_us))
+    def opened(self, *, read_only: bool = False) -> LocalStore:
+        return LocalStore.open(self.root, OPTIONS, read_only=read_only, env=Env(now_us=self.now_us))
 
     def killed(self) -> None:
         old, self.number = self.root, self.number + 1

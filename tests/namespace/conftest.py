@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
+from siltstone.api.store import Store
 from siltstone.namespace import SiltstoneNamespace
-from siltstone.store import Store
 
 
 @pytest.fixture

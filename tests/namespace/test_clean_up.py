@@ -20,9 +20,9 @@ from lancedb.namespace import LanceNamespaceDBConnection
 
 import siltstone as st
 from siltstone import failpoints
+from siltstone.api.store import Store
 from siltstone.namespace import SiltstoneNamespace
 from siltstone.server.rest.access import new_token, tokens_of
-from siltstone.store import Store
 from tests.races.processes import Meeting
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the clients' own making

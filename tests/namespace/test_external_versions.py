@@ -22,9 +22,9 @@ from lance_namespace import errors
 from lancedb.namespace import LanceNamespaceDBConnection
 
 import siltstone as st
+from siltstone.api.store import Store
 from siltstone.maintenance.repair.verify import DRIFT
 from siltstone.namespace import SiltstoneNamespace
-from siltstone.store import Store
 from tests.namespace.clients import append, ids, make, opened, rows
 from tests.namespace.staging import Staging
 from tests.server.rest import rest_of

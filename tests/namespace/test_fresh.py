@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 
 import siltstone as st
+from siltstone.api.store import Store
 from siltstone.errors import BusyError, RequestError
+from siltstone.lance_namespace.fresh import FreshVersions
 from siltstone.namespace import SiltstoneNamespace
-from siltstone.query.fresh import FreshVersions
-from siltstone.store import Store
 from tests.namespace.clients import append, ids, opened, rows
 
 SCHEMA = {"id": "int64", "v": "string"}

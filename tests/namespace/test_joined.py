@@ -11,11 +11,11 @@ from subprocess import PIPE
 import pytest
 from lance_namespace import errors
 
+from siltstone.api.store import Store
 from siltstone.errors import ConflictError, RequestError
 from siltstone.joined.store import JoinedStore
+from siltstone.lance_namespace.fresh import FreshVersions
 from siltstone.namespace import SiltstoneNamespace
-from siltstone.query.fresh import FreshVersions
-from siltstone.store import Store
 from tests.namespace.clients import append, ids, make, opened, rows
 from tests.namespace.staging import staged
 from tests.namespace.test_transactions import committed

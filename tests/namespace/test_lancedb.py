@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from lancedb.namespace import LanceNamespaceDBConnection
 
+from siltstone.api.store import Store
+from siltstone.lance_namespace.fresh import FreshVersions
 from siltstone.namespace import SiltstoneNamespace
-from siltstone.query.fresh import FreshVersions
-from siltstone.store import Store
 from tests.namespace.clients import rows
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the client's own making

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from siltstone.api.store import Store
 from siltstone.maintenance.compaction.compaction_job import Optimized
 from siltstone.namespace import SiltstoneNamespace
-from siltstone.store import Store
 from tests.namespace.clients import ids, make, opened, rows
 
 
 def numbers(db: Store) -> list[int]:
     with db.transaction() as tx:
-        found = [version.number for version in tx.versions("t").versions]
+        found = [version.number for version in tx.lance.versions("t").versions]
         tx.rollback()
     return found
 

@@ -11,9 +11,9 @@ import lance
 import pytest
 
 import siltstone as st
+from siltstone.api.store import Store
 from siltstone.namespace import SiltstoneNamespace
 from siltstone.storage.tables.tables import StagedVersion
-from siltstone.store import Store
 from tests.namespace.clients import make, rows
 from tests.namespace.staging import Staging
 
@@ -51,10 +51,10 @@ def test_a_version_that_a_reader_alone_keeps_is_not_restored(db: Store) -> None:
         request = restored(db)
         db.vacuum(dry_run=False)
         with db.transaction() as tx:
-            assert tx.versions("p").find(1) is None
+            assert tx.lance.versions("p").find(1) is None
         tx = db.transaction()
         with contextlib.suppress(st.RequestError):
-            tx.import_version("p", given(request))
+            tx.lance.import_version("p", given(request))
     db.vacuum(dry_run=False)
     tx.commit()
     assert sorted(db["p"].to_arrow()["id"].to_pylist()) == [100, 101, 102, 103]
@@ -65,7 +65,7 @@ def test_a_version_that_is_kept_is_restored_beside_a_vacuum(db: Store) -> None:
     db["p"].append(rows(103, 104))
     request = restored(db)
     with db.transaction() as tx:
-        tx.import_version("p", given(request))
+        tx.lance.import_version("p", given(request))
         db.checkpoint()
         db.vacuum(dry_run=False)
     db.vacuum(dry_run=False)

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
+from siltstone.api.store import Store
 from siltstone.namespace import SiltstoneNamespace
-from siltstone.store import Store
 from tests.namespace.clients import append, ids, make, opened, rows
 
 

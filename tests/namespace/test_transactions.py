@@ -16,8 +16,8 @@ import pytest
 from lance_namespace import errors
 
 import siltstone as st
+from siltstone.api.store import Store
 from siltstone.namespace import SiltstoneNamespace
-from siltstone.store import Store
 from tests.namespace.clients import append, ids, make, opened, rows
 from tests.namespace.staging import staged
 

@@ -14,7 +14,7 @@ from proof.exhaustion import cycles, trial
 from proof.exhaustion.causes import CAUSES, SLOW_SYNC_S
 from proof.exhaustion.faulty_files import Faults, FaultyFiles
 from proof.exhaustion.ledger import BrokenPromiseError, Ledger
-from siltstone.wiring import Env
+from siltstone.open.environment import Env
 
 IN_CHILDREN = {"disk-full": 12, "file-size": 12, "descriptors": 12, "memory": 3}
 

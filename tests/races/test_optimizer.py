@@ -18,7 +18,7 @@ import siltstone as st
 from siltstone.failpoints import Failpoint, Point
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance import compaction
-from siltstone.storage.lance.lance_tables import LanceTables
+from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.manifest.manifest_store import ManifestStore, system_time_us
 from siltstone.storage.tables.tables import Compacted, InputsMovedError
 from tests.races import shop
@@ -87,10 +87,12 @@ def check(db: st.Store, expected: shop.Answers) -> None:
 def parts(db: st.Store, table: str) -> int:
     """Return how many parts the base and the history of a table have in the newest record."""
     record = ManifestStore(RealFiles(), db.path).newest()
-    tables = LanceTables(db.path, RealFiles(), verify="scrub")
+    tables = lance_tables(db.path, RealFiles(), verify="scrub")
     (storage,) = (s for s in record.keyed if f"/{table}-" in s.folder)
     pins = {"base": storage.base, ".history": storage.history}
-    opened = [tables.open(f"{storage.folder}/{name}", pin) for name, pin in pins.items() if pin]
+    opened = [
+        tables.reader.open(f"{storage.folder}/{name}", pin) for name, pin in pins.items() if pin
+    ]
     return sum(len(found.spans) for found in opened)
 
 

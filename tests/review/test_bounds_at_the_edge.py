@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
+from siltstone.api.store import Store
 from siltstone.engine.catalog.definitions import APP_CHARACTERS_MAX, HOLDER_CHARACTERS_MAX
 from siltstone.engine.commit.recent_writes import Keys, RecentWrites
 from siltstone.engine.filter.compiler import TEXT_BYTES_MAX
@@ -20,7 +21,6 @@ from siltstone.server.rest.access import (
     TOKENS_MAX,
     tokens_of,
 )
-from siltstone.store import Store
 from tests.engine.seams import fake_env, open_store
 
 SCHEMA = {"id": "int64", "v": "int64"}

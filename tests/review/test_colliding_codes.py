@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.store import Store
+from siltstone.api.store import Store
 from tests.engine.seams import fake_env, open_store
 
 SCHEMA = {"a": "int64", "b": "int64", "v": "int64"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
-from siltstone.store import Store
+from siltstone.api.store import Store
 from tests.engine.seams import HookedTables, fake_env, open_store, until
 
 SCHEMA = {"id": "int64", "v": "string"}

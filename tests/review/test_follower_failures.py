@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
+from siltstone.local.store import LocalStore
 from siltstone.maintenance.flush.bulk_load import load
 from siltstone.options import Options
 from siltstone.storage.files.files import RealFiles
-from siltstone.store import Store
 from tests.engine.seams import HookedTables, fake_env, open_store
 
 SCHEMA = {"id": "int64", "v": "int64"}
@@ -34,9 +34,11 @@ class MarkFiles:
         return self._real.read(path)
 
 
-def follow(root: Path, files: object = None, hooked: list[HookedTables] | None = None) -> Store:
+def follow(
+    root: Path, files: object = None, hooked: list[HookedTables] | None = None
+) -> LocalStore:
     env = fake_env(files, hooked)
-    return Store.open(root, Options(segment_bytes=65_536), read_only=True, env=env)
+    return LocalStore.open(root, Options(segment_bytes=65_536), read_only=True, env=env)
 
 
 def test_a_look_that_fails_half_way_is_begun_anew(tmp_path: Path) -> None:
@@ -98,7 +100,7 @@ def test_a_feed_ends_where_the_state_that_it_reads_ends(tmp_path: Path) -> None:
 def test_a_closed_reader_keeps_nothing_from_vacuum(tmp_path: Path) -> None:
     with open_store(tmp_path / "db", fake_env(), retention_s=0) as db:
         db.create_table("t", SCHEMA, primary_key="id")
-        beside = Store.open(tmp_path / "db", Options(), env=fake_env(), read_only=True)
+        beside = LocalStore.open(tmp_path / "db", Options(), env=fake_env(), read_only=True)
         assert beside["t"].count() == 0
         db["t"].upsert({"id": 1, "v": 1})
         db.checkpoint()

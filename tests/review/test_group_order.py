@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
+from siltstone.api.store import Store
 from siltstone.maintenance.flush.bulk_load import load
-from siltstone.store import Store
 from tests.engine.seams import GatedFiles, Threads, fake_env, open_store, until
 
 SCHEMA = {"id": "int64", "v": "int64"}

@@ -7,26 +7,33 @@ span the same seqs. Here a file has three.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from siltstone.formats.manifest import Pin
+from siltstone.local.store import LocalStore
+from siltstone.open.environment import Env
 from siltstone.options import Options
-from siltstone.storage.files.files import RealFiles
-from siltstone.storage.lance.lance_tables import LanceTables
-from siltstone.storage.tables.tables import StagedFiles, join
-from siltstone.store import Store
-from siltstone.wiring import Env
+from siltstone.storage.files.files import Files, RealFiles
+from siltstone.storage.lance.lance_tables import lance_tables
+from siltstone.storage.tables.tables import StagedFiles, Tables, TableWriter, join
 from tests.query.test_scan_task import attach
 
 FILE_ROWS = 3
 SCHEMA = {"id": "int64", "v": "int64"}
 
 
-class SmallFiles(LanceTables):
-    """Lance, with files of at most `FILE_ROWS` rows."""
+class SmallFiles:
+    """A writer of files with at most `FILE_ROWS` rows."""
+
+    def __init__(self, writer: TableWriter) -> None:
+        self._writer = writer
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._writer, name)
 
     def stage(
         self,
@@ -42,12 +49,23 @@ class SmallFiles(LanceTables):
             for batch in batches
             for start in range(0, batch.num_rows, FILE_ROWS)
         ]
-        return join([super(SmallFiles, self).stage(folder, pin, [s], seqs=seqs) for s in slices])
+        return join([self._writer.stage(folder, pin, [s], seqs=seqs) for s in slices])
+
+    def append(self, folder: str, pin: Pin, batches: Iterable[pa.RecordBatch]) -> Pin:
+        """Stage as many files as it takes, then commit them."""
+        return self._writer.commit(folder, pin, self.stage(folder, pin, batches))
 
 
-def opened(path: Path, **options: object) -> Store:
-    env = Env(tables=lambda root, files, _verify: SmallFiles(root, files))
-    return Store.open(path, Options(background=False, segment_bytes=65_536), env=env, **options)
+def tables_of(root: Path, files: Files) -> Tables:
+    tables = lance_tables(root, files)
+    return replace(tables, writer=SmallFiles(tables.writer))
+
+
+def opened(path: Path, **options: object) -> LocalStore:
+    env = Env(tables=lambda root, files, _verify: tables_of(root, files))
+    return LocalStore.open(
+        path, Options(background=False, segment_bytes=65_536), env=env, **options
+    )
 
 
 @pytest.fixture
@@ -58,7 +76,7 @@ def db(tmp_path: Path):
         yield store
 
 
-def _optimized(db: Store) -> None:
+def _optimized(db: LocalStore) -> None:
     db.optimize(target_rows=8)
     db._parts.owner.checkpointer.renew()
 
@@ -78,7 +96,7 @@ def test_the_later_of_two_jobs_of_one_commit_counts_after_an_optimize(db) -> Non
         for value in (1, 2):
             job = db.stage("t")
             rows = pa.table({"id": range(6), "v": [value] * 6})
-            tx.attach(job, [job.run_through(db._parts.tables, rows)])
+            tx.attach(job, [job.run_through(db._parts.tables.writer, rows)])
     db.checkpoint()
     _optimized(db)
     with opened(db.path, read_only=True) as other:
@@ -101,16 +119,16 @@ def test_the_changes_of_one_flush_come_in_seq_order_after_an_optimize(db) -> Non
 
 
 def test_parts_that_span_the_same_seqs_stand_as_they_were_written(tmp_path: Path) -> None:
-    tables = LanceTables(tmp_path, RealFiles())
+    tables = lance_tables(tmp_path, RealFiles())
     schema = pa.schema([("id", pa.int64())])
-    pin = tables.create("h", schema)
+    pin = tables.writer.create("h", schema)
     pieces = [
-        tables.stage("h", pin, [pa.record_batch({"id": [n, n + 1]})], seqs=(5, 5))
+        tables.writer.stage("h", pin, [pa.record_batch({"id": [n, n + 1]})], seqs=(5, 5))
         for n in range(0, 8, 2)
     ]
-    pin = tables.commit("h", pin, join(pieces))
-    pin = tables.swap("h", pin, [tables.compact("h", pin, (0, 6))])
-    pin = tables.append("h", pin, [pa.record_batch({"id": [8]})], seqs=(6, 6))
-    found = tables.open("h", pin)
+    pin = tables.writer.commit("h", pin, join(pieces))
+    pin = tables.compactor.swap("h", pin, [tables.compactor.compact("h", pin, (0, 6))])
+    pin = tables.writer.append("h", pin, [pa.record_batch({"id": [8]})], seqs=(6, 6))
+    found = tables.reader.open("h", pin)
     assert [n for b in found.scan() for n in b.column(0).to_pylist()] == list(range(9))
     assert found.spans == [(0, 6), (6, 8), (8, 9)]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from siltstone.local.store import LocalStore
+from siltstone.open.environment import Env
 from siltstone.options import Options
 from siltstone.storage.files.files import RealFiles
-from siltstone.store import Store
-from siltstone.wiring import Env
 from tests.maintenance.stores import Clock
 
 
@@ -51,7 +51,7 @@ def test_a_merge_beside_another_promotion_is_done_and_the_next_one_promotes(
 ) -> None:
     files = WithAnother()
     options = Options(background=False, segment_bytes=65_536, retention_s=0)
-    with Store.open(tmp_path / "db", options, env=Env(files=files)) as db:
+    with LocalStore.open(tmp_path / "db", options, env=Env(files=files)) as db:
         table = db.create_table("t", {"id": "int64"}, primary_key="id")
         for n in range(4):
             files.race = race if n == 3 else ""
@@ -69,10 +69,10 @@ def test_a_merge_beside_another_promotion_is_done_and_the_next_one_promotes(
         assert lance.dataset(str(next(db.path.glob("tables/t-*/base")))).count_rows() == 4
 
 
-def made(path: Path, files: WithAnother, clock: Clock) -> Store:
+def made(path: Path, files: WithAnother, clock: Clock) -> LocalStore:
     """Return a store whose vacuum has public names to take away."""
     options = Options(background=False, segment_bytes=65_536, retention_s=1)
-    db = Store.open(path, options, env=Env(files=files, now_us=clock))
+    db = LocalStore.open(path, options, env=Env(files=files, now_us=clock))
     table = db.create_table("t", {"id": "int64"}, primary_key="id")
     for n in range(4):
         files.race = "gone" if n == 3 else ""

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 import siltstone as st
-from siltstone.server.rest.service import Service
+from siltstone.server.rest.server import RestServer
 from tests.server.stores import opened
 
 
@@ -53,7 +53,7 @@ class Answer:
 class Rest:
     """One connection; what it is asked is sent as it stands."""
 
-    def __init__(self, service: Service, **headers: str) -> None:
+    def __init__(self, service: RestServer, **headers: str) -> None:
         self.service, self.headers = service, headers
         self._connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
 
@@ -91,7 +91,7 @@ def stream_of(rows: pa.Table, **options: Any) -> bytes:
 
 
 @contextmanager
-def rest_of(path: Path, **options: object) -> Iterator[tuple[st.Store, Service, Rest]]:
+def rest_of(path: Path, **options: object) -> Iterator[tuple[st.Store, RestServer, Rest]]:
     """Yield a store, its server, and a client of it."""
     with opened(path) as db:
         service = db.serve(port=0, **options)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import siltstone as st
 from siltstone.joined.store import JoinedStore
-from siltstone.server.endpoint import Endpoint
+from siltstone.server.rpc.server import LocalServer
 
 
 def opened(path: Path) -> st.Store:
@@ -37,9 +37,9 @@ def eventually(claim: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def endpoint_of(owner: st.Store, address: Path, **options: object) -> Iterator[Endpoint]:
+def endpoint_of(owner: st.Store, address: Path, **options: object) -> Iterator[LocalServer]:
     """Yield an endpoint of its own, with bounds that a test chooses."""
-    endpoint = Endpoint(owner, owner._parts, address, **options)
+    endpoint = LocalServer(owner, owner._parts, address, **options)
     try:
         yield endpoint
     finally:

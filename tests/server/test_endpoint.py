@@ -14,9 +14,10 @@ import pytest
 
 import siltstone as st
 from siltstone.joined.address import address_of
-from siltstone.joined.link import Connection
+from siltstone.joined.connection import OwnerConnection
 from siltstone.joined.store import JoinedStore
 from siltstone.joined.values import decode, encode
+from siltstone.server.rpc.server import rpc_policy
 from siltstone.server.sessions import Sessions
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.ownership import read_holder
@@ -116,7 +117,7 @@ def test_a_request_that_is_too_large_is_refused_on_both_sides(tmp_path: Path) ->
     with opened(tmp_path / "shop") as owner:
         owner.create_table("t", {"id": "int64", "v": "string"}, primary_key="id")
         address = tmp_path / "s.sock"
-        with endpoint_of(owner, address, body_bytes_max=4096):
+        with endpoint_of(owner, address, policy=rpc_policy(body_bytes_max=4096)):
             joined = JoinedStore(owner.path, str(address))
             table = joined["t"]
             for rows in (
@@ -126,7 +127,7 @@ def test_a_request_that_is_too_large_is_refused_on_both_sides(tmp_path: Path) ->
             ):
                 with pytest.raises(st.RequestError, match="at most 4096 bytes"):
                     table.upsert(rows)
-            joined.link.hello["body_bytes_max"] = 10**6  # a client that does not keep to it
+            joined.pool.hello["body_bytes_max"] = 10**6  # a client that does not keep to it
             with pytest.raises(st.SiltstoneError):
                 table.upsert({"id": 1, "v": "x" * 5000})
             joined.close()
@@ -136,16 +137,17 @@ def test_a_request_that_is_too_large_is_refused_on_both_sides(tmp_path: Path) ->
 def test_too_many_requests_at_once_are_refused_and_may_be_tried_again(tmp_path: Path) -> None:
     with opened(tmp_path / "shop") as owner:
         address = tmp_path / "s.sock"
-        with endpoint_of(owner, address, requests_max=0), pytest.raises(st.BusyError):
+        full = rpc_policy(requests_max=0)
+        with endpoint_of(owner, address, policy=full), pytest.raises(st.BusyError):
             JoinedStore(owner.path, str(address))
         with endpoint_of(owner, address) as endpoint:
             joined = JoinedStore(owner.path, str(address))
             tx = joined.transaction()
             made = tx.create_table("t", {"id": "int64"}, "id")
-            endpoint._desk.requests_max = 0
+            endpoint.pipeline.policy = full
             with pytest.raises(st.BusyError, match="try again later"):
                 made.insert({"id": 1})
-            endpoint._desk.requests_max = 10
+            endpoint.pipeline.policy = rpc_policy()
             made.insert({"id": 1})  # the transaction goes on
             tx.commit()
             joined.close()
@@ -154,7 +156,7 @@ def test_too_many_requests_at_once_are_refused_and_may_be_tried_again(tmp_path: 
 
 def test_a_body_of_unknown_length_is_refused(both: Both) -> None:
     owner, _ = both
-    connection = Connection(str(owner.serve_local()))
+    connection = OwnerConnection(str(owner.serve_local()))
     connection.connect()
     try:
         with contextlib.suppress(BrokenPipeError):  # it need not read what it refuses
@@ -168,7 +170,7 @@ def test_a_body_of_unknown_length_is_refused(both: Both) -> None:
 
 
 def asked(address: Path, method: str, path: str, body: bytes = b"", kind: str = "") -> tuple:
-    connection = Connection(str(address))
+    connection = OwnerConnection(str(address))
     connection.connect()
     try:
         connection.request(method, path, body, {"content-type": kind} if kind else {})
@@ -225,7 +227,7 @@ def test_who_answers_says_so_in_words(both: Both) -> None:
 def test_an_owner_without_the_extra_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "siltstone.server.endpoint", None)
+    monkeypatch.setitem(__import__("sys").modules, "siltstone.server.rpc.server", None)
     with opened(tmp_path / "shop") as owner:
         with pytest.raises(st.UnavailableError, match=r"siltstone\[server\]"):
             owner.serve_local()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import threading
 from collections.abc import Callable, Iterator
@@ -11,8 +10,10 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
+from siltstone.api import serving
 from siltstone.joined.store import JoinedStore
-from siltstone.server.serving import Serving
+from siltstone.local.store import LocalStore
+from siltstone.server.http.server import ServerThread
 from tests.engine.seams import Threads
 from tests.server.stores import eventually, joined_to, opened
 
@@ -25,14 +26,14 @@ def test_a_store_that_closes_while_it_begins_to_serve_leaves_no_server(
 ) -> None:
     """One that came later would take the socket of the next owner, and answer for it."""
     importing, goes_on, ended = threading.Event(), threading.Event(), list[BaseException]()
-    found = importlib.import_module
+    load = serving._loaders["serve_local"]
 
-    def slow(name: str) -> object:
+    def slow() -> Callable[..., object]:
         importing.set()
         assert goes_on.wait(30)
-        return found(name)
+        return load()
 
-    monkeypatch.setattr(importlib, "import_module", slow)
+    monkeypatch.setitem(serving._loaders, "serve_local", slow)
     db = st.connect(tmp_path / "shop")
 
     def serve() -> None:
@@ -59,14 +60,14 @@ def test_a_store_that_closes_while_it_begins_to_serve_leaves_no_server(
 def test_a_store_that_a_handler_closes_as_it_begins_to_serve_leaves_no_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serve: Callable[[st.Store], object]
 ) -> None:
-    db, begin, made = st.connect(tmp_path / "shop"), Serving.start, list[Serving]()
+    db, begin, made = st.connect(tmp_path / "shop"), ServerThread.start, list[ServerThread]()
 
-    def start(self: Serving, address: object) -> None:
+    def start(self: ServerThread, address: object) -> None:
         begin(self, address)
         made.append(self)
         db.close()  # as a signal's handler, in the same thread
 
-    monkeypatch.setattr(Serving, "start", start)
+    monkeypatch.setattr(ServerThread, "start", start)
     with pytest.raises(st.ClosedError):
         serve(db)
     assert not made[0]._thread.is_alive()
@@ -77,17 +78,17 @@ def test_a_store_that_a_handler_closes_as_it_begins_to_serve_leaves_no_server(
 def test_a_server_whose_start_is_interrupted_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serve: Callable[[st.Store], object]
 ) -> None:
-    make, made = Serving.__init__, list[Serving]()
+    make, made = ServerThread.__init__, list[ServerThread]()
 
     def interrupted(timeout: float | None = None) -> bool:
         raise KeyboardInterrupt
 
-    def init(self: Serving, *arguments: object, **named: object) -> None:
+    def init(self: ServerThread, *arguments: object, **named: object) -> None:
         make(self, *arguments, **named)
         self._is_ready.wait = interrupted
         made.append(self)
 
-    monkeypatch.setattr(Serving, "__init__", init)
+    monkeypatch.setattr(ServerThread, "__init__", init)
     with st.connect(tmp_path / "shop") as db:
         with pytest.raises(KeyboardInterrupt):
             serve(db)
@@ -102,7 +103,7 @@ def test_who_is_interrupted_while_it_joins_owns_nothing(
     def interrupted(self: st.Store) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(st.Store, "serve_local", interrupted)
+    monkeypatch.setattr(LocalStore, "serve_local", interrupted)
     with pytest.raises(KeyboardInterrupt):
         st.connect(tmp_path / "shop", join=True)
     st.connect(tmp_path / "shop").close()
@@ -178,7 +179,7 @@ def test_a_handler_may_close_a_store_that_is_just_taking_a_connection(owner: st.
             joined.close()
             return found
 
-    joined.link._idle = Interrupted(joined.link._idle)
+    joined.pool._idle = Interrupted(joined.pool._idle)
 
     def refused() -> None:
         with pytest.raises(st.ClosedError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import inspect
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -13,60 +12,11 @@ import pyarrow.compute as pc
 import pytest
 
 import siltstone as st
-from siltstone.engine.write.transaction import Transaction
-from siltstone.engine.write.transaction_table import TransactionTable
-from siltstone.handles import Snapshot, SnapshotTable, Table
-from siltstone.joined.snapshot import JoinedSnapshot
 from siltstone.joined.store import JoinedStore
-from siltstone.joined.tables import JoinedSnapshotTable, JoinedTable, JoinedTransactionTable
-from siltstone.joined.transaction import JoinedTransaction
 from tests.server.owners import owner_of
 from tests.server.stores import opened, served
 
 Both = tuple[st.Store, JoinedStore]
-
-PAIRS = [
-    (st.Store, JoinedStore),
-    (Table, JoinedTable),
-    (Transaction, JoinedTransaction),
-    (TransactionTable, JoinedTransactionTable),
-    (Snapshot, JoinedSnapshot),
-    (SnapshotTable, JoinedSnapshotTable),
-]
-OF_THE_OWNER_ALONE = {
-    *(
-        "open",
-        "refuse",
-        "serve",
-        "serve_local",
-        "merge_plan",
-        "merge_publish",
-    ),  # it is the one who does it
-    # Versions of other Lance clients: the namespace is served where the files are.
-    *("versions", "begin_versions", "import_version", "hide_versions", "declare_table"),
-    *("fresh_versions", "reader_of"),
-    *("store_id", "give_up"),  # of the files it has here; how it ends what it has open
-    "compact",  # who optimizes beside the owner leaves a finished job to it
-    *("is_applied", "is_strict", "table", "keyed", "plain", "reader", "note", "alter", "truncate"),
-}
-
-
-def faces(kind: type) -> dict[str, object]:
-    return {name: found for name, found in inspect.getmembers(kind) if not name.startswith("_")}
-
-
-@pytest.mark.parametrize(("own", "joined"), PAIRS, ids=lambda kind: kind.__name__)
-def test_it_has_the_same_methods_with_the_same_arguments(own: type, joined: type) -> None:
-    alone = OF_THE_OWNER_ALONE - ({"truncate"} if "Table" in own.__name__ else set())
-    for name, found in faces(own).items():
-        if name in alone:
-            continue
-        other = faces(joined).get(name)
-        assert other is not None, f"{joined.__name__} has no {name}"
-        if callable(found) and not isinstance(found, type):
-            names = list(inspect.signature(found).parameters)
-            assert list(inspect.signature(other).parameters) == names, name
-
 
 ROWS = pa.table(
     {

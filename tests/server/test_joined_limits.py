@@ -14,7 +14,7 @@ import pytest
 
 import siltstone as st
 from siltstone.server.rest.limits import Limits
-from siltstone.server.rest.service import Service
+from siltstone.server.rest.server import RestServer
 from tests.query.test_sql import LONG
 from tests.server.rest import rest_of
 from tests.server.stores import eventually, joined_to, opened
@@ -24,7 +24,7 @@ ALMOST_ALL = b" " * (BODY_BYTES_MAX - 1)
 
 
 @contextmanager
-def begun(service: Service, size: int, body: bytes = b"") -> Iterator[socket.socket]:
+def begun(service: RestServer, size: int, body: bytes = b"") -> Iterator[socket.socket]:
     """Have a request inside of whose body no more than `body` comes."""
     with socket.create_connection(("127.0.0.1", service.port), timeout=10) as sock:
         sock.sendall(
@@ -56,7 +56,7 @@ def test_a_client_that_sends_nothing_of_a_body_is_cut_off(tmp_path: Path) -> Non
                 answer += piece
         assert answer.startswith(b"HTTP/1.1 400")
         assert b"nothing of the body came for 0.2 s" in answer
-        assert service._desk.bytes_inside == 0
+        assert service.joined.bodies.nbytes == 0
 
 
 def test_a_transaction_goes_on_after_there_was_no_room_for_a_body(tmp_path: Path) -> None:
@@ -68,10 +68,10 @@ def test_a_transaction_goes_on_after_there_was_no_room_for_a_body(tmp_path: Path
             with ExitStack() as inside:
                 for _ in range(4):
                     inside.enter_context(begun(service, BODY_BYTES_MAX, ALMOST_ALL))
-                eventually(lambda: service._desk.bytes_inside >= 4 * len(ALMOST_ALL))
+                eventually(lambda: service.joined.bodies.nbytes >= 4 * len(ALMOST_ALL))
                 with pytest.raises(st.BusyError, match="try again later"):
                     table.upsert({"id": 1})
-            eventually(lambda: service._desk.bytes_inside == 0)
+            eventually(lambda: service.joined.bodies.nbytes == 0)
             table.upsert({"id": 1})
         assert db["t"].count() == 1
 
@@ -112,7 +112,7 @@ def test_a_statement_that_does_not_end_is_ended(tmp_path: Path) -> None:
     ):
         with pytest.raises(st.RequestError, match=r"longer than 0\.2 s"):
             remote.sql(LONG)
-        assert service._desk.inside == 0
+        assert service.joined.counters.inside == 0
 
 
 @pytest.mark.parametrize("kind", ["service", "endpoint"])
@@ -127,15 +127,15 @@ def test_closing_the_store_ends_the_statements_that_run(tmp_path: Path, kind: st
     with opened(tmp_path / "shop") as db:
         if kind == "service":
             joining = st.connect(db.serve(port=0).url)
-            server = db._parts.service
+            pipeline = db._parts.service.joined
         else:
             joining = joined_to(db)
-            server = db._parts.endpoint
+            pipeline = db._parts.endpoint.pipeline
         with joining as joined:
             joined.sql("SELECT 1")  # DuckDB is imported
             asking = threading.Thread(target=ask, args=(joined,))
             asking.start()
-            eventually(lambda: server._desk.inside == 1)
+            eventually(lambda: pipeline.counters.inside == 1)
             db.close()
             asking.join()
     assert ended == [st.ClosedError]

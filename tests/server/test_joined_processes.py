@@ -119,8 +119,8 @@ def test_all_who_join_at_once_share_one_owner(tmp_path: Path) -> None:
     ]
     try:
         kinds = [process.stdout.readline().strip() for process in started]
-        assert sorted(kinds) == ["JoinedStore", "JoinedStore", "Store"]
-        for kind in ("JoinedStore", "Store"):  # the owner last
+        assert sorted(kinds) == ["JoinedStore", "JoinedStore", "LocalStore"]
+        for kind in ("JoinedStore", "LocalStore"):  # the owner last
             for process, found in zip(started, kinds, strict=True):
                 if found == kind:
                     process.stdin.close()
@@ -220,7 +220,7 @@ def test_a_forked_child_may_close_what_another_thread_was_using(tmp_path: Path) 
     script = (
         "import os, signal, sys, siltstone as st\n"
         "db = st.connect(sys.argv[1], join=True)\n"
-        "with db.link._lock:\n"  # as a thread that is just taking a connection
+        "with db.pool._lock:\n"  # as a thread that is just taking a connection
         "    child = os.fork()\n"
         "    if not child:\n"
         "        signal.alarm(20)\n"

@@ -12,7 +12,14 @@ import pytest
 
 import siltstone as st
 from siltstone.joined.store import JoinedStore
-from siltstone.server.answers import Stream
+from siltstone.server.http.pipeline import Pipeline
+from siltstone.server.http.policy import RequestPolicy
+from siltstone.server.http.replies import Pieces
+from siltstone.server.rest.access import Gate
+from siltstone.server.rest.limits import Limits
+from siltstone.server.rest.server import rest_policy
+from siltstone.server.rest.wire import RestWire
+from siltstone.server.rpc.server import rpc_policy
 from tests.server.owners import owner_of
 from tests.server.stores import joined_to
 
@@ -21,13 +28,16 @@ Both = tuple[st.Store, JoinedStore]
 MANY = pa.table({"id": pa.array(range(400_000)), "v": pa.array(range(400_000))})
 
 
-def test_a_batch_is_read_when_the_one_before_it_was_sent() -> None:
+@pytest.mark.parametrize("policy", [rpc_policy(), rest_policy(Limits())], ids=["rpc", "rest"])
+def test_a_piece_is_read_when_the_one_before_it_was_sent_or_is_just_sent(
+    policy: RequestPolicy,
+) -> None:
     read: list[int] = []
 
-    def batches() -> Iterator[pa.RecordBatch]:
+    def chunks() -> Iterator[bytes]:
         for number in range(5):
             read.append(number)
-            yield pa.record_batch({"a": [number]})
+            yield b"rows"
 
     sent: list[int] = []
 
@@ -36,21 +46,16 @@ def test_a_batch_is_read_when_the_one_before_it_was_sent() -> None:
             sent.append(len(read))
 
     async def receive() -> dict:
-        raise AssertionError
+        return await asyncio.get_running_loop().create_future()  # the client stays
 
-    schema = pa.schema({"a": pa.int64()})
     with ThreadPoolExecutor(2) as executor:
-        stream = Stream(
-            pa.RecordBatchReader.from_batches(schema, batches()),
-            {},
-            executor=executor,
-            is_over=lambda: False,
-            turn=None,
-            deadline=lambda: None,
-            tells_all=True,
-        )
-        asyncio.run(stream({}, receive, send))
-    assert sent == [1, 2, 3, 4, 5, 5, 5]
+        pipeline = Pipeline(RestWire(Gate(())), policy, executor)
+        asyncio.run(pipeline.streamed(Pieces("", chunks()), {})({}, receive, send))
+    if policy.reads_ahead:
+        assert all(count <= number + 2 for number, count in enumerate(sent))
+    else:
+        assert sent == [1, 2, 3, 4, 5, 5]
+    assert len(sent) == 6
 
 
 def test_many_rows_go_and_come_back(both: Both) -> None:

@@ -48,15 +48,16 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
 SLOW = """
 import sys
 import siltstone as st
+from siltstone.local.store import LocalStore
 
-serve = st.Store.serve_local
+serve = LocalStore.serve_local
 
 def slowly(store):
     print("open", flush=True)
     sys.stdin.readline()
     return serve(store)
 
-st.Store.serve_local = slowly
+LocalStore.serve_local = slowly
 with st.connect(sys.argv[1], join=True):
     print("serves", flush=True)
     sys.stdin.read()

@@ -180,7 +180,7 @@ def test_a_commit_that_runs_is_in_doubt_whoever_is_asked(tmp_path: Path) -> None
             assert until.wait(60)
             committing = threading.Thread(target=tx.commit)
             committing.start()
-            eventually(lambda: mine in owner._parts.service._joined._running)
+            eventually(lambda: mine in owner._parts.service.joined_sessions._running)
             told = [asked.outcome(mine) for asked in (owner, other)]
             goes_on.set()
             for thread in (holder, committing):

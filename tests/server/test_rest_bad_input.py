@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.server.rest.service import Service
+from siltstone.server.rest.server import RestServer
 from tests.server.rest import Rest, rest_of, stream_of
 
-Served = tuple[st.Store, Service, Rest]
+Served = tuple[st.Store, RestServer, Rest]
 ROWS = pa.table({"id": [1, 2], "v": ["a", "b"]})
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import siltstone as st
 from siltstone.server.rest.access import new_token, tokens_of
-from siltstone.server.rest.service import Service
+from siltstone.server.rest.server import RestServer
 from tests.server.rest import rest_of, stream_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the clients' own making
@@ -20,7 +20,7 @@ ROWS = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[st.Store, Service]]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[st.Store, RestServer]]:
     path = tmp_path_factory.mktemp("clients") / "shop"
     with rest_of(path, tokens=tokens_of(f"us admin {SECRET}", "test")) as (db, service, _):
         db.create_table("keyed", ROWS.schema, primary_key="id")
@@ -35,7 +35,7 @@ def fresh(db: st.Store) -> None:
     db["keyed"].upsert(ROWS)
 
 
-def test_the_generated_client_parses_every_answer(served: tuple[st.Store, Service]) -> None:
+def test_the_generated_client_parses_every_answer(served: tuple[st.Store, RestServer]) -> None:
     import lance_namespace_urllib3_client as client
 
     db, service = served
@@ -82,7 +82,7 @@ def test_the_generated_client_parses_every_answer(served: tuple[st.Store, Servic
 
 
 def test_pylance_reads_and_writes_through_its_rest_namespace(
-    served: tuple[st.Store, Service],
+    served: tuple[st.Store, RestServer],
 ) -> None:
     from lance.namespace import RestNamespace
     from lance_namespace import errors
@@ -120,7 +120,9 @@ def test_pylance_reads_and_writes_through_its_rest_namespace(
         external.list_tables(m.ListTablesRequest(id=[]))
 
 
-def test_pylance_reads_inside_a_transaction_by_a_header(served: tuple[st.Store, Service]) -> None:
+def test_pylance_reads_inside_a_transaction_by_a_header(
+    served: tuple[st.Store, RestServer],
+) -> None:
     from lance.namespace import RestNamespace
     from lance_namespace_urllib3_client import models as m
 
@@ -150,7 +152,9 @@ def test_pylance_reads_inside_a_transaction_by_a_header(served: tuple[st.Store, 
     assert outside.count_table_rows(count).count == 4
 
 
-def test_the_remote_client_of_lancedb_works_on_fresh_rows(served: tuple[st.Store, Service]) -> None:
+def test_the_remote_client_of_lancedb_works_on_fresh_rows(
+    served: tuple[st.Store, RestServer],
+) -> None:
     import lancedb
 
     db, service = served

@@ -12,10 +12,10 @@ import pytest
 
 import siltstone as st
 from siltstone.server.rest import refusals
-from siltstone.server.rest.service import Service
+from siltstone.server.rest.server import RestServer
 from tests.server.rest import Rest, rest_of
 
-Served = tuple[st.Store, Service, Rest]
+Served = tuple[st.Store, RestServer, Rest]
 REMOTE = {"x_lancedb_database": "dev"}
 
 
@@ -80,7 +80,7 @@ def test_a_vector_column_that_is_not_there_is_no_failure_of_the_server(served: S
 
 def test_every_route_answers_the_same_with_and_without_a_slash(served: Served) -> None:
     _, service, rest = served
-    for method, path in sorted(service.app.asked):
+    for method, path in sorted(service.router.asked):
         if path.startswith("/v1/joined") or path in {"/metrics", "/v1/status"} or "job" in path:
             continue  # what they say moves on by itself
         # Of these each answer is another one; a table is declared once.

@@ -10,14 +10,14 @@ import lancedb
 import pytest
 
 import siltstone as st
-from siltstone.query.fresh import FreshVersions
-from siltstone.server.rest.service import Service
+from siltstone.lance_namespace.fresh import FreshVersions
+from siltstone.server.rest.server import RestServer
 from tests.namespace.clients import append, ids, opened, rows
 from tests.server.rest import Rest, rest_of
 from tests.server.test_rest_namespace import space_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the clients' own making
-Served = tuple[st.Store, Service, Rest]
+Served = tuple[st.Store, RestServer, Rest]
 FRESH = {"x-siltstone-keyed": "fresh"}
 
 

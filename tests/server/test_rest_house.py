@@ -16,11 +16,11 @@ import pytest
 import siltstone as st
 from siltstone.errors import RequestError, UnavailableError
 from siltstone.server.rest.routes import NOT_OFFERED
-from siltstone.server.rest.service import Service
+from siltstone.server.rest.server import RestServer
 from tests.server.rest import Rest, rest_of
 from tests.server.stores import opened
 
-Served = tuple[st.Store, Service, Rest]
+Served = tuple[st.Store, RestServer, Rest]
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,12 @@ import pytest
 
 import siltstone as st
 from siltstone.server.rest.access import new_token, tokens_of
-from siltstone.server.rest.service import Service
+from siltstone.server.rest.server import RestServer
 from tests.server.rest import Rest, rest_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the clients' own making
 SECRET = new_token()
-Served = tuple[st.Store, Service, Rest]
+Served = tuple[st.Store, RestServer, Rest]
 
 
 @pytest.fixture

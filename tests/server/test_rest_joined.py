@@ -12,17 +12,14 @@ import pytest
 
 import siltstone as st
 from siltstone.joined.store import JoinedStore
-from siltstone.server.app import Desk
-from siltstone.server.calls import SNAPSHOT_VERBS, STORE_READS, TRANSACTION_VERBS
 from siltstone.server.rest.access import Role, new_token, tokens_of
-from siltstone.server.rest.joined import role_of
-from siltstone.server.rest.service import Service
+from siltstone.server.rest.server import RestServer
 from tests.server.rest import rest_of
 from tests.server.stores import eventually, joined_to
 
 SECRETS = {role: new_token() for role in (Role.READ, Role.WRITE, Role.ADMIN)}
 TOKENS = tokens_of(";".join(f"{r.name} {r.name} {s}" for r, s in SECRETS.items()), "test")
-Both = tuple[st.Store, Service, st.Store]
+Both = tuple[st.Store, RestServer, st.Store]
 
 
 @pytest.fixture
@@ -101,12 +98,32 @@ def test_a_token_opens_what_its_role_allows(both: Both) -> None:
     assert db["t"].count() == 1
 
 
-def test_every_verb_has_a_role_and_an_unknown_one_the_highest() -> None:
-    assert {role_of(verb) for verb in STORE_READS} == {Role.READ}
-    assert role_of("attach") is role_of("stage") is role_of("explode") is Role.ADMIN
-    for verb in (TRANSACTION_VERBS | SNAPSHOT_VERBS) - STORE_READS - {"scan_tasks"}:
-        assert role_of(verb) > Role.READ, verb
-    assert Desk  # the routes are the ones of the socket
+def test_a_client_that_reads_is_told_the_id_of_a_table_at_a_snapshot(both: Both) -> None:
+    db, service, _ = both
+    with st.connect(service.url, token=SECRETS[Role.READ]) as reader, reader.snapshot() as past:
+        assert past["t"].id == db["t"].id == reader["t"].id
+
+
+def test_a_client_that_writes_is_told_whether_its_token_was_applied(both: Both) -> None:
+    _, service, _ = both
+    with st.connect(service.url, token=SECRETS[Role.WRITE]) as writer:
+        for is_applied in (False, True):
+            with writer.transaction(token=("app", 1)) as tx:
+                tx["t"].upsert([{"id": 2, "v": 2}])
+                assert tx.is_applied is is_applied
+
+
+@pytest.mark.parametrize("at", ["", "table/1/", "transaction/t1/", "snapshot/s1/"])
+def test_an_operation_that_does_not_exist_needs_the_highest_role(both: Both, at: str) -> None:
+    _, service, remote = both
+    unknown = remote.pool.message(f"{at}explode")
+    with pytest.raises(st.RequestError, match="has no 'explode'; it has"):
+        remote.pool.ask(unknown)
+    with (
+        st.connect(service.url, token=SECRETS[Role.WRITE]) as writer,
+        pytest.raises(st.RequestError, match="needs admin"),
+    ):
+        writer.pool.ask(unknown)
 
 
 def test_what_needs_the_files_says_so_where_they_are_not(both: Both, tmp_path: Path) -> None:
@@ -140,7 +157,7 @@ def test_the_token_is_in_no_representation_and_no_error(both: Both) -> None:
     _, service, remote = both
     secret = SECRETS[Role.ADMIN]
     assert secret not in repr(remote)
-    assert secret not in repr(remote.link.place)
+    assert secret not in repr(remote.pool.target)
     service.close()
     with pytest.raises(st.UnavailableError) as caught:
         remote.tables()
@@ -172,7 +189,7 @@ def test_what_nobody_foresaw_is_told_to_this_user_alone(
     def fail(_: st.Store) -> list[object]:
         raise OSError("/home/ada/secret")
 
-    monkeypatch.setattr(st.Store, "jobs", fail)
+    monkeypatch.setattr(type(db), "jobs", fail)
     with pytest.raises(st.SiltstoneError) as caught:
         remote.jobs()
     assert "secret" not in str(caught.value)
@@ -198,7 +215,7 @@ def test_what_nobody_foresaw_in_a_scan_is_not_told_either(
     def scan(_: object, *arguments: object) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_batches(schema, failing())
 
-    monkeypatch.setattr(st.Table, "scan", scan)
+    monkeypatch.setattr(type(both[0]["t"]), "scan", scan)
     with pytest.raises(st.SiltstoneError, match="its log says why") as caught:
         remote["t"].scan().read_all()
     assert "secret" not in str(caught.value)
@@ -207,10 +224,10 @@ def test_what_nobody_foresaw_in_a_scan_is_not_told_either(
 def test_both_ends_of_a_connection_notice_a_machine_that_is_gone(both: Both) -> None:
     """Else a snapshot is pinned, or a commit waited for, until somebody ends the process."""
     _, service, remote = both
-    (near,) = [connection.sock for connection in remote.link._idle]
+    (near,) = [connection.sock for connection in remote.pool._idle]
     (far,) = [
         connection.transport.get_extra_info("socket")
-        for connection in service._server.server_state.connections
+        for connection in service.http.thread.server_state.connections
     ]
     for sock in (near, far):
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1

@@ -14,11 +14,11 @@ import pytest
 
 import siltstone as st
 from siltstone.server.rest.limits import Limits
-from siltstone.server.rest.service import Service
+from siltstone.server.rest.server import RestServer
 from tests.server.rest import Rest, rest_of, stream_of
 from tests.server.stores import eventually
 
-Served = tuple[st.Store, Service, Rest]
+Served = tuple[st.Store, RestServer, Rest]
 
 
 @pytest.fixture
@@ -122,8 +122,8 @@ def test_a_slow_client_is_cut_off(small: Served) -> None:
     assert b'"code":13' in answer
     for sock in (silent, dripping):
         sock.close()
-    eventually(lambda: service.exchange.counters.bytes_inside == 0)
-    assert service.exchange.counters.inside == 0
+    eventually(lambda: service.pipeline.bodies.nbytes == 0)
+    assert service.pipeline.counters.inside == 0
     rest.close()
 
 
@@ -151,7 +151,9 @@ def test_a_client_that_vanishes_in_a_scan_leaves_nothing_behind(tmp_path: Path) 
             sock.sendall(request)
             assert sock.recv(100).startswith(b"HTTP/1.1 200")
         gone.close()
-        eventually(lambda: not service._server.server_state.tasks)  # also of the one that is stuck
+        eventually(
+            lambda: not service.http.thread.server_state.tasks
+        )  # also of the one that is stuck
         stuck.close()
         rest = Rest(service)
         assert rest.post("/v1/table/t/count_rows", {}).json == 40_000
@@ -159,13 +161,13 @@ def test_a_client_that_vanishes_in_a_scan_leaves_nothing_behind(tmp_path: Path) 
 
 
 @contextlib.contextmanager
-def half_sent(service: Service, path: str, size: int, sent: int) -> Iterator[socket.socket]:
+def half_sent(service: RestServer, path: str, size: int, sent: int) -> Iterator[socket.socket]:
     """Have a request inside of which the rest never comes."""
-    before = service.exchange.counters.bytes_inside
+    before = service.pipeline.bodies.nbytes
     with socket.create_connection(("127.0.0.1", service.port), timeout=30) as sock:
         head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n"
         sock.sendall(head.encode() + b" " * sent)
-        eventually(lambda: service.exchange.counters.bytes_inside == before + sent)
+        eventually(lambda: service.pipeline.bodies.nbytes == before + sent)
         yield sock
 
 
@@ -177,7 +179,7 @@ def test_all_bodies_together_are_bounded(tmp_path: Path) -> None:
         with half_sent(service, "/v1/table/t/insert", 9_000, 8_000):
             assert rest.post("/v1/table/t/insert", rows).code == (429, 21)
             assert rest.post("/v1/table/t/count_rows", {}).json == 0
-        eventually(lambda: service.exchange.counters.bytes_inside == 0)
+        eventually(lambda: service.pipeline.bodies.nbytes == 0)
         assert rest.post("/v1/table/t/insert", rows).status == 200
 
 
@@ -190,7 +192,7 @@ def test_requests_at_once_are_bounded_but_for_commits_of_versions(tmp_path: Path
             assert rest.get("/v1/status").code == (429, 21)
             # Its clients would take a refusal for a lost commit: it is answered.
             assert rest.post("/v1/table/t/version/create", {}).status in {400, 404}
-        eventually(lambda: service.exchange.counters.inside == 0)
+        eventually(lambda: service.pipeline.counters.inside == 0)
         assert rest.get("/v1/status").status == 200
 
 
@@ -311,7 +313,7 @@ def test_many_slow_clients_leave_room_for_a_fast_one(tmp_path: Path) -> None:
                 slow.enter_context(sock).sendall(request)
                 assert sock.recv(100).startswith(b"HTTP/1.1 200")
             assert rest.post("/v1/table/t/count_rows", {}).json == 40_000
-        eventually(lambda: not service._server.server_state.tasks)
+        eventually(lambda: not service.http.thread.server_state.tasks)
 
 
 def test_every_limit_is_named_by_a_test() -> None:

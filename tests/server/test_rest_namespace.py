@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.server.rest.service import Service
+from siltstone.server.rest.server import RestServer
 from tests.server.rest import Rest, rest_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the clients' own making
 ROWS = pa.table({"id": [1, 2, 3]})
-Served = tuple[st.Store, Service, Rest]
+Served = tuple[st.Store, RestServer, Rest]
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield found
 
 
-def space_of(service: Service, **headers: str):
+def space_of(service: RestServer, **headers: str):
     from lance.namespace import RestNamespace
 
     named = {f"header.{name}": value for name, value in headers.items()}

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.server.rest.service import Service
+from siltstone.server.rest.server import RestServer
 from tests.server.rest import Answer, Rest, rest_of
 
-Served = tuple[st.Store, Service, Rest]
+Served = tuple[st.Store, RestServer, Rest]
 SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.string()), ("n", pa.int64())])
 
 

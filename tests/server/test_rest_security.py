@@ -22,7 +22,7 @@ from siltstone.server.rest.access import (
     tokens_from,
     tokens_of,
 )
-from siltstone.server.rest.service import Service
+from siltstone.server.rest.server import RestServer
 from tests.server.rest import Rest, rest_of
 from tests.server.stores import opened
 
@@ -33,14 +33,14 @@ TOKENS = tokens_of(
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[st.Store, Service]]:
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[st.Store, RestServer]]:
     path = tmp_path_factory.mktemp("guarded") / "shop"
     with rest_of(path, tokens=TOKENS) as (db, service, _):
         db.create_table("t", {"id": "int64"}, primary_key="id")
         yield db, service
 
 
-def as_role(service: Service, role: Role) -> Rest:
+def as_role(service: RestServer, role: Role) -> Rest:
     return Rest(service, authorization=f"Bearer {SECRETS[role]}")
 
 
@@ -49,7 +49,7 @@ def path_of(route: str) -> str:
 
 
 def test_every_route_needs_a_role_and_refuses_the_one_below(
-    guarded: tuple[st.Store, Service],
+    guarded: tuple[st.Store, RestServer],
 ) -> None:
     db, service = guarded
     before = db.seq
@@ -71,10 +71,10 @@ def test_every_route_needs_a_role_and_refuses_the_one_below(
     assert db.seq == before
 
 
-def test_the_app_has_no_route_that_lets_nobody_in(guarded: tuple[st.Store, Service]) -> None:
+def test_the_app_has_no_route_that_lets_nobody_in(guarded: tuple[st.Store, RestServer]) -> None:
     db, service = guarded
     before, nobody = db.seq, Rest(service)
-    asked = set(service.app.asked)
+    asked = set(service.router.asked)
     assert ("POST", "/v1/joined/table/{table}/{verb}") in asked
     for method, path in asked:
         for end in ("", "/"):
@@ -87,7 +87,7 @@ def test_the_app_has_no_route_that_lets_nobody_in(guarded: tuple[st.Store, Servi
     assert db.seq == before
 
 
-def test_each_role_may_do_what_is_its_own(guarded: tuple[st.Store, Service]) -> None:
+def test_each_role_may_do_what_is_its_own(guarded: tuple[st.Store, RestServer]) -> None:
     service = guarded[1]
     reader, writer = as_role(service, Role.READ), as_role(service, Role.WRITE)
     assert reader.post("/v1/table/t/count_rows", {}).status == 200
@@ -100,7 +100,7 @@ def test_each_role_may_do_what_is_its_own(guarded: tuple[st.Store, Service]) -> 
         rest.close()
 
 
-def test_who_only_reads_spends_no_token(guarded: tuple[st.Store, Service]) -> None:
+def test_who_only_reads_spends_no_token(guarded: tuple[st.Store, RestServer]) -> None:
     """Else a writer's batch of the same token would be taken for applied, and its rows be lost."""
     db, service = guarded
     reader, before = as_role(service, Role.READ), db.seq
@@ -121,7 +121,7 @@ def test_who_only_reads_spends_no_token(guarded: tuple[st.Store, Service]) -> No
     assert db["t"].get(77) is not None
 
 
-def test_who_only_reads_spends_no_id_of_others(guarded: tuple[st.Store, Service]) -> None:
+def test_who_only_reads_spends_no_id_of_others(guarded: tuple[st.Store, RestServer]) -> None:
     """Ids can be guessed: who asks for the outcome of one that is still to come would end it."""
     db, service = guarded
     reader = as_role(service, Role.READ)
@@ -141,7 +141,7 @@ def test_who_only_reads_spends_no_id_of_others(guarded: tuple[st.Store, Service]
     assert db["t"].get(78) is not None
 
 
-def test_a_transaction_is_of_the_one_who_began_it(guarded: tuple[st.Store, Service]) -> None:
+def test_a_transaction_is_of_the_one_who_began_it(guarded: tuple[st.Store, RestServer]) -> None:
     service = guarded[1]
     writer, admin = as_role(service, Role.WRITE), as_role(service, Role.ADMIN)
     key = writer.post("/v1/transaction/begin").json["id"]
@@ -154,7 +154,7 @@ def test_a_transaction_is_of_the_one_who_began_it(guarded: tuple[st.Store, Servi
 
 
 def test_no_secret_is_in_an_answer_or_in_a_log(
-    guarded: tuple[st.Store, Service], caplog: pytest.LogCaptureFixture
+    guarded: tuple[st.Store, RestServer], caplog: pytest.LogCaptureFixture
 ) -> None:
     service = guarded[1]
     secret = new_token()

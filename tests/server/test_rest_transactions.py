@@ -15,16 +15,17 @@ import pytest
 
 import siltstone as st
 from proof.exhaustion.faulty_files import Faults, FaultyFiles
-from siltstone.engine.write.transaction import Transaction
+from siltstone.engine.write.transaction import EngineTransaction
+from siltstone.local.store import LocalStore
+from siltstone.open.environment import Env
 from siltstone.options import resolve
 from siltstone.server.rest.limits import Limits
-from siltstone.server.rest.service import Service
-from siltstone.wiring import Env
+from siltstone.server.rest.server import RestServer
 from tests.engine.seams import Threads, until
 from tests.server.rest import Answer, Rest, rest_of
 from tests.server.stores import eventually
 
-Served = tuple[st.Store, Service, Rest]
+Served = tuple[st.Store, RestServer, Rest]
 
 
 @pytest.fixture
@@ -106,7 +107,7 @@ def test_a_commit_that_is_asked_for_again_while_it_runs_is_answered_as_the_first
     db, service, rest = served
     key = begin(rest)
     assert rest.post("/v1/table/keyed/insert", ROWS, x_siltstone_txn=key).status == 200
-    inside = service.exchange.counters
+    inside = service.pipeline.counters
     gate, answers, threads = threading.Event(), list[Answer](), Threads()
     threads.start(db._core.committer.run, gate.wait)  # nothing commits until it is let go
 
@@ -159,13 +160,13 @@ def test_a_commit_that_begins_while_its_state_is_asked_for_is_running(served: Se
 def test_a_commit_after_which_something_fails_is_no_failed_one(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(_: Transaction) -> None:
+    def failing(_: EngineTransaction) -> None:
         raise MemoryError
 
     db, _, rest = served
     key = begin(rest)
     assert rest.post("/v1/table/keyed/insert", ROWS, x_siltstone_txn=key).status == 200
-    monkeypatch.setattr(Transaction, "_show", failing)
+    monkeypatch.setattr(EngineTransaction, "_follow_up", failing)
     assert rest.post(f"/v1/transaction/{key}/commit").code == (500, 18)
     assert rest.post(f"/v1/transaction/{key}/commit").seq == db.seq
     assert rest.post(f"/v1/transaction/{key}/describe").json["status"] == "Succeeded"
@@ -195,7 +196,7 @@ def test_a_commit_in_doubt_is_in_doubt_whoever_asks_again(tmp_path: Path) -> Non
     with st.connect(root, background=False) as db:
         db.create_table("keyed", {"id": "int64", "v": "int64"}, primary_key="id")
     with (
-        st.Store.open(root, options, env=Env(files=FaultyFiles(faults))) as db,
+        LocalStore.open(root, options, env=Env(files=FaultyFiles(faults))) as db,
         contextlib.closing(Rest(db.serve(port=0))) as rest,
     ):
         key = begin(rest)

@@ -14,7 +14,7 @@ import uvicorn
 
 import siltstone as st
 from siltstone.joined.address import address_of
-from siltstone.server import serving
+from siltstone.server.http import server as http_server
 from tests.server.stores import opened
 
 
@@ -29,7 +29,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
         await begin(server, sockets)
 
     monkeypatch.setattr(uvicorn.Server, "startup", late)
-    monkeypatch.setattr(serving, "START_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(http_server, "START_TIMEOUT_S", 0.05)
 
 
 def serving_threads() -> set[threading.Thread]:

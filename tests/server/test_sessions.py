@@ -10,8 +10,11 @@ import pytest
 
 from siltstone.engine.write.transaction import Phase
 from siltstone.errors import BusyError, ClosedError, RequestError
-from siltstone.server.app import Desk
-from siltstone.server.calls import Call, Calls
+from siltstone.server.calls import Calls
+from siltstone.server.http.pipeline import Pipeline
+from siltstone.server.rpc.call import RpcCall
+from siltstone.server.rpc.server import rpc_policy
+from siltstone.server.rpc.wire import RpcWire
 from siltstone.server.served import Served
 from siltstone.server.sessions import Sessions
 from tests.isolation.stores import with_two_rows
@@ -74,12 +77,17 @@ def test_a_transaction_whose_rows_are_read_is_not_idle() -> None:
     tx = db.transaction()
     key = sessions.hold(home, tx)
     with ThreadPoolExecutor(1) as executor:
-        desk = Desk(Calls(Served(db, db._parts), sessions), dict, executor)
-        scan = Call(home, "scan", [], {}, transaction=key)
-        rows = desk._answer(desk.calls.of_table(str(db["t"].id), scan), home)
-        for _ in range(2):
-            clock.pass_s(59)
-            assert rows._next()
+        wire = RpcWire(sessions)
+        pipeline, calls = (
+            Pipeline(wire, rpc_policy(), executor),
+            Calls(Served(db, db._parts), sessions),
+        )
+        scan = RpcCall(home, "scan", [], {}, transaction=key)
+        outcome = calls.of_table(str(db["t"].id), scan)
+        clock.pass_s(59)
+        rows = pipeline.streamed(wire.pieces(outcome.value, outcome.turn), {})
+        clock.pass_s(59)
+        assert rows.read_next()
         sessions.sweep()
         assert tx.phase is Phase.OPEN
         clock.pass_s(61)

@@ -17,9 +17,9 @@ import pytest
 from siltstone.errors import SiltstoneError
 from siltstone.formats.manifest import Pin
 from siltstone.storage.files.files import RealFiles
-from siltstone.storage.lance.lance_tables import LanceTables
+from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.tables import kept_names
-from siltstone.storage.tables.tables import IndexSpec
+from siltstone.storage.tables.tables import IndexSpec, Tables
 
 FOLDER = "tables/t-1"
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
@@ -58,51 +58,51 @@ def batch(first: int) -> pa.RecordBatch:
     return pa.record_batch([ids, [f"v{n % 3}" for n in ids]], schema=SCHEMA)
 
 
-def append(tables: LanceTables, pin: Pin) -> Pin:
-    return tables.append(FOLDER, pin, [batch(100)])
+def append(tables: Tables, pin: Pin) -> Pin:
+    return tables.writer.append(FOLDER, pin, [batch(100)])
 
 
-def compact(tables: LanceTables, pin: Pin) -> Pin:
-    return tables.swap(FOLDER, pin, [tables.compact(FOLDER, pin, (0, 8))])
+def compact(tables: Tables, pin: Pin) -> Pin:
+    return tables.compactor.swap(FOLDER, pin, [tables.compactor.compact(FOLDER, pin, (0, 8))])
 
 
-def index(tables: LanceTables, pin: Pin) -> Pin:
+def index(tables: Tables, pin: Pin) -> Pin:
     spec = IndexSpec("by_v", "v", "bitmap")
-    spans = tables.open(FOLDER, pin).spans
-    return tables.put_indexes(FOLDER, pin, [tables.index(FOLDER, pin, spec, spans)])
+    spans = tables.reader.open(FOLDER, pin).spans
+    return tables.indexer.put(FOLDER, pin, [tables.indexer.build(FOLDER, pin, spec, spans)])
 
 
-def lived(root: Path, files: RealFiles) -> tuple[LanceTables, Pin]:
-    tables = LanceTables(root, files)
-    pin = tables.create(FOLDER, SCHEMA)
+def lived(root: Path, files: RealFiles) -> tuple[Tables, Pin]:
+    tables = lance_tables(root, files)
+    pin = tables.writer.create(FOLDER, SCHEMA)
     for first in (0, 4, 8):
-        pin = tables.append(FOLDER, pin, [batch(first)])
+        pin = tables.writer.append(FOLDER, pin, [batch(first)])
     return tables, pin
 
 
-def copied(before: Path, files: Cleaned) -> LanceTables:
+def copied(before: Path, files: Cleaned) -> Tables:
     """Give all files one more name each in another store: none of them ever changes."""
     shutil.copytree(before, files.root, copy_function=os.link)
-    return LanceTables(files.root, files)
+    return lance_tables(files.root, files)
 
 
-def answers(tables: LanceTables, pin: Pin) -> list[object]:
-    opened = tables.open(FOLDER, pin)
+def answers(tables: Tables, pin: Pin) -> list[object]:
+    opened = tables.reader.open(FOLDER, pin)
     found = [row for one in opened.scan(prefilter="v = 'v1'", indexed=True) for row in one["id"]]
     return sorted(value.as_py() for value in found)
 
 
-def indexed_files(tables: LanceTables, pin: Pin) -> set[str]:
-    return {Path(f.path).name for f in tables.files(FOLDER, pin) if "/_indices/" in f.path}
+def indexed_files(tables: Tables, pin: Pin) -> set[str]:
+    return {Path(f.path).name for f in tables.reader.files(FOLDER, pin) if "/_indices/" in f.path}
 
 
 @pytest.mark.parametrize("work", [append, compact, index])
 def test_a_clean_up_before_any_step_leaves_what_is_named_whole(
-    tmp_path: Path, work: Callable[[LanceTables, Pin], Pin]
+    tmp_path: Path, work: Callable[[Tables, Pin], Pin]
 ) -> None:
     _, pin = lived(tmp_path / "before", RealFiles())
     made = work(copied(tmp_path / "before", Cleaned(tmp_path / "undisturbed")), pin)
-    tables = LanceTables(tmp_path / "undisturbed", RealFiles())
+    tables = lance_tables(tmp_path / "undisturbed", RealFiles())
     whole, of_index = answers(tables, made), indexed_files(tables, made)
     at, is_over, failed = 0, False, 0
     while not is_over:
@@ -119,12 +119,12 @@ def test_a_clean_up_before_any_step_leaves_what_is_named_whole(
         if made is pin and at % 8:
             continue  # nothing new is named; what was is looked at now and then
         clean_up(root)
-        other = LanceTables(root, RealFiles())
-        other.unite(FOLDER)
-        other.check(FOLDER, made)
+        other = lance_tables(root, RealFiles())
+        other.names.unite(FOLDER)
+        other.reader.check(FOLDER, made)
         if made is not pin:
             assert indexed_files(other, made) == of_index, f"cleaned up before step {at}"
             assert answers(other, made) == whole, f"cleaned up before step {at}"
-        assert other.lacking(f.path for f in other.files(FOLDER, made)) == ([], [])
+        assert other.names.lacking(f.path for f in other.reader.files(FOLDER, made)) == ([], [])
     assert at > 5
     assert failed < at - 1

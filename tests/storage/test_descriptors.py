@@ -13,9 +13,9 @@ import pytest
 
 import siltstone as st
 from proof.exhaustion.faulty_files import Faults, FaultyFiles
+from siltstone.local.store import LocalStore
+from siltstone.open.environment import Env
 from siltstone.options import resolve
-from siltstone.store import Store
-from siltstone.wiring import Env
 from tests.compat.golden import unpacked
 from tests.compat.test_newer_formats import newer_entry
 
@@ -38,7 +38,7 @@ def open_files(root: Path) -> list[str]:
 
 def live(root: Path, env: Env) -> None:
     """Open, commit over three segments, close."""
-    with Store.open(root, resolve(root, OPTIONS), env=env) as db:
+    with LocalStore.open(root, resolve(root, OPTIONS), env=env) as db:
         for key in range(3):
             db["t"].upsert({"id": key, "v": "x" * 9_000})
 
@@ -111,7 +111,7 @@ class NoManifests(FaultyFiles):
 
 def test_a_commit_of_lance_that_we_refuse_holds_no_lease_for_ever(tmp_path: Path) -> None:
     root = tmp_path / "s"
-    with Store.open(root, resolve(root, OPTIONS), env=Env(files=NoManifests(Faults()))) as db:
+    with LocalStore.open(root, resolve(root, OPTIONS), env=Env(files=NoManifests(Faults()))) as db:
         db.create_table("t", {"id": "int64"}, primary_key="id")
         db["t"].upsert({"id": 1})
         with pytest.raises(st.UnavailableError):

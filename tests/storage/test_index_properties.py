@@ -13,7 +13,7 @@ import pytest
 
 from siltstone.formats.manifest import Pin
 from siltstone.storage.files.files import RealFiles
-from siltstone.storage.lance.lance_tables import LanceTables
+from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.tables.tables import POSITION, IndexSpec
 
 FOLDER = "t"
@@ -52,8 +52,8 @@ class Life:
     """A table under random changes."""
 
     def __init__(self, root: Path, seed: int) -> None:
-        self.random, self.tables = Random(seed), LanceTables(root, RealFiles())
-        self.pin: Pin = self.tables.create(FOLDER, SCHEMA)
+        self.random, self.tables = Random(seed), lance_tables(root, RealFiles())
+        self.pin: Pin = self.tables.writer.create(FOLDER, SCHEMA)
         self.next_id = self.seq = 0
 
     def rows(self, count: int) -> pa.RecordBatch:
@@ -71,14 +71,14 @@ class Life:
     def append(self) -> None:
         self.seq += 1
         rows, seqs = [self.rows(self.random.randint(1, 40))], (self.seq, self.seq)
-        self.pin = self.tables.append(FOLDER, self.pin, rows, seqs=seqs)
+        self.pin = self.tables.writer.append(FOLDER, self.pin, rows, seqs=seqs)
 
     def merge(self) -> None:
         """Drop rows and add some, as a merge does."""
         self.seq += 1
         size = min(self.pin.rows, self.random.randint(0, 20))
         drop = np.array(sorted(self.random.sample(range(self.pin.rows), size)), np.int64)
-        self.pin = self.tables.rewrite(
+        self.pin = self.tables.rewriter.rewrite(
             FOLDER,
             self.pin,
             drop=drop,
@@ -88,29 +88,31 @@ class Life:
         )
 
     def optimize(self) -> None:
-        spans = self.tables.open(FOLDER, self.pin).spans
+        spans = self.tables.reader.open(FOLDER, self.pin).spans
         if len(spans) > 1:
             first = self.random.randrange(len(spans) - 1)
             end = self.random.randint(first + 2, len(spans))
             within = (spans[first][0], spans[end - 1][1])
-            done = self.tables.compact(FOLDER, self.pin, within)
-            self.pin = self.tables.swap(FOLDER, self.pin, [done])
+            done = self.tables.compactor.compact(FOLDER, self.pin, within)
+            self.pin = self.tables.compactor.swap(FOLDER, self.pin, [done])
 
     def index(self) -> None:
-        table = self.tables.open(FOLDER, self.pin)
+        table = self.tables.reader.open(FOLDER, self.pin)
         spec = self.random.choice(SPECS)
         mine = [segment for segment in table.segments if segment.index == spec.name]
         covered = {span for segment in mine for span in segment.covered}
         open_spans = [span for span in table.spans if span not in covered]
-        built = [self.tables.index(FOLDER, self.pin, spec, open_spans)] if open_spans else []
+        built = (
+            [self.tables.indexer.build(FOLDER, self.pin, spec, open_spans)] if open_spans else []
+        )
         gone = [segment.id for segment in mine if not segment.covered]
-        self.pin = self.tables.put_indexes(FOLDER, self.pin, built, gone)
+        self.pin = self.tables.indexer.put(FOLDER, self.pin, built, gone)
 
     def drop_index(self) -> None:
-        segments = self.tables.open(FOLDER, self.pin).segments
+        segments = self.tables.reader.open(FOLDER, self.pin).segments
         if segments:
             gone = [self.random.choice(segments).id]
-            self.pin = self.tables.put_indexes(FOLDER, self.pin, [], gone)
+            self.pin = self.tables.indexer.put(FOLDER, self.pin, [], gone)
 
     def step(self) -> None:
         self.random.choice(
@@ -118,7 +120,7 @@ class Life:
         )()
 
     def check(self) -> None:
-        table = self.tables.open(FOLDER, self.pin)
+        table = self.tables.reader.open(FOLDER, self.pin)
         for wanted in FILTERS:
             with_indexes, without = (
                 pa.Table.from_batches(
@@ -140,18 +142,18 @@ def test_filters_answer_the_same_with_indexes_and_without(tmp_path: Path, seed: 
 
 
 def of_type(kind: pa.DataType, values: list[object], test: str, tmp_path: Path) -> None:
-    tables = LanceTables(tmp_path, RealFiles())
+    tables = lance_tables(tmp_path, RealFiles())
     schema = pa.schema([pa.field("n", pa.int64(), nullable=False), ("x", kind)])
     repeated = values * 50
     rows = pa.record_batch([range(len(repeated)), repeated], schema=schema)
-    pin = tables.append(FOLDER, tables.create(FOLDER, schema), [rows])
-    plain = pa.Table.from_batches(tables.open(FOLDER, pin).scan(["n"], prefilter=test))
+    pin = tables.writer.append(FOLDER, tables.writer.create(FOLDER, schema), [rows])
+    plain = pa.Table.from_batches(tables.reader.open(FOLDER, pin).scan(["n"], prefilter=test))
     assert 0 < plain.num_rows < len(repeated)
     for name in ("btree", "bitmap"):
-        spans = tables.open(FOLDER, pin).spans
-        built = tables.index(FOLDER, pin, IndexSpec(name, "x", name), spans)  # type: ignore[arg-type]
-        made = tables.put_indexes(FOLDER, pin, [built])
-        found = tables.open(FOLDER, made).scan(["n"], prefilter=test, indexed=True)
+        spans = tables.reader.open(FOLDER, pin).spans
+        built = tables.indexer.build(FOLDER, pin, IndexSpec(name, "x", name), spans)  # type: ignore[arg-type]
+        made = tables.indexer.put(FOLDER, pin, [built])
+        found = tables.reader.open(FOLDER, made).scan(["n"], prefilter=test, indexed=True)
         assert pa.Table.from_batches(found).equals(plain), name
 
 

@@ -11,11 +11,11 @@ import lance
 import pytest
 
 import siltstone as st
+from siltstone.api.store import Store
 from siltstone.maintenance.gc.sweep import UNPUBLISHED, Removed, Sweep
 from siltstone.namespace import SiltstoneNamespace
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.tables import kept_names
-from siltstone.store import Store
 from tests.namespace.test_clean_up import check, keyed_past, path_clean_up, plain_past
 
 OPTIONS = {"segment_bytes": 65536, "background": False}

@@ -14,8 +14,9 @@ from siltstone.errors import RequestError
 from siltstone.formats.manifest import Pin
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance import pinned
-from siltstone.storage.lance.lance_tables import LanceTables
+from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.lance.pinned import LancePinned
+from siltstone.storage.tables.tables import Tables
 
 FOLDER = "tables/t-1/base"
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
@@ -23,31 +24,31 @@ FOREVER = Deadline(1, lambda: False)
 
 
 @pytest.fixture
-def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LanceTables:
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tables:
     """Tables whose scans are done part by part."""
     monkeypatch.setattr(pinned, "PIECE_BYTES", 1)
-    return LanceTables(tmp_path, RealFiles())
+    return lance_tables(tmp_path, RealFiles())
 
 
 @pytest.fixture
-def pin(tables: LanceTables) -> Pin:
+def pin(tables: Tables) -> Pin:
     """Ten parts of ten rows."""
-    pin = tables.create(FOLDER, SCHEMA)
+    pin = tables.writer.create(FOLDER, SCHEMA)
     for first in range(0, 100, 10):
-        pin = tables.append(FOLDER, pin, [pa.record_batch([range(first, first + 10)], SCHEMA)])
+        pin = tables.writer.append(
+            FOLDER, pin, [pa.record_batch([range(first, first + 10)], SCHEMA)]
+        )
     return pin
 
 
-def opened(tables: LanceTables, pin: Pin) -> LancePinned:
-    table = tables.open(FOLDER, pin)
+def opened(tables: Tables, pin: Pin) -> LancePinned:
+    table = tables.reader.open(FOLDER, pin)
     assert isinstance(table, LancePinned)
     list(table.scan())  # files are checked at the first use; that is looked at elsewhere
     return table
 
 
-def test_a_scan_that_finds_nothing_is_given_up_between_two_parts(
-    tables: LanceTables, pin: Pin
-) -> None:
+def test_a_scan_that_finds_nothing_is_given_up_between_two_parts(tables: Tables, pin: Pin) -> None:
     table, asked = opened(tables, pin), itertools.count()
     with (
         within(Deadline(7, lambda: next(asked) >= 4)),
@@ -60,7 +61,7 @@ def test_a_scan_that_finds_nothing_is_given_up_between_two_parts(
 
 @pytest.mark.usefixtures("tables")
 def test_the_check_of_a_tables_files_is_given_up_too(pin: Pin, tmp_path: Path) -> None:
-    table, asked = LanceTables(tmp_path, RealFiles()).open(FOLDER, pin), itertools.count()
+    table, asked = lance_tables(tmp_path, RealFiles()).reader.open(FOLDER, pin), itertools.count()
     with within(Deadline(7, lambda: next(asked) >= 4)), pytest.raises(RequestError, match="7 s"):
         table.scan()
     assert next(asked) == 5
@@ -70,7 +71,7 @@ def test_the_check_of_a_tables_files_is_given_up_too(pin: Pin, tmp_path: Path) -
 @pytest.mark.parametrize("limit", [None, 3, 13])
 @pytest.mark.parametrize("positions", [False, True])
 def test_a_scan_in_pieces_gives_the_same_rows_in_the_same_order(
-    tables: LanceTables, pin: Pin, prefilter: str | None, limit: int | None, positions: bool
+    tables: Tables, pin: Pin, prefilter: str | None, limit: int | None, positions: bool
 ) -> None:
     table = opened(tables, pin)
     options = {"prefilter": prefilter, "limit": limit, "positions": positions, "within": (20, 90)}

@@ -23,10 +23,10 @@ from siltstone.errors import CorruptionError, RequestError, SchemaMismatchError,
 from siltstone.formats.manifest import Pin
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.errors import classify
-from siltstone.storage.lance.lance_tables import LanceTables, warm_up
+from siltstone.storage.lance.lance_tables import lance_tables, warm_up
 from siltstone.storage.tables.kept_names import place
 from siltstone.storage.tables.promotion import public_name
-from siltstone.storage.tables.tables import IndexSpec, StagedVersion
+from siltstone.storage.tables.tables import IndexSpec, StagedVersion, Tables
 
 FOLDER = "tables/orders-7/base"
 SCHEMA = pa.schema(
@@ -83,18 +83,22 @@ def batch(ids: list[int]) -> pa.RecordBatch:
     return pa.record_batch(values, schema=SCHEMA)
 
 
-def ids(tables: LanceTables, pin: Pin) -> list[int]:
-    return [i for each in tables.open(FOLDER, pin).scan(["id"]) for i in each["id"].to_pylist()]
+def ids(tables: Tables, pin: Pin) -> list[int]:
+    return [
+        i for each in tables.reader.open(FOLDER, pin).scan(["id"]) for i in each["id"].to_pylist()
+    ]
 
 
 @pytest.fixture
-def tables(tmp_path: Path) -> LanceTables:
-    return LanceTables(tmp_path, RealFiles())
+def tables(tmp_path: Path) -> Tables:
+    return lance_tables(tmp_path, RealFiles())
 
 
 @pytest.fixture
-def pin(tables: LanceTables) -> Pin:
-    return tables.append(FOLDER, tables.create(FOLDER, SCHEMA), [batch([1, 2, 3])], seqs=(1, 3))
+def pin(tables: Tables) -> Pin:
+    return tables.writer.append(
+        FOLDER, tables.writer.create(FOLDER, SCHEMA), [batch([1, 2, 3])], seqs=(1, 3)
+    )
 
 
 STRUCT = pa.struct([("x", pa.int32()), ("y", pa.list_(pa.string()))])
@@ -139,14 +143,16 @@ def bits(column: pa.ChunkedArray) -> list:
 
 
 @pytest.mark.parametrize("kind", [kind for kind, _ in VALUES], ids=str)
-def test_every_type_comes_back_bit_for_bit(tables: LanceTables, kind: pa.DataType) -> None:
+def test_every_type_comes_back_bit_for_bit(tables: Tables, kind: pa.DataType) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", kind)])
     values = pa.array({str(k): v for k, v in VALUES}[str(kind)], kind)
     rows = pa.record_batch([pa.array([1, 2, 3]), values], schema=schema)
-    pin = tables.append(FOLDER, tables.create(FOLDER, schema), [rows])
-    pin = tables.rewrite(FOLDER, pin, drop=np.array([], int), batches=[rows], compact_below=9)
-    pin = tables.append(FOLDER, pin, [pa.record_batch({"id": [4]})])
-    table = tables.open(FOLDER, pin)
+    pin = tables.writer.append(FOLDER, tables.writer.create(FOLDER, schema), [rows])
+    pin = tables.rewriter.rewrite(
+        FOLDER, pin, drop=np.array([], int), batches=[rows], compact_below=9
+    )
+    pin = tables.writer.append(FOLDER, pin, [pa.record_batch({"id": [4]})])
+    table = tables.reader.open(FOLDER, pin)
     assert table.schema.field("v").type == kind
     found = pa.Table.from_batches(table.scan(["v"]))["v"]
     assert bits(found) == bits(pa.chunked_array([values, values, pa.nulls(1, kind)]))
@@ -175,23 +181,23 @@ def at_odd_multiples_of_8(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 @pytest.mark.parametrize(("kind", "values"), DECIMALS, ids=str)
 def test_decimals_that_another_process_aligned_at_8_bytes_are_written(
-    tables: LanceTables, kind: pa.DataType, values: list
+    tables: Tables, kind: pa.DataType, values: list
 ) -> None:
     rows = at_odd_multiples_of_8(pa.record_batch({"d": pa.array(values, kind)}))
-    pin = tables.append(FOLDER, tables.create(FOLDER, rows.schema), [rows])
-    (found,) = tables.open(FOLDER, pin).scan(["d"])
+    pin = tables.writer.append(FOLDER, tables.writer.create(FOLDER, rows.schema), [rows])
+    (found,) = tables.reader.open(FOLDER, pin).scan(["d"])
     assert found["d"].to_pylist() == values
 
 
-def indexed(tables: LanceTables, pin: Pin) -> Pin:
-    spans = tables.open(FOLDER, pin).spans
-    built = tables.index(FOLDER, pin, IndexSpec("by a", "a", "btree"), spans)
-    return tables.put_indexes(FOLDER, pin, [built])
+def indexed(tables: Tables, pin: Pin) -> Pin:
+    spans = tables.reader.open(FOLDER, pin).spans
+    built = tables.indexer.build(FOLDER, pin, IndexSpec("by a", "a", "btree"), spans)
+    return tables.indexer.put(FOLDER, pin, [built])
 
 
-def imported(tables: LanceTables, root: Path, pin: Pin) -> Pin:
+def imported(tables: Tables, root: Path, pin: Pin) -> Pin:
     """Take over a version that stock Lance wrote on the newest one, as a client stages it."""
-    tables.promote(FOLDER, [pin], pin)
+    tables.names.promote(FOLDER, [pin], pin)
     lance.write_dataset(pa.table(batch([pin.version])), root / FOLDER, mode="append")
     (public,) = (
         path
@@ -200,53 +206,53 @@ def imported(tables: LanceTables, root: Path, pin: Pin) -> Pin:
     )
     staged = public.rename(f"{public}-{uuid.uuid4()}")
     given = StagedVersion(pin.version + 1, str(staged), staged.stat().st_size)
-    return tables.import_version(FOLDER, pin, given).pin
+    return tables.external.import_version(FOLDER, pin, given).pin
 
 
 def test_everything_a_pin_names_was_synced_and_its_directories_too(tmp_path: Path) -> None:
     files = RecordingFiles()
-    tables = LanceTables(tmp_path, files)
-    pin = tables.create(FOLDER, SCHEMA)
+    tables = lance_tables(tmp_path, files)
+    pin = tables.writer.create(FOLDER, SCHEMA)
     steps = [
-        lambda: tables.append(FOLDER, pin, [batch([1, 2])]),
-        lambda: tables.rewrite(FOLDER, pin, drop=np.array([0]), batches=[batch([3])]),
-        lambda: tables.alter(FOLDER, pin, rename={"a": "x"}, drop=["b"], add=[]),
-        lambda: tables.overwrite(FOLDER, pin, SCHEMA, [batch([5])]),
-        lambda: tables.append(FOLDER, pin, [batch([6])]),
-        lambda: tables.swap(FOLDER, pin, [tables.compact(FOLDER, pin, (0, 2))]),
+        lambda: tables.writer.append(FOLDER, pin, [batch([1, 2])]),
+        lambda: tables.rewriter.rewrite(FOLDER, pin, drop=np.array([0]), batches=[batch([3])]),
+        lambda: tables.writer.alter(FOLDER, pin, rename={"a": "x"}, drop=["b"], add=[]),
+        lambda: tables.writer.overwrite(FOLDER, pin, SCHEMA, [batch([5])]),
+        lambda: tables.writer.append(FOLDER, pin, [batch([6])]),
+        lambda: tables.compactor.swap(FOLDER, pin, [tables.compactor.compact(FOLDER, pin, (0, 2))]),
         lambda: imported(tables, tmp_path, pin),
         lambda: imported(tables, tmp_path, pin),
         lambda: indexed(tables, pin),
     ]
     for step in steps:
         pin = step()
-        for name in (file.path for file in tables.files(FOLDER, pin)):
+        for name in (file.path for file in tables.reader.files(FOLDER, pin)):
             assert files.unsynced(tmp_path / name, tmp_path) == []
 
 
 def test_a_version_is_invisible_on_the_plain_path_until_it_is_promoted(
-    tables: LanceTables, pin: Pin, tmp_path: Path
+    tables: Tables, pin: Pin, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match="not found"):
         lance.dataset(str(tmp_path / FOLDER))
-    tables.promote(FOLDER, [], pin)
-    later = tables.append(FOLDER, pin, [batch([4])])
+    tables.names.promote(FOLDER, [], pin)
+    later = tables.writer.append(FOLDER, pin, [batch([4])])
     plain = lance.dataset(str(tmp_path / FOLDER))
     assert (plain.version, plain.count_rows()) == (pin.version, 3)
-    tables.promote(FOLDER, [pin], later)
+    tables.names.promote(FOLDER, [pin], later)
     plain = lance.dataset(str(tmp_path / FOLDER))
     assert (plain.version, plain.count_rows()) == (later.version, 4)
     assert plain.tags.list() == {}
 
 
 def test_promotion_takes_back_what_is_not_listed_any_more(
-    tables: LanceTables, pin: Pin, tmp_path: Path
+    tables: Tables, pin: Pin, tmp_path: Path
 ) -> None:
-    later = tables.append(FOLDER, pin, [batch([4])])
-    tables.promote(FOLDER, [pin], later)
+    later = tables.writer.append(FOLDER, pin, [batch([4])])
+    tables.names.promote(FOLDER, [pin], later)
     lance.dataset(str(tmp_path / FOLDER)).tags.create("theirs", later.version)
-    last = tables.append(FOLDER, later, [batch([5])])
-    tables.promote(FOLDER, [], last)
+    last = tables.writer.append(FOLDER, later, [batch([5])])
+    tables.names.promote(FOLDER, [], last)
     plain = lance.dataset(str(tmp_path / FOLDER))
     assert list(plain.tags.list()) == ["theirs"]
     assert [v["version"] for v in plain.versions()] == [last.version]
@@ -254,51 +260,54 @@ def test_promotion_takes_back_what_is_not_listed_any_more(
 
 
 def test_a_strangers_clean_up_and_append_leave_every_promoted_pin_readable(
-    tables: LanceTables, pin: Pin, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tables: Tables, pin: Pin, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     plain = str(tmp_path / FOLDER)
-    pins = [pin, tables.rewrite(FOLDER, pin, drop=np.array([1]), batches=[batch([4])])]
-    tables.promote(FOLDER, pins[:-1], pins[-1])
+    pins = [pin, tables.rewriter.rewrite(FOLDER, pin, drop=np.array([1]), batches=[batch([4])])]
+    tables.names.promote(FOLDER, pins[:-1], pins[-1])
     lance.write_dataset(pa.Table.from_batches([batch([99])]), plain, mode="append")
-    pins.append(tables.append(FOLDER, pins[-1], [batch([5])]))
-    tables.promote(FOLDER, pins[:-1], pins[-1])
+    pins.append(tables.writer.append(FOLDER, pins[-1], [batch([5])]))
+    tables.names.promote(FOLDER, pins[:-1], pins[-1])
     assert "set aside" in caplog.text
     external = lance.dataset(plain)
     external.cleanup_old_versions(
         older_than=dt.timedelta(0), delete_unverified=True, error_if_tagged_old_versions=False
     )
-    fresh = LanceTables(tmp_path, RealFiles())
+    fresh = lance_tables(tmp_path, RealFiles())
     assert [ids(fresh, each) for each in pins] == [[1, 2, 3], [1, 3, 4], [1, 3, 4, 5]]
     for each in pins:
-        for file in fresh.files(FOLDER, each):
+        for file in fresh.reader.files(FOLDER, each):
             assert place(RealFiles(), tmp_path, file.path).exists(), file.path
     assert lance.dataset(plain).to_table()["id"].to_pylist() == [1, 3, 4, 5]
 
 
 def test_a_commit_on_an_older_pin_takes_nothing_from_newer_promoted_versions(
-    tables: LanceTables, pin: Pin, tmp_path: Path
+    tables: Tables, pin: Pin, tmp_path: Path
 ) -> None:
-    newer = tables.append(FOLDER, pin, [batch([7])])
-    tables.promote(FOLDER, [pin], newer)
+    newer = tables.writer.append(FOLDER, pin, [batch([7])])
+    tables.names.promote(FOLDER, [pin], newer)
     lance.write_dataset(pa.Table.from_batches([batch([99])]), str(tmp_path / FOLDER), mode="append")
-    late = tables.append(FOLDER, pin, [batch([8])])
+    late = tables.writer.append(FOLDER, pin, [batch([8])])
     assert ids(tables, late) == [1, 2, 3, 8]
     assert late.version == newer.version
-    altered = tables.alter(FOLDER, pin, rename={"a": "x"}, drop=[], add=[])
+    altered = tables.writer.alter(FOLDER, pin, rename={"a": "x"}, drop=[], add=[])
     assert ids(tables, altered) == [1, 2, 3]
-    assert ids(tables, tables.rewrite(FOLDER, pin, drop=np.array([0]), batches=[])) == [2, 3]
-    assert ids(tables, tables.overwrite(FOLDER, pin, SCHEMA, [batch([6])])) == [6]
+    assert ids(tables, tables.rewriter.rewrite(FOLDER, pin, drop=np.array([0]), batches=[])) == [
+        2,
+        3,
+    ]
+    assert ids(tables, tables.writer.overwrite(FOLDER, pin, SCHEMA, [batch([6])])) == [6]
 
 
 def test_an_all_zero_newest_manifest_on_the_plain_path_is_never_read(
-    tables: LanceTables, pin: Pin, tmp_path: Path
+    tables: Tables, pin: Pin, tmp_path: Path
 ) -> None:
     zeros = tmp_path / FOLDER / "_versions" / public_name(pin.version + 1)
     zeros.write_bytes(bytes(4096))
-    assert ids(LanceTables(tmp_path, RealFiles()), pin) == [1, 2, 3]
-    later = tables.append(FOLDER, pin, [batch([4])])
+    assert ids(lance_tables(tmp_path, RealFiles()), pin) == [1, 2, 3]
+    later = tables.writer.append(FOLDER, pin, [batch([4])])
     assert ids(tables, later) == [1, 2, 3, 4]
-    tables.promote(FOLDER, [pin], later)
+    tables.names.promote(FOLDER, [pin], later)
     assert lance.dataset(str(tmp_path / FOLDER)).count_rows() == 4
 
 
@@ -309,36 +318,36 @@ import msgspec
 from siltstone.errors import CorruptionError
 from siltstone.formats.manifest import Pin
 from siltstone.storage.files.files import RealFiles
-from siltstone.storage.lance.lance_tables import LanceTables
+from siltstone.storage.lance.lance_tables import lance_tables
 
 root, folder, data, text, kind = sys.argv[1:]
 pin = msgspec.json.decode(text, type=Pin)
-tables = LanceTables(Path(root), RealFiles())
-tables.open(folder, pin)
+tables = lance_tables(Path(root), RealFiles())
+tables.reader.open(folder, pin)
 for path in (Path(root) / data, Path(root) / pin.path):
     good = path.read_bytes()
     for at in range(len(good)):
         behind = bytes([good[at] ^ 0x10]) + good[at + 1 :] if kind == "flip" else b""
         path.write_bytes(good[:at] + behind)
         if path.suffix == ".manifest":
-            tables = LanceTables(Path(root), RealFiles())
+            tables = lance_tables(Path(root), RealFiles())
         try:
-            found = list(tables.open(folder, pin).scan())
+            found = list(tables.reader.open(folder, pin).scan())
         except CorruptionError as error:
             if error.path != path:
                 sys.exit(f"byte {at}: {error}")
         else:
             sys.exit(f"byte {at}: {found}")
     path.write_bytes(good)
-print(sum(b.num_rows for b in tables.open(folder, pin).scan()))
+print(sum(b.num_rows for b in tables.reader.open(folder, pin).scan()))
 """
 
 
-def damaged_everywhere(tables: LanceTables, pin: Pin, root: Path, kind: str) -> None:
+def damaged_everywhere(tables: Tables, pin: Pin, root: Path, kind: str) -> None:
     """Damage a data file and the manifest at every byte: in a process, for Lance may abort."""
     import msgspec
 
-    data = next(f.path for f in tables.files(FOLDER, pin) if "/data/" in f.path)
+    data = next(f.path for f in tables.reader.files(FOLDER, pin) if "/data/" in f.path)
     text = msgspec.json.encode(pin).decode()
     command = [sys.executable, "-c", DAMAGE, str(root), FOLDER, data, text, kind]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -346,26 +355,26 @@ def damaged_everywhere(tables: LanceTables, pin: Pin, root: Path, kind: str) -> 
 
 
 def test_every_flipped_byte_is_corruption_and_never_data(
-    tables: LanceTables, pin: Pin, tmp_path: Path
+    tables: Tables, pin: Pin, tmp_path: Path
 ) -> None:
     damaged_everywhere(tables, pin, tmp_path, "flip")
 
 
 def test_a_file_that_ends_at_any_byte_is_corruption_and_never_data(
-    tables: LanceTables, pin: Pin, tmp_path: Path
+    tables: Tables, pin: Pin, tmp_path: Path
 ) -> None:
     damaged_everywhere(tables, pin, tmp_path, "cut")
 
 
 def test_scrub_leaves_the_checking_to_check(pin: Pin, tmp_path: Path) -> None:
-    tables = LanceTables(tmp_path, RealFiles(), verify="scrub")
-    data = next(f.path for f in tables.files(FOLDER, pin) if "/data/" in f.path)
+    tables = lance_tables(tmp_path, RealFiles(), verify="scrub")
+    data = next(f.path for f in tables.reader.files(FOLDER, pin) if "/data/" in f.path)
     with (tmp_path / data).open("ab") as file:
         file.write(b"x")
     with pytest.raises(CorruptionError):
-        tables.check(FOLDER, pin)
+        tables.reader.check(FOLDER, pin)
     with pytest.raises(RequestError):
-        LanceTables(tmp_path, RealFiles(), verify="never")
+        lance_tables(tmp_path, RealFiles(), verify="never")
 
 
 STAGE = """
@@ -374,18 +383,18 @@ from pathlib import Path
 import msgspec, pyarrow as pa
 from siltstone.formats.manifest import Pin
 from siltstone.storage.files.files import RealFiles
-from siltstone.storage.lance.lance_tables import LanceTables
+from siltstone.storage.lance.lance_tables import lance_tables
 
 root, folder, text, value = sys.argv[1:]
-tables, pin = LanceTables(Path(root), RealFiles()), msgspec.json.decode(text, type=Pin)
+tables, pin = lance_tables(Path(root), RealFiles()), msgspec.json.decode(text, type=Pin)
 for n in range(4):
-    pin = tables.append(folder, pin, [pa.record_batch({"id": [int(value)]})])
+    pin = tables.writer.append(folder, pin, [pa.record_batch({"id": [int(value)]})])
 print(msgspec.json.encode(pin).decode())
 """
 
 
 def test_two_processes_that_stage_the_same_versions_do_not_disturb_each_other(
-    tables: LanceTables, pin: Pin, tmp_path: Path
+    tables: Tables, pin: Pin, tmp_path: Path
 ) -> None:
     import msgspec
 
@@ -400,11 +409,11 @@ def test_two_processes_that_stage_the_same_versions_do_not_disturb_each_other(
     assert pins[0].version == pins[1].version
 
 
-def test_threads_may_stage_on_one_pin_at_once(tables: LanceTables, pin: Pin) -> None:
+def test_threads_may_stage_on_one_pin_at_once(tables: Tables, pin: Pin) -> None:
     found: dict[int, Pin] = {}
 
     def work(number: int) -> None:
-        found[number] = tables.append(FOLDER, pin, [batch([number])])
+        found[number] = tables.writer.append(FOLDER, pin, [batch([number])])
 
     threads = [threading.Thread(target=work, args=(n,)) for n in range(10, 16)]
     for thread in threads:
@@ -416,9 +425,9 @@ def test_threads_may_stage_on_one_pin_at_once(tables: LanceTables, pin: Pin) -> 
     }
 
 
-def test_a_scan_that_is_given_up_leaves_the_table_usable(tables: LanceTables, pin: Pin) -> None:
-    big = tables.append(FOLDER, pin, [batch(list(range(100_000)))])
-    table = tables.open(FOLDER, big)
+def test_a_scan_that_is_given_up_leaves_the_table_usable(tables: Tables, pin: Pin) -> None:
+    big = tables.writer.append(FOLDER, pin, [batch(list(range(100_000)))])
+    table = tables.reader.open(FOLDER, big)
     for positions in (False, True):
         batches = table.scan(["id"], positions=positions)
         next(batches)
@@ -431,9 +440,9 @@ def test_a_scan_that_is_given_up_leaves_the_table_usable(tables: LanceTables, pi
 
 
 def test_a_full_disk_is_unavailable_and_the_pin_stays_good(pin: Pin, tmp_path: Path) -> None:
-    full = LanceTables(tmp_path, FullFiles())
+    full = lance_tables(tmp_path, FullFiles())
     with pytest.raises(UnavailableError, match="no space left"):
-        full.append(FOLDER, pin, [batch([4])])
+        full.writer.append(FOLDER, pin, [batch([4])])
     assert ids(full, pin) == [1, 2, 3]
 
 
@@ -455,18 +464,18 @@ def test_an_error_of_lance_becomes_what_the_caller_can_act_on() -> None:
         assert type(classify(error, where, is_reading=is_reading)) is expected, error
 
 
-def test_a_wrong_prefilter_is_a_wrong_request(tables: LanceTables, pin: Pin) -> None:
+def test_a_wrong_prefilter_is_a_wrong_request(tables: Tables, pin: Pin) -> None:
     for wrong in ("id >>> 1", "nothing = 1"):
         with pytest.raises(RequestError):
-            list(tables.open(FOLDER, pin).scan(prefilter=wrong))
+            list(tables.reader.open(FOLDER, pin).scan(prefilter=wrong))
 
 
 def test_lance_fields_are_numbered_by_name_whatever_the_order_of_the_columns(
-    tables: LanceTables, pin: Pin
+    tables: Tables, pin: Pin
 ) -> None:
-    moved = tables.alter(FOLDER, pin, rename={}, drop=["a"], add=[pa.field("c", pa.int64())])
+    moved = tables.writer.alter(FOLDER, pin, rename={}, drop=["a"], add=[pa.field("c", pa.int64())])
     rows = pa.record_batch({"c": [7], "b": [8], "id": [9]})
-    table = tables.open(FOLDER, tables.append(FOLDER, moved, [rows]))
+    table = tables.reader.open(FOLDER, tables.writer.append(FOLDER, moved, [rows]))
     assert table.take(np.array([3, 0])).to_pylist() == [
         {"id": 9, "b": 8, "c": 7},
         {"id": 1, "b": 100, "c": None},
@@ -474,10 +483,12 @@ def test_lance_fields_are_numbered_by_name_whatever_the_order_of_the_columns(
 
 
 def test_no_version_but_the_pinned_one_is_left_of_a_transaction(
-    tables: LanceTables, pin: Pin, tmp_path: Path
+    tables: Tables, pin: Pin, tmp_path: Path
 ) -> None:
-    pin = tables.rewrite(FOLDER, pin, drop=np.array([0]), batches=[batch([4])])
-    pin = tables.alter(FOLDER, pin, rename={"a": "x"}, drop=["b"], add=[pa.field("n", pa.int8())])
+    pin = tables.rewriter.rewrite(FOLDER, pin, drop=np.array([0]), batches=[batch([4])])
+    pin = tables.writer.alter(
+        FOLDER, pin, rename={"a": "x"}, drop=["b"], add=[pa.field("n", pa.int8())]
+    )
     assert list((tmp_path / pin.path).parent.iterdir()) == [tmp_path / pin.path]
     assert ids(tables, pin) == [2, 3, 4]
 
@@ -518,23 +529,23 @@ def test_warming_up_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_versions_with_many_parts_are_not_kept_open(tmp_path: Path) -> None:
-    tables = LanceTables(tmp_path, RealFiles(), open_parts_max=6)
-    pins = [tables.create(FOLDER, SCHEMA)]
+    tables = lance_tables(tmp_path, RealFiles(), open_parts_max=6)
+    pins = [tables.writer.create(FOLDER, SCHEMA)]
     for number in range(6):
-        pins.append(tables.append(FOLDER, pins[-1], [batch([number])], seqs=(1, 1)))
-    opened = [weakref.ref(tables.open(FOLDER, pin)) for pin in pins]
+        pins.append(tables.writer.append(FOLDER, pins[-1], [batch([number])], seqs=(1, 1)))
+    opened = [weakref.ref(tables.reader.open(FOLDER, pin)) for pin in pins]
     gc.collect()
     kept = [table for table in (ref() for ref in opened) if table is not None]
     assert sum(len(table.parts) for table in kept) <= 6
-    assert tables.open(FOLDER, pins[-1]) is kept[-1]
-    assert [tables.open(FOLDER, pin).rows for pin in pins] == list(range(7))
+    assert tables.reader.open(FOLDER, pins[-1]) is kept[-1]
+    assert [tables.reader.open(FOLDER, pin).rows for pin in pins] == list(range(7))
 
 
 def test_a_filter_that_lance_cannot_plan_is_a_wrong_request_and_no_damage(
-    tables: LanceTables,
+    tables: Tables,
 ) -> None:
     schema = pa.schema({"id": pa.int64(), "at": pa.time64("us")})
     row = pa.record_batch({"id": [1], "at": pa.nulls(1, pa.time64("us"))}, schema=schema)
-    pin = tables.append("times", tables.create("times", schema), [row])
+    pin = tables.writer.append("times", tables.writer.create("times", schema), [row])
     with pytest.raises(RequestError, match="does not accept the filter"):
-        list(tables.open("times", pin).scan(prefilter=pc.field("id") > 0))
+        list(tables.reader.open("times", pin).scan(prefilter=pc.field("id") > 0))

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 import pyarrow as pa
 from siltstone.storage.files.files import RealFiles
-from siltstone.storage.lance.lance_tables import LanceTables
+from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.tables.tables import join
 
 def size(name):
@@ -27,14 +27,14 @@ def size(name):
 
 schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 batch = pa.record_batch([[1]], schema=schema)
-tables = LanceTables(Path(sys.argv[1]), RealFiles())
-pin = tables.create("t", schema)
-staged = [tables.stage("t", pin, [batch]) for _ in range(int(sys.argv[2]))]
-pin = tables.commit("t", pin, join(staged))
-pin = tables.append("t", pin, [batch])
+tables = lance_tables(Path(sys.argv[1]), RealFiles())
+pin = tables.writer.create("t", schema)
+staged = [tables.writer.stage("t", pin, [batch]) for _ in range(int(sys.argv[2]))]
+pin = tables.writer.commit("t", pin, join(staged))
+pin = tables.writer.append("t", pin, [batch])
 before = size("VmRSS")
 for _ in range(int(sys.argv[3])):
-    pin = tables.append("t", pin, [batch])
+    pin = tables.writer.append("t", pin, [batch])
 print(size("VmRSS") - before)
 """
 

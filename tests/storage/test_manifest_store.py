@@ -16,7 +16,7 @@ from siltstone.errors import (
 )
 from siltstone.formats.manifest import Record
 from siltstone.storage.files.files import RealFiles
-from siltstone.storage.manifest.manifest_store import ManifestStore, initialise
+from siltstone.storage.manifest.manifest_store import ManifestStore, claim_epoch, initialise
 from tests.crash.manifest_scenario import ROOT, add, make_store, store_on
 from tests.support.simulated_files import Fault, Kind, SimFiles, When
 
@@ -71,7 +71,7 @@ def test_the_winners_name_is_durable_before_the_change_is_applied_to_it(files, s
 
 def test_a_change_may_refuse_the_winner(files, store):
     base = store.newest()
-    store_on(files, "b").claim_epoch(base)
+    claim_epoch(store_on(files, "b"), base)
 
     def change(record: Record) -> Record:
         if record.epoch != base.epoch:

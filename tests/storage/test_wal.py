@@ -22,7 +22,7 @@ SMALL = [b"s" * 30]  # 136 bytes with header and padding: three fill a segment
 
 
 def append(wal: Wal, payload: Sequence[bytes] = SMALL, *, sync: bool = True) -> None:
-    seq = Seq(wal.last_seq + 1)
+    seq = Seq(wal.end.seq + 1)
     wal.append(first_seq=seq, last_seq=seq, payload=payload, sync=sync)
 
 
@@ -63,9 +63,9 @@ def test_an_async_commit_is_a_write_alone_until_sync(files: SimFiles, wal: Wal) 
     append(wal, sync=False)
     append(wal, sync=False)
     assert [step for step, _ in traced(files, before)] == ["pwrite", "pwrite"]
-    assert (wal.durable_seq, wal.last_seq, mark(files).seq) == (0, 2, 0)
+    assert (wal.durable_seq, wal.end.seq, mark(files).seq) == (0, 2, 0)
     wal.sync()
-    assert (wal.durable_seq, wal.last_seq, mark(files).seq) == (2, 2, 2)
+    assert (wal.durable_seq, wal.end.seq, mark(files).seq) == (2, 2, 2)
     before = files.operations
     wal.sync()
     assert files.operations == before
@@ -81,7 +81,7 @@ def test_a_frame_that_does_not_fit_goes_to_the_next_segment(files: SimFiles, wal
     segments = []
     for _ in range(7):
         append(wal)
-        segments.append(wal.segment)
+        segments.append(wal.end.segment)
     assert segments == [1, 1, 1, 2, 2, 2, 3]
     assert names(files) == ["1-1", "1-2", "1-3", "MARK"]
 
@@ -113,7 +113,7 @@ def test_a_frame_larger_than_a_segment_gets_one_of_its_size(
     append(wal)
     append(wal, [b"l" * 5000])
     append(wal)
-    assert wal.segment == 3
+    assert wal.end.segment == 3
     assert files.size(LOG / "00000001-000000000002.wal") == 4096 + 104 + 5000
     wal.close()
     assert [f.segment for f in reopen(files, epoch=2).frames] == [1, 2, 3]
@@ -125,7 +125,7 @@ def test_rotate_begins_a_segment_only_behind_a_frame(wal: Wal) -> None:
     assert wal.rotate() == 2
     assert wal.rotate() == 2
     append(wal)
-    assert wal.segment == 2
+    assert wal.end.segment == 2
 
 
 def test_rotate_makes_async_commits_durable(wal: Wal) -> None:
@@ -224,7 +224,7 @@ def test_a_small_frame_still_fits_when_there_is_no_space_for_a_segment(
         wal.prepare()
     files.faults = ()
     append(wal)
-    assert (wal.segment, wal.last_seq) == (1, 3)
+    assert (wal.end.segment, wal.end.seq) == (1, 3)
 
 
 def test_a_segment_that_could_not_be_made_leaves_nothing_behind(files: SimFiles, wal: Wal) -> None:

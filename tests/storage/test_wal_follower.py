@@ -22,7 +22,7 @@ FRAME = 136
 
 def append(wal: Wal, count: int = 1, *, sync: bool = True) -> None:
     for _ in range(count):
-        seq = Seq(wal.last_seq + 1)
+        seq = Seq(wal.end.seq + 1)
         wal.append(first_seq=seq, last_seq=seq, payload=[b"%030d" % seq], sync=sync)
 
 

@@ -35,7 +35,7 @@ FRAME = 136
 
 def append(wal: Wal, count: int = 1, *, sync: bool = True) -> None:
     for _ in range(count):
-        seq = Seq(wal.last_seq + 1)
+        seq = Seq(wal.end.seq + 1)
         wal.append(first_seq=seq, last_seq=seq, payload=[b"%030d" % seq], sync=sync)
 
 
@@ -81,7 +81,7 @@ def changed_bytes(data: bytes) -> list[tuple[str, bytes]]:
 def test_a_new_store_begins_empty_and_behind_the_seq_that_is_known() -> None:
     recovery = reopen(SimFiles(), epoch=1, last_seq=41)
     assert seqs(recovery) == []
-    assert (recovery.start_seq, recovery.last_seq, recovery.wal.segment) == (41, 41, 1)
+    assert (recovery.start_seq, recovery.last_seq, recovery.wal.end.segment) == (41, 41, 1)
     append(recovery.wal)
 
 
@@ -91,7 +91,7 @@ def test_segments_are_replayed_in_order_and_frames_keep_their_segment() -> None:
     assert [(f.segment, f.first_seq) for f in recovery.frames] == [
         (1, 1), (1, 2), (1, 3), (2, 4), (2, 5), (2, 6), (3, 7),
     ]  # fmt: skip
-    assert recovery.wal.segment == 3
+    assert recovery.wal.end.segment == 3
     assert read_mark(files, LOG, STORE_ID) == Mark(Epoch(2), SegmentNumber(3), 4096 + FRAME, Seq(7))
 
 

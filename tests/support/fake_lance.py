@@ -44,6 +44,7 @@ from siltstone.storage.tables.tables import (
     Span,
     StagedFiles,
     StagedVersion,
+    Tables,
 )
 from siltstone.units import require
 from tests.support.fake_pinned import FakeManifest, FakePinned
@@ -52,21 +53,94 @@ if TYPE_CHECKING:
     from siltstone.storage.files.files import Files
 
 
-class FakeLance:
-    """See `tables.Tables`; same answers as `lance_io.LanceTables`, any `Files`."""
+class FakeFiles:
+    """The files of fake datasets, and the two steps of every change: `write`, then `commit`."""
 
-    def __init__(
-        self, root: Path, files: Files, *, token: Callable[[], str] = lambda: uuid.uuid4().hex
-    ) -> None:
-        self._root, self._files, self._token = root, files, token
-        self._inventories = Inventories(root, files, token)
+    def __init__(self, root: Path, files: Files, token: Callable[[], str]) -> None:
+        self.root, self.files, self.token = root, files, token
+        self.inventories = Inventories(root, files, token)
+
+    def manifest(self, pin: Pin) -> FakeManifest:
+        check(self.files, self.root, InventoryFile(pin.path, pin.size, pin.xxh3))
+        return FakeManifest.decode(self.read(pin.path))
+
+    def read(self, path: str) -> bytes:
+        try:
+            return self.files.read(self.root / path)
+        except OSError as error:  # as `lance_errors` does for what Lance reads itself
+            raise UnavailableError(f"{path} cannot be read: {error}") from error
+
+    def write(
+        self,
+        folder: str,
+        schema: pa.Schema,
+        batches: Iterable[pa.RecordBatch],
+        seqs: tuple[int, int] | None,
+    ) -> StagedFiles:
+        rows = [staging.arranged(batch, schema) for batch in batches if batch.num_rows]
+        if not rows:
+            return StagedFiles(0, (), (), ())
+        path = f"{folder}/data/{self.token()}.arrow"
+        with translated(self.root / folder, is_reading=False):
+            self.files.write(self.root / path, _stream(schema, rows))
+            files = self.inventories.seal([path], seqs)
+            self.files.sync_dir(self.root / folder / "data")
+        count = sum(batch.num_rows for batch in rows)
+        return StagedFiles(count, (json.dumps([path, count]),), tuple(files), ())
+
+    def commit(
+        self, folder: str, pin: Pin | None, manifest: FakeManifest, added: Iterable[InventoryFile]
+    ) -> Pin:
+        version = 1 if pin is None else pin.version + 1
+        path = f"{folder}/{PRIVATE_DIRECTORY}/{self.token()}/{promotion.public_name(version)}"
+        with translated(self.root / folder, is_reading=False):
+            self.files.mkdir((self.root / path).parent)
+            self.files.write(self.root / path, manifest.encode())
+            self.files.sync_dir((self.root / path).parent)
+            below = "" if pin is None else pin.inventory
+            inventory = self.inventories.add(below, added, manifest.live)
+            file = describe(self.files, self.root, path)
+        return Pin(version, path, file.size, file.xxh3, sum(manifest.rows), inventory)
+
+
+class FakeReader:
+    """See `tables.TableReader`."""
+
+    def __init__(self, data: FakeFiles) -> None:
+        self._data = data
+
+    def open(self, folder: str, pin: Pin) -> FakePinned:  # the seam
+        manifest = self._data.manifest(pin)
+        known = self._data.inventories.live(pin.inventory, manifest.live)
+
+        def read(path: str) -> pa.Table:
+            self._data.inventories.verify([known[path]])
+            return pa.ipc.open_stream(self._data.read(path)).read_all()
+
+        return FakePinned(pin, manifest, read, known)
+
+    def files(self, folder: str, pin: Pin) -> list[InventoryFile]:  # the seam
+        live = self._data.inventories.live(pin.inventory, self._data.manifest(pin).live)
+        manifest = InventoryFile(pin.path, pin.size, pin.xxh3)
+        return [*live.values(), manifest, *self._data.inventories.own_files(pin.inventory)]
+
+    def check(self, folder: str, pin: Pin) -> None:
+        for file in self.files(folder, pin):
+            check(self._data.files, self._data.root, file)
+
+
+class FakeWriter:
+    """See `tables.TableWriter`."""
+
+    def __init__(self, data: FakeFiles, reader: FakeReader) -> None:
+        self._data, self._reader = data, reader
 
     def create(self, folder: str, schema: pa.Schema) -> Pin:
-        with translated(self._root / folder, is_reading=False):
+        with translated(self._data.root / folder, is_reading=False):
             for name in ("data", "_versions"):
-                self._files.mkdir(self._root / folder / name)
+                self._data.files.mkdir(self._data.root / folder / name)
         ids = tuple(range(len(schema)))
-        return self._commit(folder, None, FakeManifest(schema, ids, len(ids), (), ()), ())
+        return self._data.commit(folder, None, FakeManifest(schema, ids, len(ids), (), ()), ())
 
     def stage(
         self,
@@ -76,20 +150,20 @@ class FakeLance:
         *,
         seqs: tuple[int, int] | None = None,
     ) -> StagedFiles:
-        manifest = self._manifest(pin)
+        manifest = self._data.manifest(pin)
         found = staging.peeked(batches)
         if found is None:
             return StagedFiles(0, (), (), ())
         names = staging.narrowed(manifest.schema, found[0].names).names
         columns = tuple(column for column in manifest.columns if column[0] in names)
-        return replace(self._write(folder, manifest.schema, found[1], seqs), columns=columns)
+        return replace(self._data.write(folder, manifest.schema, found[1], seqs), columns=columns)
 
     def commit(self, folder: str, pin: Pin, staged: StagedFiles) -> Pin:
         if not staged.rows:
             return pin
-        old = self._manifest(pin)
+        old = self._data.manifest(pin)
         staging.refuse_unfit(staged.columns, old.columns)
-        return self._commit(folder, pin, _extended(old, staged), staged.files)
+        return self._data.commit(folder, pin, _extended(old, staged), staged.files)
 
     def append(
         self,
@@ -104,10 +178,60 @@ class FakeLance:
     def overwrite(
         self, folder: str, pin: Pin, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
     ) -> Pin:
-        staged = self._write(folder, schema, batches, None)
+        staged = self._data.write(folder, schema, batches, None)
         ids = tuple(range(len(schema)))
         new = _extended(FakeManifest(schema, ids, len(ids), (), ()), staged)
-        return self._commit(folder, pin, new, staged.files)
+        return self._data.commit(folder, pin, new, staged.files)
+
+    def alter(
+        self,
+        folder: str,
+        pin: Pin,
+        *,
+        rename: Mapping[str, str],
+        drop: Sequence[str],
+        add: Sequence[pa.Field],
+    ) -> Pin:
+        table = self._reader.open(folder, pin)
+        staging.refuse_alter(table.schema, rename, drop, add)
+        if not (rename or drop or add):
+            return pin
+        kept = [
+            (field.with_name(rename.get(field.name, field.name)), number, field.name)
+            for field, number in zip(table.schema, table.manifest.ids, strict=True)
+            if rename.get(field.name, field.name) not in drop
+        ]
+        schema = pa.schema([*(field for field, _, _ in kept), *add])
+        first = table.manifest.next_id
+        ids = (*(number for _, number, _ in kept), *range(first, first + len(add)))
+        new = FakeManifest(schema, ids, first + len(add), (), ())
+        old_names = [name for _, _, name in kept]
+        files: list[InventoryFile] = []
+        for index, path in enumerate(table.manifest.paths):
+            part = table.part(index).select(old_names).rename_columns([f.name for f, _, _ in kept])
+            seqs = self._data.inventories.live(pin.inventory, [path])[path].seqs
+            staged = self._data.write(folder, schema, part.to_batches(), seqs)
+            new, files = _extended(new, staged), [*files, *staged.files]
+        return self._data.commit(folder, pin, new, files)
+
+
+class FakeRewriter:
+    """See `tables.TableRewriter`."""
+
+    def __init__(self, data: FakeFiles, reader: FakeReader) -> None:
+        self._data, self._reader = data, reader
+
+    def touched(
+        self, folder: str, pin: Pin, drop: np.ndarray, *, compact_below: int, has_more: bool
+    ) -> list[tuple[int, int]]:
+        spans = self._reader.open(folder, pin).spans
+        losing = [bool(((drop >= first) & (drop < end)).any()) for first, end in spans]
+        touched = [
+            span
+            for span, lost in zip(spans, losing, strict=True)
+            if lost or span[1] - span[0] < compact_below
+        ]
+        return touched if any(losing) or has_more or len(touched) > 1 else []
 
     def rewrite(
         self,
@@ -120,7 +244,7 @@ class FakeLance:
         seqs: tuple[int, int] | None = None,
         is_numbered: bool = False,  # the seam: always so
     ) -> Pin:
-        table, dropped = self.open(folder, pin), np.asarray(drop, dtype=np.int64)
+        table, dropped = self._reader.open(folder, pin), np.asarray(drop, dtype=np.int64)
         require(
             not len(dropped) or 0 <= dropped.min() <= dropped.max() < pin.rows,
             f"positions to drop lie outside the {pin.rows} rows of {pin.path}",
@@ -140,31 +264,19 @@ class FakeLance:
             if is_touched
             for batch in part.drop_columns(POSITION).filter(pa.array(keep)).to_batches()
         ]
-        known = self._inventories.live(pin.inventory, old.paths)
+        known = self._data.inventories.live(pin.inventory, old.paths)
         inputs = [known[path] for path, t in zip(old.paths, touched, strict=True) if t]
         span = staging.span(inputs, seqs, has_more=bool(added))
-        staged = self._write(folder, old.schema, [*moved, *added], span)
+        staged = self._data.write(folder, old.schema, [*moved, *added], span)
         stay = [index for index, is_touched in enumerate(touched) if not is_touched]
         paths, rows = (tuple(values[i] for i in stay) for values in (old.paths, old.rows))
         new = _extended(replace(old, paths=paths, rows=rows), staged)
-        return self._commit(folder, pin, new, staged.files)
-
-    def touched(
-        self, folder: str, pin: Pin, drop: np.ndarray, *, compact_below: int, has_more: bool
-    ) -> list[tuple[int, int]]:
-        spans = self.open(folder, pin).spans
-        losing = [bool(((drop >= first) & (drop < end)).any()) for first, end in spans]
-        touched = [
-            span
-            for span, lost in zip(spans, losing, strict=True)
-            if lost or span[1] - span[0] < compact_below
-        ]
-        return touched if any(losing) or has_more or len(touched) > 1 else []
+        return self._data.commit(folder, pin, new, staged.files)
 
     def replace(
         self, folder: str, pin: Pin, gone: Sequence[tuple[int, int]], staged: StagedFiles
     ) -> Pin:
-        table = self.open(folder, pin)
+        table = self._reader.open(folder, pin)
         old, spans = table.manifest, set(gone)
         require(spans <= set(table.spans), f"{sorted(spans)} are not all parts of {pin.path}")
         if not spans and not staged.rows:
@@ -174,10 +286,17 @@ class FakeLance:
         paths = tuple(old.paths[index] for index in stay)
         rows = tuple(old.rows[index] for index in stay)
         new = _extended(replace(old, paths=paths, rows=rows), staged)
-        return self._commit(folder, pin, new, staged.files)
+        return self._data.commit(folder, pin, new, staged.files)
+
+
+class FakeCompactor:
+    """See `tables.TableCompactor`."""
+
+    def __init__(self, data: FakeFiles, reader: FakeReader) -> None:
+        self._data, self._reader = data, reader
 
     def compact(self, folder: str, pin: Pin, within: tuple[int, int]) -> Compacted:
-        table = self.open(folder, pin)
+        table = self._reader.open(folder, pin)
         old = table.manifest
         chosen = [
             index
@@ -185,19 +304,19 @@ class FakeLance:
             if within[0] <= first and end <= within[1]
         ]
         require(bool(chosen), f"{within} of {pin.path} holds no part")
-        known = self._inventories.live(pin.inventory, old.paths)
+        known = self._data.inventories.live(pin.inventory, old.paths)
         span = staging.span([known[old.paths[i]] for i in chosen], None, has_more=False)
         rows = table.part(chosen[0]).slice(0, 0)
         rows = pa.concat_tables([rows, *(table.part(index) for index in chosen)])
         rows = rows.drop_columns(POSITION).combine_chunks()
-        staged = self._write(folder, old.schema, rows.to_batches(), span)
+        staged = self._data.write(folder, old.schema, rows.to_batches(), span)
         inputs = tuple(json.dumps([old.paths[index], old.rows[index]]) for index in chosen)
         return Compacted(rows.num_rows, inputs, staged.fragments, staged.files)
 
     def untouched(
         self, folder: str, pin: Pin, planned: Pin, within: Sequence[tuple[int, int]]
     ) -> list[bool]:
-        today, old = self._manifest(pin), self.open(folder, planned)
+        today, old = self._data.manifest(pin), self._reader.open(folder, planned)
         known = set(zip(today.paths, today.rows, strict=True))
         parts = list(zip(old.manifest.paths, old.manifest.rows, old.spans, strict=True))
         return [
@@ -211,7 +330,7 @@ class FakeLance:
     def swap(self, folder: str, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
         if not compacted:
             return pin
-        old = self._manifest(pin)
+        old = self._data.manifest(pin)
         parts = [json.dumps(part) for part in zip(old.paths, old.rows, strict=True)]
         for item in compacted:
             if not set(item.inputs) <= set(parts):
@@ -223,22 +342,36 @@ class FakeLance:
         new = replace(
             old, paths=tuple(path for path, _ in pairs), rows=tuple(rows for _, rows in pairs)
         )
-        return self._commit(folder, pin, new, [file for item in compacted for file in item.files])
+        return self._data.commit(
+            folder, pin, new, [file for item in compacted for file in item.files]
+        )
 
-    def index(self, folder: str, pin: Pin, spec: IndexSpec, within: Sequence[Span]) -> BuiltSegment:
-        table = self.open(folder, pin)
+    def bare(self, folder: str, pin: Pin, drop: Sequence[str]) -> list[tuple[int, int]]:
+        """See `tables.TableCompactor.bare`: here all columns are in all files."""
+        staging.refuse_alter(self._reader.open(folder, pin).schema, {}, drop, ())
+        return []
+
+
+class FakeIndexer:
+    """See `tables.TableIndexer`."""
+
+    def __init__(self, data: FakeFiles, reader: FakeReader) -> None:
+        self._data, self._reader = data, reader
+
+    def build(self, folder: str, pin: Pin, spec: IndexSpec, within: Sequence[Span]) -> BuiltSegment:
+        table = self._reader.open(folder, pin)
         staging.refuse_unknown(table.schema, spec.column)
         old, wanted = table.manifest, set(within)
         chosen = [index for index, span in enumerate(table.spans) if span in wanted]
         require(len(chosen) == len(wanted), f"{sorted(wanted)} are not all parts of {pin.path}")
         rows = pa.concat_tables([table.part(index).select([spec.column]) for index in chosen])
-        token = self._token()
+        token = self._data.token()
         path = f"{folder}/{INDEX_DIRECTORY}/{token}/segment.arrow"
-        with translated(self._root / folder, is_reading=False):
-            self._files.mkdir((self._root / path).parent)
-            self._files.write(self._root / path, _stream(rows.schema, rows.to_batches()))
-            files = self._inventories.seal([path], None)
-            self._files.sync_dir((self._root / path).parent)
+        with translated(self._data.root / folder, is_reading=False):
+            self._data.files.mkdir((self._data.root / path).parent)
+            self._data.files.write(self._data.root / path, _stream(rows.schema, rows.to_batches()))
+            files = self._data.inventories.seal([path], None)
+            self._data.files.sync_dir((self._data.root / path).parent)
         (column,) = [number for name, number, _ in old.columns if name == spec.column]
         described = {"id": token, "index": spec.name, "kind": spec.kind, "column": column}
         inputs = tuple(json.dumps([old.paths[index], old.rows[index]]) for index in chosen)
@@ -246,12 +379,12 @@ class FakeLance:
             spec.name, inputs, json.dumps({**described, "file": path}), tuple(files)
         )
 
-    def put_indexes(
+    def put(
         self, folder: str, pin: Pin, built: Sequence[BuiltSegment], gone: Sequence[str] = ()
     ) -> Pin:
         if not (built or gone):
             return pin
-        old = self._manifest(pin)
+        old = self._data.manifest(pin)
         segments = [text for text in old.segments if json.loads(text)["id"] not in gone]
         for segment in built:
             inputs = [json.loads(text)[0] for text in segment.inputs]
@@ -260,169 +393,81 @@ class FakeLance:
                 raise InputsMovedError
             segments.append(json.dumps({**json.loads(segment.described), "covered": covered}))
         files = [file for segment in built for file in segment.files]
-        return self._commit(folder, pin, replace(old, segments=tuple(segments)), files)
+        return self._data.commit(folder, pin, replace(old, segments=tuple(segments)), files)
 
-    def alter(
-        self,
-        folder: str,
-        pin: Pin,
-        *,
-        rename: Mapping[str, str],
-        drop: Sequence[str],
-        add: Sequence[pa.Field],
-    ) -> Pin:
-        table = self.open(folder, pin)
-        staging.refuse_alter(table.schema, rename, drop, add)
-        if not (rename or drop or add):
-            return pin
-        kept = [
-            (field.with_name(rename.get(field.name, field.name)), number, field.name)
-            for field, number in zip(table.schema, table.manifest.ids, strict=True)
-            if rename.get(field.name, field.name) not in drop
-        ]
-        schema = pa.schema([*(field for field, _, _ in kept), *add])
-        first = table.manifest.next_id
-        ids = (*(number for _, number, _ in kept), *range(first, first + len(add)))
-        new = FakeManifest(schema, ids, first + len(add), (), ())
-        old_names = [name for _, _, name in kept]
-        files: list[InventoryFile] = []
-        for index, path in enumerate(table.manifest.paths):
-            part = table.part(index).select(old_names).rename_columns([f.name for f, _, _ in kept])
-            seqs = self._inventories.live(pin.inventory, [path])[path].seqs
-            staged = self._write(folder, schema, part.to_batches(), seqs)
-            new, files = _extended(new, staged), [*files, *staged.files]
-        return self._commit(folder, pin, new, files)
 
-    def bare(self, folder: str, pin: Pin, drop: Sequence[str]) -> list[tuple[int, int]]:
-        """See `tables.Tables.bare`: here all columns are in all files."""
-        staging.refuse_alter(self.open(folder, pin).schema, {}, drop, ())
-        return []
+class FakeNames:
+    """See `tables.PublicNames`."""
+
+    def __init__(self, data: FakeFiles) -> None:
+        self._data = data
+
+    def show(self, folder: str, pins: Sequence[Pin], *, is_whole: bool = False) -> None:
+        where = self._data.root / folder
+        wanted = {pin.version: self._data.root / pin.path for pin in pins}
+        with translated(where, is_reading=False):
+            promotion.link(self._data.files, where, wanted, max(wanted))
+
+    def promote(self, folder: str, pins: Sequence[Pin], newest: Pin) -> None:
+        where = self._data.root / folder
+        wanted = {pin.version: self._data.root / pin.path for pin in (*pins, newest)}
+        with translated(where, is_reading=False):
+            promotion.link(self._data.files, where, wanted, newest.version)
+            promotion.unlink_stale(self._data.files, where, set(wanted), newest.version)
+            promotion.clear(self._data.files, where)
+
+    def set_aside(self, folder: str, above: int) -> list[tuple[int, str]]:
+        where = self._data.root / folder
+        with translated(where, is_reading=False):
+            found = promotion.clear(self._data.files, where, above)
+        return [(version, str(path.relative_to(self._data.root))) for version, path in found]
+
+    def unite(self, folder: str) -> None:
+        """See `tables.PublicNames.unite`: files have one name, nobody else opens these datasets."""
+
+    def unite_all(self) -> None:
+        """See `tables.PublicNames.unite_all`."""
+
+    def lacking(self, paths: Iterable[str]) -> tuple[list[str], list[str]]:
+        """See `tables.PublicNames.lacking`."""
+        return [], []
+
+
+class FakeExternal:
+    """See `tables.ExternalTables`."""
+
+    def __init__(self, data: FakeFiles) -> None:
+        self._data = data
 
     def import_version(self, folder: str, pin: Pin | None, given: StagedVersion) -> ImportedVersion:
-        """See `tables.Tables.import_version`; the client is `stage_external`."""
-        staged = version_import.staged_manifest(self._root, folder, given)
-        with translated(self._root / folder, is_reading=False):
-            version_import.take(self._files, staged, given.size)
-            manifest = FakeManifest.decode(self._files.read(staged.target))
+        """See `tables.ExternalTables.import_version`; the client is `stage_external`."""
+        staged = version_import.staged_manifest(self._data.root, folder, given)
+        with translated(self._data.root / folder, is_reading=False):
+            version_import.take(self._data.files, staged, given.size)
+            manifest = FakeManifest.decode(self._data.files.read(staged.target))
             below = "" if pin is None else pin.inventory
-            chain = self._inventories.chain(below).values()
+            chain = self._data.inventories.chain(below).values()
             known = {file.path for each in chain for file in each.files}
-            added = self._inventories.seal([p for p in manifest.paths if p not in known], None)
-            living = () if pin is None else self._manifest(pin).live
+            added = self._data.inventories.seal([p for p in manifest.paths if p not in known], None)
+            living = () if pin is None else self._data.manifest(pin).live
             back = tuple(p for p in manifest.paths if p in known and p not in living)
-            self._files.sync_file(staged.target)
+            self._data.files.sync_file(staged.target)
             private = (staged.target.parent, staged.target.parent.parent)
-            for path in (*private, self._root / folder / "data", self._root / folder):
-                self._files.sync_dir(path)
-            inventory = self._inventories.add(below, added, manifest.paths)
-            file = describe(self._files, self._root, staged.pin_path(self._root))
+            for path in (*private, self._data.root / folder / "data", self._data.root / folder):
+                self._data.files.sync_dir(path)
+            inventory = self._data.inventories.add(below, added, manifest.paths)
+            file = describe(self._data.files, self._data.root, staged.pin_path(self._data.root))
         rows = sum(manifest.rows)
         made = Pin(given.version, file.path, file.size, file.xxh3, rows, inventory)
         paths = (file.path, *(each.path for each in added))
         return ImportedVersion(made, manifest.schema, "Append", given.version - 1, paths, back)
 
-    def write_directory(self, listed: Sequence[Listed]) -> None:
-        """See `tables.Tables.write_directory`; no reader of a fake knows it."""
-
-    def write_root_tables(self, tables: Sequence[RootTable]) -> None:
-        """See `tables.Tables.write_root_tables`; no reader of a fake knows it."""
-
-    def overlaid(
-        self,
-        folder: str,
-        pin: Pin,
-        *,
-        drop: np.ndarray,
-        batches: Iterable[pa.RecordBatch],
-        version: int,
-    ) -> Ephemeral:
-        """See `tables.Tables.overlaid`; here its rows are written anew."""
-        made = self.rewrite(folder, pin, drop=drop, batches=batches)
-        file = InventoryFile(made.path, made.size, made.xxh3)
-        own = () if made is pin else (file,)
-        return Ephemeral(version, made.path, made.size, made.xxh3, made.rows, own)
-
-    def stage_external(
-        self, folder: str, pin: Pin | None, batch: pa.RecordBatch, name: str
-    ) -> StagedVersion:
-        """Stage an append as another client would: nothing is synced."""
-        ids = tuple(range(len(batch.schema)))
-        none = FakeManifest(batch.schema, ids, len(ids), (), ())
-        old = none if pin is None else self._manifest(pin)
-        version = 1 if pin is None else pin.version + 1
-        where = self._root / folder
-        path = f"{folder}/data/{name}.arrow"
-        manifest = where / "_versions" / f"{promotion.public_name(version)}-{name}"
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        staged = StagedFiles(batch.num_rows, (json.dumps([path, batch.num_rows]),), (), ())
-        data = _extended(old, staged).encode()
-        with translated(where, is_reading=False):
-            for directory in ("data", "_versions"):
-                self._files.mkdir(where / directory)
-            self._write_unsynced(self._root / path, sink.getvalue().to_pybytes())
-            self._write_unsynced(manifest, data)
-        return StagedVersion(version, str(manifest), len(data))
-
-    def _write_unsynced(self, path: Path, data: bytes) -> None:
-        file = self._files.open(path, new=True)
-        try:
-            file.pwrite(data, 0)
-        finally:
-            file.close()
-
-    def show(self, folder: str, pins: Sequence[Pin], *, is_whole: bool = False) -> None:
-        where = self._root / folder
-        wanted = {pin.version: self._root / pin.path for pin in pins}
-        with translated(where, is_reading=False):
-            promotion.link(self._files, where, wanted, max(wanted))
-
-    def open(self, folder: str, pin: Pin) -> FakePinned:  # the seam
-        manifest = self._manifest(pin)
-        known = self._inventories.live(pin.inventory, manifest.live)
-
-        def read(path: str) -> pa.Table:
-            self._inventories.verify([known[path]])
-            return pa.ipc.open_stream(self._bytes(path)).read_all()
-
-        return FakePinned(pin, manifest, read, known)
-
-    def unite(self, folder: str) -> None:
-        """See `tables.Tables.unite`: files have one name, nobody else opens these datasets."""
-
-    def unite_all(self) -> None:
-        """See `tables.Tables.unite_all`."""
-
-    def lacking(self, paths: Iterable[str]) -> tuple[list[str], list[str]]:
-        """See `tables.Tables.lacking`."""
-        return [], []
-
-    def promote(self, folder: str, pins: Sequence[Pin], newest: Pin) -> None:
-        where = self._root / folder
-        wanted = {pin.version: self._root / pin.path for pin in (*pins, newest)}
-        with translated(where, is_reading=False):
-            promotion.link(self._files, where, wanted, newest.version)
-            promotion.unlink_stale(self._files, where, set(wanted), newest.version)
-            promotion.clear(self._files, where)
-
-    def set_aside(self, folder: str, above: int) -> list[tuple[int, str]]:
-        where = self._root / folder
-        with translated(where, is_reading=False):
-            found = promotion.clear(self._files, where, above)
-        return [(version, str(path.relative_to(self._root))) for version, path in found]
-
-    def files(self, folder: str, pin: Pin) -> list[InventoryFile]:  # the seam
-        live = self._inventories.live(pin.inventory, self._manifest(pin).live)
-        manifest = InventoryFile(pin.path, pin.size, pin.xxh3)
-        return [*live.values(), manifest, *self._inventories.own_files(pin.inventory)]
-
-    def external_versions(self, folder: str) -> list[ExternalVersion]:
+    def versions(self, folder: str) -> list[ExternalVersion]:
         """Take each for one that appended the last of its data files."""
         found: list[ExternalVersion] = []
-        for version, path in external_versions.manifests(self._files, self._root, folder):
+        for version, path in external_versions.manifests(self._data.files, self._data.root, folder):
             try:
-                manifest = FakeManifest.decode(self._bytes(path))
+                manifest = FakeManifest.decode(self._data.read(path))
             except ValueError as error:
                 found.append(ExternalVersion(path, version, 0, f"it cannot be read: {error}"))
                 continue
@@ -436,53 +481,84 @@ class FakeLance:
 
     def added(self, folder: str, external: ExternalVersion) -> Iterator[pa.RecordBatch]:
         for path in external.files:
-            yield from pa.ipc.open_stream(self._bytes(path)).read_all().to_batches()
+            yield from pa.ipc.open_stream(self._data.read(path)).read_all().to_batches()
 
-    def check(self, folder: str, pin: Pin) -> None:
-        for file in self.files(folder, pin):
-            check(self._files, self._root, file)
+    def stage_external(
+        self, folder: str, pin: Pin | None, batch: pa.RecordBatch, name: str
+    ) -> StagedVersion:
+        """Stage an append as another client would: nothing is synced."""
+        ids = tuple(range(len(batch.schema)))
+        none = FakeManifest(batch.schema, ids, len(ids), (), ())
+        old = none if pin is None else self._data.manifest(pin)
+        version = 1 if pin is None else pin.version + 1
+        where = self._data.root / folder
+        path = f"{folder}/data/{name}.arrow"
+        manifest = where / "_versions" / f"{promotion.public_name(version)}-{name}"
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        staged = StagedFiles(batch.num_rows, (json.dumps([path, batch.num_rows]),), (), ())
+        data = _extended(old, staged).encode()
+        with translated(where, is_reading=False):
+            for directory in ("data", "_versions"):
+                self._data.files.mkdir(where / directory)
+            self._write_unsynced(self._data.root / path, sink.getvalue().to_pybytes())
+            self._write_unsynced(manifest, data)
+        return StagedVersion(version, str(manifest), len(data))
 
-    def _manifest(self, pin: Pin) -> FakeManifest:
-        check(self._files, self._root, InventoryFile(pin.path, pin.size, pin.xxh3))
-        return FakeManifest.decode(self._bytes(pin.path))
-
-    def _bytes(self, path: str) -> bytes:
+    def _write_unsynced(self, path: Path, data: bytes) -> None:
+        file = self._data.files.open(path, new=True)
         try:
-            return self._files.read(self._root / path)
-        except OSError as error:  # as `lance_errors` does for what Lance reads itself
-            raise UnavailableError(f"{path} cannot be read: {error}") from error
+            file.pwrite(data, 0)
+        finally:
+            file.close()
 
-    def _write(
+
+class FakeClientViews:
+    """See `tables.ClientViews`."""
+
+    def __init__(self, rewriter: FakeRewriter) -> None:
+        self._rewriter = rewriter
+
+    def overlaid(
         self,
         folder: str,
-        schema: pa.Schema,
+        pin: Pin,
+        *,
+        drop: np.ndarray,
         batches: Iterable[pa.RecordBatch],
-        seqs: tuple[int, int] | None,
-    ) -> StagedFiles:
-        rows = [staging.arranged(batch, schema) for batch in batches if batch.num_rows]
-        if not rows:
-            return StagedFiles(0, (), (), ())
-        path = f"{folder}/data/{self._token()}.arrow"
-        with translated(self._root / folder, is_reading=False):
-            self._files.write(self._root / path, _stream(schema, rows))
-            files = self._inventories.seal([path], seqs)
-            self._files.sync_dir(self._root / folder / "data")
-        count = sum(batch.num_rows for batch in rows)
-        return StagedFiles(count, (json.dumps([path, count]),), tuple(files), ())
+        version: int,
+    ) -> Ephemeral:
+        """See `tables.ClientViews.overlaid`; here its rows are written anew."""
+        made = self._rewriter.rewrite(folder, pin, drop=drop, batches=batches)
+        file = InventoryFile(made.path, made.size, made.xxh3)
+        own = () if made is pin else (file,)
+        return Ephemeral(version, made.path, made.size, made.xxh3, made.rows, own)
 
-    def _commit(
-        self, folder: str, pin: Pin | None, manifest: FakeManifest, added: Iterable[InventoryFile]
-    ) -> Pin:
-        version = 1 if pin is None else pin.version + 1
-        path = f"{folder}/{PRIVATE_DIRECTORY}/{self._token()}/{promotion.public_name(version)}"
-        with translated(self._root / folder, is_reading=False):
-            self._files.mkdir((self._root / path).parent)
-            self._files.write(self._root / path, manifest.encode())
-            self._files.sync_dir((self._root / path).parent)
-            below = "" if pin is None else pin.inventory
-            inventory = self._inventories.add(below, added, manifest.live)
-            file = describe(self._files, self._root, path)
-        return Pin(version, path, file.size, file.xxh3, sum(manifest.rows), inventory)
+    def write_directory(self, listed: Sequence[Listed]) -> None:
+        """See `tables.ClientViews.write_directory`; no reader of a fake knows it."""
+
+    def write_root_tables(self, tables: Sequence[RootTable]) -> None:
+        """See `tables.ClientViews.write_root_tables`; no reader of a fake knows it."""
+
+
+def fake_lance(
+    root: Path, files: Files, *, token: Callable[[], str] = lambda: uuid.uuid4().hex
+) -> Tables:
+    """Return `tables.Tables` that give the same answers as `lance_tables`, on any `Files`."""
+    data = FakeFiles(root, files, token)
+    reader = FakeReader(data)
+    rewriter = FakeRewriter(data, reader)
+    return Tables(
+        reader=reader,
+        writer=FakeWriter(data, reader),
+        rewriter=rewriter,
+        compactor=FakeCompactor(data, reader),
+        indexer=FakeIndexer(data, reader),
+        names=FakeNames(data),
+        external=FakeExternal(data),
+        clients=FakeClientViews(rewriter),
+    )
 
 
 def _is_covered(segments: Iterable[str], index: str, paths: Iterable[str]) -> bool:

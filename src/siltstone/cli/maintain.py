@@ -25,8 +25,7 @@ from siltstone.cli.progress import progress_bar
 from siltstone.cli.sessions import confirm, note, reading, require_store, writing
 
 if TYPE_CHECKING:
-    from siltstone.maintenance.merge.merge import Deferred
-    from siltstone.store import Status
+    from siltstone.api.results import Deferred, Status
 
 
 def checkpoint(db: Db, json: Json = False, ndjson: Ndjson = False) -> None:

@@ -15,9 +15,11 @@ from siltstone.cli.sessions import confirm, note, require_store, writing
 
 def repair(
     db: Db,
-    adopt: Annotated[
+    import_external: Annotated[
         str | None,
         typer.Option(
+            "--import-external",
+            "--adopt",  # its old name
             metavar="TABLE",
             help="Commit the rows that other programs appended to this plain table by path.",
         ),
@@ -32,8 +34,8 @@ def repair(
     """Repair provable damage and move damaged files aside; exit code 5 if damage is left."""
     form = form_of(json=json, ndjson=ndjson)
     require_store(db)
-    if adopt is not None:
-        _adopt(db, adopt, form, yes=yes, dry_run=dry_run)
+    if import_external is not None:
+        _import_external(db, import_external, form, yes=yes, dry_run=dry_run)
         return
     from siltstone.admin import repair as run
 
@@ -57,14 +59,14 @@ def repair(
         raise typer.Exit(Exit.CORRUPTED)
 
 
-def _adopt(db: str, table: str, form: Form, *, yes: bool, dry_run: bool) -> None:
+def _import_external(db: str, table: str, form: Form, *, yes: bool, dry_run: bool) -> None:
     with writing(db) as store:
-        found = store.adopt(table)
+        found = store.import_external(table)
         if found.rows and not dry_run:
             if not yes:
                 note(str(found))
             confirm(f"Commit {found.rows} rows to {table}?", yes=yes)
-            found = store.adopt(table, dry_run=False)
+            found = store.import_external(table, dry_run=False)
     if form is Form.JSON:
         emit_record(found.to_dict(), form)
         return

@@ -14,7 +14,7 @@ from siltstone.cli.output import emit_arrow, emit_record, form_of
 from siltstone.cli.sessions import at_moment, writing
 
 if TYPE_CHECKING:
-    from siltstone.handles import SnapshotTable
+    from siltstone.api.tables import SnapshotTable
 
 File = Annotated[
     Path,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -13,7 +13,7 @@ from siltstone.cli.exits import NotFoundError, UsageError
 from siltstone.errors import OwnedError
 
 if TYPE_CHECKING:
-    from siltstone.handles import Snapshot
+    from siltstone.api.snapshot import Snapshot
     from siltstone.store import Store
 
 
@@ -39,7 +39,7 @@ def writing(db: str) -> Generator[Store]:
     except OwnedError as owned:
         if owned.endpoint is None:
             raise
-        store = cast("Store", JoinedStore(owned.path, owned.endpoint))
+        store = JoinedStore(owned.path, owned.endpoint)
     with store:
         yield store
 
@@ -61,8 +61,8 @@ def require_store(db: str) -> None:
         NotFoundError: There is no store at `db`.
         RequestError: `db` is not a valid path.
     """
-    from siltstone.joined.places import is_url
-    from siltstone.paths import root_of
+    from siltstone.joined.targets import is_url
+    from siltstone.open.paths import root_of
 
     if not is_url(db) and not (root_of(db) / "manifest").is_dir():
         raise NotFoundError(f"there is no store at {db!r}; `siltstone init` creates one")

@@ -8,7 +8,7 @@
 A row is a tuple of storage values in the schema's column order. Rows of schemas with nested columns
 (or decimals of more than 18 digits) have no such form: they travel as Arrow batches.
 
-Over 400 lines: the values of a dict and of an Arrow column follow one rule in two forms.
+`conform` says what an Arrow column may hold: one rule in two forms.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from siltstone.errors import SchemaMismatchError
 from siltstone.formats.manifest import Schema
-from siltstone.formats.schema import decode_type, key_names, to_arrow
+from siltstone.formats.schema import decode_type, to_arrow
 
 Row = tuple[object, ...]
 Convert = Callable[[object], object]
@@ -456,151 +456,3 @@ def _short(value: object) -> str:
     except ValueError:  # an integer of over 4,300 digits
         text = ""
     return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}".rstrip()
-
-
-def conform(batch: pa.RecordBatch, schema: Schema, target: pa.Schema) -> pa.RecordBatch:
-    """Return `batch` with exactly the columns of `target`, by name; missing nullable ones are null.
-
-    Only safe casts (int32 to int64, string to large_string, ...): a value that a cast would change
-    is refused.
-
-    Raises:
-        SchemaMismatchError: A column is unknown, doubled or of the wrong type, or may not be null.
-    """
-    found = batch.schema.names
-    if len(set(found)) != len(found):
-        raise SchemaMismatchError(f"columns appear twice in {found}")
-    unknown = [name for name in found if target.get_field_index(name) < 0]
-    if unknown:
-        raise SchemaMismatchError(f"unknown columns {unknown}; the columns are {target.names}")
-    _refuse_malformed(batch)
-    arrays = [_conform_column(batch, field) for field in target]
-    keys = set(key_names(schema))
-    for field, array in zip(target, arrays, strict=True):
-        if array.null_count and (not field.nullable or field.name in keys):
-            raise SchemaMismatchError(f"column {field.name!r} may not be null or missing")
-        if pa.types.is_nested(field.type):
-            _refuse_hidden_null(field.name, array)
-    return pa.RecordBatch.from_arrays(arrays, schema=target)
-
-
-def _refuse_malformed(batch: pa.RecordBatch) -> None:
-    """Arrow trusts its buffers: text that is no UTF-8 or an offset out of range would be logged."""
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        try:
-            column.validate(full=True)
-        except pa.ArrowException as error:
-            raise SchemaMismatchError(f"column {name!r} is malformed: {error}") from None
-
-
-def _refuse_hidden_null(name: str, column: Any) -> None:
-    """Refuse a null in a field of a struct that has none: Lance would refuse it at the flush."""
-    kind = column.type
-    if pa.types.is_struct(kind):
-        for field, child in zip(kind, column.flatten(), strict=True):
-            if not field.nullable and child.filter(column.is_valid()).null_count:
-                raise SchemaMismatchError(f"field {field.name!r} of {name!r} may not be null")
-            _refuse_hidden_null(f"{name}.{field.name}", child)
-    elif pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
-        _refuse_hidden_null(name, column.flatten())
-
-
-def _conform_column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
-    index = batch.schema.get_field_index(field.name)
-    if index < 0:
-        return pa.nulls(batch.num_rows, field.type)
-    column = batch.column(index)
-    if column.type == field.type:
-        return column
-    if not _may_cast(column.type, field.type):
-        raise SchemaMismatchError(f"column {field.name!r} is {field.type}, not {column.type}")
-    try:
-        converted = _without_views(column).cast(field.type)
-    except pa.ArrowException as error:
-        raise SchemaMismatchError(
-            f"column {field.name!r} is {field.type}, not {column.type}: {error}"
-        ) from None
-    if _became_infinite(column, converted):
-        raise SchemaMismatchError(f"column {field.name!r} is {field.type}: a number is too large")
-    return converted
-
-
-def _without_views(column: Any) -> Any:
-    """Return a dictionary of views (a Polars categorical) as one that Arrow can decode."""
-    if not pa.types.is_dictionary(column.type):
-        return column
-    kind = column.type.value_type
-    if not (pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)):
-        return column
-    plain = pa.large_string() if pa.types.is_string_view(kind) else pa.large_binary()
-    return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(plain))
-
-
-def _became_infinite(given: Any, converted: Any) -> bool:
-    """Say whether a finite number is infinite after a cast to a narrower float, in any part."""
-    if pa.types.is_struct(converted.type) and pa.types.is_struct(given.type):
-        whole = dict(zip(converted.type.names, converted.flatten(), strict=True))
-        parts = zip(given.type.names, given.flatten(), strict=True)
-        return any(_became_infinite(part, whole[name]) for name, part in parts)
-    if any(is_of(converted.type) for is_of in _LISTS) and pa.types.is_nested(given.type):
-        return _became_infinite(given.flatten(), converted.flatten())
-    if not pa.types.is_floating(converted.type) or pa.types.is_null(given.type):
-        return False
-    after = np.isinf(converted.to_numpy(zero_copy_only=False))
-    if not after.any():
-        return False
-    if pa.types.is_dictionary(given.type):
-        given = given.dictionary_decode()
-    if pa.types.is_floating(given.type):
-        after &= ~np.isinf(given.to_numpy(zero_copy_only=False))
-    return bool(after.any())
-
-
-_FAMILIES: tuple[Callable[[pa.DataType], bool], ...] = (
-    pa.types.is_integer,
-    lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind),
-    lambda kind: pa.types.is_integer(kind) or pa.types.is_decimal(kind),
-    lambda kind: (
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    ),
-    lambda kind: (
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-        or pa.types.is_binary_view(kind)
-    ),
-    pa.types.is_timestamp,
-    pa.types.is_date,
-    pa.types.is_time,
-)
-
-
-def _may_cast(given: Any, wanted: Any) -> bool:
-    """A cast within a family of types; never text to number, or a float to an integer."""
-    if pa.types.is_null(given):
-        return True
-    if pa.types.is_dictionary(given):
-        return _may_cast(given.value_type, wanted) or given.value_type == wanted
-    if pa.types.is_floating(given) and not pa.types.is_floating(wanted):
-        return False
-    if pa.types.is_nested(given):
-        return _may_cast_nested(given, wanted)
-    return any(family(given) and family(wanted) for family in _FAMILIES)
-
-
-def _may_cast_nested(given: Any, wanted: Any) -> bool:
-    """Lists to lists and structs to structs, no field dropped, each part by its own rule."""
-    if pa.types.is_struct(given) and pa.types.is_struct(wanted):
-        names = {field.name: field.type for field in wanted}
-        return all(
-            field.name in names
-            and (field.type == names[field.name] or _may_cast(field.type, names[field.name]))
-            for field in given
-        )
-    if not any(is_of(wanted) for is_of in _LISTS) or not any(is_of(given) for is_of in _LISTS):
-        return False
-    inner, meant = cast("Any", given).value_type, wanted.value_type
-    return inner == meant or _may_cast(inner, meant)
-
-
-_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)

@@ -1,1 +1,1 @@
-"""Joined: a store that another process owns, with the same faces, through the owner's socket."""
+"""Joined: a store that another process owns, with the same API, through the owner's socket."""

@@ -7,11 +7,11 @@ What LOCK says of the owner decides, not how long it takes:
     an endpoint, or that it will serve      it serves, or is about to            join, or wait
     open, and will not serve                                                     OwnedError
 
-An owner that is waited for may end: each look first tries to own the store, so nobody waits for a
-dead one. One that lives and gets nowhere is waited for `join_timeout_s`.
+The owner may end meanwhile: each look first tries to own the store, so no process waits for a dead
+owner. A live owner that makes no progress has `join_timeout_s`.
 
-Of one that opened while we waited, or is of an older siltstone, nobody knows whether it will serve:
-it has `SERVING_WAIT_S` to say so.
+An owner that opened during the wait, or is of an older siltstone, may not say whether it will
+serve: it has `SERVING_WAIT_S` to say so.
 """
 
 from __future__ import annotations

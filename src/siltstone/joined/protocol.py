@@ -15,11 +15,14 @@ request for it (a statement, or the commit of a transaction) repeats.
 
 from __future__ import annotations
 
-VERSION = 1
+VERSION = 2
 ARROW_TYPE = "application/vnd.apache.arrow.stream"
 VALUES_TYPE = "application/vnd.msgpack"
 ERROR_KEY = b"siltstone.error"
 END_KEY = b"siltstone.end"
+
+ADDRESSES = {"transaction": "transaction/begin", "snapshot": "snapshot/open"}
+"""Where operations of the store are asked for whose address is not their name."""
 
 ID_HEADER = "x-siltstone-id"
 TRANSACTION_HEADER = "x-siltstone-txn"

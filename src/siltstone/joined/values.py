@@ -14,7 +14,7 @@ import datetime as dt
 import importlib
 import struct
 import zoneinfo
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -35,13 +35,13 @@ from siltstone.formats.arrow_weight import weights
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin, Record, Schema
 from siltstone.joined.protocol import BODY_BYTES_MAX
+from siltstone.lance_namespace import errors as lance_errors
 from siltstone.maintenance.compaction.compaction_job import Optimized
 from siltstone.maintenance.gc.vacuum import Removed, Vacuumed
 from siltstone.maintenance.index.index_plan import IndexStatus
 from siltstone.maintenance.merge.merge import Deferred, Merged
 from siltstone.maintenance.repair.verify import Finding, Verified
 from siltstone.maintenance.schedule.status import JobStatus, Memory, Status, TableStatus
-from siltstone.query import lance_errors
 from siltstone.query.changes.change_task import ChangeTask, Range, RowMark
 from siltstone.query.scan.scan_task import PinnedRows, Positions, ScanTask
 from siltstone.storage.tables.tables import StagedFiles
@@ -190,7 +190,7 @@ def _out(value: object) -> object:
     if _CLASSES.get(_name(type(value))) is type(value):
         return _out_struct(value)
     if hasattr(value, "__arrow_c_stream__"):
-        return _ext(10, stream_bytes(pa.RecordBatchReader.from_stream(cast("Any", value))))
+        return _out_rows(pa.RecordBatchReader.from_stream(cast("Any", value)))
     if hasattr(value, "__arrow_c_array__"):
         return _out_batch(pa.record_batch(cast("Any", value)))
     raise RequestError(f"{value!r:.80} ({type(value).__name__}) cannot be sent to the owner")
@@ -200,20 +200,26 @@ def _same(value: object) -> object:
     return value
 
 
-def _out_int(value: object) -> object:
-    number = int(cast("int", value))
+def _parts(values: Iterable[object]) -> list[object]:
+    return [_out(part) for part in values]
+
+
+def _out_int(value: int) -> object:
+    number = int(value)
     return number if number in _INT64 else _ext(1, str(number))
 
 
-def _out_dict(value: object) -> object:
-    pairs = cast("Mapping[object, object]", value)
+def _out_tuple(value: Iterable[object]) -> object:
+    return _ext(2, _parts(value))
+
+
+def _out_dict(pairs: Mapping[object, object]) -> object:
     if all(type(key) is str for key in pairs):
         return {key: _out(part) for key, part in pairs.items()}
     return _ext(3, [[_out(key), _out(part)] for key, part in pairs.items()])
 
 
-def _out_datetime(value: object) -> object:
-    moment = cast("dt.datetime", value)
+def _out_datetime(moment: dt.datetime) -> object:
     if hasattr(moment, "to_datetime64"):  # of pandas: it has nanoseconds
         zone = None if moment.tzinfo is None else str(moment.tzinfo)
         utc: np.datetime64 = cast("Any", moment).to_datetime64()  # in its own unit; NaT has none
@@ -227,98 +233,78 @@ def _out_datetime(value: object) -> object:
     return _ext(4, [naive, None, seconds, 0])
 
 
-def _out_timedelta(value: object) -> object:
-    span = cast("dt.timedelta", value)
-    return _ext(7, [span.days, span.seconds, span.microseconds])
-
-
-def _out_numpy(value: object) -> object:
-    scalar = cast("np.generic", value)
-    return _ext(11, [scalar.dtype.str, scalar.tobytes()])
-
-
-def _out_array(value: object) -> object:
-    array = cast("np.ndarray", value)
+def _out_array(array: np.ndarray) -> object:
     if array.dtype.hasobject or array.ndim != 1:
         return _out(array.tolist())
     return _ext(12, [array.dtype.str, array.tobytes()])
 
 
+def _out_rows(batches: pa.RecordBatchReader) -> object:
+    return _ext(10, stream_bytes(batches))
+
+
 def _out_batch(batch: pa.RecordBatch) -> object:
-    return _ext(10, stream_bytes(pa.RecordBatchReader.from_batches(batch.schema, [batch])))
+    return _out_rows(pa.RecordBatchReader.from_batches(batch.schema, [batch]))
 
 
-def _out_scalar(value: object) -> object:
-    scalar = cast("pa.Scalar", value)
-    array = pa.array([scalar.as_py()], scalar.type)
-    batch = pa.RecordBatch.from_arrays([array], names=["value"])
-    return _ext(14, stream_bytes(pa.RecordBatchReader.from_batches(batch.schema, [batch])))
+def _out_scalar(scalar: pa.Scalar) -> object:
+    table = pa.table({"value": pa.array([scalar.as_py()], scalar.type)})
+    return _ext(14, stream_bytes(table.to_reader()))
 
 
-def _out_schema(value: object) -> object:
-    return _ext(15, cast("pa.Schema", value).serialize().to_pybytes())
+def _out_fields(code: int, fields: Iterable[pa.Field]) -> object:
+    return _ext(code, pa.schema(list(fields)).serialize().to_pybytes())
 
 
-def _out_type(value: object) -> object:
-    schema = pa.schema([pa.field("value", cast("pa.DataType", value))])
-    return _ext(16, schema.serialize().to_pybytes())
-
-
-def _out_field(value: object) -> object:
-    return _ext(17, pa.schema([cast("pa.Field", value)]).serialize().to_pybytes())
-
-
-def _out_expression(value: object) -> object:
+def _out_expression(value: Any) -> object:
     # What pickle would call: Arrow's own serialisation of an expression, which is data.
-    _, (buffer,) = cast("tuple[object, tuple[pa.Buffer]]", cast("Any", value).__reduce__())
+    _, (buffer,) = cast("tuple[object, tuple[pa.Buffer]]", value.__reduce__())
     return _ext(18, buffer.to_pybytes())
 
 
-def _out_struct(value: object) -> object:
+def _out_struct(value: Any) -> object:
     name = _name(type(value))
     if is_dataclass(value):
-        parts = {f.name: _out(getattr(value, f.name)) for f in fields(value)}
-        return _ext(19, [name, parts])
+        return _ext(19, [name, {f.name: _out(getattr(value, f.name)) for f in fields(value)}])
     return _ext(20, [name, msgspec.msgpack.encode(value)])
 
 
-_OUT: dict[type, Callable[[object], object]] = {
+_OUT: dict[type, Callable[[Any], object]] = {
     type(None): _same,
     bool: _same,
     int: _out_int,
     float: _same,
     str: _same,
     bytes: _same,
-    list: lambda value: [_out(part) for part in cast("list[object]", value)],
-    tuple: lambda value: _ext(2, [_out(part) for part in cast("tuple[object, ...]", value)]),
+    list: _parts,
+    tuple: _out_tuple,
     dict: _out_dict,
     Decimal: lambda value: _ext(8, str(value)),
-    dt.date: lambda value: _ext(5, cast("dt.date", value).isoformat()),
-    dt.time: lambda value: _ext(6, cast("dt.time", value).isoformat()),
-    dt.timedelta: _out_timedelta,
+    dt.date: lambda value: _ext(5, value.isoformat()),
+    dt.time: lambda value: _ext(6, value.isoformat()),
+    dt.timedelta: lambda span: _ext(7, [span.days, span.seconds, span.microseconds]),
     dt.datetime: _out_datetime,
-    pa.Schema: _out_schema,
-    pa.Field: _out_field,
+    pa.Schema: lambda schema: _ext(15, schema.serialize().to_pybytes()),
+    pa.Field: lambda field: _out_fields(17, [field]),
 }
-_OUT_OF_KINDS: tuple[tuple[Any, Callable[[object], object]], ...] = (
-    (np.generic, _out_numpy),
+_OUT_OF_KINDS: tuple[tuple[Any, Callable[[Any], object]], ...] = (
+    (np.generic, lambda scalar: _ext(11, [scalar.dtype.str, scalar.tobytes()])),
     (np.ndarray, _out_array),
     (dt.datetime, _out_datetime),
     (Path, lambda value: _ext(9, str(value))),
     (pa.Scalar, _out_scalar),
-    (pa.DataType, _out_type),
+    (pa.DataType, lambda kind: _out_fields(16, [pa.field("value", kind)])),
     (pc.Expression, _out_expression),
-    (pa.RecordBatch, lambda value: _out_batch(cast("pa.RecordBatch", value))),
-    (pa.RecordBatchReader, lambda v: _ext(10, stream_bytes(cast("pa.RecordBatchReader", v)))),
+    (pa.RecordBatch, _out_batch),
+    (pa.RecordBatchReader, _out_rows),
     (bool, bool),
     (int, _out_int),
-    (float, lambda value: float(cast("float", value))),
+    (float, float),
     (str, str),
-    ((bytearray, memoryview), lambda value: bytes(cast("bytes", value))),
-    ((set, frozenset, range), lambda v: [_out(part) for part in cast("set[object]", v)]),
+    ((bytearray, memoryview), bytes),
+    ((set, frozenset, range, list), _parts),
     (Decimal, lambda value: _ext(8, str(value))),
-    (tuple, lambda value: _ext(2, [_out(part) for part in cast("tuple[object, ...]", value)])),
-    (list, lambda value: [_out(part) for part in cast("list[object]", value)]),
+    (tuple, _out_tuple),
     (Mapping, _out_dict),
 )
 
@@ -344,11 +330,6 @@ def _in_datetime(payload: Any) -> dt.datetime:
     return moment.replace(tzinfo=dt.timezone(dt.timedelta(seconds=seconds)) if seconds else dt.UTC)
 
 
-def _in_numpy(payload: Any) -> object:
-    kind, data = payload
-    return np.frombuffer(data, np.dtype(kind))[0]
-
-
 def _in_array(payload: Any) -> np.ndarray:
     kind, data = payload
     return np.frombuffer(data, np.dtype(kind))
@@ -365,10 +346,6 @@ def _in_pandas(payload: Any) -> object:
     return made if zone is None else made.tz_localize(_UTC).tz_convert(zone)
 
 
-def _in_scalar(payload: Any) -> object:
-    return stream_of_bytes(payload).read_all().column(0)[0]
-
-
 def _schema_of(payload: Any) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(payload))
 
@@ -377,16 +354,6 @@ def _in_expression(payload: Any) -> pc.Expression:
     buffer = pa.py_buffer(payload)
     pickled.refuse_deep_form(buffer)
     return cast("Any", pc.Expression)._deserialize(buffer)  # noqa: SLF001
-
-
-def _in_dataclass(payload: Any) -> object:
-    name, parts = payload
-    return _CLASSES[name](**parts)
-
-
-def _in_struct(payload: Any) -> object:
-    name, data = payload
-    return msgspec.msgpack.decode(data, type=_CLASSES[name])
 
 
 _IN: dict[int, Callable[[Any], object]] = {
@@ -400,14 +367,14 @@ _IN: dict[int, Callable[[Any], object]] = {
     8: Decimal,
     9: Path,
     10: lambda payload: stream_of_bytes(payload).read_all(),
-    11: _in_numpy,
+    11: lambda payload: _in_array(payload)[0],
     12: _in_array,
     13: _in_pandas,
-    14: _in_scalar,
+    14: lambda payload: stream_of_bytes(payload).read_all().column(0)[0],
     15: _schema_of,
     16: lambda payload: _schema_of(payload).field(0).type,
     17: lambda payload: _schema_of(payload).field(0),
     18: _in_expression,
-    19: _in_dataclass,
-    20: _in_struct,
+    19: lambda payload: _CLASSES[payload[0]](**payload[1]),
+    20: lambda payload: msgspec.msgpack.decode(payload[1], type=_CLASSES[payload[0]]),
 }

@@ -1,7 +1,7 @@
 """Lance calls: the Lance catalog as joined processes ask for it, by the names of its operations.
 
-Their Lance clients write files into the store's directory; what they ask to be a version is taken
-over here, in the owner.
+Their Lance clients write files into the store's directory; the owner imports them here, as the
+versions that the clients ask for.
 """
 
 from __future__ import annotations
@@ -9,19 +9,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from siltstone.engine.write.transaction import Transaction
 from siltstone.errors import RequestError
-from siltstone.handles import Snapshot
-from siltstone.query.fresh import KEYED
-from siltstone.query.lance_catalog import WRITES, Answer, LanceCatalog, Request, Scope
-from siltstone.query.lance_scopes import InTransaction, Live, Pinned, Turns
+from siltstone.lance_namespace.catalog import WRITES, LanceCatalog
+from siltstone.lance_namespace.fresh import KEYED
+from siltstone.lance_namespace.requests import Answer, Request
+from siltstone.lance_namespace.scope import Scope
+from siltstone.lance_namespace.store_scopes import LiveScope, SnapshotScope, TransactionScope
+from siltstone.lance_namespace.turns import Turns
+from siltstone.local.snapshot import LocalSnapshot
+from siltstone.local.transaction import LocalTransaction
 from siltstone.server.served import Number, Served
 
 VERB = "lance_catalog"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LanceCall:
     """One request: `keyed` says what is seen of tables with a key."""
 
     operation: str
@@ -29,7 +32,7 @@ class Asked:
     keyed: str = KEYED[0]
 
     @classmethod
-    def of(cls, arguments: list[Any]) -> Asked:
+    def of(cls, arguments: list[Any]) -> LanceCall:
         """Return the request in the arguments of a call.
 
         Raises:
@@ -57,25 +60,25 @@ class LanceCalls:
     def __init__(self, served: Served) -> None:
         self._served, self._turns = served, Turns()
 
-    def of_store(self, asked: Asked, number: Number | None = None) -> Answer:
+    def of_store(self, asked: LanceCall, number: Number | None = None) -> Answer:
         """Answer at the newest seq; a statement commits under `number`."""
         db = self._served.db
         commits = None if number is None else self._served.numbered(number)
-        return _answer(Live(db, self._turns, is_fresh=asked.is_fresh, commits=commits), asked)
+        return _answer(LiveScope(db, self._turns, is_fresh=asked.is_fresh, commits=commits), asked)
 
-    def of_transaction(self, tx: Transaction, asked: Asked) -> Answer:
+    def of_transaction(self, tx: LocalTransaction, asked: LanceCall) -> Answer:
         """Answer as a statement of a transaction, whose caller holds its lock."""
         db = self._served.db
-        return _answer(InTransaction(db.path, tx, db.fresh_versions()), asked)
+        return _answer(TransactionScope(db.path, tx, db.fresh_versions()), asked)
 
-    def of_snapshot(self, snapshot: Snapshot, asked: Asked) -> Answer:
+    def of_snapshot(self, snapshot: LocalSnapshot, asked: LanceCall) -> Answer:
         """Answer at the seq of a snapshot."""
         db = self._served.db
-        scope = Pinned(db.path, snapshot, db.fresh_versions(), is_fresh=asked.is_fresh)
+        scope = SnapshotScope(db.path, snapshot, db.fresh_versions(), is_fresh=asked.is_fresh)
         return _answer(scope, asked)
 
 
-def _answer(scope: Scope, asked: Asked) -> Answer:
+def _answer(scope: Scope, asked: LanceCall) -> Answer:
     try:
         return LanceCatalog(scope).answer(asked.operation, asked.request)
     except (TypeError, AttributeError, KeyError) as error:

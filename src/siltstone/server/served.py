@@ -8,14 +8,13 @@ between each call and its answer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
-from siltstone.engine.commit.core import Core
-from siltstone.handles import Table
-from siltstone.store import Store
+from siltstone.api.tables import Table
+from siltstone.local.store import LocalStore
+from siltstone.open.parts import Parts
 from siltstone.units import require
-from siltstone.wiring import Parts
 
 
 class Number:
@@ -42,7 +41,7 @@ class Number:
 class Served:
     """See the module. Any thread."""
 
-    db: Store
+    db: LocalStore
     parts: Parts
 
     def reserve(self) -> str:
@@ -59,7 +58,8 @@ class Served:
 
         Args:
             transaction_id: As an answer, or an error, gave it.
-            spends: Who may not write ends no commit of others: what is not there may yet come.
+            spends: Whether a commit that is not there yet may never come; clients that only read
+                cannot ask for that.
         """
         found = self.parts.outcome(str(transaction_id), spends=spends)
         if found == "committed":
@@ -68,15 +68,8 @@ class Served:
 
     def table(self, table_id: int, number: Number) -> Table:
         """Return a table whose next statement commits under `number`."""
-        owner = self.parts.owner
-        assert owner is not None
-        return Table(
-            self._core(number), table_id, self.numbered(number).transaction, lambda: owner.indexes
-        )
+        return self.numbered(number).table(table_id)
 
-    def numbered(self, number: Number) -> Store:
+    def numbered(self, number: Number) -> LocalStore:
         """Return the store for one statement or transaction, which commits under `number`."""
-        return Store(self.db.path, self.db.options, replace(self.parts, core=self._core(number)))
-
-    def _core(self, number: Number) -> Core:
-        return replace(self.parts.core, numbers=number)
+        return self.db.numbered(number)

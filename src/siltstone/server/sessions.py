@@ -19,10 +19,10 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from siltstone.engine.write.transaction import Transaction
 from siltstone.errors import BusyError, ClosedError, RequestError, SiltstoneError
-from siltstone.handles import Snapshot
 from siltstone.joined.protocol import FRESH_S
+from siltstone.local.snapshot import LocalSnapshot
+from siltstone.local.transaction import LocalTransaction
 from siltstone.server.served import Number
 
 HELD_MAX = 1024
@@ -46,38 +46,38 @@ class Session:
 class Held:
     """An open transaction or snapshot of one connection."""
 
-    thing: Transaction | Snapshot
+    thing: LocalTransaction | LocalSnapshot
     home: Session
     used_us: int
     number: Number
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
-    def transaction(self) -> Transaction:
+    def transaction(self) -> LocalTransaction:
         """The transaction that this is.
 
         Raises:
             RequestError: It is a snapshot.
         """
-        if not isinstance(self.thing, Transaction):
+        if not isinstance(self.thing, LocalTransaction):
             raise RequestError("this is a snapshot, not a transaction")
         return self.thing
 
     @property
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> LocalSnapshot:
         """The snapshot that this is.
 
         Raises:
             RequestError: It is a transaction.
         """
-        if not isinstance(self.thing, Snapshot):
+        if not isinstance(self.thing, LocalSnapshot):
             raise RequestError("this is a transaction, not a snapshot")
         return self.thing
 
     def end(self) -> None:
-        """Roll the transaction back, or let go of the snapshot's files."""
+        """Roll the transaction back, or release the snapshot's files."""
         with self.lock:
-            if isinstance(self.thing, Transaction):
+            if isinstance(self.thing, LocalTransaction):
                 self.thing.rollback()
             else:
                 self.thing.close()
@@ -198,7 +198,10 @@ class Sessions:
     # transactions and snapshots
 
     def hold(
-        self, session: Session, thing: Transaction | Snapshot, number: Number | None = None
+        self,
+        session: Session,
+        thing: LocalTransaction | LocalSnapshot,
+        number: Number | None = None,
     ) -> str:
         """Keep `thing` open for as long as its connection lives; return its key.
 
@@ -213,7 +216,7 @@ class Sessions:
                     " end some, or try again later"
                 )
             if not session.is_closed:
-                kind = "t" if isinstance(thing, Transaction) else "s"
+                kind = "t" if isinstance(thing, LocalTransaction) else "s"
                 key = f"{kind}{next(self._keys)}{self._secret()}"
                 self._held[key] = Held(thing, session, self._now_us(), number or Number())
                 return key
@@ -265,7 +268,7 @@ class Sessions:
 
     def _is_idle(self, held: Held) -> bool:
         idle_us = self._now_us() - held.used_us
-        is_transaction = isinstance(held.thing, Transaction)
+        is_transaction = isinstance(held.thing, LocalTransaction)
         return is_transaction and idle_us > self._idle_s * 1e6 and not held.lock.locked()
 
     def _gone(self, key: str) -> SiltstoneError:

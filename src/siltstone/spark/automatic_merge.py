@@ -21,19 +21,19 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from siltstone.engine.write.stage_task import ATTACHED
+from siltstone.api.store import Store
+from siltstone.api.tasks import ATTACHED
 from siltstone.errors import SiltstoneError
 from siltstone.maintenance.merge.merge_child import detach
 from siltstone.maintenance.schedule.scheduler import MERGE_ROWS_MIN, MERGE_SHARE
 from siltstone.spark.maintenance import merge
 from siltstone.spark.options import ALWAYS, OFF
 from siltstone.spark.staging import StageJob
-from siltstone.spark.stores import AnyStore
 
 _log = logging.getLogger(__name__)
 
 
-def due(db: AnyStore, jobs: Sequence[StageJob], choice: str) -> list[str]:
+def due(db: Store, jobs: Sequence[StageJob], choice: str) -> list[str]:
     """Return the tables that need a merge after the commit of `jobs`; flush their rows."""
     rows: Counter[str] = Counter()
     for job in jobs:

@@ -19,15 +19,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from siltstone.errors import FencedError, UnavailableError
+from siltstone.retry import Retry
 from siltstone.spark import stores
-from siltstone.spark.stores import AnyStore
 from siltstone.store import Store
 
 # Where the blocks of this Spark application lie: a folder of a fresh name for each, told to all
 # Python processes that its driver starts.
 APPLICATION = "SPARK_LOCAL_DIRS"
 START_PREFIX = "spark-start-"
-_ATTEMPTS = 10
+_RETRY = Retry(10, (FencedError,))  # another driver of the stream was faster
 _DIGITS = 32
 
 
@@ -69,17 +69,12 @@ def started(db: Store, uri: str, stream: str, driver: str) -> Start:
         return Start(driver, _claim(owner, name, driver))
 
 
-def _claim(owner: AnyStore, name: str, driver: str) -> int:
+def _claim(owner: Store, name: str, driver: str) -> int:
     """Claim at a number that is above all claims so far: each of them took a seq of its own."""
-    for _ in range(_ATTEMPTS - 1):
-        try:
-            return owner.claim(name, driver, owner.seq + 1)
-        except FencedError:
-            continue  # another driver of the stream was faster
-    return owner.claim(name, driver, owner.seq + 1)
+    return _RETRY.run(lambda: owner.claim(name, driver, owner.seq + 1))
 
 
-def take(db: AnyStore, app: str, start: Start, first_commit: int) -> int:
+def take(db: Store, app: str, start: Start, first_commit: int) -> int:
     """Return the claim of an app for a driver whose run committed first at the seq `first_commit`.
 
     Raises:

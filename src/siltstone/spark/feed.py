@@ -35,6 +35,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from siltstone.api.tasks import ChangeTask
 from siltstone.errors import (
     BusyError,
     InDoubtError,
@@ -43,11 +44,10 @@ from siltstone.errors import (
     SnapshotExpiredError,
     UnavailableError,
 )
-from siltstone.query.changes.change_task import ChangeTask
+from siltstone.local.store import LocalStore
 from siltstone.spark import schemas, stores
 from siltstone.spark.options import FeedOptions
 from siltstone.spark.reader import require_path
-from siltstone.store import Store
 
 TAG_PREFIX = "spark-"
 TAG_LASTS_S_MIN = 3_600.0
@@ -113,7 +113,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options, self._schema, self._clock_s = options, schema, clock_s
-        self._open: Store | None = None
+        self._open: LocalStore | None = None
         self._target: int | None = None
         self._tagged_s: float | None = None
         self._initial: Offset | None = None
@@ -124,7 +124,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ChangeTaskReader, (self._schema,)
 
     @property
-    def _db(self) -> Store:
+    def _db(self) -> LocalStore:
         if self._open is None:
             self._open = stores.reader(self._options.uri)
         return self._open

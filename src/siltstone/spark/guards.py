@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from siltstone.engine.read.since import UNKNOWN
-from siltstone.engine.write.stage_task import StageTask
+from siltstone.api.results import UNKNOWN
+from siltstone.api.tables import ReadableTable
+from siltstone.api.tasks import StageTask
+from siltstone.api.transaction import Transaction
 from siltstone.errors import ConflictError, RequestError, SchemaMismatchError, UnavailableError
-from siltstone.spark import stores
 from siltstone.spark.application import Application, store_of
-from siltstone.spark.stores import AnyTable, AnyTransaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Unchanged:
         """Return the guard for tasks on other machines: they cannot report old plans."""
         return replace(self, is_near=False)
 
-    def check(self, tx: AnyTransaction) -> None:
+    def check(self, tx: Transaction) -> None:
         """Check that the table did not change since it was read.
 
         Raises:
@@ -109,17 +109,17 @@ class WholeRows:
     table: int
     columns: tuple[str, ...]
 
-    def check(self, tx: AnyTransaction) -> None:
+    def check(self, tx: Transaction) -> None:
         """Check that the upsert loses no values.
 
         Raises:
             SchemaMismatchError: The table got a column, or its first rows, after the plan.
         """
-        found = stores.table_in(tx, self.table)
+        found = tx.table(self.table)
         require_whole(found, found.name, self.columns)
 
 
-def require_whole(table: AnyTable, name: str, columns: Sequence[str]) -> None:
+def require_whole(table: ReadableTable, name: str, columns: Sequence[str]) -> None:
     """Check that the rows of an upsert have every column of a table with rows.
 
     Raises:

@@ -18,8 +18,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from siltstone.api.tasks import ScanTask
 from siltstone.errors import ClosedError
-from siltstone.query.scan.scan_task import ScanTask
 from siltstone.spark import application
 from siltstone.spark.application import Read
 from siltstone.spark.reader import ScanTaskReader, Told

@@ -18,9 +18,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from siltstone.api.snapshot import Snapshot
+from siltstone.api.tasks import ScanTask
 from siltstone.errors import UnavailableError
-from siltstone.handles import Snapshot
-from siltstone.query.scan.scan_task import ScanTask
 from siltstone.spark import application, schemas, stores
 from siltstone.spark.application import Application, Read, store_of
 from siltstone.spark.filters import pushed

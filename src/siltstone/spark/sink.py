@@ -22,7 +22,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from siltstone.engine.write.stage_task import Staged, StageTask
+from siltstone.api.tasks import Staged, StageTask
 from siltstone.errors import UnavailableError
 from siltstone.spark import drivers, stores
 from siltstone.spark.application import Application, of_process

@@ -11,21 +11,21 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from siltstone.api.store import Store
+from siltstone.context_exits import close_on_exit
 from siltstone.spark import schemas, stores
 from siltstone.spark.application import Read, store_of
 from siltstone.spark.plans import PLAN, Plan
-from siltstone.spark.stores import AnyStore
 
 
 def snapshot(
     spark: SparkSession,
-    uri: str | os.PathLike[str] | AnyStore,
+    uri: str | os.PathLike[str] | Store,
     *,
     seq: int | None = None,
     at: object = None,
@@ -53,7 +53,7 @@ class SparkSnapshot:
     def __init__(
         self,
         spark: SparkSession,
-        uri: str | os.PathLike[str] | AnyStore,
+        uri: str | os.PathLike[str] | Store,
         *,
         seq: int | None,
         at: object,
@@ -145,10 +145,4 @@ class SparkSnapshot:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+    __exit__ = close_on_exit

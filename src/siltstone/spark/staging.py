@@ -15,15 +15,17 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from siltstone.engine.write.stage_task import Staged, StageTask
+from siltstone.api.results import Receipt
+from siltstone.api.tasks import Staged, StageTask
+from siltstone.api.transaction import Transaction
 from siltstone.errors import ConflictError, RequestError, SchemaMismatchError, SiltstoneError
+from siltstone.retry import Retry
 from siltstone.spark import schemas
 from siltstone.spark.application import Application, store_of
 from siltstone.spark.guards import Unchanged, WholeRows, require_whole
 from siltstone.spark.options import REFUSED
 from siltstone.spark.reader import require_path
-from siltstone.spark.stores import AnyStore, AnyTransaction
-from siltstone.store import Receipt, Store
+from siltstone.store import Store
 
 COMMIT_ATTEMPTS = 10
 _log = logging.getLogger(__name__)
@@ -131,7 +133,7 @@ def plan(
 
 
 def commit(
-    db: AnyStore, jobs: Sequence[StageJob], token: Token, *, claim: int | None = None
+    db: Store, jobs: Sequence[StageJob], token: Token, *, claim: int | None = None
 ) -> Receipt:
     """Make all rows of the jobs visible at one seq, or none; with a token, once.
 
@@ -152,14 +154,9 @@ def commit(
     return tx.receipt
 
 
-def _won(db: AnyStore, jobs: Sequence[StageJob], token: Token, claim: int | None) -> AnyTransaction:
-    for _ in range(COMMIT_ATTEMPTS - 1):
-        try:
-            return _attempt(db, jobs, token, claim)
-        except _LostRace:
-            continue  # what is staged stays good: only the snapshot was too old
-    try:
-        return _attempt(db, jobs, token, claim)
+def _won(db: Store, jobs: Sequence[StageJob], token: Token, claim: int | None) -> Transaction:
+    try:  # what is staged stays good: only the snapshot was too old
+        return _RETRY.run(lambda: _attempt(db, jobs, token, claim))
     except _LostRace as lost:
         raise lost.error from None
 
@@ -172,9 +169,10 @@ class _LostRace(Exception):
         self.error = error
 
 
-def _attempt(
-    db: AnyStore, jobs: Sequence[StageJob], token: Token, claim: int | None
-) -> AnyTransaction:
+_RETRY = Retry(COMMIT_ATTEMPTS, (_LostRace,))
+
+
+def _attempt(db: Store, jobs: Sequence[StageJob], token: Token, claim: int | None) -> Transaction:
     tx = db.transaction(token=token, claim=claim)
     with tx:
         _check(tx, jobs, token)
@@ -187,7 +185,7 @@ def _attempt(
     return tx
 
 
-def _check(tx: AnyTransaction, jobs: Sequence[StageJob], token: Token) -> None:
+def _check(tx: Transaction, jobs: Sequence[StageJob], token: Token) -> None:
     """Refuse what must not be committed upon this snapshot, unless the token says that it was."""
     checks = [each for job in jobs for each in (job.unchanged, job.whole) if each is not None]
     if checks and not (token is not None and tx.is_applied):

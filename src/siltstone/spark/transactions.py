@@ -13,21 +13,21 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from siltstone.engine.write.stage_task import Staged
+from siltstone.api.results import Receipt
+from siltstone.api.store import Store
+from siltstone.api.tasks import Staged
 from siltstone.errors import ClosedError, RequestError, SchemaMismatchError
 from siltstone.spark import automatic_merge, stores
 from siltstone.spark.application import of_session
 from siltstone.spark.guards import Unchanged
 from siltstone.spark.options import AUTO, MERGES, MISSINGS, REFUSED
 from siltstone.spark.staging import FramePiece, StageJob, Token, commit, plan
-from siltstone.spark.stores import AnyStore
-from siltstone.store import Receipt
 
 MODES = ("append", "overwrite")
 
 
 def transaction(
-    db: AnyStore | str | os.PathLike[str], token: Token = None, *, merge: str = AUTO
+    db: Store | str | os.PathLike[str], token: Token = None, *, merge: str = AUTO
 ) -> SparkTransaction:
     """Begin a transaction with rows from Spark; a context manager.
 
@@ -55,7 +55,7 @@ class SparkTransaction:
     One thread at a time may use it. An error in the block leaves every table unchanged.
     """
 
-    def __init__(self, db: AnyStore | str | os.PathLike[str], token: Token, merge: str) -> None:
+    def __init__(self, db: Store | str | os.PathLike[str], token: Token, merge: str) -> None:
         """Use `transaction`."""
         self._db, self._token, self._merge = db, token, merge
         self._spark: SparkSession | None = None
@@ -196,7 +196,7 @@ class SparkTransaction:
         else:
             self._merge_on_spark(self._db.path, self._commit(self._db))
 
-    def _commit(self, db: AnyStore) -> list[str]:
+    def _commit(self, db: Store) -> list[str]:
         self.receipt = commit(db, self._jobs, self._token)
         return automatic_merge.due(db, self._jobs, self._merge)
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from siltstone.engine.write.stage_task import Staged
+from siltstone.api.tasks import Staged
 from siltstone.errors import RequestError
 from siltstone.spark import automatic_merge, stores
 from siltstone.spark.application import of_process

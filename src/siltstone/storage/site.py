@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from siltstone.storage.files.files import Files, RealFiles
-from siltstone.storage.lance.lance_tables import LanceTables
+from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.tables.tables import Tables
 
@@ -38,4 +38,4 @@ def _site(root: str, verify: str, pid: int) -> Site:
     """`pid`: Lance does not survive a fork, so a child must not use its parent's."""
     del pid
     path, files = Path(root), RealFiles()
-    return Site(path, files, ManifestStore(files, path), LanceTables(path, files, verify=verify))
+    return Site(path, files, ManifestStore(files, path), lance_tables(path, files, verify=verify))

@@ -28,9 +28,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.api.tables import Table
 from siltstone.cli.bench import machine
 from siltstone.cli.exits import UsageError
-from siltstone.handles import Table
 from siltstone.storage.lance import raw
 from siltstone.store import Store, connect
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.api.snapshot import Snapshot
 from siltstone.cli.demo.model import KEYS, TOTALS
-from siltstone.handles import Snapshot
 
 _GOLDEN = 0.6180339887498949
 VIOLATIONS_SHOWN = 5

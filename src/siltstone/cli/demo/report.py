@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from siltstone.api.snapshot import Snapshot
 from siltstone.cli.demo.checks import Findings
 from siltstone.cli.demo.crash import Crashed
 from siltstone.cli.demo.replay import Replayed
 from siltstone.cli.output import Form, emit
-from siltstone.handles import Snapshot
 from siltstone.store import Store
 
 ANSWERS = {

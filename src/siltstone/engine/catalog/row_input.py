@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
+from siltstone.formats.conform import conform
 from siltstone.formats.keys import Codes, Key, newest_rows
-from siltstone.formats.rows import Row, conform
+from siltstone.formats.rows import Row
 
 ROWS_MAX = 512
 """Up to this many rows travel as tuples; more become one Arrow batch."""

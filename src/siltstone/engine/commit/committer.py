@@ -37,7 +37,7 @@ from siltstone.engine.commit.write_set import (
 )
 from siltstone.engine.levels.attached import run_bytes
 from siltstone.engine.levels.commit_log import CommitLog, transaction_id
-from siltstone.engine.levels.memtable import Memtable
+from siltstone.engine.levels.memtable import Memtable, append_batch
 from siltstone.engine.read.view import (
     Generation,
     Levels,
@@ -109,15 +109,15 @@ class Committer:
         clock: Callable[[], int],
         recent: RecentWrites,
         transactions: OpenTransactions,
-        on_growth: Callable[[int], None],
     ) -> None:
-        """Go on after `state.visible`; `on_growth` hears the active memtables' bytes."""
+        """Go on after `state.visible`."""
         self.state = state
         self._log, self._epoch = log, epoch
         self._last_seq, self._last_time = state.visible, last_time_us
         self._clock = clock
         self._recent, self._transactions = recent, transactions
-        self._on_growth = on_growth
+        self.on_growth: Callable[[int], object] = lambda _: None
+        """Called after each group with the bytes of the active memtables; set before the first."""
         self._queue_lock, self._state_lock = allocate_lock(), allocate_lock()
         self._queue: list[_Waiter] = []
         self._is_led = False
@@ -281,7 +281,7 @@ class Committer:
             return
         self._apply(admitted, first, time_us)
         self._last_seq, self._last_time = last, time_us + len(admitted) - 1
-        self._on_growth(self.active_bytes)
+        self.on_growth(self.active_bytes)
 
     def _admit(self, taken: list[_Waiter]) -> list[_Waiter]:
         self._recent.forget(self._transactions.oldest(self.current))
@@ -361,8 +361,13 @@ class Committer:
                         part.table_schema, part.upserts, part.row_keys, part.deletes, seq
                     )
                 elif isinstance(part, BatchPart):
-                    view.levels[part.incarnation].active.append_batch(
-                        part.table_schema, part.batch, part.codes, part.op, seq
+                    append_batch(
+                        view.levels[part.incarnation].active,
+                        part.table_schema,
+                        part.batch,
+                        part.codes,
+                        part.op,
+                        seq,
                     )
                 elif isinstance(part, AttachPart):
                     self.active_bytes += run_bytes(part.rows)

@@ -147,7 +147,7 @@ class Core:
         """
         if self.committer is not None:
             with suppress(UnavailableError):  # they say themselves what they do not find
-                self.tables.unite(folder)
+                self.tables.names.unite(folder)
 
     def submit(self, write_set: WriteSet) -> Receipt:
         """Wait for room, then commit."""
@@ -163,14 +163,14 @@ class Core:
         return receipt
 
     def begun(self) -> Begun:
-        """Return when what is begun now began: never before what is condemned already."""
+        """Return when what begins now began: never before the gc horizon."""
         return Begun.at(self.now_us, self.gc_horizon_us())
 
     @contextmanager
     def _held(self, staged_us: int) -> Generator[None]:
         """Keep what was staged since `staged_us` from vacuum until a durable frame names it.
 
-        Held first, then looked whether it is condemned: a vacuum says what it condemns, and only
+        Held first, then compared with the gc horizon: a vacuum says its horizon, and only
         then looks who holds what, and after that what the log names.
         """
         with self.until_known(self.hold(staged_us)):

@@ -149,152 +149,177 @@ class _Compiler:
             raise RequestError(f"{_shown(node)} must be a string literal here")
         return str(found.value)
 
-    # Names and literals
 
-    def column(self, node: Expression) -> Value:
-        path = [part.name for part in cast("exp.Column", node).parts]
-        if isinstance(node.this, exp.Star):
-            raise RequestError("* is not supported in a filter")
-        return self._path(path)
+# Names and literals
 
-    def dot(self, node: Expression) -> Value:
-        parts = cast("exp.Dot", node).parts
-        if not all(isinstance(part, exp.Identifier) for part in parts):
-            raise RequestError(f"{_shown(node)} is not supported in a filter")
-        return self._path([part.name for part in parts])
 
-    def _path(self, path: Sequence[str]) -> Value:
-        name = path[0]
-        index = self.schema.get_field_index(name)
-        if index < 0:
-            raise RequestError(
-                f"no column {name!r}; the columns are {', '.join(self.schema.names)}"
-            )
-        type_ = self.schema.field(index).type
-        for part in path[1:]:
-            if not pa.types.is_struct(type_) or type_.get_field_index(part) < 0:
-                raise RequestError(f"no field {part!r} in {'.'.join(path)} ({type_})")
-            type_ = type_.field(part).type
-        self.columns.add(name)
-        found = pc.field(*path) if len(path) > 1 else pc.field(name)
-        if pa.types.is_float16(type_):  # Arrow does not compare half floats
-            return Value(pa.float32(), found.cast(pa.float32()))
-        column = name if len(path) == 1 else None
-        return Value(type_, found, compare.push_truth(type_, column), column)
+def _column(walk: _Compiler, node: Expression) -> Value:
+    path = [part.name for part in cast("exp.Column", node).parts]
+    if isinstance(node.this, exp.Star):
+        raise RequestError("* is not supported in a filter")
+    return _path(walk, path)
 
-    def literal(self, node: Expression) -> Literal:
-        if cast("exp.Literal", node).is_string:
-            return Literal("string", node.this)
-        return literals.number(node.this)
 
-    def raw_string(self, node: Expression) -> Literal:
+def _dot(walk: _Compiler, node: Expression) -> Value:
+    parts = cast("exp.Dot", node).parts
+    if not all(isinstance(part, exp.Identifier) for part in parts):
+        raise RequestError(f"{_shown(node)} is not supported in a filter")
+    return _path(walk, [part.name for part in parts])
+
+
+def _path(walk: _Compiler, path: Sequence[str]) -> Value:
+    name = path[0]
+    index = walk.schema.get_field_index(name)
+    if index < 0:
+        raise RequestError(f"no column {name!r}; the columns are {', '.join(walk.schema.names)}")
+    type_ = walk.schema.field(index).type
+    for part in path[1:]:
+        if not pa.types.is_struct(type_) or type_.get_field_index(part) < 0:
+            raise RequestError(f"no field {part!r} in {'.'.join(path)} ({type_})")
+        type_ = type_.field(part).type
+    walk.columns.add(name)
+    found = pc.field(*path) if len(path) > 1 else pc.field(name)
+    if pa.types.is_float16(type_):  # Arrow does not compare half floats
+        return Value(pa.float32(), found.cast(pa.float32()))
+    column = name if len(path) == 1 else None
+    return Value(type_, found, compare.push_truth(type_, column), column)
+
+
+def _literal(_walk: _Compiler, node: Expression) -> Literal:
+    if cast("exp.Literal", node).is_string:
         return Literal("string", node.this)
+    return literals.number(node.this)
 
-    def hex_string(self, node: Expression) -> Literal:
-        try:
-            return Literal("bytes", bytes.fromhex(node.this))
-        except ValueError as error:
-            raise RequestError(f"X'{node.this[:40]}' is not made of pairs of hex digits") from error
 
-    def boolean_literal(self, node: Expression) -> Literal:
-        return Literal("bool", bool(node.this))
+def _raw_string(_walk: _Compiler, node: Expression) -> Literal:
+    return Literal("string", node.this)
 
-    def null_literal(self, node: Expression) -> Literal:
-        del node
-        return Literal("null", None)
 
-    # Logic
+def _hex_string(_walk: _Compiler, node: Expression) -> Literal:
+    try:
+        return Literal("bytes", bytes.fromhex(node.this))
+    except ValueError as error:
+        raise RequestError(f"X'{node.this[:40]}' is not made of pairs of hex digits") from error
 
-    def connective(self, node: Expression) -> Value:
-        kind = type(node)
-        parts: list[Expression] = []
-        while type(node) is kind:  # a chain leans to the left, as deep as it is long
-            parts.append(node.expression)
-            node = node.this
-        parts.append(node)
-        values = [self.truth(part) for part in reversed(parts)]
-        pushes = tuple(value.push for value in values)
-        if kind is exp.And:
-            found = compare.balanced(pc.and_kleene, [v.expression for v in values])
-            return boolean(found, pushed.All(pushes))
-        found = compare.balanced(pc.or_kleene, [v.expression for v in values])
-        return boolean(found, pushed.AnyOf(pushes))
 
-    def negation(self, node: Expression) -> Value:
-        return _negated(self.truth(node.this))
+def _boolean_literal(_walk: _Compiler, node: Expression) -> Literal:
+    return Literal("bool", bool(node.this))
 
-    def parentheses(self, node: Expression) -> Term:
-        return self.term(node.this)
 
-    def is_(self, node: Expression) -> Value:
-        if isinstance(node.expression, exp.Null):
-            return compare.is_null(self.value(node.this))
-        if not isinstance(node.expression, exp.Boolean):
-            raise RequestError(f"{_shown(node)} is not supported in a filter")
-        found = self.truth(node.this)
-        if not node.expression.this:
-            found = _negated(found)
-        answer = typed.first_valid([found.expression, pc.scalar(False)])
-        return boolean(answer, pushed.Implied(found.push))
+def _null_literal(_walk: _Compiler, node: Expression) -> Literal:
+    del node
+    return Literal("null", None)
 
-    # Comparisons
 
-    def comparison(self, node: Expression) -> Value:
-        operator = _OPERATORS[type(node)]
-        return compare.compare(operator, self.term(node.this), self.term(node.expression))
+# Logic
 
-    def between(self, node: Expression) -> Value:
-        term = self.term(node.this)
-        low = compare.compare(">=", term, self.term(node.args["low"]))
-        high = compare.compare("<=", term, self.term(node.args["high"]))
-        found = pc.and_kleene(low.expression, high.expression)
-        return boolean(found, pushed.All((low.push, high.push)))
 
-    def membership(self, node: Expression) -> Value:
-        choices = [self.term(choice) for choice in node.expressions]
-        if not choices:
-            raise RequestError(f"{_shown(node)} has nothing to choose from")
-        return compare.membership(self.term(node.this), choices)
+def _connective(walk: _Compiler, node: Expression) -> Value:
+    kind = type(node)
+    parts: list[Expression] = []
+    while type(node) is kind:  # a chain leans to the left, as deep as it is long
+        parts.append(node.expression)
+        node = node.this
+    parts.append(node)
+    values = [walk.truth(part) for part in reversed(parts)]
+    pushes = tuple(value.push for value in values)
+    if kind is exp.And:
+        found = compare.balanced(pc.and_kleene, [v.expression for v in values])
+        return boolean(found, pushed.All(pushes))
+    found = compare.balanced(pc.or_kleene, [v.expression for v in values])
+    return boolean(found, pushed.AnyOf(pushes))
 
-    def like(self, node: Expression, escape: str = "\\") -> Value:
-        pattern = self.term(node.expression)
-        subject = self.value(node.this)
-        if isinstance(pattern, Literal) and pattern.kind == "null":
-            return boolean(null())
-        is_blind = isinstance(node, exp.ILike)
-        return compare.like(subject, self.text(node.expression), escape, is_blind=is_blind)
 
-    def escape(self, node: Expression) -> Value:
-        escape = self.text(node.expression)
-        inside = node.this
-        if not isinstance(inside, exp.Like | exp.ILike) or len(escape) > 1:
-            raise RequestError(f"ESCAPE needs a LIKE and one character, not {escape!r}")
-        found = self.like(inside, escape)
-        return _negated(found) if inside.args.get("negate") else found
+def _negation(walk: _Compiler, node: Expression) -> Value:
+    return _negated(walk.truth(node.this))
 
-    # Arithmetic, casts, functions
 
-    def arithmetic(self, node: Expression) -> Value:
-        operator = _ARITHMETIC[type(node)]
-        return arithmetic.binary(operator, self.value(node.this), self.value(node.expression))
+def _parentheses(walk: _Compiler, node: Expression) -> Term:
+    return walk.term(node.this)
 
-    def minus(self, node: Expression) -> Term:
-        found = self.term(node.this)
-        if isinstance(found, Literal):
-            return arithmetic.negative_literal(found)
-        return arithmetic.negative(found)
 
-    def cast(self, node: Expression) -> Term:
-        return arithmetic.cast(self.term(node.this), cast("exp.DataType", node.args["to"]))
+def _is(walk: _Compiler, node: Expression) -> Value:
+    if isinstance(node.expression, exp.Null):
+        return compare.is_null(walk.value(node.this))
+    if not isinstance(node.expression, exp.Boolean):
+        raise RequestError(f"{_shown(node)} is not supported in a filter")
+    found = walk.truth(node.this)
+    if not node.expression.this:
+        found = _negated(found)
+    answer = typed.first_valid([found.expression, pc.scalar(False)])
+    return boolean(answer, pushed.Implied(found.push))
 
-    def function(self, node: Expression) -> Value:
-        return arithmetic.function(type(node).__name__, self.value(node.this))
 
-    def coalesce(self, node: Expression) -> Value:
-        return compare.coalesce([self.term(part) for part in [node.this, *node.expressions]])
+# Comparisons
 
-    def starts_with(self, node: Expression) -> Value:
-        return compare.starts_with(self.value(node.this), self.text(node.expression))
+
+def _comparison(walk: _Compiler, node: Expression) -> Value:
+    operator = _OPERATORS[type(node)]
+    return compare.compare(operator, walk.term(node.this), walk.term(node.expression))
+
+
+def _between(walk: _Compiler, node: Expression) -> Value:
+    term = walk.term(node.this)
+    low = compare.compare(">=", term, walk.term(node.args["low"]))
+    high = compare.compare("<=", term, walk.term(node.args["high"]))
+    found = pc.and_kleene(low.expression, high.expression)
+    return boolean(found, pushed.All((low.push, high.push)))
+
+
+def _membership(walk: _Compiler, node: Expression) -> Value:
+    choices = [walk.term(choice) for choice in node.expressions]
+    if not choices:
+        raise RequestError(f"{_shown(node)} has nothing to choose from")
+    return compare.membership(walk.term(node.this), choices)
+
+
+def _like(walk: _Compiler, node: Expression, escape: str = "\\") -> Value:
+    pattern = walk.term(node.expression)
+    subject = walk.value(node.this)
+    if isinstance(pattern, Literal) and pattern.kind == "null":
+        return boolean(null())
+    is_blind = isinstance(node, exp.ILike)
+    return compare.like(subject, walk.text(node.expression), escape, is_blind=is_blind)
+
+
+def _escape(walk: _Compiler, node: Expression) -> Value:
+    escape = walk.text(node.expression)
+    inside = node.this
+    if not isinstance(inside, exp.Like | exp.ILike) or len(escape) > 1:
+        raise RequestError(f"ESCAPE needs a LIKE and one character, not {escape!r}")
+    found = _like(walk, inside, escape)
+    return _negated(found) if inside.args.get("negate") else found
+
+
+# Arithmetic, casts, functions
+
+
+def _arithmetic(walk: _Compiler, node: Expression) -> Value:
+    operator = _ARITHMETIC[type(node)]
+    return arithmetic.binary(operator, walk.value(node.this), walk.value(node.expression))
+
+
+def _minus(walk: _Compiler, node: Expression) -> Term:
+    found = walk.term(node.this)
+    if isinstance(found, Literal):
+        return arithmetic.negative_literal(found)
+    return arithmetic.negative(found)
+
+
+def _cast(walk: _Compiler, node: Expression) -> Term:
+    return arithmetic.cast(walk.term(node.this), cast("exp.DataType", node.args["to"]))
+
+
+def _function(walk: _Compiler, node: Expression) -> Value:
+    return arithmetic.function(type(node).__name__, walk.value(node.this))
+
+
+def _coalesce(walk: _Compiler, node: Expression) -> Value:
+    return compare.coalesce([walk.term(part) for part in [node.this, *node.expressions]])
+
+
+def _starts_with(walk: _Compiler, node: Expression) -> Value:
+    return compare.starts_with(walk.value(node.this), walk.text(node.expression))
 
 
 def _negated(value: Value) -> Value:
@@ -323,31 +348,31 @@ _ONE = frozenset({"this"})
 _TWO = frozenset({"this", "expression"})
 
 _BUILDERS: dict[type[Expression], tuple[_Builder, frozenset[str]]] = {
-    exp.Column: (_Compiler.column, frozenset({"this", "table", "db", "catalog"})),
-    exp.Dot: (_Compiler.dot, _TWO),
-    exp.Literal: (_Compiler.literal, frozenset({"this", "is_string"})),
-    exp.RawString: (_Compiler.raw_string, _ONE),
-    exp.HexString: (_Compiler.hex_string, _ONE),
-    exp.Boolean: (_Compiler.boolean_literal, _ONE),
-    exp.Null: (_Compiler.null_literal, frozenset()),
-    exp.And: (_Compiler.connective, _TWO),
-    exp.Or: (_Compiler.connective, _TWO),
-    exp.Not: (_Compiler.negation, _ONE),
-    exp.Paren: (_Compiler.parentheses, _ONE),
-    exp.Is: (_Compiler.is_, _TWO),
-    exp.Between: (_Compiler.between, frozenset({"this", "low", "high"})),
-    exp.In: (_Compiler.membership, frozenset({"this", "expressions"})),
-    exp.Like: (_Compiler.like, _TWO),
-    exp.ILike: (_Compiler.like, _TWO),
-    exp.Escape: (_Compiler.escape, _TWO),
-    exp.Neg: (_Compiler.minus, _ONE),
-    exp.Cast: (_Compiler.cast, frozenset({"this", "to"})),
-    exp.Lower: (_Compiler.function, _ONE),
-    exp.Upper: (_Compiler.function, _ONE),
-    exp.Length: (_Compiler.function, _ONE),
-    exp.Abs: (_Compiler.function, _ONE),
-    exp.Coalesce: (_Compiler.coalesce, frozenset({"this", "expressions"})),
-    exp.StartsWith: (_Compiler.starts_with, _TWO),
-    **dict.fromkeys(_OPERATORS, (_Compiler.comparison, _TWO)),
-    **dict.fromkeys(_ARITHMETIC, (_Compiler.arithmetic, _TWO)),
+    exp.Column: (_column, frozenset({"this", "table", "db", "catalog"})),
+    exp.Dot: (_dot, _TWO),
+    exp.Literal: (_literal, frozenset({"this", "is_string"})),
+    exp.RawString: (_raw_string, _ONE),
+    exp.HexString: (_hex_string, _ONE),
+    exp.Boolean: (_boolean_literal, _ONE),
+    exp.Null: (_null_literal, frozenset()),
+    exp.And: (_connective, _TWO),
+    exp.Or: (_connective, _TWO),
+    exp.Not: (_negation, _ONE),
+    exp.Paren: (_parentheses, _ONE),
+    exp.Is: (_is, _TWO),
+    exp.Between: (_between, frozenset({"this", "low", "high"})),
+    exp.In: (_membership, frozenset({"this", "expressions"})),
+    exp.Like: (_like, _TWO),
+    exp.ILike: (_like, _TWO),
+    exp.Escape: (_escape, _TWO),
+    exp.Neg: (_minus, _ONE),
+    exp.Cast: (_cast, frozenset({"this", "to"})),
+    exp.Lower: (_function, _ONE),
+    exp.Upper: (_function, _ONE),
+    exp.Length: (_function, _ONE),
+    exp.Abs: (_function, _ONE),
+    exp.Coalesce: (_coalesce, frozenset({"this", "expressions"})),
+    exp.StartsWith: (_starts_with, _TWO),
+    **dict.fromkeys(_OPERATORS, (_comparison, _TWO)),
+    **dict.fromkeys(_ARITHMETIC, (_arithmetic, _TWO)),
 }

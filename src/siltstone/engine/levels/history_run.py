@@ -28,7 +28,7 @@ from siltstone.engine.levels.chunk import (
     find_version,
     run_of,
 )
-from siltstone.engine.levels.memtable import Found, Memtable
+from siltstone.engine.levels.memtable import Found, Memtable, indexed
 from siltstone.formats.group import DELETE
 from siltstone.formats.keys import Key
 from siltstone.formats.manifest import Schema
@@ -59,6 +59,7 @@ class HistoryRun:
         of these rows, if it is in memory already (see `known_of`).
         """
         self.low, self.high = low, high
+        self.first_seq, self.last_seq = low + 1, high  # as the seqs of rows may be
         self._opened: Callable[[], PinnedTable] = functools.cache(opened)
         self._table_schema = table_schema_of(schema)
         self.lease = lease
@@ -76,13 +77,8 @@ class HistoryRun:
     def rows(self) -> int:
         """The number of row versions, counted once from the seqs."""
         if self._rows is None:
-            self._rows = sum(batch.num_rows for batch in self._scan([]))
+            self._rows = sum(batch.num_rows for batch in self.scan([]))
         return self._rows
-
-    @property
-    def index_bytes(self) -> int:
-        """The approximate bytes of the index when loaded."""
-        return self.nbytes or _INDEX_ROW_BYTES * self.rows
 
     @property
     def nbytes(self) -> int:
@@ -94,16 +90,6 @@ class HistoryRun:
     def indexed(self) -> tuple[IndexedSlice, ...]:
         """The index, if it is in memory."""
         return self._known if self._index is None else self._index[0]
-
-    @property
-    def first_seq(self) -> int:
-        """The lowest seq that a row may have."""
-        return self.low + 1
-
-    @property
-    def last_seq(self) -> int:
-        """The highest seq that a row may have."""
-        return self.high
 
     def _loaded(self) -> tuple[tuple[IndexedSlice, ...], np.ndarray]:
         """Return the index, and the position of each row in the pin."""
@@ -132,7 +118,7 @@ class HistoryRun:
     def _load(self) -> tuple[tuple[IndexedSlice, ...], np.ndarray]:
         codec = self._table_schema.codec
         columns = [history_name(column_id) for column_id in self._table_schema.schema.key]
-        parts = list(self._scan([*columns, OP_COLUMN], with_positions=True))
+        parts = list(self.scan([*columns, OP_COLUMN], with_positions=True))
         whole = pa.Table.from_batches(parts).combine_chunks().to_batches() if parts else []
         if not whole:
             return (), NOTHING
@@ -152,7 +138,7 @@ class HistoryRun:
         part = Slice(object(), (chunk,), len(codes))
         return (IndexedSlice(part, (run_of(codes, 0),)),), rows.column(POSITION).to_numpy()
 
-    def _scan(
+    def scan(
         self, columns: Sequence[str], *, with_positions: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the run, in order, with `_seq` behind the columns."""
@@ -164,21 +150,6 @@ class HistoryRun:
                 yield batch
             elif inside.any():
                 yield batch.filter(pa.array(inside))
-
-    def seqs(self) -> Iterator[np.ndarray]:
-        """Yield the seqs of its rows, ascending; reads no other column."""
-        for batch in self._scan([]):
-            yield batch.column(SEQ_COLUMN).to_numpy()
-
-    @property
-    def span(self) -> tuple[int, int]:
-        """The positions [first, end) in the pin that hold its rows; (0, 0) if there are none."""
-        first = end = 0
-        for batch in self._scan([], with_positions=True):
-            positions = batch.column(POSITION)
-            first = first if end else positions[0].as_py()
-            end = positions[-1].as_py() + 1
-        return first, end
 
     def find(self, key: Key, seq: int) -> Found | None:
         """Return the newest version of `key` with a seq <= `seq`, None if there is none here."""
@@ -250,7 +221,7 @@ class HistoryRun:
                 for batch in taken.combine_chunks().to_batches():
                     yield self._project(batch.num_rows, batch, names, table_schema, columns)
         else:
-            for batch in batches_kept(self._scan(stored), kept):
+            for batch in batches_kept(self.scan(stored), kept):
                 yield self._project(batch.num_rows, batch, names, table_schema, columns)
 
     def _project(
@@ -281,7 +252,7 @@ class HistoryRun:
         codec = table_schema.codec
         columns = self._columns(table_schema)
         start = 0
-        for batch in self._scan([*(history_name(c.id) for c in columns), OP_COLUMN]):
+        for batch in self.scan([*(history_name(c.id) for c in columns), OP_COLUMN]):
             seqs = batch.column(SEQ_COLUMN).to_numpy()
             if seqs[0] > seq:
                 break
@@ -302,8 +273,29 @@ def known_of(sources: Iterable[object], low: int) -> tuple[IndexedSlice, ...]:
     found: list[IndexedSlice] = []
     for source in sources:
         assert isinstance(source, Memtable | HistoryRun)
-        indexed = source.indexed
-        if not indexed or source.first_seq <= low:
+        known = source.indexed if isinstance(source, HistoryRun) else indexed(source)
+        if not known or source.first_seq <= low:
             return ()
-        found += indexed
+        found += known
     return tuple(found)
+
+
+def index_bytes(run: HistoryRun) -> int:
+    """Return about how many bytes the index takes once it is loaded."""
+    return run.nbytes or _INDEX_ROW_BYTES * run.rows
+
+
+def seqs_of(run: HistoryRun) -> Iterator[np.ndarray]:
+    """Yield the seqs of its rows, ascending; reads no other column."""
+    for batch in run.scan([]):
+        yield batch.column(SEQ_COLUMN).to_numpy()
+
+
+def span_of(run: HistoryRun) -> tuple[int, int]:
+    """Return the positions [first, end) in the pin that hold its rows; (0, 0) if there are none."""
+    first = end = 0
+    for batch in run.scan([], with_positions=True):
+        positions = batch.column(POSITION)
+        first = first if end else positions[0].as_py()
+        end = positions[-1].as_py() + 1
+    return first, end

@@ -139,7 +139,7 @@ class Memtable:
         added = len(upserts) + len(deletes)
         tail = self.contents.tail
         if tail.table_schema.id != table_schema.id or len(tail.rows) + added > TAIL_ROWS_MAX:
-            self.freeze()
+            self._freeze()
             self._push_tail(table_schema)
             tail = self.contents.tail
         for key, row in zip(keys, upserts, strict=True):
@@ -147,17 +147,6 @@ class Memtable:
         for key in deletes:
             tail.append(key, table_schema.delete_row(key), DELETE, seq)
         self.nbytes += _TAIL_ROW_BYTES * added
-
-    def append_batch(
-        self, table_schema: TableSchema, batch: pa.RecordBatch, codes: Codes, op: int, seq: int
-    ) -> None:
-        """Add a batch of the commit `seq`: it becomes a chunk and a sorted run at once.
-
-        A delete's batch may have the key columns only.
-        """
-        count = batch.num_rows
-        seqs, ops = np.full(count, seq, np.int64), np.full(count, op, np.int8)
-        self.append_versions(table_schema, batch, codes, seqs, ops)
 
     def append_versions(
         self,
@@ -170,12 +159,12 @@ class Memtable:
         """Add rows of several commits at once (recovery); `seqs` ascends."""
         if not batch.num_rows:
             return
-        self.freeze()
+        self._freeze()
         chunk = Chunk(self.contents.tail.start, batch, table_schema, codes, seqs, ops)
         self._push(chunk, table_schema)
         self.nbytes += batch.nbytes + _RUN_ROW_BYTES * batch.num_rows
 
-    def freeze(self) -> None:
+    def _freeze(self) -> None:
         """Turn the tail into a chunk; called by the leader, the seal, or a sole owner."""
         tail = self.contents.tail
         if tail.rows:
@@ -206,7 +195,7 @@ class Memtable:
 
     def settle(self) -> None:
         """Freeze a sealed memtable, and reduce it to few chunks and runs; appends have ended."""
-        self.freeze()
+        self._freeze()
         while self.merge_runs():
             pass
 
@@ -305,25 +294,6 @@ class Memtable:
         self._tail_chunk = (tail, chunk)
         return chunk
 
-    @property
-    def indexed(self) -> tuple[IndexedSlice, ...]:
-        """The keys of all rows with their runs; None unless it is sealed and frozen."""
-        contents = self.contents
-        if contents.tail.rows or not contents.chunks:
-            return ()
-        chunks = tuple(chunk.of_keys() for chunk in contents.chunks)
-        return (IndexedSlice(Slice(self.origin, chunks, contents.tail.start), contents.runs),)
-
-    def newest(self) -> Newest:
-        """Return the newest version of each key."""
-        contents = self.contents
-        codec, count = contents.tail.table_schema.codec, len(contents.tail.rows)
-        chunks, runs = contents.chunks, contents.runs
-        if count:
-            tail = contents.tail.chunk(count)
-            chunks, runs = (*chunks, tail), (*runs, run_of(tail.codes, tail.start))
-        return newest_of(codec, chunks, merge_runs(runs))
-
     def rows_kept(
         self,
         parts: Sequence[Slice],
@@ -353,3 +323,40 @@ class Memtable:
         count = bisect_right(contents.tail.seqs, seq)
         chunks = tuple(chunk for chunk in contents.chunks if int(chunk.seqs[0]) <= seq)
         return (*chunks, contents.tail.chunk(count)) if count else chunks
+
+
+def append_batch(
+    memtable: Memtable,
+    table_schema: TableSchema,
+    batch: pa.RecordBatch,
+    codes: Codes,
+    op: int,
+    seq: int,
+) -> None:
+    """Add a batch of the commit `seq`: it becomes a chunk and a sorted run at once.
+
+    A delete's batch may have the key columns only.
+    """
+    count = batch.num_rows
+    seqs, ops = np.full(count, seq, np.int64), np.full(count, op, np.int8)
+    memtable.append_versions(table_schema, batch, codes, seqs, ops)
+
+
+def indexed(memtable: Memtable) -> tuple[IndexedSlice, ...]:
+    """Return the keys of all rows with their runs; nothing unless it is sealed and frozen."""
+    contents = memtable.contents
+    if contents.tail.rows or not contents.chunks:
+        return ()
+    chunks = tuple(chunk.of_keys() for chunk in contents.chunks)
+    return (IndexedSlice(Slice(memtable.origin, chunks, contents.tail.start), contents.runs),)
+
+
+def newest_versions(memtable: Memtable) -> Newest:
+    """Return the newest version of each key."""
+    contents = memtable.contents
+    codec, count = contents.tail.table_schema.codec, len(contents.tail.rows)
+    chunks, runs = contents.chunks, contents.runs
+    if count:
+        tail = contents.tail.chunk(count)
+        chunks, runs = (*chunks, tail), (*runs, run_of(tail.codes, tail.start))
+    return newest_of(codec, chunks, merge_runs(runs))

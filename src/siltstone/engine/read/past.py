@@ -24,7 +24,7 @@ from siltstone.engine.read.view import State
 from siltstone.formats.group import Token
 from siltstone.formats.manifest import Record
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, Lease, ManifestStore
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.tables import TableReader
 
 COMMITS_FOLDER = "commits"
 _TRIMMED = 1 << 62
@@ -120,7 +120,7 @@ def _name_at(state: State, incarnation: int, seq: int) -> str:
 class CommitHistory:
     """The past commits: unflushed ones in memory, the others in `commits`."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: TableReader) -> None:
         self._tables = tables
 
     def seq_at(self, state: State, time_us: int) -> int:

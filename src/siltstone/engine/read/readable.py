@@ -7,7 +7,7 @@ implements `_reader`, and a transaction records its reads there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,11 +17,11 @@ from siltstone.engine.filter.filters import Filter, filter_of
 from siltstone.engine.read.point import key_named
 from siltstone.engine.read.read_union import KeyedReader, Row
 from siltstone.engine.read.reader import Reader
-from siltstone.errors import RequestError, SchemaMismatchError, UnavailableError
+from siltstone.errors import RequestError, SchemaMismatchError
 from siltstone.formats.keys import Key
 
 if TYPE_CHECKING:
-    import pandas as pd  # type: ignore[import-untyped]
+    pass  # type: ignore[import-untyped]
 
 
 class Readable:
@@ -121,34 +121,6 @@ class Readable:
         parsed = filter_of(wanted, reader.table_schema.arrow)
         self._note(reader, (), parsed)
         return reader.scan(shown, parsed)
-
-    def to_arrow(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
-    ) -> pa.Table:
-        """Return the rows as a table; see `scan`."""
-        return self.scan(columns, filter).read_all()
-
-    def to_pandas(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
-    ) -> pd.DataFrame:
-        """Return the rows as a pandas data frame; see `scan`."""
-        return self.to_arrow(columns, filter).to_pandas()
-
-    def to_polars(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
-    ) -> Any:
-        """Return the rows as a Polars data frame; see `scan`."""
-        try:
-            import polars as pl  # noqa: PLC0415 - optional  # type: ignore[import-not-found]
-        except ImportError as error:
-            raise UnavailableError("polars is not installed") from error
-        return pl.from_arrow(self.to_arrow(columns, filter))
 
     def count(self, filter: str | pc.Expression | None = None) -> int:  # noqa: A002
         """Return the number of rows, or of the rows that match `filter`."""

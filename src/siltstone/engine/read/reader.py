@@ -32,7 +32,7 @@ from siltstone.engine.read.view import View
 from siltstone.errors import CorruptionError, SnapshotExpiredError
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, TableDefinition
 from siltstone.storage.manifest.manifest_store import Lease
-from siltstone.storage.tables.tables import PRIVATE_DIRECTORY, PinnedTable, Tables
+from siltstone.storage.tables.tables import PRIVATE_DIRECTORY, PinnedTable, TableReader
 
 
 class Reader(Protocol):
@@ -107,7 +107,7 @@ class Readers:
     `_noting` guards the sets of objects that hold memory: a growing set cannot be iterated.
     """
 
-    def __init__(self, tables: Tables, records: Records, *, index_bytes_max: int) -> None:
+    def __init__(self, tables: TableReader, records: Records, *, index_bytes_max: int) -> None:
         self._tables, self._records = tables, records
         self._index_bytes_max = index_bytes_max
         self._noting = threading.Lock()

@@ -15,7 +15,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.levels.attached import run_bytes
 from siltstone.engine.levels.commit_log import CommitLog
-from siltstone.engine.levels.memtable import Memtable
+from siltstone.engine.levels.memtable import Memtable, append_batch
 from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import (
     Levels,
@@ -150,8 +150,8 @@ class Replayer:
         schema = table_schema.arrow if entry.op == group.UPSERT else key_fields(table_schema)
         batch = pa.ipc.read_record_batch(blob, schema)
         codes = table_schema.codec.codes(batch)
-        self.view.levels[entry.incarnation].active.append_batch(
-            table_schema, batch, codes, entry.op, seq
+        append_batch(
+            self.view.levels[entry.incarnation].active, table_schema, batch, codes, entry.op, seq
         )
 
     def _flush(self) -> None:

@@ -30,7 +30,7 @@ from siltstone.formats import group
 from siltstone.formats.keys import Codes, Key, newest_rows
 from siltstone.formats.manifest import Incarnation, Pin, TableDefinition
 from siltstone.formats.schema import history_name
-from siltstone.storage.tables.tables import PinnedTable, StagedFiles, Tables
+from siltstone.storage.tables.tables import PinnedTable, StagedFiles, TableReader, Tables
 
 _BITS_PER_CODE_MAX = 16
 _CHECKED_BYTES = 64 << 20
@@ -46,18 +46,18 @@ class BulkRows:
     pin: Pin
     names: tuple[str, ...]
 
-    def opened(self, tables: Tables) -> PinnedTable:
+    def opened(self, tables: TableReader) -> PinnedTable:
         """Return the dataset."""
         return tables.open(self.folder, self.pin)
 
-    def keys(self, tables: Tables) -> Iterator[pa.RecordBatch]:
+    def keys(self, tables: TableReader) -> Iterator[pa.RecordBatch]:
         """Yield the key columns in row order, with the names of the schema."""
         for batch in self.opened(tables).scan(list(self.names)):
             yield pa.RecordBatch.from_arrays(
                 batch.columns, names=list(self.table_schema.codec.names)
             )
 
-    def keys_at(self, tables: Tables) -> Callable[[np.ndarray], list[Key]]:
+    def keys_at(self, tables: TableReader) -> Callable[[np.ndarray], list[Key]]:
         """Return a function from positions to the keys of these rows."""
         opened, codec = self.opened(tables), self.table_schema.codec
 
@@ -101,17 +101,17 @@ def unique(
     every = np.concatenate(codes) if codes else np.zeros(0, np.int64)
     if _all_differ(every):
         return rows, every
-    keys_at = rows.keys_at(tables)
+    keys_at = rows.keys_at(tables.reader)
     if repeats.order is None:
         newest = newest_rows(rows.table_schema.codec, every, keys_at)
     else:
-        newest = _newest_by(rows, rows.opened(tables), every, repeats.order, keys_at)
+        newest = _newest_by(rows, rows.opened(tables.reader), every, repeats.order, keys_at)
     if len(newest) < len(every):
         dropped = np.setdiff1d(np.arange(len(every)), newest)
         if not repeats.are_allowed:
             key = keys_at(dropped[:1])[0]
             raise DuplicateKeyError(rows.table, rows.table_schema.codec.to_user(key))
-        pin = tables.rewrite(rows.folder, rows.pin, drop=dropped, batches=())
+        pin = tables.rewriter.rewrite(rows.folder, rows.pin, drop=dropped, batches=())
         rows = rows.with_pin(pin)
     return rows, every[newest]
 
@@ -173,11 +173,11 @@ def attach_part(
     entry = group.Attach(incarnation, rows.table_schema.id, rows.pin, op, rows.pin.rows)
     return AttachPart(
         table.id, incarnation, rows.table_schema, entry, rows.pin.rows,
-        run_of(codes, 0).codes, rows.opened(core.tables),
+        run_of(codes, 0).codes, rows.opened(core.tables.reader),
     )  # fmt: skip
 
 
-def refuse_living(tables: Tables, rows: BulkRows, reader: KeyedReader) -> None:
+def refuse_living(tables: TableReader, rows: BulkRows, reader: KeyedReader) -> None:
     """Check that no key of the rows exists; it looks up 64 MiB of keys at once.
 
     Raises:
@@ -242,7 +242,7 @@ class BulkWrites:
             return 0
         rows, codes = _each_key_once(core, catalogs.name_of(table), stage, files)
         if stage.op == "insert" and living is not None:
-            refuse_living(core.tables, rows, living)
+            refuse_living(core.tables.reader, rows, living)
         # A first base is alone: merges take what is above its seq, and a run beside it is not.
         self._jobs = [(job, self._run_of(table, job, part)) for job, part in self._jobs]
         part = self._part(table, stage, rows, codes, is_alone=living is not None)
@@ -285,11 +285,11 @@ def _each_key_once(
     """Return the rows of a job in one pin, each key once, and their codes in no order."""
     table_schema = table_schema_of(stage.schema)
     stored = _stored_names(stage, table_schema)
-    pin = core.tables.commit(stage.folder, stage.pin, files)
+    pin = core.tables.writer.commit(stage.folder, stage.pin, files)
     rows = BulkRows(
         name, table_schema, stage.folder, pin, tuple(stored[n] for n in table_schema.codec.names)
     )
-    codes = [table_schema.codec.codes(batch) for batch in rows.keys(core.tables)]
+    codes = [table_schema.codec.codes(batch) for batch in rows.keys(core.tables.reader)]
     order = None if stage.order_by is None else stored[stage.order_by]
     may_repeat = stage.op == "delete" or order is not None
     return unique(core.tables, rows, codes, Repeats(are_allowed=may_repeat, order=order))
@@ -322,10 +322,10 @@ def restaged(core: Core, rows: BulkRows, folder: str) -> tuple[BulkRows, Codes]:
     codes: list[Codes] = []
 
     def renamed() -> Iterator[pa.RecordBatch]:
-        for batch in rows.opened(core.tables).scan(rows.table_schema.arrow.names):
+        for batch in rows.opened(core.tables.reader).scan(rows.table_schema.arrow.names):
             codes.append(rows.table_schema.codec.codes(batch))
             yield pa.RecordBatch.from_arrays(batch.columns, schema=fields)
 
-    pin = core.tables.append(folder, core.tables.create(folder, fields), renamed())
+    pin = core.tables.writer.append(folder, core.tables.writer.create(folder, fields), renamed())
     names = tuple(history_name(column_id) for column_id in rows.table_schema.schema.key)
     return BulkRows(rows.table, rows.table_schema, folder, pin, names), np.concatenate(codes)

@@ -14,7 +14,7 @@ from siltstone.engine.catalog.row_input import RowInput
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.commit.write_set import AdvancePart, AttachPart, BatchPart, Part, RowPart
 from siltstone.engine.levels.chunk import Chunk, rows_at
-from siltstone.engine.levels.memtable import Memtable
+from siltstone.engine.levels.memtable import Memtable, append_batch, newest_versions
 from siltstone.engine.recover.replay import key_fields
 from siltstone.errors import ConflictError
 from siltstone.formats.group import DELETE, UPSERT
@@ -38,8 +38,8 @@ class KeyedWrites:
         if given.batch is None:
             self.memtable.append_rows(self.table_schema, given.rows, given.keys, (), _PRIVATE_SEQ)
         elif given.codes is not None:
-            self.memtable.append_batch(
-                self.table_schema, given.batch, given.codes, UPSERT, _PRIVATE_SEQ
+            append_batch(
+                self.memtable, self.table_schema, given.batch, given.codes, UPSERT, _PRIVATE_SEQ
             )
 
     def delete(self, keys: list[Key]) -> None:
@@ -49,7 +49,7 @@ class KeyedWrites:
             return
         batch = self.table_schema.codec.batch(keys)
         codes = self.table_schema.codec.codes_of(keys)
-        self.memtable.append_batch(self.table_schema, batch, codes, DELETE, _PRIVATE_SEQ)
+        append_batch(self.memtable, self.table_schema, batch, codes, DELETE, _PRIVATE_SEQ)
 
     def parts(self, table_schema: TableSchema) -> list[Part]:
         """Return the parts to commit, each key once, with the schema `table_schema`."""
@@ -76,7 +76,7 @@ class KeyedWrites:
         return [RowPart(self.table, self.incarnation, table_schema, upserts, keys, deletes)]
 
     def _many(self, table_schema: TableSchema) -> list[Part]:
-        newest = self.memtable.newest()
+        newest = newest_versions(self.memtable)
         parts: list[Part] = []
         for op, chosen in ((UPSERT, newest.is_live), (DELETE, ~newest.is_live)):
             ordinals = np.sort(newest.ordinals[chosen])

@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 
 from siltstone.engine.catalog.row_input import batch_of_all
 from siltstone.engine.filter.filters import Filter, filter_of
-from siltstone.engine.write.transaction import Transaction
-from siltstone.engine.write.transaction_table import TransactionTable
+from siltstone.engine.write.transaction import EngineTransaction
+from siltstone.engine.write.transaction_table import EngineTransactionTable
 from siltstone.errors import RequestError, SchemaMismatchError
 from siltstone.storage.tables.tables import POSITION
 
@@ -48,7 +48,7 @@ class MergeInserted:
     deleted: int
 
 
-def merge(tx: Transaction, name: str, rows: pa.Table, how: Merge) -> MergeInserted:
+def merge(tx: EngineTransaction, name: str, rows: pa.Table, how: Merge) -> MergeInserted:
     """Merge `rows` into a table.
 
     Raises:
@@ -83,7 +83,7 @@ def _refuse_twice(count: int, distinct: int) -> None:
         raise RequestError("two rows of the source have the same key")
 
 
-def _merge_keyed(table: TransactionTable, rows: pa.Table, how: Merge) -> MergeInserted:
+def _merge_keyed(table: EngineTransactionTable, rows: pa.Table, how: Merge) -> MergeInserted:
     key = table.primary_key
     keys = _keys_of(rows, key)
     _refuse_twice(len(keys), len(set(keys)))
@@ -108,7 +108,7 @@ def _keys_of(rows: pa.Table, key: Sequence[str]) -> Sequence[object]:
     return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
 
-def _delete_others(table: TransactionTable, keys: set[object], how: Merge) -> int:
+def _delete_others(table: EngineTransactionTable, keys: set[object], how: Merge) -> int:
     key = table.primary_key
     gone: list[object] = []
     for batch in table.scan(list(key), how.delete_filter):
@@ -131,16 +131,16 @@ class _PlainMerge:
     """One merge into a plain table; it is one version of it."""
 
     def __init__(
-        self, tx: Transaction, table: TransactionTable, rows: pa.Table, how: Merge
+        self, tx: EngineTransaction, table: EngineTransactionTable, rows: pa.Table, how: Merge
     ) -> None:
         definition = tx.table(table.id)
-        self._writes, self._how = tx.plain(definition), how
+        self._writes, self._how = tx.rows.plain(definition), how
         self._schema = schema = self._writes.table_schema.arrow
         # Cast once to what the table holds: it must equal what is read from there.
         whole = pa.Table.from_batches([batch_of_all(rows, self._writes.table_schema)])
         self._source = whole.select([n for n in schema.names if n in rows.schema.names])
         self._others: Filter | None = filter_of(how.delete_filter, schema)
-        tx.note(definition, tx.reader(definition), (), None)
+        tx.rows.note(definition, tx.rows.reader(definition), (), None)
         self._partners = _Partners(self._source, how.on)
         self._drop: list[np.ndarray] = []
         self._added: list[pa.Table] = []

@@ -23,7 +23,6 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.commit.write_set import AdvancePart
 from siltstone.engine.filter.filters import Filter
-from siltstone.engine.read.reader import PlainReader, Readers
 from siltstone.errors import RequestError
 from siltstone.formats import group
 from siltstone.formats.manifest import Incarnation, Pin
@@ -49,6 +48,50 @@ class _Operation:
     is_blind: bool
 
 
+class PlainVersions:
+    """A private line of versions: the one that the transaction read, and its steps from there.
+
+    `folder` is that of the dataset, `start` the version read; None: the table has none yet.
+    """
+
+    def __init__(self, tables: Tables, folder: str, start: Pin | None) -> None:
+        self._tables, self.folder = tables, folder
+        self.start, self.steps = start, list[Pin]()
+
+    @property
+    def pin(self) -> Pin | None:
+        """The version that the transaction is at; None: the table has none yet."""
+        return self.steps[-1] if self.steps else self.start
+
+    def begun(self, schema: pa.Schema) -> Pin:
+        """Return the version to continue from; create an empty first one if there is none."""
+        pin = self.pin
+        return pin if pin is not None else self.add(self.created(schema))
+
+    def created(self, schema: pa.Schema) -> Pin:
+        """Make the first version, empty; it is no step yet."""
+        return self._tables.writer.create(self.folder, schema)
+
+    def add(self, pin: Pin) -> Pin:
+        """Go on at `pin`: a step, unless the transaction is there."""
+        if pin is not self.pin:
+            self.steps.append(pin)
+        return pin
+
+    def imported(self, given: StagedVersion) -> ImportedVersion:
+        """Return the version that another Lance client staged on ours; nothing is changed yet.
+
+        Raises:
+            RequestError: It is not a complete version in the table's own folder.
+        """
+        return self._tables.external.import_version(self.folder, self.pin, given)
+
+    def is_moved_only(self, incarnation: Incarnation) -> bool:
+        """Return whether the table now has the rows with which this began."""
+        start = 0 if self.start is None else self.start.version
+        return not catalogs.has_changed(incarnation, start)
+
+
 class PlainWrites:
     """Uncommitted versions of one incarnation. One transaction, one thread at a time."""
 
@@ -62,51 +105,27 @@ class PlainWrites:
         tables: Tables,
     ) -> None:
         self.table, self.incarnation, self.table_schema = table, incarnation, table_schema
-        self._folder, self._tables = folder, tables
-        self._start, self._steps = start, list[Pin]()
+        self._tables = tables
+        self.versions = PlainVersions(tables, folder, start)
         self._operations = list[_Operation]()
         self.rows = 0
-        self.is_foreign = self._is_compaction = False
+        self.is_imported = self._is_compaction = False
 
     @property
-    def pin(self) -> Pin | None:
-        """The current version of the transaction; None: the table has none yet."""
-        return self._steps[-1] if self._steps else self._start
-
-    @property
-    def steps(self) -> Sequence[Pin]:
-        """The versions that the transaction made, oldest first."""
-        return self._steps
-
-    @property
-    def is_dirty(self) -> bool:
-        """Whether there is anything to commit."""
-        return bool(self._steps)
-
-    def reader(self, readers: Readers) -> PlainReader:
-        """Return the table as the transaction sees it."""
-        return readers.plain(self.table_schema, self.pin)
+    def _folder(self) -> str:
+        return self.versions.folder
 
     def begin(self) -> Pin:
         """Return the version to continue from; create an empty first one if there is none."""
-        pin = self.pin
-        return pin if pin is not None else self._step(self._create())
-
-    def _create(self) -> Pin:
-        return self._tables.create(self._folder, self.table_schema.arrow)
-
-    def _step(self, pin: Pin) -> Pin:
-        if pin is not self.pin:
-            self._steps.append(pin)
-        return pin
+        return self.versions.begun(self.table_schema.arrow)
 
     def append(self, batches: Iterable[pa.RecordBatch]) -> int:
         """Append rows; return their number."""
-        start = self.pin or self._create()
-        staged = self._tables.stage(self._folder, start, batches)
+        start = self.versions.pin or self.versions.created(self.table_schema.arrow)
+        staged = self._tables.writer.stage(self._folder, start, batches)
         if not staged.rows:
             return 0
-        return self._put(self._step(start) if self.pin is None else start, staged)
+        return self._put(self.versions.add(start) if self.versions.pin is None else start, staged)
 
     def attach(self, folder: str, pin: Pin, staged: StagedFiles) -> int:
         """Append rows that were staged on `pin` of the dataset in `folder`; return their number.
@@ -117,20 +136,20 @@ class PlainWrites:
         """
         if not staged.rows:
             return 0
-        if self.pin is not None and folder != self._folder:
+        if self.versions.pin is not None and folder != self._folder:
             raise RequestError("the table was truncated since the rows were staged; stage again")
-        if self.pin is not None:
-            return self._put(self.pin, staged)
+        if self.versions.pin is not None:
+            return self._put(self.versions.pin, staged)
         if folder == self._folder:
-            return self._put(self._step(pin), staged)
+            return self._put(self.versions.add(pin), staged)
         # Truncated by this transaction: the staged rows alone, where they are. Nobody else can
         # have moved its new incarnation.
-        self._folder = folder
-        nothing = self._tables.rewrite(folder, pin, drop=np.arange(pin.rows), batches=())
+        self.versions.folder = folder
+        nothing = self._tables.rewriter.rewrite(folder, pin, drop=np.arange(pin.rows), batches=())
         return self._put(nothing, staged)
 
     def _put(self, start: Pin, staged: StagedFiles) -> int:
-        self._step(self._tables.commit(self._folder, start, staged))
+        self.versions.add(self._tables.writer.commit(self._folder, start, staged))
         self.rows += staged.rows
         self._did(lambda: self._put(self.begin(), staged), is_blind=True)
         return staged.rows
@@ -140,12 +159,12 @@ class PlainWrites:
 
     def overwrite(self, batches: Iterable[pa.RecordBatch]) -> int:
         """Replace all rows; return the new number."""
-        schema = self.table_schema.arrow
-        pin = self._step(self._tables.overwrite(self._folder, self.begin(), schema, batches))
+        overwrite, schema = self._tables.writer.overwrite, self.table_schema.arrow
+        pin = self.versions.add(overwrite(self._folder, self.begin(), schema, batches))
         self.rows += pin.rows
 
         def again() -> int:
-            return self.overwrite(self._tables.open(self._folder, pin).scan())
+            return self.overwrite(self._tables.reader.open(self._folder, pin).scan())
 
         self._did(again, is_blind=False)
         return pin.rows
@@ -162,11 +181,11 @@ class PlainWrites:
         self, columns: Sequence[str], wanted: Filter | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Yield rows with their positions; rows that do not match `wanted` may be among them."""
-        if self.pin is None:
+        if self.versions.pin is None:
             return
         names = {name: name for name in columns}
         prefilter = None if wanted is None else wanted.prefilter(names)
-        table = self._tables.open(self._folder, self.pin)
+        table = self._tables.reader.open(self._folder, self.versions.pin)
         yield from table.scan(list(columns), prefilter=prefilter, positions=True)
 
     def replace(
@@ -181,14 +200,14 @@ class PlainWrites:
             return
         pin = self.begin()
         if len(drop):
-            self._step(
-                self._tables.rewrite(
+            self.versions.add(
+                self._tables.rewriter.rewrite(
                     self._folder, pin, drop=drop, batches=batches, is_numbered=True
                 )
             )
         else:
-            staged = self._tables.stage(self._folder, pin, batches)
-            self._step(self._tables.commit(self._folder, pin, staged))
+            staged = self._tables.writer.stage(self._folder, pin, batches)
+            self.versions.add(self._tables.writer.commit(self._folder, pin, staged))
         self.rows += len(drop) + sum(batch.num_rows for batch in batches)
         self._did(again, is_blind=False)
 
@@ -198,8 +217,8 @@ class PlainWrites:
         Raises:
             InputsMovedError: The version lacks an input, or has it in another form.
         """
-        pin = self._step(self._tables.ready(self._folder, self.begin(), compacted))
-        self._step(self._tables.swap(self._folder, pin, compacted))
+        pin = self.versions.add(self._tables.compactor.ready(self._folder, self.begin(), compacted))
+        self.versions.add(self._tables.compactor.swap(self._folder, pin, compacted))
         self._is_compaction = True
         self._did(lambda: self.compact(compacted), is_blind=True)
 
@@ -213,12 +232,14 @@ class PlainWrites:
     ) -> None:
         """Change the columns to those of `table_schema`."""
         self.table_schema = table_schema
-        pin = self.pin
+        pin = self.versions.pin
         if pin is None:  # a version of its own: who appends meanwhile finds the table moved
             self.begin()
         else:
             pin = self._with_stored(pin, drop)
-            self._step(self._tables.alter(self._folder, pin, rename=rename, drop=drop, add=add))
+            self.versions.add(
+                self._tables.writer.alter(self._folder, pin, rename=rename, drop=drop, add=add)
+            )
 
         def again() -> None:
             self.alter(table_schema, rename=rename, drop=drop, add=add)
@@ -231,55 +252,44 @@ class PlainWrites:
         With all columns that the version has, those that are null throughout, too: a step of its
         own, with the same rows.
         """
-        spans = self._tables.bare(self._folder, pin, drop)
-        compacted = [self._tables.compact(self._folder, pin, span) for span in spans]
+        spans = self._tables.compactor.bare(self._folder, pin, drop)
+        compacted = [self._tables.compactor.compact(self._folder, pin, span) for span in spans]
         if compacted:
-            pin = self._step(self._tables.ready(self._folder, pin, compacted))
-            pin = self._step(self._tables.swap(self._folder, pin, compacted))
+            pin = self.versions.add(self._tables.compactor.ready(self._folder, pin, compacted))
+            pin = self.versions.add(self._tables.compactor.swap(self._folder, pin, compacted))
         return pin
-
-    def imported(self, given: StagedVersion) -> ImportedVersion:
-        """Return the version that another Lance client staged on ours; nothing is changed yet.
-
-        Raises:
-            RequestError: It is not a complete version in the table's own folder.
-        """
-        return self._tables.import_version(self._folder, self.pin, given)
 
     def go_on(self, pin: Pin, table_schema: TableSchema) -> None:
         """Continue from an imported version, with its columns."""
-        before = 0 if self.pin is None else self.pin.rows
-        self._step(pin)
-        self.table_schema, self.is_foreign = table_schema, True
+        before = 0 if self.versions.pin is None else self.versions.pin.rows
+        self.versions.add(pin)
+        self.table_schema, self.is_imported = table_schema, True
         self.rows += abs(pin.rows - before)
 
     def parts(self) -> list[AdvancePart]:
         """Return the parts to commit: each step from the version read to the last."""
-        version, parts = 0 if self._start is None else self._start.version, list[AdvancePart]()
-        for pin in self._steps:
+        start, parts = self.versions.start, list[AdvancePart]()
+        version = 0 if start is None else start.version
+        for pin in self.versions.steps:
             kind = group.Compact if self._is_compaction else group.Advance
             entry = kind(self.incarnation, version, pin)
-            rows = self.rows if pin is self.pin else 0
+            rows = self.rows if pin is self.versions.pin else 0
             parts.append(AdvancePart(self.table, self.incarnation, version, entry, rows))
             version = pin.version
         return parts
-
-    def is_moved_only(self, incarnation: Incarnation) -> bool:
-        """Return whether the table now has the rows with which this began."""
-        start = 0 if self._start is None else self._start.version
-        return not catalogs.has_changed(incarnation, start)
 
     def rebase(self, incarnation: Incarnation, refuse: Callable[[], NoReturn]) -> None:
         """Repeat all changes on the version of `incarnation`, which won; `refuse` if impossible.
 
         A version of another client was planned on the one below it: that client must rebase.
         """
-        is_moved_only = self.is_moved_only(incarnation)
-        if self.is_foreign or not all(is_moved_only or done.is_blind for done in self._operations):
+        is_moved_only = self.versions.is_moved_only(incarnation)
+        if self.is_imported or not all(is_moved_only or done.is_blind for done in self._operations):
             refuse()
         newest = catalogs.version_of(incarnation)
         operations, self._operations = self._operations, []
-        self._start, self._steps, self.rows = None if newest is None else newest.pin, [], 0
+        start = None if newest is None else newest.pin
+        self.versions, self.rows = PlainVersions(self._tables, self._folder, start), 0
         try:
             for done in operations:
                 done.again()

@@ -30,14 +30,14 @@ from siltstone.engine.commit.core import Core
 from siltstone.engine.read.reader import plain_folder
 from siltstone.engine.read.view import Levels, is_empty, storage_folder
 from siltstone.errors import RequestError, SchemaMismatchError, UnavailableError
+from siltstone.formats.conform import conform
 from siltstone.formats.manifest import Incarnation, Pin, Schema
 from siltstone.formats.manifest import TableDefinition as Definition
-from siltstone.formats.rows import conform
 from siltstone.formats.schema import history_field
 from siltstone.storage.files.files import Files
 from siltstone.storage.site import site_of
 from siltstone.storage.tables.kept_names import kept_of
-from siltstone.storage.tables.tables import StagedFiles, Tables
+from siltstone.storage.tables.tables import StagedFiles, TableWriter
 from siltstone.storage.tables.tables import join as join_files
 
 KEYED_OPS, PLAIN_OPS = ("insert", "upsert", "delete"), ("append", "insert")
@@ -109,9 +109,9 @@ class StageTask:
             SchemaMismatchError: A column does not fit, or a key is null; nothing was staged.
             UnavailableError: The disk refuses (full, not writable); nothing was staged.
         """
-        return self.run_through(site_of(self.root, self.verify).tables, rows)
+        return self.run_through(site_of(self.root, self.verify).tables.writer, rows)
 
-    def run_through(self, tables: Tables, rows: object) -> Staged:
+    def run_through(self, tables: TableWriter, rows: object) -> Staged:
         """Write one piece through the tables of an open store; see `run`."""
         return Staged(self.job, tables.stage(self.folder, self.pin, self._conformed(rows)))
 
@@ -232,7 +232,7 @@ def begin(core: Core, name: str, op: str | None, order_by: str | None) -> StageT
     else:
         target, home = _target(levels, incarnation, op), levels.storage.folder
         folder = f"{home}/base" if target == BASE else f"{home}/.attached/{job}"
-        pin = core.tables.create(folder, stored_fields(table_schema, target, op))
+        pin = core.tables.writer.create(folder, stored_fields(table_schema, target, op))
     task = StageTask(
         str(core.root), core.verify, job, name, table.id, incarnation.id, table_schema.schema, op,
         order_by, target, home, folder, pin, begun.first_us, begun.above_us, view.record.store_id,
@@ -249,7 +249,7 @@ def _begin_plain(
         folder = plain_folder(version.pin)
         return PLAIN, folder, folder, version.pin
     folder = storage_folder(catalogs.name_of(table, incarnation.seq), incarnation.id)
-    return PLAIN, folder, folder, core.tables.create(folder, table_schema.arrow)
+    return PLAIN, folder, folder, core.tables.writer.create(folder, table_schema.arrow)
 
 
 def _target(levels: Levels, incarnation: Incarnation, op: str) -> str:

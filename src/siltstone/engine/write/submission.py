@@ -145,7 +145,8 @@ def _rebase(core: Core, made: WriteSet, moved: MovedError, plain: Sequence[Plain
     if writes is None:
         refuse()
     is_other = any(newest.names.get(i) != n for i, n in writes.table_schema.names.items())
-    if is_other and not writes.is_moved_only(incarnation):  # else the columns are own changes
+    # Otherwise the columns are own changes.
+    if is_other and not writes.versions.is_moved_only(incarnation):
         refuse()
     writes.rebase(incarnation, refuse)
 

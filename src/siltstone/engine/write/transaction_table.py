@@ -23,19 +23,20 @@ from siltstone.engine.read.readable import Readable
 from siltstone.engine.read.reader import Reader
 from siltstone.engine.write.keyed_writes import chunk_of
 from siltstone.errors import DuplicateKeyError, RequestError
+from siltstone.formats import group
 from siltstone.formats.keys import Key
 from siltstone.formats.manifest import TableDefinition
 
 if TYPE_CHECKING:
-    from siltstone.engine.write.transaction import Transaction
+    from siltstone.engine.write.transaction import EngineTransaction
 
 
-class TransactionTable(Readable):
+class EngineTransactionTable(Readable):
     """See the module. Writes return how many rows they wrote."""
 
     __slots__ = ("_id", "_tx")
 
-    def __init__(self, tx: Transaction, table_id: int) -> None:
+    def __init__(self, tx: EngineTransaction, table_id: int) -> None:
         self._tx, self._id = tx, table_id
 
     def __repr__(self) -> str:
@@ -55,11 +56,11 @@ class TransactionTable(Readable):
         return self._tx.table(self._id)
 
     def _reader(self) -> Reader:
-        return self._tx.reader(self._table())
+        return self._tx.rows.reader(self._table())
 
     def _note(self, reader: Reader, keys: Sequence[Key], wanted: Filter | None) -> None:
-        if self._tx.is_strict:
-            self._tx.note(self._table(), reader, keys, wanted)
+        if self._tx.rows.is_strict:
+            self._tx.rows.note(self._table(), reader, keys, wanted)
 
     def _table_schema(self) -> TableSchema:
         return table_schema_of(catalogs.schema_of(self._table()))
@@ -72,7 +73,7 @@ class TransactionTable(Readable):
         Raises:
             SchemaMismatchError: A column or value does not fit; nothing was written.
         """
-        writes = self._tx.keyed(self._table())
+        writes = self._tx.rows.keyed(self._table())
         given = row_input(rows, writes.table_schema, "", may_repeat=True)
         writes.upsert(given)
         return given.count
@@ -85,7 +86,7 @@ class TransactionTable(Readable):
             SchemaMismatchError: A column or value does not fit; nothing was written.
         """
         table = self._table()
-        writes = self._tx.keyed(table)
+        writes = self._tx.rows.keyed(table)
         given = row_input(rows, writes.table_schema, catalogs.name_of(table), may_repeat=False)
         if given.count == 0:
             return 0
@@ -93,12 +94,12 @@ class TransactionTable(Readable):
             writes.upsert(given)
             return given.count
         keys = given.keys
-        if given.batch is not None and self._tx.is_strict:
+        if given.batch is not None and self._tx.rows.is_strict:
             keys = writes.table_schema.codec.keys(given.batch)
-        reader = self._tx.reader(table)
+        reader = self._tx.rows.reader(table)
         assert isinstance(reader, KeyedReader)
         if keys:
-            self._tx.note(table, reader, keys, None)
+            self._tx.rows.note(table, reader, keys, None)
         if given.batch is None:
             found = next((key for key in given.keys if reader.get(key) is not None), None)
         else:
@@ -114,7 +115,7 @@ class TransactionTable(Readable):
         Raises:
             SchemaMismatchError: A column or value that does not fit, whether the key lives or not.
         """
-        writes = self._tx.keyed(self._table())
+        writes = self._tx.rows.keyed(self._table())
         table_schema = writes.table_schema
         if any(name in values for name in table_schema.codec.names):
             keys = sorted(set(table_schema.codec.names) & set(values))
@@ -133,7 +134,7 @@ class TransactionTable(Readable):
 
     def delete(self, keys: object) -> int:
         """Delete rows by key, one or a list; return how many keys were given."""
-        writes = self._tx.keyed(self._table())
+        writes = self._tx.rows.keyed(self._table())
         wanted = key_input(keys, writes.table_schema)
         writes.delete(wanted)
         return len(wanted)
@@ -142,12 +143,12 @@ class TransactionTable(Readable):
 
     def append(self, rows: object) -> int:
         """Add rows to a plain table."""
-        writes = self._tx.plain(self._table())
+        writes = self._tx.rows.plain(self._table())
         return writes.append(_batches(rows, writes.table_schema))
 
     def overwrite(self, rows: object) -> int:
         """Replace all rows of a plain table."""
-        writes = self._tx.plain(self._table())
+        writes = self._tx.rows.plain(self._table())
         return writes.overwrite(_batches(rows, writes.table_schema))
 
     # both
@@ -159,16 +160,16 @@ class TransactionTable(Readable):
         if wanted is None:
             raise RequestError("delete_where needs a filter; truncate empties the table")
         if not catalogs.schema_of(table).key:
-            self._tx.note(table, self._tx.reader(table), (), wanted)
-            return self._tx.plain(table).delete_where(wanted)
-        reader = self._tx.reader(table)
-        self._tx.note(table, reader, (), wanted)
+            self._tx.rows.note(table, self._tx.rows.reader(table), (), wanted)
+            return self._tx.rows.plain(table).delete_where(wanted)
+        reader = self._tx.rows.reader(table)
+        self._tx.rows.note(table, reader, (), wanted)
         codec = reader.table_schema.codec
         keys: list[Key] = []
         for batch in reader.scan(list(codec.names), wanted):
             keys += codec.keys(batch)
         if keys:
-            self._tx.keyed(table).delete(keys)
+            self._tx.rows.keyed(table).delete(keys)
         return len(keys)
 
     def truncate(self) -> None:
@@ -181,7 +182,7 @@ class TransactionTable(Readable):
         if self._tx.is_applied and definitions.has_column(table, name):
             return
         entry, field = definitions.add_column(table, name, kind)
-        self._tx.alter(table, entry, rename={}, drop=[], add=[field])
+        self._alter(table, entry, add=[field])
 
     def drop_column(self, name: str) -> None:
         """Drop a column; adding the same name later makes a new one."""
@@ -189,7 +190,7 @@ class TransactionTable(Readable):
         if self._tx.is_applied and not definitions.has_column(table, name):
             return
         entry = definitions.drop_column(table, name)
-        self._tx.alter(table, entry, rename={}, drop=[name], add=[])
+        self._alter(table, entry, drop=[name])
 
     def rename_column(self, name: str, new_name: str) -> None:
         """Rename a column."""
@@ -197,7 +198,21 @@ class TransactionTable(Readable):
         if self._tx.is_applied and definitions.is_column_renamed(table, name, new_name):
             return
         entry = definitions.rename_column(table, name, new_name)
-        self._tx.alter(table, entry, rename={name: new_name}, drop=[], add=[])
+        self._alter(table, entry, rename={name: new_name})
+
+    def _alter(
+        self,
+        table: TableDefinition,
+        entry: group.Alter,
+        *,
+        rename: dict[str, str] | None = None,
+        drop: Sequence[str] = (),
+        add: Sequence[pa.Field] = (),
+    ) -> None:
+        self._tx.rows.alter(
+            table, entry.schema, rename=rename or {}, drop=list(drop), add=list(add)
+        )
+        self._tx.change(entry)
 
 
 def _batches(rows: object, table_schema: TableSchema) -> Iterator[pa.RecordBatch]:

@@ -39,7 +39,7 @@ from siltstone.storage.files.files import TEMPORARY_SUFFIX, Files
 from siltstone.storage.manifest.manifest_store import Lease, ManifestStore
 from siltstone.storage.tables.inventories import describe
 from siltstone.storage.tables.kept_names import place
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.tables import TableReader
 from siltstone.storage.wal.follower import SegmentRecycled, WalFollower
 from siltstone.storage.wal.log_copy import write_segment
 from siltstone.storage.wal.segments import LoggedFrame
@@ -114,7 +114,7 @@ class Backuper:
         files: Files,
         root: Path,
         manifests: ManifestStore,
-        tables: Tables,
+        tables: TableReader,
         now_us: Callable[[], int],
     ) -> None:
         self._files, self._root = files, root

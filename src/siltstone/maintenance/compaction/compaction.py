@@ -21,8 +21,8 @@ from siltstone.engine.read.reader import plain_folder
 from siltstone.formats.manifest import Catalog, KeyedStorage, Pin, Record, TableDefinition
 from siltstone.maintenance.merge.merge import candidates
 from siltstone.storage.files.files import RealFiles
-from siltstone.storage.lance.lance_tables import LanceTables
-from siltstone.storage.tables.tables import Compacted, Tables
+from siltstone.storage.lance.lance_tables import lance_tables
+from siltstone.storage.tables.tables import Compacted, TableReader
 
 TARGET_ROWS = 1 << 20
 TIER_RATIO = 2
@@ -64,7 +64,7 @@ class CompactTask:
             CorruptionError: An input is damaged.
             UnavailableError: The file system refuses; the written files are garbage.
         """
-        return LanceTables(Path(path), RealFiles(), verify=verify).compact(
+        return lance_tables(Path(path), RealFiles(), verify=verify).compactor.compact(
             self.folder, self.pin, self.within
         )
 
@@ -111,7 +111,9 @@ class Sizes:
         return rows >= self.target_rows or (self.is_contended and parts * rows >= CONTENDED_MAX)
 
 
-def planned(record: Record, tables: Tables, wanted: int | None, sizes: Sizes) -> list[CompactTask]:
+def planned(
+    record: Record, tables: TableReader, wanted: int | None, sizes: Sizes
+) -> list[CompactTask]:
     """Return the tasks of the bases and histories of a record, or of the table with an id."""
     found: list[CompactTask] = []
     for table, storage in candidates(record, wanted):
@@ -124,7 +126,7 @@ def planned(record: Record, tables: Tables, wanted: int | None, sizes: Sizes) ->
 
 
 def planned_plain(
-    catalog: Catalog, tables: Tables, wanted: int | None, sizes: Sizes
+    catalog: Catalog, tables: TableReader, wanted: int | None, sizes: Sizes
 ) -> list[CompactTask]:
     """Return the tasks of the newest versions of plain tables, or of the one with an id."""
     found: list[CompactTask] = []
@@ -158,7 +160,7 @@ def _plain_tables(catalog: Catalog) -> Iterator[TableDefinition]:
 
 
 def _tasks(
-    name: str, place: Place, folder: str, pin: Pin, tables: Tables, sizes: Sizes
+    name: str, place: Place, folder: str, pin: Pin, tables: TableReader, sizes: Sizes
 ) -> Iterator[CompactTask]:
     opened = tables.open(folder, pin)
     for group in sizes.groups(opened.spans, opened.worn):

@@ -12,7 +12,7 @@ from siltstone.formats.manifest import KeyedStorage, Pin, Record
 from siltstone.maintenance.compaction.compaction import CompactTask, Place, pin_of
 from siltstone.maintenance.merge.merge import Deferred, Merged
 from siltstone.storage.tables.jobs import SeenJob
-from siltstone.storage.tables.tables import Compacted, InputsMovedError, Tables
+from siltstone.storage.tables.tables import Compacted, InputsMovedError, TableCompactor
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def total_of(one: Optimized, other: Optimized) -> Optimized:
 
 
 def fitting_of(
-    tables: Tables, now: Record, finished: Sequence[Finished]
+    tables: TableCompactor, now: Record, finished: Sequence[Finished]
 ) -> tuple[dict[Place, Pin], list[Finished]]:
     """Return the pins with the fitting tasks applied, and these tasks."""
     pins: dict[Place, Pin] = {}

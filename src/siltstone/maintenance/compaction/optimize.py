@@ -244,9 +244,9 @@ class Optimizer:
         self, record: Record, catalog: Catalog, order: _OptimizeOrder
     ) -> list[CompactTask]:
         sizes = replace(order.sizes, is_contended=order.contention.count > 0)
-        plain = planned_plain(catalog, self._tables, order.table, sizes)
+        plain = planned_plain(catalog, self._tables.reader, order.table, sizes)
         left = {one.task.place for one in self._left()}
-        keyed = planned(record, self._tables, order.table, sizes)
+        keyed = planned(record, self._tables.reader, order.table, sizes)
         return [*keyed, *(task for task in plain if task.place not in left)]
 
     def _execute(
@@ -314,7 +314,9 @@ class Optimizer:
                 pin = plain_pin(now, place[0]) if some[0].is_plain else pin_at(record, place)
                 if pin is not None:
                     within = [task.within for task in some]
-                    is_kept = self._tables.untouched(some[0].folder, pin, some[0].pin, within)
+                    is_kept = self._tables.compactor.untouched(
+                        some[0].folder, pin, some[0].pin, within
+                    )
                     found += compress(some, is_kept)
         return found
 
@@ -399,7 +401,7 @@ class Optimizer:
         pin = plain_pin(catalog, one.task.place[0])
         if pin is None:
             return False
-        named = {file.path for file in self._tables.files(plain_folder(pin), pin)}
+        named = {file.path for file in self._tables.reader.files(plain_folder(pin), pin)}
         return named.issuperset(file.path for file in one.result.files)
 
     def _advanced(self, finished: Sequence[Finished], job: Job) -> Optimized:
@@ -426,7 +428,7 @@ class Optimizer:
         return run
 
     def _compact(self, task: CompactTask) -> Compacted:
-        return self._tables.compact(task.folder, task.pin, task.within)
+        return self._tables.compactor.compact(task.folder, task.pin, task.within)
 
     def _publish(
         self, record: Record, finished: Sequence[Finished], job: Job, attempts: int
@@ -436,7 +438,7 @@ class Optimizer:
 
         def change(now: Record) -> Record:
             refuse_below_gc_horizon(now, job.started_us)
-            swapped, fits = fitting_of(self._tables, now, finished)
+            swapped, fits = fitting_of(self._tables.compactor, now, finished)
             fitting[:] = fits
             if not fits:
                 return now

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from siltstone.engine.commit.core import Core
 from siltstone.engine.recover.following import Follower
-from siltstone.engine.write.transaction import Transaction
+from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.errors import ConflictError
 from siltstone.formats.manifest import Catalog
 from siltstone.storage.tables.tables import Compacted, InputsMovedError
@@ -73,7 +73,7 @@ class OwnPlainTables:
     def advance(self, incarnation: int, compacted: Sequence[Compacted], began_us: int) -> bool:
         """See `PlainTables.advance`."""
         try:
-            with Transaction(self.core) as tx:
+            with EngineTransaction(self.core) as tx:
                 tx.compact(incarnation, compacted, began_us)
         except (InputsMovedError, ConflictError):
             return False

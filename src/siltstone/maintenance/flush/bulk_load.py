@@ -97,8 +97,8 @@ def _load(
 ) -> Receipt:
     folder = f"{levels.storage.folder}/base"
     codes: list[Codes] = []
-    empty = core.tables.create(folder, table_schema.arrow)
-    pin = core.tables.append(folder, empty, _watched(batches, table_schema, codes))
+    empty = core.tables.writer.create(folder, table_schema.arrow)
+    pin = core.tables.writer.append(folder, empty, _watched(batches, table_schema, codes))
     written = BulkRows(catalogs.name_of(table), table_schema, folder, pin, table_schema.codec.names)
     rows, _ = unique(core.tables, written, codes, Repeats(are_allowed=may_repeat))
     part = load_part(core, table, levels.storage.incarnation, rows)
@@ -112,7 +112,7 @@ def _load(
     try:
         return submit(core, lambda: write_set)
     except ConflictError:  # somebody wrote a row meanwhile: ours become a run on top of it
-        staged = rows.opened(core.tables).scan(table_schema.arrow.names)
+        staged = rows.opened(core.tables.reader).scan(table_schema.arrow.names)
         return _attach(core, table, table_schema, levels, staged, begun, may_repeat=may_repeat)
 
 
@@ -137,14 +137,14 @@ def _attach(
             pa.RecordBatch.from_arrays(batch.columns, schema=fields)
             for batch in _watched(batches, table_schema, codes)
         )
-        pin = core.tables.append(folder, core.tables.create(folder, fields), renamed)
+        pin = core.tables.writer.append(folder, core.tables.writer.create(folder, fields), renamed)
         names = tuple(history_name(column_id) for column_id in table_schema.schema.key)
         written = BulkRows(catalogs.name_of(table), table_schema, folder, pin, names)
         rows, every = unique(core.tables, written, codes, Repeats(are_allowed=may_repeat))
         if not may_repeat:
             reader = core.readers.open(state.view, table, state.visible)
             assert isinstance(reader, KeyedReader)
-            refuse_living(core.tables, rows, reader)
+            refuse_living(core.tables.reader, rows, reader)
         part = attach_part(core, table, levels.storage.incarnation, rows, every)
         write_set = WriteSet(
             number=number,

@@ -49,7 +49,7 @@ from siltstone.maintenance.flush.refresh import refreshed, renewals, renewed
 from siltstone.maintenance.retention import carried
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.tables.jobs import Begun, GcHorizonError, refuse_below_gc_horizon
-from siltstone.storage.tables.tables import StagedFiles, Tables
+from siltstone.storage.tables.tables import StagedFiles, TableWriter
 from siltstone.units import SegmentNumber
 
 COMMITS_FOLDER = "commits"
@@ -82,7 +82,7 @@ class Checkpointer:
         self,
         *,
         committer: Committer,
-        tables: Tables,
+        tables: TableWriter,
         manifests: ManifestStore,
         readers: Readers,
         log: Retirer,

@@ -30,7 +30,12 @@ from siltstone.storage.lance.external import version_import
 from siltstone.storage.tables.inventories import DIRECTORY, Inventories
 from siltstone.storage.tables.jobs import DIRECTORY as JOBS
 from siltstone.storage.tables.kept_names import is_shared, kept_of, public_of
-from siltstone.storage.tables.tables import INDEX_DIRECTORY, PRIVATE_DIRECTORY, Tables
+from siltstone.storage.tables.tables import (
+    INDEX_DIRECTORY,
+    PRIVATE_DIRECTORY,
+    ExternalTables,
+    TableReader,
+)
 
 DEAD = "only records below FLOOR named it"
 UNPUBLISHED = "nothing names it, and the grace period is over"
@@ -102,7 +107,7 @@ def distinct(pins: Iterable[Pin]) -> dict[str, Pin]:
     return {pin.path: pin for pin in pins}
 
 
-def needed(tables: Tables, pins: Mapping[str, Pin]) -> set[str]:
+def needed(tables: TableReader, pins: Mapping[str, Pin]) -> set[str]:
     """Return the paths of all files that the pins need.
 
     Raises:
@@ -114,14 +119,14 @@ def needed(tables: Tables, pins: Mapping[str, Pin]) -> set[str]:
     return found
 
 
-def named_by_path(tables: Tables, folders: Iterable[str]) -> set[str]:
+def named_by_path(tables: ExternalTables, folders: Iterable[str]) -> set[str]:
     """Return the files of external versions, which may still be imported.
 
     If a version cannot be read, its files are not known: the dataset's folder is returned.
     """
     found: set[str] = set()
     for folder in folders:
-        for external in tables.external_versions(folder):
+        for external in tables.versions(folder):
             found.add(external.path)
             found.update((folder,) if external.named is None else external.named)
     return found

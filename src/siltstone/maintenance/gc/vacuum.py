@@ -30,23 +30,18 @@ import contextlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 import numpy as np
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.commit.committer import Committer
-from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.read.reader import plain_folder
-from siltstone.engine.read.view import View
-from siltstone.engine.recover.following import Follower
 from siltstone.errors import BusyError, SiltstoneError, UnavailableError
 from siltstone.failpoints import Failpoint, cross
-from siltstone.formats.manifest import Catalog, KeyedStorage, Pin, Record, Tag
+from siltstone.formats.manifest import KeyedStorage, Pin, Record, Tag
 from siltstone.formats.schema import SEQ_COLUMN
 from siltstone.maintenance import retention
-from siltstone.maintenance.flush.checkpoint import Checkpointer
+from siltstone.maintenance.gc.live_store import LiveStore
 from siltstone.maintenance.gc.sweep import (
     DEAD,
     Ages,
@@ -73,103 +68,6 @@ CENSUSES_MAX = 16
 PROMOTIONS_MAX = 8
 CONDEMNED = "the record of a job that died before the grace period"
 _COMMITS = "commits"
-
-
-class LiveStore(Protocol):
-    """The contents of the frames above the newest record; an owner has them in memory."""
-
-    def catalog(self) -> Catalog:
-        """Return the catalog as of the visible seq."""
-        ...
-
-    def renew(self) -> object:
-        """Refresh to the newest record, and release older ones."""
-        ...
-
-    def forget(self, tag: Tag) -> object:
-        """Remove a tag with a commit, unless it was set again meanwhile."""
-        ...
-
-    def attached(self) -> Iterator[Pin]:
-        """Yield the pins of bulk commits whose rows are in no record yet."""
-        ...
-
-
-class OwnerLive:
-    """`LiveStore` in the owner's process, for as long as it owns the store.
-
-    Another thread may close the store during a vacuum. From then on memory has neither the files in
-    the log (`Owner.close` releases them) nor the commits of the next owner.
-    """
-
-    def __init__(
-        self,
-        committer: Committer,
-        checkpointer: Checkpointer,
-        forget: Callable[[Tag], object],
-        require_held: Callable[[], None],
-    ) -> None:
-        """`require_held` raises ClosedError once the store is not owned any more."""
-        self._committer, self._checkpointer, self._forget = committer, checkpointer, forget
-        self._require_held = require_held
-
-    def _view(self) -> View:
-        view = self._committer.state.view
-        self._require_held()  # after it was taken: until then nothing was let go of
-        return view
-
-    def catalog(self) -> Catalog:
-        return self._view().catalog
-
-    def renew(self) -> object:
-        return self._checkpointer.renew()
-
-    def forget(self, tag: Tag) -> object:
-        return self._forget(tag)
-
-    def attached(self) -> Iterator[Pin]:
-        return _attached(self._view())
-
-
-class LiveWithoutOwner:
-    """`Live` next to a live owner: the durable part of its log.
-
-    If an owner died, or has not recovered the log yet, MARK may lack durable frames. So the owner
-    must be the same before and after each read.
-
-    Args:
-        follower: Reads the log up to MARK.
-        epoch: The epoch of the live owner that has recovered the log; None if there is none.
-    """
-
-    def __init__(self, follower: Follower, epoch: Callable[[], int | None]) -> None:
-        self._follower, self._epoch = follower, epoch
-        self._first_epoch = epoch()
-
-    def _view(self) -> View:
-        view = self._follower.state().view
-        if self._first_epoch is None or self._epoch() != self._first_epoch:
-            raise BusyError("the store has no owner yet, or its owner ended meanwhile; call again")
-        return view
-
-    def catalog(self) -> Catalog:
-        return self._view().catalog
-
-    def renew(self) -> object:
-        return self._follower.close()  # the next look begins at the newest record
-
-    def forget(self, tag: Tag) -> object:
-        """Leave the tag to the owner's vacuum: only a commit removes a tag."""
-
-    def attached(self) -> Iterator[Pin]:
-        return _attached(self._view())
-
-
-def _attached(view: View) -> Iterator[Pin]:
-    for levels in view.levels.values():
-        for source in levels.sealed:
-            if isinstance(source, HistoryRun):
-                yield source.table.pin
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,19 +333,21 @@ class Vacuum:
 
         Only whole files: the other rows of a file would move behind those of later seqs.
         """
-        spans = [file.seqs for file in self._tables.files(folder, pin) if file.seqs is not None]
+        spans = [
+            file.seqs for file in self._tables.reader.files(folder, pin) if file.seqs is not None
+        ]
         below = [high for _, high in spans if high <= upto]
         if not below:
             return pin
         last = max(below)
         if any(low <= last < high for low, high in spans):
             return pin
-        opened = self._tables.open(folder, pin)
+        opened = self._tables.reader.open(folder, pin)
         dropped = [np.zeros(0, np.int64)]
         for batch in opened.scan([column], seqs=(-1, last), positions=True):
             is_old = batch.column(column).to_numpy() <= last
             dropped.append(batch.column(POSITION).to_numpy()[is_old])
-        return self._tables.rewrite(folder, pin, drop=np.concatenate(dropped), batches=())
+        return self._tables.rewriter.rewrite(folder, pin, drop=np.concatenate(dropped), batches=())
 
     # deleting
 
@@ -542,12 +442,12 @@ class Vacuum:
         pins |= distinct(self._live.attached())
         gone = distinct(pin for record in dead for pin in pins_of(record))
         gone = {path: pin for path, pin in gone.items() if path not in pins}
-        reachable = needed(self._tables, pins)
+        reachable = needed(self._tables.reader, pins)
         inventories = Inventories(self._root, self._files, random_token)
         doomed = published(inventories, gone) - reachable
         ages = self._ages(records, gc_horizon_us, grace_s)
         folders = {plain_folder(pin) for pin in pins.values()} | homes(catalog)
-        by_path = named_by_path(self._tables, sorted(folders))
+        by_path = named_by_path(self._tables.external, sorted(folders))
         return sweep.garbage(reachable, doomed, ages, by_path)
 
     def _ages(self, records: Sequence[Record], gc_horizon_us: int, grace_s: float) -> Ages:
@@ -583,7 +483,7 @@ class Vacuum:
         """Promote; a merge that promotes at once takes away what it does not know of."""
         for attempt in range(PROMOTIONS_MAX):
             try:
-                return self._tables.promote(folder, pins, pins[-1])
+                return self._tables.names.promote(folder, pins, pins[-1])
             except UnavailableError:
                 if attempt == PROMOTIONS_MAX - 1:
                     raise

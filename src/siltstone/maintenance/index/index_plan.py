@@ -23,7 +23,14 @@ from siltstone.formats.manifest import (
     Schema,
     TableDefinition,
 )
-from siltstone.storage.tables.tables import IndexKind, IndexSpec, PinnedTable, Segment, Span, Tables
+from siltstone.storage.tables.tables import (
+    IndexKind,
+    IndexSpec,
+    PinnedTable,
+    Segment,
+    Span,
+    TableReader,
+)
 
 KEY_INDEX = "_key"
 KEY_ROWS_MIN = 100_000
@@ -177,7 +184,7 @@ def lacks_key(opened: PinnedTable) -> bool:
 
 
 def statuses(
-    record: Record, table: TableDefinition, storage: KeyedStorage | None, tables: Tables
+    record: Record, table: TableDefinition, storage: KeyedStorage | None, tables: TableReader
 ) -> list[IndexStatus]:
     """Return the indexes of a table, also unbuilt ones; the index of the key comes last."""
     schema = catalogs.schema_of(table)

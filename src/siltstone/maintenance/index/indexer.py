@@ -219,7 +219,7 @@ class Indexer:
                 continue
             if not begins_key and _has_none(record, table, storage):
                 continue
-            opened = self._tables.open(f"{storage.folder}/base", storage.base)
+            opened = self._tables.reader.open(f"{storage.folder}/base", storage.base)
             found = tasks_of(
                 record, table, storage, opened, lag_share=lag_share, begins_key=begins_key
             )
@@ -246,7 +246,7 @@ class Indexer:
     def _built(self, tasks: Sequence[IndexTask], hopeless: set[str]) -> Iterator[_Built]:
         for task in tasks:
             try:
-                segment = self._tables.index(task.folder, task.pin, task.spec, task.within)
+                segment = self._tables.indexer.build(task.folder, task.pin, task.spec, task.within)
             except RequestError as error:  # of its values: too few to train on, for one
                 _log.warning("no index %s over %s: %s", task.spec.name, task.folder, error)
                 hopeless.add(_key(task))
@@ -297,7 +297,7 @@ class Indexer:
         if storage is None or table is None or storage.base is None:
             return None  # dropped or truncated meanwhile: nothing is left to do
         folder, pin = f"{storage.folder}/base", storage.base
-        opened = self._tables.open(folder, pin)
+        opened = self._tables.reader.open(folder, pin)
         names = {spec.name for spec in wanted(now, table, storage, opened)}
         gone = unwanted(now, table, storage, opened)
         mine = [
@@ -320,7 +320,7 @@ class Indexer:
 
     def _put(self, folder: str, pin: Pin, built: Sequence[_Built], gone: Sequence[str]) -> Pin:
         old = [*gone, *(number for one in built for number in one.task.gone)]
-        return self._tables.put_indexes(folder, pin, [one.segment for one in built], old)
+        return self._tables.indexer.put(folder, pin, [one.segment for one in built], old)
 
 
 def _named(record: Record, table: str | int) -> TableDefinition:

@@ -31,7 +31,7 @@ from siltstone.formats.manifest import KeyedStorage, Pin, Record, TableDefinitio
 from siltstone.maintenance.merge.merge_task import Execute, live_rows, survivors
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, ManifestStore
 from siltstone.storage.tables.jobs import GcHorizonError, Job, Jobs, refuse_below_gc_horizon
-from siltstone.storage.tables.tables import Tables, join
+from siltstone.storage.tables.tables import Tables, TableWriter, join
 
 ATTEMPTS = 8
 _log = logging.getLogger(__name__)
@@ -70,6 +70,27 @@ class _Planned:
     rows: int
 
 
+@dataclass(frozen=True, slots=True)
+class Promoter:
+    """Shows what a record names to readers of the plain path. Holds no lock and no state."""
+
+    manifests: ManifestStore
+    tables: Tables
+
+    def promote_late(self, record: Record) -> None:
+        """Promote; what fails is left for the next merge: no reader of ours looks there."""
+        try:
+            self.promote(record)
+        except SiltstoneError as error:
+            _log.warning("readers of the plain path see an older version for now: %s", error)
+
+    def promote(self, record: Record) -> None:
+        """Show the kept bases and plain versions to readers of the plain path; idempotent."""
+        live = _live_pins(self.manifests, record)
+        for folder, pins in live.items():
+            self.tables.names.promote(folder, pins, pins[-1])
+
+
 class Merger:
     """Merges tables of one store. Holds no lock and no state.
 
@@ -87,6 +108,7 @@ class Merger:
     ) -> None:
         self._manifests, self._tables, self._readers = manifests, tables, readers
         self._jobs, self._catch_up = jobs, catch_up
+        self._promote_late = Promoter(manifests, tables).promote_late
 
     def merge(
         self,
@@ -133,7 +155,7 @@ class Merger:
         cross(Failpoint.MERGE_BEFORE_PLAN)
         wanted = [(t, s) for t, s in candidates(record, table) if _is_behind(record, t, s)]
         if not wanted:
-            self.promote_late(record)
+            self._promote_late(record)
             return Merged(record.flushed_seq, (), 0)
         planned: list[_Planned] = []
         names: list[str] = []
@@ -153,7 +175,7 @@ class Merger:
             )
             cross(Failpoint.MERGE_AFTER_PUBLISH)
             job.finish()
-        self.promote_late(published)
+        self._promote_late(published)
         self._catch_up(table)
         return Merged(record.flushed_seq, tuple(names), sum(item.rows for item in planned))
 
@@ -173,7 +195,7 @@ class Merger:
             if execute is not None:
                 pin = self._shared_out(folder, pin, table_schema, overlay, drop, execute)
             else:
-                pin = self._tables.rewrite(
+                pin = self._tables.rewriter.rewrite(
                     folder,
                     pin,
                     drop=drop,
@@ -195,14 +217,14 @@ class Merger:
         execute: Execute,
     ) -> Pin:
         """Have the rows written by tasks; the pin that they make is that of a rewrite."""
-        gone = self._tables.touched(
+        gone = self._tables.rewriter.touched(
             folder, pin, drop, compact_below=COMPACT_BELOW_ROWS, has_more=overlay.rows > 0
         )
         tasks = [*survivors(folder, pin, table_schema, gone, drop)]
         for source, _, ordinals in overlay.live:
             assert isinstance(source, HistoryRun)  # a merge reads what is flushed
             tasks += live_rows(folder, pin, table_schema, source, ordinals)
-        return self._tables.replace(folder, pin, gone, join([*execute(tasks)]))
+        return self._tables.rewriter.replace(folder, pin, gone, join([*execute(tasks)]))
 
     def _base(
         self,
@@ -214,24 +236,11 @@ class Merger:
         """Return the base to rewrite, with the columns of `table_schema`; None if it is empty."""
         folder = f"{storage.folder}/base"
         if storage.base is None:
-            return self._tables.create(folder, table_schema.arrow) if overlay.rows else None
+            return self._tables.writer.create(folder, table_schema.arrow) if overlay.rows else None
         if storage.base_schema == table_schema.id:
             return storage.base
         old = table_schema_of(catalogs.schema_by_id(table, storage.base_schema))
-        return altered(self._tables, folder, storage.base, old, table_schema)
-
-    def promote_late(self, record: Record) -> None:
-        """Promote; leave failures to the next merge: readers of the store do not look there."""
-        try:
-            self.promote(record)
-        except SiltstoneError as error:
-            _log.warning("readers of the plain path see an older version for now: %s", error)
-
-    def promote(self, record: Record) -> None:
-        """Show the kept bases and plain versions to readers of the plain path; idempotent."""
-        live = _live_pins(self._manifests, record)
-        for folder, pins in live.items():
-            self._tables.promote(folder, pins, pins[-1])
+        return altered(self._tables.writer, folder, storage.base, old, table_schema)
 
 
 def candidates(
@@ -305,7 +314,7 @@ def _is_in(storage: KeyedStorage, item: _Planned | None) -> bool:
     )
 
 
-def altered(tables: Tables, folder: str, pin: Pin, old: TableSchema, new: TableSchema) -> Pin:
+def altered(tables: TableWriter, folder: str, pin: Pin, old: TableSchema, new: TableSchema) -> Pin:
     """Rename, drop and add a pin's columns by id; through free names, so that two may swap."""
     drop = [name for column_id, name in old.names.items() if column_id not in new.names]
     moved = {i: n for i, n in old.names.items() if i in new.names and new.names[i] != n}

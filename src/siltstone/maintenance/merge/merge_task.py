@@ -20,7 +20,7 @@ from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.formats.manifest import Pin
 from siltstone.formats.schema import history_name
 from siltstone.storage.files.files import RealFiles
-from siltstone.storage.lance.lance_tables import LanceTables
+from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.tables.tables import StagedFiles, Tables
 
 ROWS_MAX = 1 << 20
@@ -49,11 +49,11 @@ class MergeTask:
             CorruptionError: An input is damaged.
             UnavailableError: The file system refuses; the written files are garbage.
         """
-        return self.run_on(LanceTables(Path(path), RealFiles(), verify=verify))
+        return self.run_on(lance_tables(Path(path), RealFiles(), verify=verify))
 
     def run_on(self, tables: Tables) -> StagedFiles:
         """Run the task with open tables."""
-        return tables.stage(self.folder, self.pin, self._rows(tables))
+        return tables.writer.stage(self.folder, self.pin, self._rows(tables))
 
     def _rows(self, tables: Tables) -> Iterator[pa.RecordBatch]:
         names = [stored for stored, _ in self.columns]
@@ -61,7 +61,7 @@ class MergeTask:
         bits = np.frombuffer(self.kept, np.uint8)
         mask = np.unpackbits(bits, count=self.within[1] - self.within[0]).view(bool)
         start = 0
-        opened = tables.open(self.source_folder, self.source)
+        opened = tables.reader.open(self.source_folder, self.source)
         for batch in opened.scan(names, within=self.within):
             end = start + batch.num_rows
             kept = batch.filter(pa.array(mask[start:end]))

@@ -34,7 +34,7 @@ from siltstone.maintenance.gc.sweep import distinct, home_of, homes, pins_of
 from siltstone.maintenance.repair.quarantine import Item, Quarantine
 from siltstone.storage.files.files import Files
 from siltstone.storage.tables.inventories import describe
-from siltstone.storage.tables.tables import ExternalVersion, Tables
+from siltstone.storage.tables.tables import ExternalTables, ExternalVersion, Tables
 
 SAMPLE_ROWS = 5
 ATTEMPTS_MAX = 8
@@ -65,21 +65,21 @@ class Adopted:
         return "\n".join([head, *(f"  {row}" for row in self.sample)])
 
 
-def strangers_of(
-    tables: Tables, record: Record, logged: Iterable[str] = ()
+def external_versions_of(
+    external: ExternalTables, record: Record, logged: Iterable[str] = ()
 ) -> Iterator[tuple[str, ExternalVersion]]:
     """Yield every external version in the folders of a record's tables, with its folder.
 
     Args:
-        tables: The datasets of the store.
+        external: The versions of other clients in the store.
         record: The record with the folders: in its pins, or for a plain table without a version in
             its name.
         logged: The folders in frames above the record, since the last checkpoint.
     """
     folders = {plain_folder(pin) for pin in distinct(pins_of(record)).values()}
     for folder in sorted({*folders, *logged, *homes(record.catalog)}):
-        for external in tables.external_versions(folder):
-            yield folder, external
+        for version in external.versions(folder):
+            yield folder, version
 
 
 def told(external: ExternalVersion) -> str:
@@ -96,7 +96,7 @@ def _next_step(external: ExternalVersion) -> str:
         return "if you want its change, make it through siltstone; then move this file away"
     if not external.added:
         return "to remove it, move this file away"
-    return "repair --adopt <table> commits them, or move this file away"
+    return "repair --import-external <table> commits them, or move this file away"
 
 
 class _MovedError(Exception):
@@ -159,12 +159,14 @@ class Adopter:
         pins = [version.pin for version in catalogs.incarnation_of(table).versions]
         folders = sorted({home_of(table), *(plain_folder(pin) for pin in pins)})
         live = {
-            file.path for pin in pins[-1:] for file in self._tables.files(plain_folder(pin), pin)
+            file.path
+            for pin in pins[-1:]
+            for file in self._tables.reader.files(plain_folder(pin), pin)
         }
         found = [
             (folder, each)
             for folder in folders
-            for each in self._tables.external_versions(folder)
+            for each in self._tables.external.versions(folder)
             # A name that an older siltstone left of a version of ours: its rows are in the table.
             if not each.files or not {f"{folder}/data/{name}" for name in each.files} <= live
         ]
@@ -184,7 +186,7 @@ class Adopter:
     def _added(self, folder: str, external: ExternalVersion) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a version; its data files stay, whoever moves its manifest."""
         try:
-            rows = self._tables.added(folder, external)
+            rows = self._tables.external.added(folder, external)
             first = next(rows, None)
         except SiltstoneError:
             self._require_there(external)

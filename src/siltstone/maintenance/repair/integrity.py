@@ -20,7 +20,7 @@ from siltstone.storage.files.copying import hash_of, require_same
 from siltstone.storage.files.files import Files
 from siltstone.storage.tables.inventories import check
 from siltstone.storage.tables.kept_names import place
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.tables import TableReader
 
 UNREADABLE = (SiltstoneError, OSError, ValueError, pa.ArrowException)
 Damage = dict[str, str]
@@ -40,7 +40,7 @@ class Integrity:
         self,
         files: Files,
         root: Path,
-        tables: Tables,
+        tables: TableReader,
         *,
         deep: bool,
         on_file: Callable[[], object] = lambda: None,

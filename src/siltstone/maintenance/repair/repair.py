@@ -29,7 +29,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -46,9 +45,10 @@ from siltstone.maintenance.gc.sweep import distinct, pins_of
 from siltstone.maintenance.index.indexer import Indexer
 from siltstone.maintenance.repair.integrity import UNREADABLE, Integrity, relative
 from siltstone.maintenance.repair.quarantine import Item, Quarantine
-from siltstone.maintenance.repair.verify import ERROR, Finding, Verifier, epoch_of_log, told_of
+from siltstone.maintenance.repair.repair_plan import RecordCopy, Repaired, RepairPlan
+from siltstone.maintenance.repair.verify import ERROR, Verifier, epoch_of_log, told_of
 from siltstone.storage.files.files import Files
-from siltstone.storage.manifest.manifest_store import RESTORING, ManifestStore
+from siltstone.storage.manifest.manifest_store import RESTORING, ManifestStore, floor_text
 from siltstone.storage.manifest.ownership import own
 from siltstone.storage.tables import promotion
 from siltstone.storage.tables.jobs import Jobs
@@ -56,94 +56,11 @@ from siltstone.storage.tables.kept_names import kept_of, unite
 from siltstone.storage.tables.tables import INDEX_DIRECTORY, Tables
 from siltstone.storage.wal.chain import read_chain, read_stretch
 from siltstone.storage.wal.segments import LoggedFrame
-from siltstone.units import SegmentNumber, Seq
+from siltstone.units import SegmentNumber, Seq, require
 
 _FOLDED = "the next merge folds it again from its history, which is intact"
 _REBUILT = "the index is removed from base and rebuilt; its file is moved to quarantine"
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step of a repair: its file, the damage, the action."""
-
-    path: str
-    wrong: str
-    done: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.wrong} -> {self.done}"
-
-
-@dataclass(frozen=True, slots=True)
-class Repaired:
-    """The steps of a repair, and the damage that it cannot repair: restore it from a backup.
-
-    `quarantine` is the folder with the moved files, "" for none.
-    """
-
-    is_dry_run: bool
-    steps: tuple[Step, ...]
-    unproven: tuple[Finding, ...]
-    quarantine: str = ""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether no damage is left."""
-        return not self.unproven
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the result as plain values."""
-        return {**asdict(self), "is_whole": self.is_whole}
-
-    def __str__(self) -> str:
-        verb = "would repair" if self.is_dry_run else "repaired"
-        lines = [f"{verb} {len(self.steps)} things, {len(self.unproven)} cannot be repaired"]
-        return "\n".join([*lines, *map(str, self.steps), *map(str, self.unproven)])
-
-
-@dataclass(frozen=True, slots=True)
-class _Copy:
-    """An older record that is to do without some bases, or without indexes of some."""
-
-    record: Record
-    wrong: str
-    broken: tuple[KeyedStorage, ...]
-    unindexed: tuple[KeyedStorage, ...]
-
-
-@dataclass(slots=True)
-class _Plan:
-    """What to do: the FLOOR to write, the record to publish, the files to move aside.
-
-    `broken` are bases to begin again, empty, `unindexed` those to go on without the segments of
-    indexes that are `rotten`; `copies` of older records and the files `late` go when that is
-    published. Files of the datasets `united` get their second names again. The records of jobs
-    that are `dead` are nobody's: an owner may be there.
-    """
-
-    floor: int | None = None
-    base: Record | None = None
-    epoch: int = 0
-    top: int = 0
-    broken: tuple[KeyedStorage, ...] = ()
-    unindexed: tuple[KeyedStorage, ...] = ()
-    rotten: set[str] = field(default_factory=set)
-    united: set[str] = field(default_factory=set)
-    copies: list[_Copy] = field(default_factory=list)
-    items: list[Item] = field(default_factory=list)
-    late: list[Item] = field(default_factory=list)
-    dead: list[Item] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
-    cured: set[str] = field(default_factory=set)
-
-    @property
-    def needs_owner(self) -> bool:
-        return len(self.steps) > len(self.dead)
-
-    def add(self, path: str, wrong: str, done: str) -> None:
-        self.steps.append(Step(path, wrong, done))
-        self.cured.add(path)
 
 
 class Repairer:
@@ -193,7 +110,7 @@ class Repairer:
         left = [each for each in errors if relative(self._root, each.path) not in plan.cured]
         return Repaired(dry_run, tuple(plan.steps), tuple(left), folder)
 
-    def _owned(self, *, deep: bool) -> tuple[_Plan, str]:
+    def _owned(self, *, deep: bool) -> tuple[RepairPlan, str]:
         ownership = own(self._files, self._root)
         try:
             plan = self._plan(deep=deep)
@@ -213,10 +130,10 @@ class Repairer:
 
     # planning: looks only
 
-    def _plan(self, *, deep: bool) -> _Plan:
-        plan = _Plan()
+    def _plan(self, *, deep: bool) -> RepairPlan:
+        plan = RepairPlan()
         self._plan_floor(plan)
-        integrity = Integrity(self._files, self._root, self._tables, deep=deep)
+        integrity = Integrity(self._files, self._root, self._tables.reader, deep=deep)
         numbers = self._manifests.numbers(below_floor=True)
         records = dict(self._readable(numbers))
         kept = [number for number in numbers if number >= self._floor(plan)]
@@ -231,7 +148,7 @@ class Repairer:
             plan.add(RESTORING, "left by a complete restore", "moved to quarantine")
         return plan
 
-    def _plan_jobs(self, plan: _Plan) -> None:
+    def _plan_jobs(self, plan: RepairPlan) -> None:
         """A dead job is evidence: without its record nothing is lost but what could be resumed."""
         for seen in self._jobs.list():
             if not seen.is_running:
@@ -245,10 +162,10 @@ class Repairer:
             with contextlib.suppress(*UNREADABLE):
                 yield number, self._manifests.read(number)
 
-    def _floor(self, plan: _Plan) -> int:
+    def _floor(self, plan: RepairPlan) -> int:
         return self._manifests.floor() if plan.floor is None else plan.floor
 
-    def _plan_floor(self, plan: _Plan) -> None:
+    def _plan_floor(self, plan: RepairPlan) -> None:
         """FLOOR is lost: the lowest number from which on every record stands there is as good."""
         numbers = self._manifests.numbers(below_floor=True)
         try:
@@ -269,7 +186,9 @@ class Repairer:
         path = relative(self._root, self._manifests.folder / "FLOOR")
         plan.add(path, wrong, f"written again: {first}; all records from it on exist")
 
-    def _plan_spares(self, plan: _Plan, records: dict[int, Record], integrity: Integrity) -> None:
+    def _plan_spares(
+        self, plan: RepairPlan, records: dict[int, Record], integrity: Integrity
+    ) -> None:
         """A file that is damaged where the store reads it may be whole at its public name."""
         newest = records[max(records)]
         pins = [pin for record in records.values() for pin in pins_of(record)]
@@ -285,7 +204,11 @@ class Repairer:
                 integrity.heal(spare)
 
     def _plan_newest(
-        self, plan: _Plan, kept: Sequence[int], records: dict[int, Record], integrity: Integrity
+        self,
+        plan: RepairPlan,
+        kept: Sequence[int],
+        records: dict[int, Record],
+        integrity: Integrity,
     ) -> None:
         """Find what serves when the newest record does not, and a proof that nothing is lost."""
         newest = records.get(kept[-1])
@@ -321,7 +244,7 @@ class Repairer:
         for folder in sorted({plain_folder(pin) for pin in pins.values()}):
             self._plan_links(plan, folder, pins)
 
-    def _plan_links(self, plan: _Plan, folder: str, stay: Collection[str]) -> None:
+    def _plan_links(self, plan: RepairPlan, folder: str, stay: Collection[str]) -> None:
         """Take public names of versions of ours away, but those whose manifests `stay`.
 
         Readers of the plain path would see them, and take them for newer, as long as they stand.
@@ -351,14 +274,14 @@ class Repairer:
         path, wrong = next(iter(self._damage(record, integrity).items()), ("", "it is damaged"))
         return f"{path}: {wrong}"
 
-    def _plan_copy(self, plan: _Plan, number: int, sound: Record, wrong: str) -> None:
+    def _plan_copy(self, plan: RepairPlan, number: int, sound: Record, wrong: str) -> None:
         copy = manifest.encode(msgspec.structs.replace(sound, number=number))
         path = relative(self._root, self._manifests.path(number))
         plan.items.append(Item(path, wrong, copy))
         serves = f"record {sound.number} serves instead"
         plan.add(path, wrong, f"moved to quarantine, {serves}: nothing that was committed is lost")
 
-    def _plan_epoch(self, plan: _Plan, newest: Record) -> None:
+    def _plan_epoch(self, plan: RepairPlan, newest: Record) -> None:
         """Records above are lost, file and all: the log says that there was a later epoch."""
         epoch = self._log_epoch(newest)
         if epoch <= newest.epoch or not self._is_all(newest, {newest.number: newest}, None):
@@ -382,7 +305,7 @@ class Repairer:
             found |= integrity.damage(pin)
         return found
 
-    def _plan_bases(self, plan: _Plan, newest: Record, integrity: Integrity) -> bool:
+    def _plan_bases(self, plan: RepairPlan, newest: Record, integrity: Integrity) -> bool:
         """Have bases folded again, and indexes built again, when nothing else is damaged.
 
         A base is folded again only if its history is whole.
@@ -414,7 +337,7 @@ class Repairer:
         return all(_is_complete(record, storage) for storage in broken)
 
     def _plan_base(
-        self, plan: _Plan, storage: KeyedStorage, integrity: Integrity, done: str
+        self, plan: RepairPlan, storage: KeyedStorage, integrity: Integrity, done: str
     ) -> None:
         assert storage.base is not None
         damage = integrity.damage(storage.base)
@@ -423,7 +346,7 @@ class Repairer:
         plan.add(path, wrong, done)
 
     def _plan_rotten(
-        self, plan: _Plan, unindexed: Sequence[KeyedStorage], integrity: Integrity
+        self, plan: RepairPlan, unindexed: Sequence[KeyedStorage], integrity: Integrity
     ) -> None:
         """Put the damaged files of indexes aside, and remember whose they are."""
         known = {item.path for item in plan.late}
@@ -435,7 +358,7 @@ class Repairer:
                     plan.late.append(Item(path, wrong))
 
     def _plan_old_bases(
-        self, plan: _Plan, newest: int, records: dict[int, Record], integrity: Integrity
+        self, plan: RepairPlan, newest: int, records: dict[int, Record], integrity: Integrity
     ) -> None:
         """Let older records, which the past is read from, do without what is damaged in bases."""
         for number, record in records.items():
@@ -447,7 +370,7 @@ class Repairer:
 
     def _plan_without(
         self,
-        plan: _Plan,
+        plan: RepairPlan,
         record: Record,
         broken: tuple[KeyedStorage, ...],
         unindexed: tuple[KeyedStorage, ...],
@@ -456,7 +379,7 @@ class Repairer:
         damage = self._damage(record, integrity)
         path = relative(self._root, self._manifests.path(record.number))
         file, wrong = next(iter(damage.items()))
-        plan.copies.append(_Copy(record, f"{file}: {wrong}", broken, unindexed))
+        plan.copies.append(RecordCopy(record, f"{file}: {wrong}", broken, unindexed))
         self._plan_rotten(plan, unindexed, integrity)
         plan.cured.update(damage)
         reads = "history" if broken else "base without the index"
@@ -495,7 +418,7 @@ class Repairer:
 
     def _plan_unreadable(
         self,
-        plan: _Plan,
+        plan: RepairPlan,
         numbers: Sequence[int],
         kept: Sequence[int],
         records: dict[int, Record],
@@ -521,7 +444,7 @@ class Repairer:
 
     # carrying out
 
-    def _carry_out(self, plan: _Plan) -> str:
+    def _carry_out(self, plan: RepairPlan) -> str:
         folder = self._take_floor(plan)
         cross(Failpoint.REPAIR_AFTER_FLOOR)
         folder = self._quarantine.take(plan.items) or folder
@@ -539,7 +462,7 @@ class Repairer:
         late = [self._copied(copy, plan.rotten) for copy in plan.copies]
         return self._quarantine.take([*late, *plan.late]) or folder
 
-    def _copied(self, copy: _Copy, rotten: Collection[str]) -> Item:
+    def _copied(self, copy: RecordCopy, rotten: Collection[str]) -> Item:
         """Return the step that puts a copy of an older record in its place."""
         number = copy.record.number
         none = {
@@ -557,7 +480,7 @@ class Repairer:
         found: dict[int, KeyedStorage] = {}
         for storage in storages:
             assert storage.base is not None
-            pin = self._tables.put_indexes(
+            pin = self._tables.indexer.put(
                 f"{storage.folder}/base", storage.base, (), sorted(rotten)
             )
             found[storage.incarnation] = msgspec.structs.replace(storage, base=pin)
@@ -574,7 +497,7 @@ class Repairer:
         table_schema = table_schema_of(catalogs.schema_by_id(table, storage.base_schema))
         for pin in self._bases(storage.incarnation):
             with contextlib.suppress(CorruptionError):
-                empty = self._tables.overwrite(folder, pin, table_schema.arrow, ())
+                empty = self._tables.writer.overwrite(folder, pin, table_schema.arrow, ())
                 return msgspec.structs.replace(storage, base=empty, merged_seq=0)
         return msgspec.structs.replace(storage, base=None, base_schema=0, merged_seq=0)
 
@@ -589,11 +512,13 @@ class Repairer:
         }
         return sorted(pins.values(), key=lambda pin: -pin.version)
 
-    def _take_floor(self, plan: _Plan) -> str:
+    def _take_floor(self, plan: RepairPlan) -> str:
         if plan.floor is None:
             return ""
         path = self._manifests.folder / "FLOOR"
-        text = self._manifests.floor_item(plan.floor)
+        there = self._files.exists(self._manifests.path(plan.floor))
+        require(there, f"FLOOR {plan.floor} has no record")
+        text = floor_text(plan.floor)
         if not self._files.exists(path):
             self._files.replace(path, text)
             return ""

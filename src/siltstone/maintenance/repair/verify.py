@@ -36,7 +36,7 @@ from siltstone.formats.schema import SEQ_COLUMN
 from siltstone.maintenance.backup.backup import Progress, created_by, named_by, newest_with_log
 from siltstone.maintenance.gc.sweep import Sweep, distinct, pins_of
 from siltstone.maintenance.index.index_check import wrong_indexes
-from siltstone.maintenance.repair.external_appends import strangers_of, told
+from siltstone.maintenance.repair.external_appends import external_versions_of, told
 from siltstone.maintenance.repair.integrity import UNREADABLE, Integrity
 from siltstone.storage.files.files import Files
 from siltstone.storage.manifest.manifest_store import ManifestStore
@@ -140,7 +140,9 @@ class Verifier:
         def seen() -> None:
             tally.done += 1
 
-        tally = _Tally(Integrity(self._files, self._root, self._tables, deep=deep, on_file=seen))
+        tally = _Tally(
+            Integrity(self._files, self._root, self._tables.reader, deep=deep, on_file=seen)
+        )
         tally.total = len(Sweep(self._files, self._root).listed) * (2 if deep else 1)
 
         def say(what: str) -> None:
@@ -307,7 +309,7 @@ class Verifier:
     ) -> None:
         say("drift")
         try:
-            for _, external in strangers_of(self._tables, record, logged):
+            for _, external in external_versions_of(self._tables.external, record, logged):
                 tally.findings.append(Finding(external.path, DRIFT, told(external)))
         except UNREADABLE as error:
             tally.warn("tables", f"external versions cannot be listed: {error}")
@@ -315,7 +317,7 @@ class Verifier:
     def _names(self, tally: _Tally) -> None:
         """Tell of files that a clean-up by another program may delete, or whose name one did."""
         whole = [path for path, wrong in tally.integrity.files.items() if wrong is None]
-        exposed, hidden = self._tables.lacking(whole)
+        exposed, hidden = self._tables.names.lacking(whole)
         for path in exposed[:1]:
             reason = (
                 "a clean-up by another program may delete them; open the store once for writing"
@@ -347,7 +349,7 @@ class Verifier:
         if storage.history is None:
             return
         folder, last = f"{storage.folder}/.history", 0
-        for batch in self._tables.open(folder, storage.history).scan():
+        for batch in self._tables.reader.open(folder, storage.history).scan():
             seqs = batch.column(SEQ_COLUMN).to_numpy()
             tally.rows += len(seqs)
             if len(seqs) and (seqs[0] < last or (np.diff(seqs) < 0).any()):
@@ -361,7 +363,7 @@ class Verifier:
             return
         folder = f"{storage.folder}/base"
         table_schema = table_schema_of(catalogs.schema_by_id(table, storage.base_schema))
-        opened = self._tables.open(folder, storage.base)
+        opened = self._tables.reader.open(folder, storage.base)
         names = list(table_schema.codec.names)
         parts = [table_schema.codec.codes(batch) for batch in opened.scan(names)]
         codes = np.concatenate(parts) if parts else np.zeros(0, np.int64)

@@ -31,13 +31,13 @@ from typing import TypeVar
 from siltstone import threads
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.levels.base import INDEX_ROW_BYTES
-from siltstone.engine.levels.history_run import HistoryRun
+from siltstone.engine.levels.history_run import HistoryRun, index_bytes
 from siltstone.engine.levels.memtable import Memtable
 from siltstone.engine.read.view import View
 from siltstone.errors import BusyError, FencedError, PoisonedError, in_words
 from siltstone.maintenance.compaction.compaction import Sizes, Span
 from siltstone.maintenance.index.index_plan import KEY_ROWS_MIN, lacks_key
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.tables import TableReader
 
 TICK_S = 0.25
 NEWS_INTERVAL_S = 1.0
@@ -353,10 +353,10 @@ MERGE_SHARE = 0.2
 def unmerged_index_bytes(view: View) -> int:
     """Return the bytes of the indexes of all un-merged history when loaded."""
     runs = (source for levels in view.levels.values() for source in levels.flushed)
-    return sum(run.index_bytes for run in runs if isinstance(run, HistoryRun))
+    return sum(index_bytes(run) for run in runs if isinstance(run, HistoryRun))
 
 
-def wants_optimize(view: View, tables: Tables, *, parts_max: int = HISTORY_PARTS_MAX) -> bool:
+def wants_optimize(view: View, tables: TableReader, *, parts_max: int = HISTORY_PARTS_MAX) -> bool:
     """Return whether a history has so many small parts that an optimize should join them."""
     return any(
         has_many_small(tables.open(f"{s.folder}/.history", s.history).spans, parts_max)
@@ -382,7 +382,7 @@ class KeyWatch:
         self._rows_max = index_bytes_max // INDEX_ROW_BYTES
         self._told: set[str] = set()
 
-    def wants_index(self, view: View, tables: Tables) -> bool:
+    def wants_index(self, view: View, tables: TableReader) -> bool:
         """Return whether an optimize should build an index, once."""
         lacking = {
             storage.base.path

@@ -15,7 +15,7 @@ from siltstone.formats.manifest import Pin
 from siltstone.maintenance.index.index_plan import IndexStatus, statuses
 from siltstone.storage.files.files import Files
 from siltstone.storage.tables.jobs import Job, Jobs
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.tables import TableReader
 from siltstone.storage.wal.segments import parse_name
 
 
@@ -166,7 +166,7 @@ def status_of(
     state: State,
     counts: Counts,
     *,
-    tables: Tables,
+    tables: TableReader,
     jobs: Jobs,
     memory_bytes_max: int,
 ) -> Status:
@@ -242,7 +242,7 @@ def _job(
     )
 
 
-def _tables(view: View, tables: Tables) -> Iterator[TableStatus]:
+def _tables(view: View, tables: TableReader) -> Iterator[TableStatus]:
     for name in catalogs.names(view.catalog):
         table = catalogs.find(view.catalog, name)
         incarnation = catalogs.incarnation_of(table)
@@ -272,7 +272,7 @@ def _tables(view: View, tables: Tables) -> Iterator[TableStatus]:
                 yield TableStatus(name, False, version.pin.rows, 0, version.seq, parts, 0)
 
 
-def _parts(tables: Tables, folder: str, pin: Pin | None) -> int:
+def _parts(tables: TableReader, folder: str, pin: Pin | None) -> int:
     return 0 if pin is None else len(tables.open(folder, pin).spans)
 
 

@@ -297,7 +297,7 @@ def _of_levels(
     for load in loads:  # a load is the first thing that ever happened to its incarnation
         if since < load.seq <= until:
             written = table_schema_of(catalogs.schema_of(table, load.seq))
-            opened = core.tables.open(plain_folder(load.pin), load.pin)
+            opened = core.tables.reader.open(plain_folder(load.pin), load.pin)
             reader = PlainReader(written, opened, load.pin.version, state.view.lease)
             yield WholeTable(reader, load.seq, "upsert")
     flushed = state.view.record.flushed_seq

@@ -19,7 +19,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.commit.core import Core
 from siltstone.engine.levels.attached import Attached
-from siltstone.engine.levels.history_run import HistoryRun
+from siltstone.engine.levels.history_run import HistoryRun, seqs_of, span_of
 from siltstone.engine.read.reader import plain_folder
 from siltstone.engine.read.view import State
 from siltstone.errors import RequestError
@@ -122,7 +122,7 @@ class _ChangePlanner:
     def _of_history(self, run: HistoryRun, part: Versions) -> Iterator[ChangeTask]:
         marks = pa.schema([(SEQ_COLUMN, pa.int64()), (OP_COLUMN, pa.int8())])
         fields = pa.schema([*marks, *self.table_schema.arrow])
-        for scan in self._pinned(run, fields, tuple(marks.names), run.span):
+        for scan in self._pinned(run, fields, tuple(marks.names), span_of(run)):
             yield ChangeTask(
                 self.fields,
                 scan,
@@ -213,7 +213,7 @@ def _counts(part: Part) -> Iterator[tuple[int, int]]:
         return
     source = part.source
     arrays = (
-        source.seqs()
+        seqs_of(source)
         if isinstance(source, HistoryRun)
         else (chunk.seqs for chunk in source.chunks_upto(part.until))
     )

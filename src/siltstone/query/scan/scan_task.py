@@ -28,7 +28,7 @@ from siltstone.errors import CorruptionError, SnapshotExpiredError
 from siltstone.formats.manifest import Pin
 from siltstone.storage.manifest.manifest_store import Lease, ManifestStore
 from siltstone.storage.site import site_of
-from siltstone.storage.tables.tables import POSITION, PinnedTable, Tables
+from siltstone.storage.tables.tables import POSITION, PinnedTable, TableReader
 
 _TAKE_ROWS_MAX = 2_000
 _TAKE_SHARE_MAX = 0.02
@@ -179,9 +179,11 @@ class ScanTask:
             CorruptionError, UnavailableError, RequestError: As in any read.
         """
         site = site_of(self.root, self.verify)
-        return self.read_through(site.manifests, site.tables)
+        return self.read_through(site.manifests, site.tables.reader)
 
-    def read_through(self, manifests: ManifestStore, tables: Tables) -> Iterator[pa.RecordBatch]:
+    def read_through(
+        self, manifests: ManifestStore, tables: TableReader
+    ) -> Iterator[pa.RecordBatch]:
         """Return the rows through these parts of an open store; see `read`."""
         if isinstance(self.source, bytes):
             return iter(pa.ipc.open_stream(self.source))
@@ -232,7 +234,7 @@ def _leased(
 
 @contextmanager
 def _expiring(
-    tables: Tables, source: PinnedRows, expired: Callable[[], SnapshotExpiredError]
+    tables: TableReader, source: PinnedRows, expired: Callable[[], SnapshotExpiredError]
 ) -> Generator[None]:
     """Tell files that vacuum took from damaged ones: the lease keeps only what a record names."""
     try:
@@ -243,7 +245,7 @@ def _expiring(
         raise expired() from error
 
 
-def _is_gone(tables: Tables, source: PinnedRows) -> bool:
+def _is_gone(tables: TableReader, source: PinnedRows) -> bool:
     try:
         tables.check(source.folder, source.pin)
     except CorruptionError as error:

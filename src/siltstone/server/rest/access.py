@@ -1,4 +1,4 @@
-"""Access: who may ask for what: roles, tokens, and where a request may come from.
+"""Access: roles, access tokens, and the addresses that a request may come from.
 
 Tokens are kept as SHA-256: they are random and long (`TOKEN_CHARACTERS_MIN`), so there is nothing
 to guess that a slow hash would protect, and each request pays for the hash. All of them are
@@ -16,11 +16,12 @@ import secrets
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from siltstone.errors import RequestError
+from siltstone.server.http.request import HttpRequest
+from siltstone.server.http.route import Role, Route
 from siltstone.server.rest.refusals import Code, Refused
 
 TOKENS_VARIABLE = "SILTSTONE_SERVER_TOKENS"
@@ -31,21 +32,28 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _LOCAL_NAMES = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
-class Role(IntEnum):
-    """What a token may do; each includes the ones below it."""
-
-    NOBODY = 0
-    READ = 1
-    WRITE = 2
-    ADMIN = 3
-
-
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks: a name that may stand in a log, and a role."""
+    """A client: a name that may stand in a log, and a role."""
 
     name: str
     role: Role
+
+    def require(self, role: Role) -> None:
+        """Refuse a client that has not the role that an operation needs.
+
+        Raises:
+            Refused: No token, or one with less.
+        """
+        if self.role >= role:
+            return
+        if self is ANONYMOUS:
+            text = "this server wants a token: Authorization: Bearer ..."
+            raise Refused(Code.UNAUTHENTICATED, text)
+        raise Refused(
+            Code.PERMISSION_DENIED,
+            f"{self.name!r} has the role {self.role.name.lower()}, this needs {role.name.lower()}",
+        )
 
 
 ANONYMOUS = Principal("anonymous", Role.NOBODY)
@@ -53,8 +61,8 @@ LOCAL = Principal("local", Role.ADMIN)
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
-    """A principal and the SHA-256 of what proves it."""
+class AccessToken:
+    """A principal and the SHA-256 of the secret that proves it."""
 
     principal: Principal
     digest: bytes
@@ -70,13 +78,13 @@ def digest_of(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
 
 
-def tokens_of(text: str, source: str) -> tuple[Token, ...]:
+def tokens_of(text: str, source: str) -> tuple[AccessToken, ...]:
     """Return the tokens of a text: `<name> <role> <token or sha256:...>`, one on a line.
 
     Semicolons end lines, too. Lines that begin with `#` are left out.
 
     Raises:
-        RequestError: A line that is none; it is named by its number, not by what it holds.
+        RequestError: A line is invalid; the error has its number, not its text.
     """
     lines = [line.strip() for line in re.split(r"[\n;]", text)]
     found = [
@@ -92,25 +100,25 @@ def tokens_of(text: str, source: str) -> tuple[Token, ...]:
     return tuple(found)
 
 
-def _token_of(line: str, where: str) -> Token:
+def _token_of(line: str, where: str) -> AccessToken:
     parts = line.split()
     if len(parts) != 3 or parts[1].upper() not in {"READ", "WRITE", "ADMIN"}:
         raise RequestError(f"{where}: a token is `<name> read|write|admin <token or sha256:hex>`")
     name, role, secret = parts
     principal = Principal(name, Role[role.upper()])
     if _DIGEST.fullmatch(secret):
-        return Token(principal, bytes.fromhex(secret.removeprefix("sha256:")))
+        return AccessToken(principal, bytes.fromhex(secret.removeprefix("sha256:")))
     if not TOKEN_CHARACTERS_MIN <= len(secret) <= TOKEN_CHARACTERS_MAX:
         raise RequestError(f"{where}: a token has {TOKEN_CHARACTERS_MIN} to {TOKEN_CHARACTERS_MAX}"
                            " characters; `siltstone token` makes one")  # fmt: skip
-    return Token(principal, digest_of(secret))
+    return AccessToken(principal, digest_of(secret))
 
 
-def tokens_from(file: Path | None, environment: Mapping[str, str]) -> tuple[Token, ...]:
+def tokens_from(file: Path | None, environment: Mapping[str, str]) -> tuple[AccessToken, ...]:
     """Return the tokens of a file that only its owner may read, and of the environment.
 
     Raises:
-        RequestError: The file is not there, or others may read or write it; a line is none.
+        RequestError: The file is not there, or others may read or write it; a line is invalid.
     """
     found = tokens_of(environment.get(TOKENS_VARIABLE, ""), f"${TOKENS_VARIABLE}")
     if file is None:
@@ -138,30 +146,41 @@ def is_loopback(host: str) -> bool:
 
 
 class Gate:
-    """Decides who a request comes from. Without tokens: whoever is on this machine, no browser.
+    """Decides who a request comes from. Without tokens: a process of this machine, no browser.
 
-    A browser that was led to a page of a stranger asks from this machine, too. Its `Host` is the
-    stranger's name (DNS rebinding), or its `Origin` is: both must be this machine's.
+    A browser on this machine may show a page of another site, which asks from here, too. Then the
+    `Host` or the `Origin` is the other site (DNS rebinding): both must be this machine.
     """
 
-    def __init__(self, tokens: Iterable[Token], *, hosts: Iterable[str] = ()) -> None:
+    def __init__(self, tokens: Iterable[AccessToken], *, hosts: Iterable[str] = ()) -> None:
         self._tokens = tuple(tokens)
         self._hosts = _LOCAL_NAMES | {host.lower() for host in hosts}
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody needs a token."""
+        """Whether clients need no token."""
         return not self._tokens
 
-    def principal(self, headers: Mapping[str, str]) -> Principal:
-        """Return who asks; without a token that is known, nobody.
+    def admit(self, request: HttpRequest, route: Route) -> Principal:
+        """Return the client that sent a request, if it has the role of the route.
 
         Raises:
-            Refused: A token that is not known; without tokens, a foreign host or origin.
+            Refused: It has not, or its token is not known; without tokens, the host or the origin
+                is not this machine.
         """
-        if self.is_open:
-            self._refuse_strangers(headers)
-            return LOCAL
+        headers = request.headers
+        if self._tokens:
+            found = self._known(headers)
+            found.require(route.role)
+            return found
+        if not self._is_ours("//" + headers.get("host", "")):
+            raise Refused(Code.PERMISSION_DENIED, "the Host of the request is not this machine")
+        origin = headers.get("origin")
+        if origin is not None and not self._is_ours(origin):
+            raise Refused(Code.PERMISSION_DENIED, "the Origin of the request is not this machine")
+        return LOCAL
+
+    def _known(self, headers: Mapping[str, str]) -> Principal:
         secret = _secret(headers)
         if secret is None:
             return ANONYMOUS
@@ -172,13 +191,6 @@ class Gate:
         if found is None:
             raise Refused(Code.UNAUTHENTICATED, "the token is not known to this server")
         return found
-
-    def _refuse_strangers(self, headers: Mapping[str, str]) -> None:
-        if not self._is_ours("//" + headers.get("host", "")):
-            raise Refused(Code.PERMISSION_DENIED, "the Host of the request is not this machine")
-        origin = headers.get("origin")
-        if origin is not None and not self._is_ours(origin):
-            raise Refused(Code.PERMISSION_DENIED, "the Origin of the request is not this machine")
 
     def _is_ours(self, url: str) -> bool:
         try:
@@ -192,20 +204,3 @@ def _secret(headers: Mapping[str, str]) -> str | None:
     if kind.lower() == "bearer" and value.strip():
         return value.strip()
     return headers.get("x-api-key") or None
-
-
-def require(principal: Principal, role: Role) -> None:
-    """Refuse whoever has not the role that a route needs.
-
-    Raises:
-        Refused: No token, or one with less.
-    """
-    if principal.role >= role:
-        return
-    if principal is ANONYMOUS:
-        raise Refused(Code.UNAUTHENTICATED, "this server wants a token: Authorization: Bearer ...")
-    raise Refused(
-        Code.PERMISSION_DENIED,
-        f"{principal.name!r} has the role {principal.role.name.lower()}, this needs"
-        f" {role.name.lower()}",
-    )

@@ -21,7 +21,7 @@ def table_of(body: bytes, limits: Limits) -> pa.Table:
     """Return the rows of an Arrow IPC stream.
 
     Raises:
-        Refused: It is none, lies about its lengths, or would be more than the limits allow.
+        Refused: It is invalid, lies about its lengths, or would be more than the limits allow.
     """
     try:
         _weigh(body, limits)

@@ -2,22 +2,23 @@
 
     BTREE BITMAP FTS (or INVERTED) IVF_FLAT IVF_SQ IVF_PQ      the kinds that a client asks for
 
-Indexes are maintenance: no answer changes by one, so they are no part of a transaction. A plain
-table's are made by Lance clients, who commit them as versions.
+Indexes are maintenance: they change no result, so they are no part of a transaction. Lance clients
+make those of a plain table, and commit them as versions.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from siltstone import deadline
-from siltstone.handles import Table
-from siltstone.maintenance.index.index_plan import IndexStatus
-from siltstone.server.rest.exchange import Call
+from siltstone.api.results import IndexStatus
+from siltstone.api.tables import Table
+from siltstone.server.http.replies import Reply
+from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.names import table_of
-from siltstone.server.rest.reach import SNAPSHOT_HEADER, TRANSACTION_HEADER
 from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
-from siltstone.server.rest.replies import Reply
+from siltstone.server.rest.schemas import CreateIndexRequest
+from siltstone.server.rest.scope import SNAPSHOT_HEADER, TRANSACTION_HEADER
 from siltstone.server.served import Served
 
 _VECTOR = {"IVF_FLAT": "flat", "IVF_SQ": "sq", "IVF_PQ": "pq"}
@@ -29,42 +30,40 @@ _WORDS = (
 )
 
 
-class Indexes:
+class IndexRoutes:
     """See the module. Any thread."""
 
     def __init__(self, served: Served) -> None:
         self._served = served
 
-    def create(self, call: Call) -> Reply:
+    def create(self, call: RestCall) -> Reply:
         """Declare an index and build it over what is merged."""
         _refuse_scope(call)
-        body = call.json()
-        table = self._keyed(call, body)
-        column, name = body.get("column"), body.get("name")
-        if not isinstance(column, str) or not column:
-            raise invalid("column is the name of one")
+        asked = cast("CreateIndexRequest", call.asked)
+        table = self._keyed(call)
+        column, name = asked.column, asked.name
         if column not in table.schema.names:
             raise Refused(
                 Code.COLUMN_NOT_FOUND, f"table {table.name!r} has no column {column[:128]!r}"
             )
-        kind, options = _kind_of(body)
+        kind, options = _kind_of(asked)
         if any(index.name == (name or column) for index in table.indexes()):
             raise Refused(Code.INDEX_EXISTS, f"{name or column}"[:200])
         with deadline.within(None):  # maintenance, like a job: large bases take minutes
             table.create_index(column, kind, name=name, **options)
         return Reply({})
 
-    def list_all(self, call: Call) -> Reply:
+    def list_all(self, call: RestCall) -> Reply:
         """Return the indexes of a table, and how far they are behind."""
-        table = self._table(call, call.json())
+        table = self._served.db[table_of(call)]
         if not table.primary_key:
             raise unsupported(_OF_LANCE)
         rows = table.count()
         return Reply({"indexes": [_shown(index, rows) for index in table.indexes()]})
 
-    def stats(self, call: Call) -> Reply:
+    def stats(self, call: RestCall) -> Reply:
         """Return how many rows an index has, and how many it lacks."""
-        table = self._keyed(call, call.json())
+        table = self._keyed(call)
         found = _shown(self._named(table, call), table.count())
         return Reply(
             {
@@ -76,27 +75,24 @@ class Indexes:
             }
         )
 
-    def drop(self, call: Call) -> Reply:
+    def drop(self, call: RestCall) -> Reply:
         """Give an index up."""
         _refuse_scope(call)
-        table = self._keyed(call, {})
+        table = self._keyed(call)
         index = self._named(table, call)
         with deadline.within(None):
             table.drop_index(index.name)
         return Reply({})
 
-    def _named(self, table: Table, call: Call) -> IndexStatus:
+    def _named(self, table: Table, call: RestCall) -> IndexStatus:
         name = call.path["name"]
         for index in table.indexes():
             if index.name == name:
                 return index
         raise Refused(Code.INDEX_NOT_FOUND, name[:200])
 
-    def _table(self, call: Call, body: dict[str, Any]) -> Table:
-        return self._served.db[table_of(call, body)]
-
-    def _keyed(self, call: Call, body: dict[str, Any]) -> Table:
-        table = self._table(call, body)
+    def _keyed(self, call: RestCall) -> Table:
+        table = self._served.db[table_of(call)]
         if not table.primary_key:
             raise unsupported(_OF_LANCE)
         return table
@@ -105,28 +101,28 @@ class Indexes:
 _OF_LANCE = "the indexes of a table without a primary key are made, and listed, by Lance clients"
 
 
-def _refuse_scope(call: Call) -> None:
+def _refuse_scope(call: RestCall) -> None:
     if call.headers.get(TRANSACTION_HEADER) or call.headers.get(SNAPSHOT_HEADER):
         raise invalid("an index is no part of a transaction or snapshot: ask without their header")
 
 
-def _kind_of(body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    text = body.get("index_type")
+def _kind_of(asked: CreateIndexRequest) -> tuple[str, dict[str, Any]]:
+    text = asked.index_type
     kind = text.upper() if isinstance(text, str) else ""
     if kind in _VECTOR:
         return "vector", _given(
             {
                 "encoding": _VECTOR[kind],
-                "metric": body.get("distance_type") or body.get("metric_type"),
-                "partitions": body.get("num_partitions"),
-                "sub_vectors": body.get("num_sub_vectors"),
+                "metric": asked.distance_type or asked.metric_type,
+                "partitions": asked.num_partitions,
+                "sub_vectors": asked.num_sub_vectors,
             }
         )
     if kind not in _KINDS:
         wanted = ", ".join([*_KINDS, *_VECTOR])
         raise unsupported(f"index_type is one of {wanted}, not {text!r:.80}")
     if _KINDS[kind] == "fts":
-        return "fts", _given({word: body.get(word) for word in _WORDS})
+        return "fts", _given({word: getattr(asked, word) for word in _WORDS})
     return _KINDS[kind], {}
 
 

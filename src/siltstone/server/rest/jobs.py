@@ -1,7 +1,7 @@
 """Jobs: maintenance that somebody asked for, one at a time, while requests go on.
 
     QUEUED ─▶ RUNNING ─▶ SUCCEEDED
-                └──────▶ FAILED      nothing is wrong: no maintenance changes an answer
+                └──────▶ FAILED      nothing is wrong: no maintenance changes a result
 
 One thread runs them in order: two merges at once would only race. Finished ones are remembered, a
 bounded number. Lock: one, for the list.
@@ -20,17 +20,18 @@ from typing import Any, cast
 import msgspec
 
 from siltstone.errors import BusyError, SiltstoneError, in_words
-from siltstone.server.rest.exchange import Call
+from siltstone.server.http.replies import Reply
+from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.limits import Limits
-from siltstone.server.rest.refusals import Code, Refused, invalid
-from siltstone.server.rest.replies import Reply
+from siltstone.server.rest.refusals import Code, Refused
+from siltstone.server.rest.schemas import TableJobRequest, VacuumRequest
 from siltstone.store import Store
 
 _OPEN = frozenset(("queued", "running"))
 
 
 @dataclass(slots=True)
-class Job:
+class MaintenanceJob:
     """One run of one kind of maintenance."""
 
     kind: str
@@ -49,13 +50,13 @@ class Job:
         return found
 
 
-class Jobs:
+class JobRoutes:
     """See the module. Any thread."""
 
     def __init__(self, db: Store, limits: Limits) -> None:
         self._db, self._limits = db, limits
         self._lock = threading.Lock()
-        self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._jobs: OrderedDict[str, MaintenanceJob] = OrderedDict()
         self._executor = ThreadPoolExecutor(1, "siltstone-jobs")
 
     def close(self) -> None:
@@ -70,26 +71,24 @@ class Jobs:
 
     # routes
 
-    def checkpoint(self, call: Call) -> Reply:
+    def checkpoint(self, call: RestCall) -> Reply:
         """Flush everything committed so far into Lance."""
-        call.json()
+        _ = call.asked
         return self._start("checkpoint", lambda: {"record": self._db.checkpoint().number})
 
-    def merge(self, call: Call) -> Reply:
+    def merge(self, call: RestCall) -> Reply:
         """Fold what is flushed into the base of one table, or of all."""
-        table = _table(call.json())
+        table = cast("TableJobRequest", call.asked).table
         return self._start("merge", lambda: self._db.merge(table))
 
-    def optimize(self, call: Call) -> Reply:
+    def optimize(self, call: RestCall) -> Reply:
         """Make few large files of many small ones in one table, or in all."""
-        table = _table(call.json())
+        table = cast("TableJobRequest", call.asked).table
         return self._start("optimize", lambda: self._db.optimize(table))
 
-    def vacuum(self, call: Call) -> Reply:
+    def vacuum(self, call: RestCall) -> Reply:
         """Delete what nothing needs; by default only say what would go."""
-        dry_run = call.json().get("dry_run", True)
-        if not isinstance(dry_run, bool):
-            raise invalid("dry_run is true or false")
+        dry_run = cast("VacuumRequest", call.asked).dry_run
 
         def run() -> object:
             found = self._db.vacuum(dry_run=dry_run)
@@ -98,7 +97,7 @@ class Jobs:
 
         return self._start("vacuum", run)
 
-    def status(self, call: Call) -> Reply:
+    def status(self, call: RestCall) -> Reply:
         """Return how a job is."""
         with self._lock:
             job = self._jobs.get(call.path["id"])
@@ -106,13 +105,13 @@ class Jobs:
             raise Refused(Code.INVALID_INPUT, "no such job is remembered", status=404)
         return Reply(job.to_dict())
 
-    def list_all(self, _: Call) -> Reply:
+    def list_all(self, _: RestCall) -> Reply:
         """Return all jobs that are remembered, the oldest first."""
         with self._lock:
             return Reply({"jobs": [job.to_dict() for job in self._jobs.values()]})
 
     def _start(self, kind: str, run: Callable[[], object]) -> Reply:
-        job = Job(kind)
+        job = MaintenanceJob(kind)
         with self._lock:
             waiting = sum(other.status in _OPEN for other in self._jobs.values())
             if waiting >= self._limits.jobs_max:
@@ -128,7 +127,7 @@ class Jobs:
         for key in finished[: max(0, len(finished) - self._limits.finished_jobs_max)]:
             del self._jobs[key]
 
-    def _run(self, job: Job, run: Callable[[], object]) -> None:
+    def _run(self, job: MaintenanceJob, run: Callable[[], object]) -> None:
         job.status = "running"
         try:
             found = _plain(run())
@@ -144,10 +143,3 @@ def _plain(found: object) -> object:
     if is_dataclass(found) and not isinstance(found, type):
         found = {"outcome": type(found).__name__, **asdict(cast("Any", found))}
     return msgspec.to_builtins(found, enc_hook=str)
-
-
-def _table(body: dict[str, Any]) -> str | None:
-    found = body.get("table")
-    if found is not None and not isinstance(found, str):
-        raise invalid("table is a name")
-    return found

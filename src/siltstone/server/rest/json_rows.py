@@ -10,12 +10,24 @@ import datetime as dt
 from base64 import b64decode
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
 
 from siltstone.errors import SchemaMismatchError
 from siltstone.server.rest.refusals import invalid
+
+_SPELLED = frozenset(
+    kind.id
+    for kind in (
+        *(pa.timestamp("s"), pa.date32(), pa.date64(), pa.time32("s"), pa.time64("us")),
+        *(pa.decimal32(1), pa.decimal64(1), pa.decimal128(1), pa.decimal256(1)),
+        *(pa.binary(), pa.large_binary()),
+    )
+)
+"""The types whose values JSON can only spell."""
+_TYPE_ID = attrgetter("type.id")
 
 
 def json_rows(rows: object, schema: pa.Schema) -> list[dict[str, Any]]:
@@ -25,14 +37,20 @@ def json_rows(rows: object, schema: pa.Schema) -> list[dict[str, Any]]:
         Refused: They are no list of objects.
         SchemaMismatchError: A value that its column cannot hold.
     """
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+    if not isinstance(rows, list) or not {*map(type, rows)} <= {dict}:
         raise invalid("rows is a list of objects")
-    return [json_values(row, schema) for row in rows]
+    if _SPELLED.isdisjoint(map(_TYPE_ID, schema)):
+        return rows
+    kinds = {field.name: field.type for field in schema}
+    return [_values(row, kinds) for row in rows]
 
 
 def json_values(row: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:
     """Return the values of one row; columns that are not known are left for the store to refuse."""
-    kinds = {field.name: field.type for field in schema}
+    return _values(row, {field.name: field.type for field in schema})
+
+
+def _values(row: dict[str, Any], kinds: dict[str, pa.DataType]) -> dict[str, Any]:
     return {
         name: _value(value, kinds[name], name) if name in kinds else value
         for name, value in row.items()

@@ -11,14 +11,16 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from siltstone.engine.write.transaction import Transaction
 from siltstone.errors import ReadOnlyError
-from siltstone.query.fresh import KEYED, Seen
-from siltstone.query.lance_scopes import Turns
-from siltstone.server.rest.access import Role
-from siltstone.server.rest.exchange import Call
-from siltstone.server.rest.reach import SNAPSHOT_HEADER, TRANSACTION_HEADER, Face, Reach
+from siltstone.lance_namespace.fresh import KEYED
+from siltstone.lance_namespace.shown_tables import ShownTables
+from siltstone.lance_namespace.turns import Turns
+from siltstone.lance_namespace.version_statements import VersionStatements
+from siltstone.local.transaction import LocalTransaction
+from siltstone.server.http.route import Role
+from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.refusals import invalid
+from siltstone.server.rest.scope import SNAPSHOT_HEADER, TRANSACTION_HEADER, Face, RequestScope
 
 KEYED_HEADER = "x-siltstone-keyed"
 
@@ -26,15 +28,15 @@ KEYED_HEADER = "x-siltstone-keyed"
 class LanceScope:
     """One request: reads and statements in its transaction, at its snapshot, or now."""
 
-    def __init__(self, reach: Reach, call: Call, turns: Turns) -> None:
-        self._reach, self._call, self._turns = reach, call, turns
+    def __init__(self, scope: RequestScope, call: RestCall, turns: Turns) -> None:
+        self._scope, self._call, self._turns = scope, call, turns
         self.seq: int | None = None
         self._transaction_id: str | None = None
 
     @property
     def root(self) -> Path:
         """The store's directory."""
-        return self._reach.served.db.path
+        return self._scope.served.db.path
 
     @property
     def is_writable(self) -> bool:
@@ -43,16 +45,16 @@ class LanceScope:
         return not is_past and self._call.principal.role >= Role.WRITE
 
     @contextmanager
-    def reading(self) -> Generator[Seen]:
+    def reading(self) -> Generator[ShownTables]:
         """Read as the headers say.
 
         Raises:
             Refused: Fresh rows in a transaction, or a header that says something else.
         """
         is_fresh = self._is_fresh()
-        with self._reach.reading(self._call) as face:
+        with self._scope.reading(self._call) as face:
             if self.seq is None:
-                self.seq = face.read_seq if isinstance(face, Transaction) else face.seq
+                self.seq = face.read_seq if isinstance(face, LocalTransaction) else face.seq
             yield self._seen(face, is_fresh=is_fresh)
 
     def _is_fresh(self) -> bool:
@@ -61,20 +63,20 @@ class LanceScope:
             raise invalid(f"{KEYED_HEADER} is one of {KEYED}, not {wanted[:80]!r}")
         return wanted == "fresh"
 
-    def _seen(self, face: Face, *, is_fresh: bool) -> Seen:
-        fresh = self._reach.served.db.fresh_versions()
+    def _seen(self, face: Face, *, is_fresh: bool) -> ShownTables:
+        fresh = self._scope.served.db.fresh_versions()
         if not is_fresh:
-            return Seen(face, fresh, None, clears=self.is_writable)
-        if isinstance(face, Transaction):
+            return ShownTables(face.lance, fresh, None, clears=self.is_writable)
+        if isinstance(face, LocalTransaction):
             raise invalid(
                 f"a transaction shows tables with a key as of the last merge: leave {KEYED_HEADER}"
                 " out, or read them with query and scan"
             )
         make = fresh.exact if self._call.headers.get(SNAPSHOT_HEADER) else fresh.live
-        return Seen(face, fresh, partial(make, face), clears=self.is_writable)
+        return ShownTables(face, fresh, partial(make, face), clears=self.is_writable)
 
     @contextmanager
-    def writing(self) -> Generator[Transaction]:
+    def writing(self) -> Generator[VersionStatements]:
         """Make statements: of the transaction that the headers name, or a commit of their own.
 
         Raises:
@@ -82,8 +84,8 @@ class LanceScope:
         """
         if self._call.headers.get(SNAPSHOT_HEADER):
             raise ReadOnlyError("a snapshot is read, not written")
-        with self._reach.statement(self._call) as tx:
-            yield tx
+        with self._scope.statement(self._call) as tx:
+            yield tx.lance
         if tx.receipt is not None:
             self.seq = tx.receipt.seq
             self._transaction_id = tx.receipt.transaction_id or None

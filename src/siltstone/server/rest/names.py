@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from siltstone.server.rest.exchange import Call
+from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.refusals import Code, Refused, invalid
 
 DELIMITER = "$"
 
 
-def table_of(call: Call, body: Mapping[str, object] | None = None) -> str:
+def table_of(call: RestCall) -> str:
     """Return the name of the table that a call is about; `id` in the body says the same.
 
     Raises:
@@ -22,20 +22,20 @@ def table_of(call: Call, body: Mapping[str, object] | None = None) -> str:
     parts = _parts(call.path["id"], call)
     if not parts:
         raise invalid("the id names the root, which is no table")
-    _refuse_other(parts, body)
+    _refuse_other(parts, getattr(call.asked, "id", None))
     if len(parts) > 2 or (len(parts) == 2 and "." in parts[0]):
         raise Refused(Code.TABLE_NOT_FOUND, _shown(parts))
     return ".".join(parts)
 
 
-def namespace_of(call: Call, body: Mapping[str, object] | None = None) -> tuple[str, ...]:
+def namespace_of(call: RestCall, body: Mapping[str, object] | None = None) -> tuple[str, ...]:
     """Return the names of the namespace that a call is about, () for the root."""
     parts = _parts(call.path["id"], call)
-    _refuse_other(parts, body)
+    _refuse_other(parts, (body or {}).get("id"))
     return parts
 
 
-def _parts(text: str, call: Call) -> tuple[str, ...]:
+def _parts(text: str, call: RestCall) -> tuple[str, ...]:
     delimiter = call.query.get("delimiter") or DELIMITER
     if text == delimiter:
         return ()
@@ -45,8 +45,7 @@ def _parts(text: str, call: Call) -> tuple[str, ...]:
     return parts
 
 
-def _refuse_other(parts: tuple[str, ...], body: Mapping[str, object] | None) -> None:
-    given = (body or {}).get("id")
+def _refuse_other(parts: tuple[str, ...], given: object) -> None:
     if given is None:
         return
     if not isinstance(given, list) or tuple(given) != parts:

@@ -2,49 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
-from siltstone.engine.read.table_versions import ROW_OPERATIONS
-from siltstone.query.lance_catalog import LanceCatalog
-from siltstone.query.lance_scopes import Turns
-from siltstone.server.rest.exchange import Call, Handler
+from siltstone.lance_namespace.catalog import LanceCatalog
+from siltstone.lance_namespace.table_versions import ROW_OPERATIONS
+from siltstone.lance_namespace.turns import Turns
+from siltstone.server.http.replies import Reply
+from siltstone.server.http.route import Handler
+from siltstone.server.rest.arrow_schemas import schema_json
+from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.lance_scope import LanceScope
 from siltstone.server.rest.names import namespace_of
-from siltstone.server.rest.reach import Reach
 from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
-from siltstone.server.rest.replies import Reply, empty
-from siltstone.server.rest.schemas import schema_json
+from siltstone.server.rest.replies import empty
+from siltstone.server.rest.scope import RequestScope
 
 _TRUTHS = {"true": True, "false": False}
 _WORDS = ("branch", "page_token")
 _FLAGS = ("descending", "with_table_uri", "load_detailed_metadata", "include_declared")
 
 
-class Namespaces:
+class NamespaceRoutes:
     """See the module. Any thread."""
 
-    def __init__(self, reach: Reach) -> None:
-        self._reach, self._turns = reach, Turns()
+    def __init__(self, scope: RequestScope) -> None:
+        self._scope, self._turns = scope, Turns()
 
-    def list_all(self, call: Call) -> Reply:
+    def list_all(self, call: RestCall) -> Reply:
         """Return the namespaces in a namespace."""
-        return self._asked(call, lambda catalog, asked: catalog.list_namespaces(asked))
+        return self._asked(call, "list_namespaces")
 
-    def describe(self, call: Call) -> Reply:
+    def describe(self, call: RestCall) -> Reply:
         """Return the properties of a namespace."""
-        return self._asked(call, lambda catalog, asked: catalog.describe_namespace(asked))
+        return self._asked(call, "describe_namespace")
 
-    def exists(self, call: Call) -> Reply:
+    def exists(self, call: RestCall) -> Reply:
         """Answer nothing, or that there is no such namespace."""
-        self._asked(call, lambda catalog, asked: catalog.namespace_exists(asked))
+        self._asked(call, "namespace_exists")
         return empty()
 
-    def create(self, call: Call) -> Reply:
+    def create(self, call: RestCall) -> Reply:
         """Say that a namespace is there with its first table, or that it is there already."""
         parts = namespace_of(call, call.json())
         mode = str(call.json().get("mode") or "create").replace("_", "").lower()
-        names = self._reach.served.db.tables()
+        names = self._scope.served.db.tables()
         is_there = not parts or any(name.startswith(f"{parts[0]}.") for name in names)
         if is_there and mode == "existok":
             return Reply({"properties": {}})
@@ -52,53 +53,48 @@ class Namespaces:
             raise Refused(Code.NAMESPACE_EXISTS, "$".join(parts) or "the root")
         raise unsupported("a namespace is there as long as it has a table: create the table in it")
 
-    def drop(self, call: Call) -> Reply:
+    def drop(self, call: RestCall) -> Reply:
         """Say that a namespace goes with its last table."""
         self.describe(call)
         if not namespace_of(call):
             raise invalid("the root namespace cannot be dropped")
         raise Refused(Code.NAMESPACE_NOT_EMPTY, "a namespace goes with its last table: drop those")
 
-    def list_tables(self, call: Call) -> Reply:
+    def list_tables(self, call: RestCall) -> Reply:
         """Return the tables of a namespace, by their short names."""
-        return self._asked(call, lambda catalog, asked: catalog.list_tables(asked))
+        return self._asked(call, "list_tables")
 
-    def table(self, call: Call) -> Reply:
+    def table(self, call: RestCall) -> Reply:
         """Return where a table lies, for a client that opens it there."""
-
-        def work(catalog: LanceCatalog, asked: dict[str, Any]) -> dict[str, Any]:
-            found = catalog.describe_table(asked)
-            if "schema" in found:
-                found["schema"] = schema_json(found["schema"], is_remote=False)
-            # Of a commit to such a table Lance tells its user no reason.
-            if found["properties"]["siltstone.kind"] == "keyed":
-                found["properties"]["siltstone.written_by"] = ",".join(ROW_OPERATIONS)
-            return found
-
-        return self._asked(call, work)
+        found = self._asked(call, "describe_table")
+        answer = cast("dict[str, Any]", found.body)
+        if "schema" in answer:
+            answer["schema"] = schema_json(answer["schema"], is_remote=False)
+        # Of a commit to such a table Lance tells its user no reason.
+        if answer["properties"]["siltstone.kind"] == "keyed":
+            answer["properties"]["siltstone.written_by"] = ",".join(ROW_OPERATIONS)
+        return found
 
     def managed(self, operation: str) -> Handler:
         """Return the handler of an operation, by the name that the specification has for it."""
 
-        def handler(call: Call) -> Reply:
-            return self._asked(call, lambda catalog, asked: getattr(catalog, operation)(asked))
+        def handler(call: RestCall) -> Reply:
+            return self._asked(call, operation)
 
         handler.__doc__ = operation.replace("_", " ").capitalize()
         return handler
 
-    def _asked(
-        self, call: Call, work: Callable[[LanceCatalog, dict[str, Any]], dict[str, Any]]
-    ) -> Reply:
-        scope = LanceScope(self._reach, call, self._turns)
+    def _asked(self, call: RestCall, operation: str) -> Reply:
+        scope = LanceScope(self._scope, call, self._turns)
         try:
-            found = work(LanceCatalog(scope), _request(call))
+            found = LanceCatalog(scope).answer(operation, _request(call))
         except (TypeError, AttributeError, KeyError) as error:
             # What JSON may hold in any place; the catalog takes requests that have the right types.
             raise invalid("a member of the request has another type than it should") from error
         return Reply(found, scope.seq)
 
 
-def _request(call: Call) -> dict[str, Any]:
+def _request(call: RestCall) -> dict[str, Any]:
     """Return the members of the body with those of the address."""
     found = dict(call.json())
     if "id" in call.path:

@@ -1,47 +1,51 @@
-"""OpenAPI: the document of all routes, made of the table of routes itself."""
+"""OpenAPI: the document of all routes, made of the table of routes and the types that it names."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 
-from siltstone.server.rest.access import Role
-from siltstone.server.rest.exchange import ARROW, NOTHING, Route
+import msgspec
 
-_GIVES = {
-    "json": ("application/json", {}),
-    "file": ("application/vnd.apache.arrow.file", {"type": "string", "format": "binary"}),
-    "stream": ("application/vnd.apache.arrow.stream", {"type": "string", "format": "binary"}),
-    "text": ("text/plain; version=0.0.4; charset=utf-8", {"type": "string"}),
-}
+from siltstone.operations import Role
+from siltstone.server.http.replies import JSON_TYPE
+from siltstone.server.http.route import ARROW, JSON, Route
+from siltstone.server.rest.replies import FILE_TYPE, NDJSON_TYPE, STREAM_TYPE, TEXT_TYPE
+from siltstone.server.rest.schemas import ErrorAnswer
+
 _HEADERS = {
     "x-siltstone-txn": "Run inside this transaction.",
     "x-siltstone-snapshot": "Read as of seq:N, record:N, at:<time with its zone> or tag:<name>.",
     "x-siltstone-token": "<app>/<batch>: apply the statement once.",
 }
-_ERROR: dict[str, object] = {
-    "type": "object",
-    "required": ["error", "code"],
-    "properties": {
-        "error": {"type": "string"},
-        "code": {"type": "integer"},
-        "detail": {"type": "string"},
-        "instance": {"type": "string"},
-    },
+_SCHEMAS = "#/components/schemas/{name}"
+_BINARY: dict[str, object] = {"type": "string", "format": "binary"}
+_GIVES: dict[str, tuple[str, dict[str, object]]] = {
+    "file": (FILE_TYPE, _BINARY),
+    "stream": (STREAM_TYPE, _BINARY),
+    "text": (TEXT_TYPE, {"type": "string"}),
 }
+_JOBS = frozenset(("/v1/checkpoint", "/v1/merge", "/v1/optimize", "/v1/vacuum"))
 
 
-def document(routes: Iterable[Route], version: str) -> dict[str, object]:
+def document(routes: Sequence[Route], version: str) -> dict[str, object]:
     """Return the OpenAPI 3.1 document."""
+    types = [
+        *(found for route in routes for found in (route.request, route.answer)),
+        ErrorAnswer,
+    ]
+    found, components = msgspec.json.schema_components(types, ref_template=_SCHEMAS)
+    schemas = iter(found)
     paths: dict[str, dict[str, object]] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+        described = _operation(route, next(schemas), next(schemas))
+        paths.setdefault(route.path, {})[route.method.lower()] = described
     return {
         "openapi": "3.1.0",
         "info": {"title": "siltstone", "version": version},
         "paths": paths,
         "components": {
-            "schemas": {"Error": _ERROR},
+            "schemas": components,
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
@@ -50,7 +54,7 @@ def document(routes: Iterable[Route], version: str) -> dict[str, object]:
     }
 
 
-def _operation(route: Route) -> dict[str, object]:
+def _operation(route: Route, request: object, answer: object) -> dict[str, object]:
     names = re.findall(r"{(\w+)}", route.path)
     text = {"type": "string"}
     parameters: list[object] = [
@@ -67,39 +71,37 @@ def _operation(route: Route) -> dict[str, object]:
         "summary": route.summary,
         "operationId": _operation_id(route),
         "parameters": parameters,
-        "responses": _responses(route),
+        "responses": _responses(route, answer),
         "x-siltstone-role": route.role.name.lower(),
     }
-    if route.takes != NOTHING:
-        found["requestBody"] = {"required": False, "content": _taken(route)}
+    if route.takes == ARROW:
+        found["requestBody"] = {"required": True, "content": {STREAM_TYPE: {"schema": _BINARY}}}
+    elif route.takes == JSON:
+        is_required = any(field.required for field in msgspec.structs.fields(route.request))
+        content = {JSON_TYPE: {"schema": request}}
+        found["requestBody"] = {"required": is_required, "content": content}
     if route.role is not Role.NOBODY:
         found["security"] = [{}, {"bearer": []}, {"key": []}]
     return found
 
 
+def _responses(route: Route, answer: object) -> dict[str, object]:
+    content: dict[str, object] = {}
+    if route.gives in _GIVES:
+        media, schema = _GIVES[route.gives]
+        content[media] = {"schema": schema}
+    elif route.answer is not None:
+        content[JSON_TYPE] = {"schema": answer}
+    if route.path == "/v1/changes":
+        content[NDJSON_TYPE] = {"schema": {"type": "string"}}
+    done: dict[str, object] = {"description": "Done."}
+    error = {JSON_TYPE: {"schema": {"$ref": _SCHEMAS.format(name="ErrorAnswer")}}}
+    return {
+        "202" if route.path in _JOBS else "200": {**done, "content": content} if content else done,
+        "default": {"description": "Refused; nothing was changed.", "content": error},
+    }
+
+
 def _operation_id(route: Route) -> str:
     words = re.sub(r"[{}]", "", route.path).removeprefix("/v1").strip("/")
     return re.sub(r"[^a-z0-9]+", "_", words.lower())
-
-
-def _taken(route: Route) -> dict[str, object]:
-    if route.takes == ARROW:
-        binary = {"type": "string", "format": "binary"}
-        return {"application/vnd.apache.arrow.stream": {"schema": binary}}
-    return {"application/json": {"schema": {"type": "object"}}}
-
-
-def _responses(route: Route) -> dict[str, object]:
-    media, schema = _GIVES[route.gives]
-    answer: dict[str, object] = {"description": "Done.", "content": {media: {"schema": schema}}}
-    if route.path == "/v1/changes":
-        answer["content"] = {
-            media: {"schema": schema},
-            "application/x-ndjson": {"schema": {"type": "string"}},
-        }
-    error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
-    is_job = route.path in {"/v1/checkpoint", "/v1/merge", "/v1/optimize", "/v1/vacuum"}
-    return {
-        "202" if is_job else "200": answer,
-        "default": {"description": "Refused; nothing was changed.", "content": error},
-    }

@@ -9,22 +9,33 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
-from siltstone.engine.write.merge_insert import Merge, MergeInserted, merge
-from siltstone.engine.write.transaction import Transaction
+from siltstone.engine.write.merge_insert import Merge, MergeInserted
+from siltstone.local.transaction import LocalTransaction
+from siltstone.server.http.replies import Reply
 from siltstone.server.rest import rows as statements
 from siltstone.server.rest.arrow_input import table_of as arrow_of
-from siltstone.server.rest.exchange import Call
+from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.names import table_of
-from siltstone.server.rest.nearest import nearest
-from siltstone.server.rest.reach import TRANSACTION_HEADER, Face, Reach, ReadTable
 from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
-from siltstone.server.rest.replies import Reply, arrow
-from siltstone.server.rest.tables import Tables, seq_shown
+from siltstone.server.rest.replies import arrow
+from siltstone.server.rest.schemas import (
+    ColumnNames,
+    CountRequest,
+    DeleteRequest,
+    ExplainRequest,
+    QueryRequest,
+    QueryVector,
+    RestoreRequest,
+    UpdateRequest,
+)
+from siltstone.server.rest.scope import TRANSACTION_HEADER, Face, ReadTable, RequestScope
+from siltstone.server.rest.tables import TableRoutes, seq_shown
+from siltstone.server.rest.vector_search import vector_search
 from siltstone.server.rest.versions import seq_of
 
 _NOT_OFFERED = ("full_text_query", "with_row_id", "order_by", "lower_bound", "upper_bound")
@@ -32,7 +43,7 @@ _TRUTHS = {"true": True, "1": True, "false": False, "0": False, "": False}
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class RowQuery:
     """What rows are asked for; `limit` None is all."""
 
     columns: list[str] | None
@@ -42,101 +53,96 @@ class Query:
     vector: list[float]
     vector_column: str | None
     distance_type: str
-    version: object
+    version: int | None
 
     @classmethod
-    def of(cls, body: dict[str, Any]) -> Query:
+    def of(cls, asked: QueryRequest) -> RowQuery:
         """Return the query of a body, of either kind of client.
 
         Raises:
-            Refused: A member that is wrong, or that is not offered.
+            Refused: A member that is not offered.
         """
-        refused = [name for name in _NOT_OFFERED if body.get(name)]
+        refused = [name for name in _NOT_OFFERED if getattr(asked, name)]
         if refused:
             raise unsupported(f"a query with {', '.join(refused)} is not offered")
         return cls(
-            columns=_columns(body.get("columns")),
-            filter=_optional_text(body, "filter"),
-            limit=_count(body, "k"),
-            offset=_count(body, "offset") or 0,
-            vector=_vector(body.get("vector")),
-            vector_column=_optional_text(body, "vector_column"),
-            distance_type=(_optional_text(body, "distance_type") or "l2").lower(),
-            version=body.get("version"),
+            columns=_columns(asked.columns),
+            filter=asked.filter or None,
+            limit=asked.k,
+            offset=asked.offset or 0,
+            vector=_vector(asked.vector),
+            vector_column=asked.vector_column or None,
+            distance_type=(asked.distance_type or "l2").lower(),
+            version=asked.version,
         )
 
 
-class Queries:
+class QueryRoutes:
     """See the module. Any thread."""
 
-    def __init__(self, reach: Reach, tables: Tables) -> None:
-        self._reach, self._tables = reach, tables
+    def __init__(self, scope: RequestScope, tables: TableRoutes) -> None:
+        self._scope, self._tables = scope, tables
 
     # reading
 
-    def query(self, call: Call) -> Reply:
+    def query(self, call: RestCall) -> Reply:
         """Return the rows that match, as an Arrow IPC file."""
-        return self._rows(call, call.json(), is_file=True)
+        return self._rows(call, is_file=True)
 
-    def scan(self, call: Call) -> Reply:
+    def scan(self, call: RestCall) -> Reply:
         """Return the rows that match, as an Arrow IPC stream."""
-        return self._rows(call, call.json(), is_file=False)
+        return self._rows(call, is_file=False)
 
-    def _rows(self, call: Call, body: dict[str, Any], *, is_file: bool) -> Reply:
-        name, wanted = table_of(call, body), Query.of(body)
+    def _rows(self, call: RestCall, *, is_file: bool) -> Reply:
+        name, wanted = table_of(call), RowQuery.of(call.asked)
         with ExitStack() as held:
             face = self._face(call, name, wanted.version, held)
             reader = self._read(face[name], wanted)
             if call.headers.get(TRANSACTION_HEADER):
                 # The next statement of the transaction must not wait for this answer to be read.
-                found = statements.collected(reader, self._reach.limits)
+                found = statements.collected(reader, self._scope.limits)
                 reader = found.to_reader()
                 return Reply(arrow(reader, lambda: None, is_file=is_file), seq_shown(face))
             later = held.pop_all()
             return Reply(arrow(reader, later.close, is_file=is_file), seq_shown(face))
         raise AssertionError
 
-    def _face(self, call: Call, name: str, version: object, held: ExitStack) -> Face:
+    def _face(self, call: RestCall, name: str, version: int | None, held: ExitStack) -> Face:
         if version is None:
-            return self._reach.opened(call, held)
-        seq = seq_of(self._reach.served, name, version)
-        self._reach.served.settle()
-        return held.enter_context(self._reach.served.db.snapshot(seq=seq))
+            return self._scope.opened(call, held)
+        seq = seq_of(self._scope.served, name, version)
+        self._scope.served.settle()
+        return held.enter_context(self._scope.served.db.snapshot(seq=seq))
 
-    def _read(self, table: ReadTable, wanted: Query) -> pa.RecordBatchReader:
+    def _read(self, table: ReadTable, wanted: RowQuery) -> pa.RecordBatchReader:
         if wanted.vector:
-            return nearest(table, wanted, self._reach.limits).to_reader()
+            return vector_search(table, wanted, self._scope.limits).to_reader()
         most = None if wanted.limit is None else wanted.limit + wanted.offset
         reader = table.scan(wanted.columns, wanted.filter, most)
         if not wanted.offset:
             return reader
         return pa.RecordBatchReader.from_batches(reader.schema, _after(reader, wanted.offset))
 
-    def count(self, call: Call) -> Reply:
+    def count(self, call: RestCall) -> Reply:
         """Return how many rows there are, or how many match."""
-        body = call.json()
-        name = table_of(call, body)
+        name, asked = table_of(call), cast("CountRequest", call.asked)
         with ExitStack() as held:
-            face = self._face(call, name, body.get("version"), held)
-            rows = face[name].count(_optional_text(body, "predicate"))
-            self._reach.served.settle()
+            face = self._face(call, name, asked.version, held)
+            rows = face[name].count(asked.predicate or None)
+            self._scope.served.settle()
             return Reply(rows, seq_shown(face))
 
-    def explain(self, call: Call) -> Reply:
+    def explain(self, call: RestCall) -> Reply:
         """Return in words how a query is answered."""
         return self._explained(call, is_run=False)
 
-    def analyze(self, call: Call) -> Reply:
+    def analyze(self, call: RestCall) -> Reply:
         """Answer a query, and return in words how, and how many rows there were."""
         return self._explained(call, is_run=True)
 
-    def _explained(self, call: Call, *, is_run: bool) -> Reply:
-        body = call.json()
-        name = table_of(call, body)
-        asked = body.get("query", body)
-        if not isinstance(asked, dict):
-            raise invalid("query is an object")
-        wanted = Query.of(asked)
+    def _explained(self, call: RestCall, *, is_run: bool) -> Reply:
+        name, asked = table_of(call), cast("ExplainRequest", call.asked)
+        wanted = RowQuery.of(asked.query or asked)
         with ExitStack() as held:
             face = self._face(call, name, wanted.version, held)
             table = face[name]
@@ -157,32 +163,32 @@ class Queries:
 
     # writing
 
-    def insert(self, call: Call) -> Reply:
+    def insert(self, call: RestCall) -> Reply:
         """Add the rows of an Arrow stream."""
-        name, rows = table_of(call), arrow_of(call.body, self._reach.limits)
+        name, rows = table_of(call), arrow_of(call.body, self._scope.limits)
         mode = (call.query.get("mode") or "append").lower()
         if mode not in {"append", "overwrite"}:
             raise invalid(f"mode is append or overwrite, not {mode[:80]!r}")
         _refuse_branch(call.query.get("branch"))
         overwrites = mode == "overwrite"
-        seq = self._reach.write(
+        seq = self._scope.write(
             call, lambda tx: statements.insert(tx, name, rows, overwrites=overwrites)
         )
         version = self._tables.version_now(name, seq)
         return Reply({"num_inserted_rows": rows.num_rows, "version": version}, seq)
 
-    def merge_insert(self, call: Call) -> Reply:
+    def merge_insert(self, call: RestCall) -> Reply:
         """Merge the rows of an Arrow stream: by the primary key, or by columns of a plain table."""
-        name, how = table_of(call), _merge_of(call, self._reach.limits)
-        rows = arrow_of(call.body, self._reach.limits)
+        name, how = table_of(call), _merge_of(call, self._scope.limits)
+        rows = arrow_of(call.body, self._scope.limits)
         done = MergeInserted(0, 0, 0)
 
-        def work(tx: Transaction) -> None:
+        def work(tx: LocalTransaction) -> None:
             nonlocal done
             _refuse_unknown(tx[name].schema, name, how.on)
-            done = merge(tx, name, rows, how)
+            done = tx.merge_insert(name, rows, how)
 
-        seq = self._reach.write(call, work)
+        seq = self._scope.write(call, work)
         found = {
             "num_updated_rows": done.updated,
             "num_inserted_rows": done.inserted,
@@ -190,50 +196,43 @@ class Queries:
         }
         return Reply(found | {"version": self._tables.version_now(name, seq)}, seq)
 
-    def update(self, call: Call) -> Reply:
+    def update(self, call: RestCall) -> Reply:
         """Set columns to SQL expressions in the rows that match."""
-        body = call.json()
-        name, updates = table_of(call, body), _updates(body.get("updates"))
-        predicate = _optional_text(body, "predicate") or _optional_text(body, "only_if")
-        count = 0
+        name, asked = table_of(call), cast("UpdateRequest", call.asked)
+        predicate, count = asked.predicate or asked.only_if or None, 0
+        if len({column for column, _ in asked.updates}) != len(asked.updates):
+            raise invalid("a column is set twice")
 
-        def work(tx: Transaction) -> None:
+        def work(tx: LocalTransaction) -> None:
             nonlocal count
-            count = statements.assign(tx, name, updates, predicate, self._reach.limits)
+            count = statements.assign(tx, name, asked.updates, predicate, self._scope.limits)
 
-        seq = self._reach.write(call, work)
+        seq = self._scope.write(call, work)
         found = {"updated_rows": count, "version": self._tables.version_now(name, seq)}
         return Reply(found | ({"rows_updated": count} if call.is_remote else {}), seq)
 
-    def restore(self, call: Call) -> Reply:
+    def restore(self, call: RestCall) -> Reply:
         """Write the rows of an older version anew, as the newest one."""
-        body = call.json()
-        _refuse_branch(_optional_text(body, "branch"))
-        name, version = table_of(call, body), body.get("version")
-        if version is None:
-            raise invalid("version is the one to restore")
+        name, asked = table_of(call), cast("RestoreRequest", call.asked)
+        _refuse_branch(asked.branch)
 
-        def work(tx: Transaction) -> None:
-            seq = seq_of(self._reach.served, name, version)
-            with self._reach.served.db.snapshot(seq=seq) as past:
-                statements.restore(tx, past[name], self._reach.limits)
+        def work(tx: LocalTransaction) -> None:
+            seq = seq_of(self._scope.served, name, asked.version)
+            with self._scope.served.db.snapshot(seq=seq) as past:
+                statements.restore(tx, past[name], self._scope.limits)
 
-        seq = self._reach.write(call, work)
+        seq = self._scope.write(call, work)
         return Reply({"version": self._tables.version_now(name, seq)}, seq)
 
-    def delete(self, call: Call) -> Reply:
+    def delete(self, call: RestCall) -> Reply:
         """Delete the rows that match."""
-        body = call.json()
-        name, predicate = table_of(call, body), _optional_text(body, "predicate")
-        if predicate is None:
-            raise invalid("predicate is a SQL boolean expression; 'true' is all rows")
-        count = 0
+        name, asked, count = table_of(call), cast("DeleteRequest", call.asked), 0
 
-        def work(tx: Transaction) -> None:
+        def work(tx: LocalTransaction) -> None:
             nonlocal count
-            count = tx[name].delete_where(predicate)
+            count = tx[name].delete_where(asked.predicate)
 
-        seq = self._reach.write(call, work)
+        seq = self._scope.write(call, work)
         version = self._tables.version_now(name, seq)
         return Reply({"version": version, "num_deleted_rows": count}, seq)
 
@@ -245,58 +244,20 @@ def _after(reader: pa.RecordBatchReader, offset: int) -> Iterator[pa.RecordBatch
         offset = max(0, offset - batch.num_rows)
 
 
-def _columns(given: object) -> list[str] | None:
-    if isinstance(given, dict):
-        if given.get("column_aliases"):
-            raise unsupported("columns under other names, or computed, are not offered")
-        given = given.get("column_names")
-    if given is None:
-        return None
-    if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
-        raise invalid("columns is a list of names")
-    return given
+def _columns(given: list[str] | ColumnNames | None) -> list[str] | None:
+    if not isinstance(given, ColumnNames):
+        return given
+    if given.column_aliases:
+        raise unsupported("columns under other names, or computed, are not offered")
+    return given.column_names
 
 
-def _vector(given: object) -> list[float]:
-    if isinstance(given, dict):
-        if given.get("multi_vector"):
-            raise unsupported("a query with several vectors is not offered")
-        given = given.get("single_vector")
-    if given is None:
-        return []
-    if not isinstance(given, list) or not all(type(x) in {int, float} for x in given):
-        raise invalid("vector is a list of numbers")
-    return [float(x) for x in given]
-
-
-def _optional_text(body: dict[str, Any], name: str) -> str | None:
-    found = body.get(name)
-    if found is not None and not isinstance(found, str):
-        raise invalid(f"{name} is a string, not {found!r:.80}")
-    return found or None
-
-
-def _count(body: dict[str, Any], name: str) -> int | None:
-    found = body.get(name)
-    if found is None:
-        return None
-    if type(found) is not int or not 0 <= found < 1 << 62:
-        raise invalid(f"{name} is an integer from 0, not {found!r:.80}")
-    return found
-
-
-def _updates(given: object) -> list[tuple[str, str]]:
-    if not isinstance(given, list) or not given:
-        raise invalid("updates is a list of [column, expression]")
-    found: list[tuple[str, str]] = []
-    for pair in given:
-        is_pair = isinstance(pair, list) and len(pair) == 2
-        if not is_pair or not all(isinstance(part, str) for part in pair):
-            raise invalid(f"an update is [column, expression], not {pair!r:.80}")
-        found.append((pair[0], pair[1]))
-    if len({column for column, _ in found}) != len(found):
-        raise invalid("a column is set twice")
-    return found
+def _vector(given: list[float] | QueryVector | None) -> list[float]:
+    if not isinstance(given, QueryVector):
+        return given or []
+    if given.multi_vector:
+        raise unsupported("a query with several vectors is not offered")
+    return given.single_vector or []
 
 
 def _refuse_unknown(schema: pa.Schema, table: str, columns: Sequence[str]) -> None:
@@ -305,7 +266,7 @@ def _refuse_unknown(schema: pa.Schema, table: str, columns: Sequence[str]) -> No
             raise Refused(Code.COLUMN_NOT_FOUND, f"table {table!r} has no column {name[:128]!r}")
 
 
-def _merge_of(call: Call, limits: Limits) -> Merge:
+def _merge_of(call: RestCall, limits: Limits) -> Merge:
     query = call.query
     for name in ("when_matched_update_all_filt", "when_matched_delete"):
         if query.get(name):

@@ -17,10 +17,11 @@ from starlette.responses import Response
 
 from siltstone import errors
 from siltstone.errors import SiltstoneError
-from siltstone.query import lance_errors
+from siltstone.lance_namespace import errors as lance_errors
+from siltstone.server.http.bodies import BodyTooLargeError
+from siltstone.server.http.replies import JSON_TYPE
 
 _log = logging.getLogger("siltstone.server")
-JSON_TYPE = "application/json"
 ERROR_CHARACTERS_MAX = 2_000
 
 
@@ -123,6 +124,8 @@ def response_of(error: Exception, request_id: str) -> Response:
     What nobody foresaw is logged, with the request's id, and told in no detail: its words may hold
     what is not the client's to know.
     """
+    if isinstance(error, BodyTooLargeError):
+        error = Refused(Code.INVALID_INPUT, str(error), status=413)
     if not isinstance(error, SiltstoneError):
         _log.error("request %s failed", request_id, exc_info=error)
         text = f"the server failed; its log has request {request_id}"

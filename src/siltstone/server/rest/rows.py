@@ -11,16 +11,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from siltstone.api.tables import SnapshotTable, TransactionTable
 from siltstone.engine.filter.expression import compile_value
-from siltstone.engine.write.transaction import Transaction
-from siltstone.engine.write.transaction_table import TransactionTable
-from siltstone.handles import SnapshotTable
+from siltstone.local.transaction import LocalTransaction
 from siltstone.server.rest.json_rows import json_key, json_rows, json_values
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.refusals import Code, Refused, invalid
 
 
-def insert(tx: Transaction, name: str, rows: pa.Table, *, overwrites: bool) -> int:
+def insert(tx: LocalTransaction, name: str, rows: pa.Table, *, overwrites: bool) -> int:
     """Add rows, or replace all that there are."""
     table = tx[name]
     if not table.primary_key:
@@ -31,7 +30,7 @@ def insert(tx: Transaction, name: str, rows: pa.Table, *, overwrites: bool) -> i
 
 
 def assign(
-    tx: Transaction,
+    tx: LocalTransaction,
     name: str,
     updates: Sequence[tuple[str, str]],
     filter: str | None,  # noqa: A002 - the contract's name
@@ -67,7 +66,7 @@ def assign(
     return table.append(changed)
 
 
-def restore(tx: Transaction, past: SnapshotTable, limits: Limits) -> int:
+def restore(tx: LocalTransaction, past: SnapshotTable, limits: Limits) -> int:
     """Replace all rows of a table by those that it had.
 
     Raises:
@@ -105,7 +104,19 @@ def collected(reader: pa.RecordBatchReader, limits: Limits) -> pa.Table:
 # operations of `transaction/apply`
 
 
-def apply(tx: Transaction, operation: dict[str, Any], limits: Limits) -> dict[str, object]:
+def is_upsert(body: dict[str, Any]) -> bool:
+    """Say whether `apply` asks for one upsert alone: a table does that without a transaction."""
+    first = body["ops"][0]
+    return (
+        len(body["ops"]) == 1
+        and first.get("op") == "upsert"
+        and isinstance(first.get("table"), str)
+        and bool(first.get("rows"))
+        and body.get("isolation", "snapshot") == "snapshot"
+    )
+
+
+def apply(tx: LocalTransaction, operation: dict[str, Any], limits: Limits) -> dict[str, object]:
     """Do one operation: `{"table", "op", ...}`; return what it did."""
     name, op = operation.get("table"), operation.get("op")
     if not isinstance(name, str):

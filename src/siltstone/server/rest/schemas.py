@@ -1,63 +1,536 @@
-"""Schemas: Arrow types as the JSON of the specification, and as LanceDB's remote client wants it.
+"""Schemas: the JSON bodies of requests and answers, as `/openapi.json` describes them.
 
-The specification names Arrow's own types; the remote client parses Lance's names.
+Names and meanings are those of the Lance Namespace specification where it has the operation.
+Members that are not here are passed over. A request with no member that counts is a `TableRequest`
+(or a `RequestBody`): its `id`, if there is one, is that of the path. Over 400 lines, as every body
+is here.
 """
 
 from __future__ import annotations
 
-import pyarrow as pa
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
-_PLAIN: dict[str, str] = {
-    "bool": "bool",
-    "string": "utf8",
-    "large_string": "large_utf8",
-    "binary": "binary",
-    "large_binary": "large_binary",
-    "halffloat": "float16",
-    "float": "float32",
-    "double": "float64",
-    "date32[day]": "date32",
-}
+from msgspec import Meta, Struct
 
+from siltstone.api.results import Status
 
-def schema_json(schema: pa.Schema, *, is_remote: bool) -> dict[str, object]:
-    """Return a schema as JSON: `{"fields": [{"name", "nullable", "type"}]}`."""
-    return {"fields": [_field(field, is_remote=is_remote) for field in schema], "metadata": {}}
+Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
+Name = Annotated[str, Meta(min_length=1)]
+IndexType = Annotated[Any, Meta(extra_json_schema={"type": "string"})]
+"""Of another kind or type it is "not offered", which clients tell from a wrong request."""
+Names = Annotated[list[str], Meta(min_length=1)]
 
 
-def _field(field: pa.Field, *, is_remote: bool) -> dict[str, object]:
-    kind = _type(field.type, is_remote=is_remote)
-    return {"name": field.name, "nullable": field.nullable, "type": kind}
+class RequestBody(Struct):
+    """The body of a request."""
 
 
-def _type(kind: pa.DataType, *, is_remote: bool) -> dict[str, object]:
-    if pa.types.is_fixed_size_list(kind):
-        item = _field(kind.value_field, is_remote=is_remote)
-        return {"type": "fixed_size_list", "fields": [item], "length": kind.list_size}
-    if pa.types.is_list(kind):
-        return {"type": "list", "fields": [_field(kind.value_field, is_remote=is_remote)]}
-    if pa.types.is_struct(kind):
-        return {"type": "struct", "fields": [_field(f, is_remote=is_remote) for f in kind]}
-    return {"type": _lance_name(kind) if is_remote else _name(kind)}
+class AnswerBody(Struct, omit_defaults=True):
+    """The body of an answer."""
 
 
-def _name(kind: pa.DataType) -> str:
-    known = _PLAIN.get(str(kind))
-    if known is not None:
-        return known
-    if pa.types.is_timestamp(kind):
-        return f"timestamp:{kind.unit}:{kind.tz}" if kind.tz else f"timestamp:{kind.unit}:-"
-    if pa.types.is_time(kind):
-        return f"{'time32' if kind.bit_width == 32 else 'time64'}:{kind.unit}"  # type: ignore[attr-defined]
-    if pa.types.is_decimal(kind):
-        return f"decimal:{kind.bit_width}:{kind.precision}:{kind.scale}"
-    return str(kind)
+class NoMembers(AnswerBody):
+    """An answer that says no more than that it is done."""
 
 
-def _lance_name(kind: pa.DataType) -> str:
-    if pa.types.is_date32(kind):
-        return "date32:day"
-    text = str(kind)
-    if text in {"halffloat", "float", "double", "string", "large_string", "binary", "bool"}:
-        return text
-    return _name(kind)
+class ErrorAnswer(AnswerBody):
+    """Every refusal: `code` is the specification's."""
+
+    error: str
+    code: int
+    detail: str | None = None
+    instance: str | None = None
+
+
+# the server and its jobs
+
+
+class HealthAnswer(AnswerBody):
+    status: str
+
+
+class ServerCounts(AnswerBody):
+    requests: int
+    transactions: int
+    jobs: int
+
+
+@dataclass(frozen=True)
+class StatusAnswer(Status):
+    server: ServerCounts
+
+
+class JobAnswer(AnswerBody):
+    """One run of maintenance; `result` depends on its kind."""
+
+    id: str
+    kind: Literal["checkpoint", "merge", "optimize", "vacuum"]
+    status: Literal["queued", "running", "succeeded", "failed"]
+    result: Any = None
+    error: str | None = None
+
+
+class JobsAnswer(AnswerBody):
+    jobs: list[JobAnswer]
+
+
+class TableJobRequest(RequestBody):
+    """All tables without `table`."""
+
+    table: str | None = None
+
+
+class VacuumRequest(RequestBody):
+    dry_run: bool = True
+
+
+# namespaces
+
+
+class NamespaceRequest(RequestBody, kw_only=True):
+    id: list[str] | None = None
+
+
+class CreateNamespaceRequest(NamespaceRequest):
+    mode: str | None = None
+    properties: dict[str, str] | None = None
+
+
+class NamespaceAnswer(AnswerBody):
+    properties: dict[str, str]
+
+
+class NamespacesAnswer(AnswerBody):
+    namespaces: list[str]
+    page_token: str | None = None
+
+
+class TablesAnswer(AnswerBody):
+    tables: list[str]
+    page_token: str | None = None
+
+
+# tables
+
+
+class TableRequest(RequestBody, kw_only=True):
+    id: list[str] | None = None
+
+
+class DescribeTableRequest(TableRequest):
+    version: Count | None = None
+    with_table_uri: bool | None = None
+    load_detailed_metadata: bool | None = None
+
+
+class JsonType(AnswerBody):
+    """An Arrow type; `fields` of lists and structs, `length` of lists of a fixed size."""
+
+    type: str
+    fields: list[JsonField] | None = None
+    length: int | None = None
+
+
+class JsonField(AnswerBody):
+    name: str
+    nullable: bool
+    type: JsonType
+
+
+class JsonSchema(AnswerBody):
+    fields: list[JsonField]
+    metadata: dict[str, str]
+
+
+class TableAnswer(AnswerBody):
+    table: str
+    namespace: list[str]
+    location: str
+    properties: dict[str, str]
+    is_only_declared: bool
+    managed_versioning: bool | None = None
+    table_uri: str | None = None
+    version: int | None = None
+    schema: JsonSchema | None = None
+
+
+class FragmentLengths(AnswerBody):
+    min: int
+    max: int
+    mean: int
+    p25: int
+    p50: int
+    p75: int
+    p99: int
+
+
+class FragmentStats(AnswerBody):
+    num_fragments: int
+    num_small_fragments: int
+    lengths: FragmentLengths
+
+
+class TableStatsAnswer(AnswerBody):
+    total_bytes: int
+    num_rows: int
+    num_indices: int
+    fragment_stats: FragmentStats
+
+
+class CreateTableAnswer(AnswerBody):
+    location: str
+    version: int
+
+
+class DropTableAnswer(AnswerBody):
+    id: list[str]
+    location: str
+    transaction_id: str | None = None
+
+
+class RenameTableRequest(TableRequest):
+    new_table_name: Name
+    new_namespace_id: list[str] | None = None
+
+
+class NewColumn(RequestBody):
+    name: Name
+    expression: Name | None = None
+    computed: Any = None
+    virtual_column: Any = None
+
+
+class AddColumnsRequest(TableRequest):
+    new_columns: Annotated[list[NewColumn], Meta(min_length=1)]
+
+
+class ColumnAlteration(RequestBody):
+    """Only `rename` is offered."""
+
+    path: Name
+    rename: Name | None = None
+    data_type: Any = None
+    nullable: Any = None
+    virtual_column: Any = None
+
+
+class AlterColumnsRequest(TableRequest):
+    alterations: Annotated[list[ColumnAlteration], Meta(min_length=1)]
+
+
+class DropColumnsRequest(TableRequest):
+    columns: Names
+
+
+class VersionAnswer(AnswerBody):
+    version: int
+
+
+# tags
+
+
+class TagRequest(TableRequest):
+    tag: Name
+
+
+class SetTagRequest(TagRequest):
+    version: Count
+
+
+class TaggedVersion(AnswerBody):
+    version: int
+    manifest_size: int
+
+
+class TagsAnswer(AnswerBody):
+    """LanceDB's remote client gets the object in it, with `manifestSize`."""
+
+    tags: dict[str, TaggedVersion]
+
+
+# rows
+
+
+class ColumnNames(RequestBody):
+    column_names: list[str] | None = None
+    column_aliases: Any = None
+
+
+class QueryVector(RequestBody):
+    single_vector: list[float] | None = None
+    multi_vector: Any = None
+
+
+class QueryRequest(TableRequest):
+    """The last five members are not offered."""
+
+    columns: list[str] | ColumnNames | None = None
+    filter: str | None = None
+    k: Count | None = None
+    offset: Count | None = None
+    vector: list[float] | QueryVector | None = None
+    vector_column: str | None = None
+    distance_type: str | None = None
+    version: Count | None = None
+    full_text_query: Any = None
+    with_row_id: Any = None
+    order_by: Any = None
+    lower_bound: Any = None
+    upper_bound: Any = None
+
+
+class ExplainRequest(QueryRequest):
+    """The query is in `query`, or the request itself."""
+
+    query: QueryRequest | None = None
+
+
+class CountRequest(TableRequest):
+    version: Count | None = None
+    predicate: str | None = None
+
+
+class InsertAnswer(AnswerBody):
+    num_inserted_rows: int
+    version: int
+
+
+class MergeInsertAnswer(AnswerBody):
+    num_updated_rows: int
+    num_inserted_rows: int
+    num_deleted_rows: int
+    version: int
+
+
+class UpdateRequest(TableRequest):
+    """`updates` are pairs of a column and a SQL expression."""
+
+    updates: Annotated[list[tuple[str, str]], Meta(min_length=1)]
+    predicate: str | None = None
+    only_if: str | None = None
+
+
+class UpdateAnswer(AnswerBody):
+    """LanceDB's remote client also gets `rows_updated`."""
+
+    updated_rows: int
+    version: int
+    rows_updated: int | None = None
+
+
+class DeleteRequest(TableRequest):
+    predicate: Name
+
+
+class DeleteAnswer(AnswerBody):
+    version: int
+    num_deleted_rows: int
+
+
+class RestoreRequest(TableRequest):
+    version: Count
+    branch: str | None = None
+
+
+# indexes
+
+
+class CreateIndexRequest(TableRequest):
+    column: Name
+    index_type: IndexType = None
+    name: str | None = None
+    distance_type: str | None = None
+    metric_type: str | None = None
+    num_partitions: int | None = None
+    num_sub_vectors: int | None = None
+    language: str | None = None
+    base_tokenizer: str | None = None
+    stem: bool | None = None
+    lower_case: bool | None = None
+    remove_stop_words: bool | None = None
+    ascii_folding: bool | None = None
+    with_position: bool | None = None
+
+
+class IndexAnswer(AnswerBody):
+    index_name: str
+    index_uuid: str
+    columns: list[str]
+    status: Literal["pending", "done"]
+    index_type: str
+    distance_type: str | None
+    num_indexed_rows: int
+    num_unindexed_rows: int
+    size_bytes: int
+    num_segments: int
+
+
+class IndexesAnswer(AnswerBody):
+    indexes: list[IndexAnswer]
+
+
+class IndexStatsAnswer(AnswerBody):
+    index_type: str
+    distance_type: str | None
+    num_indexed_rows: int
+    num_unindexed_rows: int
+    num_indices: int
+
+
+# transactions
+
+
+class BeginRequest(RequestBody):
+    isolation: Literal["snapshot", "serializable"] | None = None
+    durability: Literal["sync", "async"] | None = None
+
+
+class BeginAnswer(AnswerBody):
+    id: str
+    seq: int
+
+
+class CommitAnswer(AnswerBody):
+    id: str
+    seq: int
+    transaction_id: str
+
+
+class RollbackAnswer(AnswerBody):
+    id: str
+
+
+class RowOperation(RequestBody):
+    """One operation of `apply`: `rows` of those that add, `key` and `set` of update, ..."""
+
+    table: str
+    op: Literal[
+        "upsert", "insert", "append", "overwrite", "update", "delete", "delete_where", "truncate"
+    ]
+    rows: Any = None
+    key: Any = None
+    set: dict[str, Any] | None = None
+    keys: list[Any] | None = None
+    filter: str | None = None
+
+
+class ApplyRequest(RequestBody):
+    ops: Annotated[list[RowOperation], Meta(min_length=1)]
+    isolation: Literal["snapshot", "serializable"] | None = None
+
+
+class RowsWritten(AnswerBody):
+    rows: int
+
+
+class ApplyAnswer(AnswerBody):
+    seq: int
+    transaction_id: str
+    results: list[RowsWritten]
+
+
+class TransactionAnswer(AnswerBody):
+    status: Literal["Running", "Succeeded", "Failed", "Canceled"]
+    properties: dict[str, str]
+
+
+class StatusWanted(RequestBody):
+    status: Literal["Succeeded", "Canceled", "Failed"]
+
+
+class TransactionAction(RequestBody):
+    set_status_action: StatusWanted
+
+
+class AlterTransactionRequest(RequestBody):
+    actions: Annotated[list[TransactionAction], Meta(min_length=1, max_length=1)]
+
+
+# versions that Lance clients commit
+
+
+class DeclareAnswer(AnswerBody):
+    location: str
+    managed_versioning: bool
+    transaction_id: str | None = None
+
+
+class BranchesAnswer(AnswerBody):
+    branches: dict[str, Any]
+
+
+class ListVersionsRequest(TableRequest):
+    branch: str | None = None
+    descending: bool | None = None
+    limit: Count | None = None
+    page_token: str | None = None
+
+
+class DescribeVersionRequest(TableRequest):
+    version: Count | None = None
+    branch: str | None = None
+
+
+class TableVersionAnswer(AnswerBody):
+    version: int
+    manifest_path: str
+    manifest_size: int
+    e_tag: str
+    metadata: dict[str, str]
+    timestamp_millis: int | None = None
+
+
+class VersionsAnswer(AnswerBody):
+    versions: list[TableVersionAnswer]
+    page_token: str | None = None
+    transaction_id: str | None = None
+
+
+class OneVersionAnswer(AnswerBody):
+    version: TableVersionAnswer
+    transaction_id: str | None = None
+
+
+class CreateVersionRequest(TableRequest):
+    version: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
+    manifest_path: str
+    manifest_size: int | None = None
+    branch: str | None = None
+
+
+class VersionRange(RequestBody):
+    start_version: int | None = None
+    end_version: int | None = None
+
+
+class DeleteVersionsRequest(TableRequest):
+    ranges: Annotated[list[VersionRange], Meta(min_length=1)]
+    branch: str | None = None
+
+
+class DeletedVersionsAnswer(AnswerBody):
+    deleted_count: int
+    transaction_id: str | None = None
+
+
+class CreateVersionsRequest(RequestBody):
+    entries: Annotated[list[CreateVersionRequest], Meta(min_length=1)]
+
+
+class TableOperation(RequestBody):
+    """One of the four."""
+
+    declare_table: TableRequest | None = None
+    create_table_version: CreateVersionRequest | None = None
+    delete_table_versions: DeleteVersionsRequest | None = None
+    deregister_table: TableRequest | None = None
+
+
+class CommitTablesRequest(RequestBody):
+    operations: Annotated[list[TableOperation], Meta(min_length=1)]
+
+
+class CommitTablesAnswer(AnswerBody):
+    results: list[dict[str, Any]]
+    transaction_id: str | None = None

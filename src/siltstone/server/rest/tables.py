@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -12,17 +12,26 @@ import pyarrow as pa
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.filter.expression import compile_value
 from siltstone.engine.read.view import storage_folder
-from siltstone.engine.write.transaction import Transaction
 from siltstone.errors import TableNotFoundError
+from siltstone.local.transaction import LocalTransaction
+from siltstone.server.http.replies import Reply
 from siltstone.server.rest.arrow_input import table_of as arrow_of
-from siltstone.server.rest.exchange import Call
+from siltstone.server.rest.arrow_schemas import schema_json
+from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.names import table_of
-from siltstone.server.rest.namespaces import Namespaces
-from siltstone.server.rest.reach import Face, Reach
+from siltstone.server.rest.namespaces import NamespaceRoutes
 from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
-from siltstone.server.rest.replies import Reply, empty
+from siltstone.server.rest.replies import empty
 from siltstone.server.rest.rows import assign
-from siltstone.server.rest.schemas import schema_json
+from siltstone.server.rest.schemas import (
+    AddColumnsRequest,
+    AlterColumnsRequest,
+    DescribeTableRequest,
+    DropColumnsRequest,
+    NewColumn,
+    RenameTableRequest,
+)
+from siltstone.server.rest.scope import Face, RequestScope
 from siltstone.server.rest.versions import seq_of, version_at
 
 PRIMARY_KEY = "primary_key"
@@ -34,31 +43,30 @@ _MODES = {"create": "create", "existok": "existok", "overwrite": "overwrite"}
 
 def seq_shown(face: Face) -> int:
     """Return the seq that a face reads at."""
-    return face.read_seq if isinstance(face, Transaction) else face.seq
+    return face.read_seq if isinstance(face, LocalTransaction) else face.seq
 
 
-class Tables:
+class TableRoutes:
     """See the module. Any thread."""
 
-    def __init__(self, reach: Reach, spaces: Namespaces) -> None:
-        self._reach, self._spaces = reach, spaces
-        self._served = reach.served
+    def __init__(self, scope: RequestScope, spaces: NamespaceRoutes) -> None:
+        self._scope, self._spaces = scope, spaces
+        self._served = scope.served
 
     # looking
 
-    def list_all(self, call: Call) -> Reply:
+    def list_all(self, call: RestCall) -> Reply:
         """Return the names of all tables, a page at a time."""
-        with self._reach.reading(call) as face:
+        with self._scope.reading(call) as face:
             return Reply(_page(face.tables(), call, "tables"), seq_shown(face))
 
-    def describe(self, call: Call) -> Reply:
+    def describe(self, call: RestCall) -> Reply:
         """Return where a table is, its version and its columns."""
         if not call.is_remote:
             return self._spaces.table(call)
-        body = call.json()
-        name = table_of(call, body)
-        with self._reach.reading(call) as face:
-            seq, version = seq_shown(face), body.get("version")
+        name, asked = table_of(call), cast("DescribeTableRequest", call.asked)
+        with self._scope.reading(call) as face:
+            seq, version = seq_shown(face), asked.version
             table = face[name]
             schema = table.schema
             if version is not None:
@@ -93,20 +101,20 @@ class Tables:
         folder = storage_folder(catalogs.name_of(table, incarnation.seq), incarnation.id)
         return (root / folder / "base").as_uri()
 
-    def exists(self, call: Call) -> Reply:
+    def exists(self, call: RestCall) -> Reply:
         """Answer nothing, or that there is no such table."""
-        with self._reach.reading(call) as face:
-            _ = face[table_of(call, call.json())].name
+        with self._scope.reading(call) as face:
+            _ = face[table_of(call)].name
             return empty(seq_shown(face))
 
-    def stats(self, call: Call) -> Reply:
+    def stats(self, call: RestCall) -> Reply:
         """Return how many rows a table has, and the size of the version that clients open."""
-        name = table_of(call, call.json())
-        with self._reach.reading(call) as face:
-            rows, seen = face[name].count(), face.versions(name)
+        name = table_of(call)
+        with self._scope.reading(call) as face:
+            rows, seen = face[name].count(), face.lance.versions(name)
             newest, lengths, nbytes = seen.newest, list[int](), 0
             if newest is not None:
-                tables = self._served.parts.core.tables
+                tables = self._served.parts.core.tables.reader
                 spans = tables.open(seen.folder, newest.pin).spans
                 lengths = [end - first for first, end in spans]
                 nbytes = sum(file.size for file in tables.files(seen.folder, newest.pin))
@@ -127,15 +135,15 @@ class Tables:
 
     # changing
 
-    def create(self, call: Call) -> Reply:
+    def create(self, call: RestCall) -> Reply:
         """Create a table with the rows of an Arrow stream."""
         name, mode = table_of(call), _mode(call)
         if not call.body:
             raise invalid("the body is an Arrow IPC stream: a schema, and rows if there are some")
-        rows = arrow_of(call.body, self._reach.limits)
+        rows = arrow_of(call.body, self._scope.limits)
         key = _key(call, rows.schema)
 
-        def work(tx: Transaction) -> None:
+        def work(tx: LocalTransaction) -> None:
             if name in tx.tables():
                 if mode == "existok":
                     return
@@ -145,7 +153,7 @@ class Tables:
             if rows.num_rows:
                 (made.insert if key else made.append)(rows)
 
-        seq = self._reach.write(call, work)
+        seq = self._scope.write(call, work)
         found = {"location": self.location(name), "version": self.version_now(name, seq)}
         return Reply(found, seq)
 
@@ -158,127 +166,75 @@ class Tables:
         except TableNotFoundError:
             return 0
 
-    def drop(self, call: Call) -> Reply:
+    def drop(self, call: RestCall) -> Reply:
         """Drop a table with its rows; older snapshots still see it."""
-        name = table_of(call, call.json())
+        name = table_of(call)
         location = self.location(name)
-        seq = self._reach.write(call, lambda tx: tx.drop_table(name))
+        seq = self._scope.write(call, lambda tx: tx.drop_table(name))
         return Reply({"id": [name], "location": location}, seq)
 
-    def rename(self, call: Call) -> Reply:
+    def rename(self, call: RestCall) -> Reply:
         """Rename a table."""
-        body = call.json()
-        name, new_name = table_of(call, body), _text(body, "new_table_name")
-        if body.get("new_namespace_id"):
-            raise Refused(Code.NAMESPACE_NOT_FOUND, str(body["new_namespace_id"])[:200])
-        return Reply({}, self._reach.write(call, lambda tx: tx.rename_table(name, new_name)))
+        name, asked = table_of(call), cast("RenameTableRequest", call.asked)
+        new_name = asked.new_table_name
+        if asked.new_namespace_id:
+            raise Refused(Code.NAMESPACE_NOT_FOUND, str(asked.new_namespace_id)[:200])
+        return Reply({}, self._scope.write(call, lambda tx: tx.rename_table(name, new_name)))
 
-    def add_columns(self, call: Call) -> Reply:
+    def add_columns(self, call: RestCall) -> Reply:
         """Add columns, each the value of a SQL expression over the old ones."""
-        body = call.json()
-        name, wanted = table_of(call, body), _objects(body, "new_columns")
+        name, asked = table_of(call), cast("AddColumnsRequest", call.asked)
 
-        def work(tx: Transaction) -> None:
-            for entry in wanted:
+        def work(tx: LocalTransaction) -> None:
+            for entry in asked.new_columns:
                 self._add(tx, name, entry)
 
         return self._altered(call, name, work)
 
-    def _add(self, tx: Transaction, name: str, entry: dict[str, Any]) -> None:
-        if entry.get("computed") or entry.get("virtual_column"):
+    def _add(self, tx: LocalTransaction, name: str, entry: NewColumn) -> None:
+        if entry.computed or entry.virtual_column:
             raise unsupported("computed and virtual columns are not offered")
-        column, text = _text(entry, "name"), _text(entry, "expression")
+        column, text = entry.name, entry.expression
+        if text is None:
+            raise invalid(f"column {column[:128]!r} has an expression: its value over the old ones")
         table = tx[name]
         value = compile_value(text, table.schema)
         table.add_column(column, value.type)
         if not value.is_null:
-            assign(tx, name, [(column, text)], None, self._reach.limits)
+            assign(tx, name, [(column, text)], None, self._scope.limits)
 
-    def alter_columns(self, call: Call) -> Reply:
+    def alter_columns(self, call: RestCall) -> Reply:
         """Rename columns."""
-        body = call.json()
-        name, wanted = table_of(call, body), _objects(body, "alterations")
-        for entry in wanted:
-            if any(entry.get(x) is not None for x in ("data_type", "nullable", "virtual_column")):
+        name, asked = table_of(call), cast("AlterColumnsRequest", call.asked)
+        names: list[tuple[str, str]] = []
+        for entry in asked.alterations:
+            if (entry.data_type, entry.nullable, entry.virtual_column) != (None, None, None):
                 raise unsupported("the type of a column does not change; add another column")
+            if entry.rename is None:
+                raise invalid(f"rename is the new name of column {entry.path[:128]!r}")
+            names.append((entry.path, entry.rename))
 
-        def work(tx: Transaction) -> None:
-            for entry in wanted:
-                tx[name].rename_column(_text(entry, "path"), _text(entry, "rename"))
+        def work(tx: LocalTransaction) -> None:
+            for old, new in names:
+                tx[name].rename_column(old, new)
 
         return self._altered(call, name, work)
 
-    def drop_columns(self, call: Call) -> Reply:
+    def drop_columns(self, call: RestCall) -> Reply:
         """Drop columns."""
-        body = call.json()
-        name, wanted = table_of(call, body), body.get("columns")
-        if not isinstance(wanted, list) or not wanted:
-            raise invalid("columns is a list of names")
+        name, asked = table_of(call), cast("DropColumnsRequest", call.asked)
 
-        def work(tx: Transaction) -> None:
-            for column in wanted:
+        def work(tx: LocalTransaction) -> None:
+            for column in asked.columns:
                 tx[name].drop_column(column)
 
         return self._altered(call, name, work)
 
-    def _altered(self, call: Call, name: str, work: Callable[[Transaction], None]) -> Reply:
-        seq = self._reach.write(call, work)
+    def _altered(
+        self, call: RestCall, name: str, work: Callable[[LocalTransaction], None]
+    ) -> Reply:
+        seq = self._scope.write(call, work)
         return Reply({"version": self.version_now(name, seq)}, seq)
-
-    # tags: names of seqs, of the whole store
-
-    def list_tags(self, call: Call) -> Reply:
-        """Return the tags at which this table can be read."""
-        name = table_of(call)
-        found: dict[str, object] = {}
-        for tag, seq in self._served.db.tags().items():
-            try:
-                version = version_at(self._served, name, seq)
-            except TableNotFoundError:
-                continue
-            size = "manifestSize" if call.is_remote else "manifest_size"
-            found[tag] = {"version": version, size: 0}
-        with self._reach.reading(call) as face:
-            _ = face[name].name
-        return Reply(found if call.is_remote else {"tags": found})
-
-    def tag_version(self, call: Call) -> Reply:
-        """Return the version that a tag names."""
-        body = call.json()
-        name, seq = table_of(call, body), self._tagged(_text(body, "tag"))
-        return Reply({"version": version_at(self._served, name, seq)}, seq)
-
-    def create_tag(self, call: Call) -> Reply:
-        """Name a version."""
-        return self._tag(call, is_new=True)
-
-    def update_tag(self, call: Call) -> Reply:
-        """Let a tag name another version."""
-        return self._tag(call, is_new=False)
-
-    def _tag(self, call: Call, *, is_new: bool) -> Reply:
-        body = call.json()
-        name, tag = table_of(call, body), _text(body, "tag")
-        if is_new and tag in self._served.db.tags():
-            raise Refused(Code.TAG_EXISTS, f"tag {tag!r} names a seq already")
-        if not is_new:
-            self._tagged(tag)
-        seq = seq_of(self._served, name, body.get("version"))
-        return Reply({}, self._served.db.tag(tag, seq).seq)
-
-    def delete_tag(self, call: Call) -> Reply:
-        """Forget a tag."""
-        body = call.json()
-        tag = _text(body, "tag")
-        _ = self._served.db[table_of(call, body)]
-        self._tagged(tag)
-        return Reply({}, self._served.db.untag(tag).seq)
-
-    def _tagged(self, tag: str) -> int:
-        found = self._served.db.tags().get(tag)
-        if found is None:
-            raise Refused(Code.TAG_NOT_FOUND, f"no tag {tag[:128]!r}")
-        return found
 
 
 def _fragments(lengths: Sequence[int]) -> dict[str, object]:
@@ -290,7 +246,7 @@ def _fragments(lengths: Sequence[int]) -> dict[str, object]:
     return {"num_fragments": len(lengths), "num_small_fragments": small, "lengths": shown}
 
 
-def _page(names: Sequence[str], call: Call, title: str) -> dict[str, object]:
+def _page(names: Sequence[str], call: RestCall, title: str) -> dict[str, object]:
     """Return the names after the page token, which is the last name of the page before."""
     after = call.query.get("page_token") or ""
     limit = call.query.get("limit") or str(PAGE_MAX)
@@ -304,7 +260,7 @@ def _page(names: Sequence[str], call: Call, title: str) -> dict[str, object]:
     return found
 
 
-def _mode(call: Call) -> str:
+def _mode(call: RestCall) -> str:
     text = call.query.get("mode") or "create"
     mode = _MODES.get(text.replace("_", "").lower())
     if mode is None:
@@ -312,7 +268,7 @@ def _mode(call: Call) -> str:
     return mode
 
 
-def _key(call: Call, schema: pa.Schema) -> list[str]:
+def _key(call: RestCall, schema: pa.Schema) -> list[str]:
     """Return the primary key: of the query, the properties, or the schema's own words for it."""
     text = call.query.get(PRIMARY_KEY) or _properties(call).get(PRIMARY_KEY)
     if text is not None:
@@ -320,7 +276,7 @@ def _key(call: Call, schema: pa.Schema) -> list[str]:
     return [field.name for field in schema if (field.metadata or {}).get(LANCE_KEY) == b"true"]
 
 
-def _properties(call: Call) -> dict[str, Any]:
+def _properties(call: RestCall) -> dict[str, Any]:
     text = call.query.get("properties") or call.headers.get("x-lance-table-properties")
     if not text:
         return {}
@@ -336,17 +292,3 @@ def _properties(call: Call) -> dict[str, Any]:
 def _plain(schema: pa.Schema) -> pa.Schema:
     """Return the columns without what clients noted on them."""
     return pa.schema([field.remove_metadata() for field in schema])
-
-
-def _text(body: dict[str, Any], name: str) -> str:
-    found = body.get(name)
-    if not isinstance(found, str) or not found:
-        raise invalid(f"{name} is a string that is not empty")
-    return found
-
-
-def _objects(body: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    found = body.get(name)
-    if not isinstance(found, list) or not found or not all(isinstance(x, dict) for x in found):
-        raise invalid(f"{name} is a list of objects")
-    return found

@@ -231,11 +231,6 @@ class LancePinned:
         shift = np.array([part.lance_start - part.start for part in self.parts], dtype=np.int64)
         return positions + shift[index]
 
-    def parts_within(self, within: tuple[int, int]) -> list[Part]:
-        """Return the parts whose rows all lie in [first, end)."""
-        first, end = within
-        return [p for p in self.parts if first <= p.start and p.start + p.rows <= end]
-
     def fragments_for(self, parts: Iterable[Part]) -> list[Any]:
         """Return Lance's handles of parts, after a check of their files.
 
@@ -249,16 +244,6 @@ class LancePinned:
     def fragment_of(self, part: Part) -> Any:
         """Return Lance's handle of a part."""
         return self.fragments[self.parts.index(part)]
-
-    def touched(self, dropped: np.ndarray, compact_below: int, *, has_more: bool) -> list[int]:
-        """Return the indexes of the fragments to rewrite: those losing a row, and small ones.
-
-        A single small fragment without others to join stays: a rewrite would change nothing.
-        """
-        losing = set(self.fragments_of(dropped).tolist())
-        small = {index for index, part in enumerate(self.parts) if part.rows < compact_below}
-        touched = losing | small
-        return sorted(touched) if losing or has_more or len(touched) > 1 else []
 
     def surviving(self, parts: Iterable[int], dropped: np.ndarray) -> Iterator[pa.RecordBatch]:
         """Yield the rows of some fragments, all columns, except those at `dropped` (ascending)."""

@@ -13,19 +13,25 @@ commit has its own location because Lance also *lists* `<location>/_versions/` a
 without this catalog, over every higher version there: an external version, or one that we promoted
 since. A commit changes no data file, and a manifest names no location.
 
-Nothing is synced here; `lance_io` does it before it returns the pin. No lock: a catalog is used by
-one Lance operation at a time.
+Nothing is synced here; `commits` does it before it returns the pin. No lock: one Lance operation
+at a time uses a catalog.
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from siltstone.storage.files.files import Files
+from siltstone.storage.lance.errors import translated
 
-TABLE_ID = ["pin"]
+_TABLE_ID = ["pin"]
+# Lance's own bounds, for each handle, are 1 GiB and 6 GiB. Handles share no session: two staged
+# versions may have one path and one number, and its cache must not take one for the other.
+_LANCE_CACHES = {"metadata_cache_size_bytes": 16 << 20, "index_cache_size_bytes": 1 << 20}
 
 
 class StagedCatalog:
@@ -78,3 +84,44 @@ class StagedCatalog:
 
 def _errors() -> Any:
     return importlib.import_module("lance_namespace.errors")
+
+
+def lance_module() -> Any:
+    """Return Lance, which is imported at its first use."""
+    return importlib.import_module("lance")
+
+
+def open_newest(catalog: StagedCatalog) -> Any:
+    """Open the newest version that `catalog` knows: the one pinned, or staged through it since."""
+    # Not `lance.dataset`: to ask the catalog where the table is, it imports a second of models.
+    return lance_module().LanceDataset(str(catalog.location), **_managed(catalog), **_LANCE_CACHES)
+
+
+def put(catalog: StagedCatalog, base: Any, operation: Any, **options: Any) -> Any:
+    """Let Lance put a change on `base` (a handle or a path) through the catalog, or fail."""
+    return lance_module().LanceDataset.commit(
+        base, operation, max_retries=0, **_managed(catalog), **options
+    )
+
+
+def _managed(catalog: StagedCatalog) -> dict[str, Any]:
+    return {
+        "namespace_client": catalog,
+        "table_id": _TABLE_ID,
+        "namespace_client_managed_versioning": True,
+    }
+
+
+@contextmanager
+def writing(where: Path, catalog: StagedCatalog) -> Generator[None]:
+    """Run a Lance commit; what our catalog raised inside comes out, not Lance's wrapping of it."""
+    with translated(where, is_reading=False):
+        try:
+            yield
+        except Exception as error:
+            # It must not stay there: its frames refer to data sets, these in Rust to the catalog,
+            # and Python sees no such circle. What else the frames have would never be let go.
+            failed, catalog.error = catalog.error, None
+            if failed is not None:
+                raise failed from error
+            raise

@@ -170,7 +170,7 @@ class ManifestStore:
             raise CorruptionError(path, 0, "not a FLOOR, or its checksum does not match")
         if int(match[1]) > FLOOR_FORMAT:
             raise UnsupportedFormatError(path, int(match[1]), FLOOR_FORMAT)
-        if not match[2].isdigit() or data != _floor_text(int(match[2])):
+        if not match[2].isdigit() or data != floor_text(int(match[2])):
             raise CorruptionError(path, 0, "not a FLOOR, though its checksum matches")
         return int(match[2])
 
@@ -343,12 +343,6 @@ class ManifestStore:
         """
         self._files.sync_dir(self.folder)
 
-    def claim_epoch(self, base: Record) -> Record:
-        """Publish the next epoch, which fences the owners of older epochs."""
-        return self.publish(
-            lambda record: msgspec.structs.replace(record, epoch=record.epoch + 1), base=base
-        )
-
     # --- FLOOR and leases
 
     def write_floor(self, number: int) -> None:
@@ -372,12 +366,7 @@ class ManifestStore:
             return
         # Also an equal one is written: a process may have died between its rename and its sync.
         require(self._files.exists(self.path(number)), f"FLOOR {number} has no record")
-        self._files.replace(self.folder / "FLOOR", _floor_text(number))
-
-    def floor_item(self, number: int) -> bytes:
-        """Return the bytes of a FLOOR at `number`, to replace a lost one."""
-        require(self._files.exists(self.path(number)), f"FLOOR {number} has no record")
-        return _floor_text(number)
+        self._files.replace(self.folder / "FLOOR", floor_text(number))
 
     def lease(self, number: int, *, below_floor: bool = False) -> Lease | None:
         """Lease a record, which vacuum then spares; None if vacuum deletes or deleted it.
@@ -448,7 +437,7 @@ def _reading(path: Path) -> Generator[None]:
         raise UnavailableError(f"cannot read {path}: {error}") from error
 
 
-def _floor_text(number: int) -> bytes:
+def floor_text(number: int) -> bytes:
     return _checked(b"siltstone-floor %d %d " % (FLOOR_FORMAT, number))
 
 
@@ -526,7 +515,14 @@ def begin_chain(files: Files, root: Path, record: Record, islands: Sequence[Reco
     """
     store = ManifestStore(files, root)
     files.mkdir(store.folder)
-    files.replace(store.folder / "FLOOR", _floor_text(record.number))
+    files.replace(store.folder / "FLOOR", floor_text(record.number))
     for island in islands:  # without a FLOOR above it one would be the newest record
         files.replace(store.path(island.number), manifest.encode(island))
     files.create_if_absent(store.path(record.number), manifest.encode(record))
+
+
+def claim_epoch(manifests: ManifestStore, base: Record) -> Record:
+    """Publish the next epoch: from here on the owner of an older one is fenced."""
+    return manifests.publish(
+        lambda record: msgspec.structs.replace(record, epoch=record.epoch + 1), base=base
+    )

@@ -181,8 +181,8 @@ def _set_aside(files: Files, folder: Path, public: Path) -> Path:
     cross(Failpoint.ASIDE_AFTER_UNLINK)
     _log.warning(
         "%s: a version that was written by path, not through siltstone, was set aside as %s;"
-        " the store does not read it: verify lists it, adopt(<table>) commits rows that it"
-        " appended, and write through siltstone",
+        " the store does not read it: verify lists it, import_external(<table>) commits rows that"
+        " it appended, and write through siltstone",
         public,
         target,
     )

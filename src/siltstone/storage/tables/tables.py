@@ -1,4 +1,4 @@
-"""Tables: the interface of columnar datasets for the engine; see `lance.lance_tables.LanceTables`.
+"""Tables: the interface of columnar datasets for the engine; see `lance.lance_tables`.
 
 A dataset lies in a folder (relative to the store's root) and is only ever named by a `Pin`: one
 immutable version. Every operation makes a new, private pin from an old one; all files of a pin are
@@ -141,7 +141,7 @@ class Segment:
 class BuiltSegment:
     """A segment of the index `index`, durable; no pin names it yet. Pickles.
 
-    `put_indexes` puts it on any pin that has some of the inputs as they were. `inputs` and
+    `TableIndexer.put` puts it on any pin that has some of the inputs as they were. `inputs` and
     `described` are opaque.
     """
 
@@ -271,13 +271,24 @@ class PinnedTable(Protocol):
     def count(self) -> int: ...
 
 
-class Tables(Protocol):
-    """The datasets of one open store; threads may share it.
+class TableReader(Protocol):
+    """Reads of datasets, and of the files that a pin needs."""
 
-    Every method that returns a `Pin` may raise:
-        SchemaMismatchError: The rows or columns do not fit the pin.
-        UnavailableError: The file system refuses; no pin came of it.
-    """
+    def open(self, folder: str, pin: Pin) -> PinnedTable:
+        """Return the version; its manifest is verified here, its data files at their first use."""
+        ...
+
+    def files(self, folder: str, pin: Pin) -> list[InventoryFile]:
+        """Return every file that the pin needs, its manifest and inventories included."""
+        ...
+
+    def check(self, folder: str, pin: Pin) -> None:
+        """Read every file that the pin needs; CorruptionError names the first that is damaged."""
+        ...
+
+
+class TableWriter(Protocol):
+    """New datasets, rows and columns."""
 
     def create(self, folder: str, schema: pa.Schema) -> Pin:
         """Make an empty dataset."""
@@ -318,6 +329,31 @@ class Tables(Protocol):
         """Replace all rows and the schema."""
         ...
 
+    def alter(
+        self,
+        folder: str,
+        pin: Pin,
+        *,
+        rename: Mapping[str, str],
+        drop: Sequence[str],
+        add: Sequence[pa.Field],
+    ) -> Pin:
+        """Rename, then drop, then add columns (nullable, all null, at the end).
+
+        No part may lose its last stored column: see `bare`.
+        """
+        ...
+
+
+class TableRewriter(Protocol):
+    """Rows dropped, by writing the files that hold them anew."""
+
+    def touched(
+        self, folder: str, pin: Pin, drop: np.ndarray, *, compact_below: int, has_more: bool
+    ) -> list[tuple[int, int]]:
+        """Return the spans of the parts that `rewrite` would rewrite; `has_more`: with new rows."""
+        ...
+
     def rewrite(
         self,
         folder: str,
@@ -338,12 +374,6 @@ class Tables(Protocol):
         """
         ...
 
-    def touched(
-        self, folder: str, pin: Pin, drop: np.ndarray, *, compact_below: int, has_more: bool
-    ) -> list[tuple[int, int]]:
-        """Return the spans of the parts that `rewrite` would rewrite; `has_more`: with new rows."""
-        ...
-
     def replace(
         self, folder: str, pin: Pin, gone: Sequence[tuple[int, int]], staged: StagedFiles
     ) -> Pin:
@@ -353,6 +383,10 @@ class Tables(Protocol):
         whose writing was shared out.
         """
         ...
+
+
+class TableCompactor(Protocol):
+    """Parts rewritten as fewer files: planned on one pin, put on a later one."""
 
     def compact(self, folder: str, pin: Pin, within: tuple[int, int]) -> Compacted:
         """Rewrite the rows of the parts in [first, end), in order, as few files.
@@ -380,7 +414,19 @@ class Tables(Protocol):
         """
         ...
 
-    def index(self, folder: str, pin: Pin, spec: IndexSpec, within: Sequence[Span]) -> BuiltSegment:
+    def bare(self, folder: str, pin: Pin, drop: Sequence[str]) -> list[tuple[int, int]]:
+        """Return the spans of the parts whose files have only columns of `drop`.
+
+        Columns that were added after a part was written are in none of its files. If all others are
+        dropped, the part would lose its rows: `compact` rewrites it first.
+        """
+        ...
+
+
+class TableIndexer(Protocol):
+    """Indexes: built on one pin, put on a later one."""
+
+    def build(self, folder: str, pin: Pin, spec: IndexSpec, within: Sequence[Span]) -> BuiltSegment:
         """Build a segment of an index over the parts of the pin with the spans `within`.
 
         Raises:
@@ -388,7 +434,7 @@ class Tables(Protocol):
         """
         ...
 
-    def put_indexes(
+    def put(
         self, folder: str, pin: Pin, built: Sequence[BuiltSegment], gone: Sequence[str] = ()
     ) -> Pin:
         """Add segments, and remove those with the ids `gone`; the rows stay the same.
@@ -401,78 +447,15 @@ class Tables(Protocol):
         """
         ...
 
-    def alter(
-        self,
-        folder: str,
-        pin: Pin,
-        *,
-        rename: Mapping[str, str],
-        drop: Sequence[str],
-        add: Sequence[pa.Field],
-    ) -> Pin:
-        """Rename, then drop, then add columns (nullable, all null, at the end).
 
-        No part may lose its last stored column: see `bare`.
-        """
-        ...
-
-    def bare(self, folder: str, pin: Pin, drop: Sequence[str]) -> list[tuple[int, int]]:
-        """Return the spans of the parts whose files have only columns of `drop`.
-
-        Columns that were added after a part was written are in none of its files. If all others are
-        dropped, the part would lose its rows: `compact` rewrites it first.
-        """
-        ...
-
-    def import_version(self, folder: str, pin: Pin | None, given: StagedVersion) -> ImportedVersion:
-        """Make a pin of a version that another Lance client staged on `pin` (None: the first one).
-
-        If the version is not committed, unused files are left.
-
-        Raises:
-            RequestError: It is not a complete version in the table's own folder.
-        """
-        ...
+class PublicNames(Protocol):
+    """The names by which programs that know nothing of siltstone find versions and files."""
 
     def show(self, folder: str, pins: Sequence[Pin], *, is_whole: bool = False) -> None:
         """Show pins to readers and writers of the plain path, too; removes none. Idempotent.
 
         `is_whole`: they are all pins of the table, in order; the next call checks only newer ones.
         """
-        ...
-
-    def write_directory(self, listed: Sequence[Listed]) -> None:
-        """List tables to readers of the plain path that know Lance's directory namespace."""
-        ...
-
-    def write_root_tables(self, tables: Sequence[RootTable]) -> None:
-        """Let `t.lance` show these tables, and no others, where that namespace looks for them.
-
-        All are tried.
-
-        Raises:
-            UnavailableError, RequestError: One of them could not be shown.
-        """
-        ...
-
-    def overlaid(
-        self,
-        folder: str,
-        pin: Pin,
-        *,
-        drop: np.ndarray,
-        batches: Iterable[pa.RecordBatch],
-        version: int,
-    ) -> Ephemeral:
-        """Create a version with rows over a pin, for other Lance clients; rewrite no file of it.
-
-        Without the rows at the positions `drop`, with `batches` behind the others. It has the
-        number `version`, which no pin has and no other overlay of the dataset ever had.
-        """
-        ...
-
-    def open(self, folder: str, pin: Pin) -> PinnedTable:
-        """Return the version; its manifest is verified here, its data files at their first use."""
         ...
 
     def promote(self, folder: str, pins: Sequence[Pin], newest: Pin) -> None:
@@ -482,8 +465,8 @@ class Tables(Protocol):
     def set_aside(self, folder: str, above: int) -> list[tuple[int, str]]:
         """Remove the public names of external versions above `above`.
 
-        The versions are kept, see `external_versions`. Return their numbers, highest first, and
-        paths.
+        The versions are kept, see `ExternalTables.versions`. Return their numbers, highest first,
+        and paths.
         """
         ...
 
@@ -502,11 +485,21 @@ class Tables(Protocol):
         """
         ...
 
-    def files(self, folder: str, pin: Pin) -> list[InventoryFile]:
-        """Return every file that the pin needs, its manifest and inventories included."""
+
+class ExternalTables(Protocol):
+    """Versions that other Lance clients made."""
+
+    def import_version(self, folder: str, pin: Pin | None, given: StagedVersion) -> ImportedVersion:
+        """Make a pin of a version that another Lance client staged on `pin` (None: the first one).
+
+        If the version is not committed, unused files are left.
+
+        Raises:
+            RequestError: It is not a complete version in the table's own folder.
+        """
         ...
 
-    def external_versions(self, folder: str) -> list[ExternalVersion]:
+    def versions(self, folder: str) -> list[ExternalVersion]:
         """Return the external versions, lowest first."""
         ...
 
@@ -518,6 +511,55 @@ class Tables(Protocol):
         """
         ...
 
-    def check(self, folder: str, pin: Pin) -> None:
-        """Read every file that the pin needs; CorruptionError names the first that is damaged."""
+
+class ClientViews(Protocol):
+    """What is written for other Lance clients alone; no pin names it."""
+
+    def overlaid(
+        self,
+        folder: str,
+        pin: Pin,
+        *,
+        drop: np.ndarray,
+        batches: Iterable[pa.RecordBatch],
+        version: int,
+    ) -> Ephemeral:
+        """Create a version with rows over a pin, for other Lance clients; rewrite no file of it.
+
+        Without the rows at the positions `drop`, with `batches` behind the others. It has the
+        number `version`, which no pin has and no other overlay of the dataset ever had.
+        """
         ...
+
+    def write_directory(self, listed: Sequence[Listed]) -> None:
+        """List tables to readers of the plain path that know Lance's directory namespace."""
+        ...
+
+    def write_root_tables(self, tables: Sequence[RootTable]) -> None:
+        """Let `t.lance` show these tables, and no others, where that namespace looks for them.
+
+        All are tried.
+
+        Raises:
+            UnavailableError, RequestError: One of them could not be shown.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The datasets of one open store, by what is done with them; threads may share it.
+
+    Ask for one part where one is enough. Every method that returns a `Pin` may raise:
+        SchemaMismatchError: The rows or columns do not fit the pin.
+        UnavailableError: The file system refuses; no pin came of it.
+    """
+
+    reader: TableReader
+    writer: TableWriter
+    rewriter: TableRewriter
+    compactor: TableCompactor
+    indexer: TableIndexer
+    names: PublicNames
+    external: ExternalTables
+    clients: ClientViews

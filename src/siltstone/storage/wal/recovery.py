@@ -138,7 +138,7 @@ def recover(
         frames=_frames(files, directory, stretches, [each.path for each in chain.superseded]),
         wal=wal,
         start_seq=stretches[0].header.previous.seq,
-        last_seq=wal.last_seq,
+        last_seq=wal.end.seq,
         torn_tail=torn_tail,
     )
 

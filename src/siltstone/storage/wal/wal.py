@@ -72,14 +72,9 @@ class Wal:
         return self._durable_seq
 
     @property
-    def last_seq(self) -> Seq:
-        """The last appended seq, durable or not."""
-        return self._end.seq
-
-    @property
-    def segment(self) -> SegmentNumber:
-        """The segment that takes the frames."""
-        return self._end.segment
+    def end(self) -> Position:
+        """The position of the next frame: segment, offset and last seq, durable or not."""
+        return self._end
 
     @property
     def size(self) -> int:

@@ -16,6 +16,7 @@ from functools import partial
 import numpy as np
 from pyspark.sql import SparkSession
 
+from siltstone.api.transaction import Transaction
 from siltstone.cli.demo.checks import Findings
 from siltstone.cli.demo.crew import Crew
 from siltstone.cli.demo.tpch.checks import Ask, is_asked, violations
@@ -23,7 +24,7 @@ from siltstone.cli.demo.tpch.data import BaseTables
 from siltstone.cli.demo.tpch.pipeline import RefreshStream, use_pool
 from siltstone.cli.demo.tpch.queries import QUERIES, Rows, difference
 from siltstone.spark import optimize, snapshot
-from siltstone.store import Store, Transaction
+from siltstone.store import Store
 
 CHECKPOINT_EVERY_S = 2.0
 OPTIMIZE_EVERY_S = 5.0

@@ -1,0 +1,1 @@
+"""API: the interface of a store, declared once, whichever process holds it. Start at `store`."""

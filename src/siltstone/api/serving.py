@@ -1,0 +1,57 @@
+"""Serving: what answers others for an open store, and how it attaches itself to the stores.
+
+    siltstone/__init__ ──attach──▶ how to load a server          nothing is imported yet
+    Store.serve, Store.serve_local ──server_of──▶ its class      imported now, and made
+
+Stores know this module alone: the server is in a layer above them, and an extra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from siltstone.errors import UnavailableError
+
+
+class Endpoint(Protocol):
+    """Where other processes of the same user join an open store: a socket."""
+
+    address: Path
+
+    def close(self) -> None:
+        """Stop answering; roll back what is open in joined processes."""
+        ...
+
+
+class Service(Protocol):
+    """What answers clients over TCP."""
+
+    url: str
+
+    def close(self) -> None:
+        """Answer the requests that have begun, roll back open transactions, and stop."""
+        ...
+
+
+_loaders: dict[str, Callable[[], Callable[..., Any]]] = {}
+
+
+def attach(call: str, load: Callable[[], Callable[..., Any]]) -> None:
+    """Have `load` return the class that serves a store when `Store.<call>` needs it first."""
+    _loaders[call] = load
+
+
+def server_of(call: str) -> Callable[..., Any]:
+    """Return the class that serves a store for `Store.<call>`.
+
+    Raises:
+        UnavailableError: The extra `server` is not installed.
+    """
+    try:
+        return _loaders[call]()
+    except (ImportError, KeyError) as error:
+        raise UnavailableError(
+            f"{call}() needs the extra `server`: pip install 'siltstone[server]'"
+        ) from error

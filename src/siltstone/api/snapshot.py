@@ -1,0 +1,79 @@
+"""Snapshot: all tables of a store at one sequence number, for as long as it is open."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self
+
+import pyarrow.compute as pc
+
+from siltstone.api.tables import SnapshotTable
+from siltstone.context_exits import close_on_exit
+from siltstone.query.scan.scan_plan import ROWS_MAX
+from siltstone.query.scan.scan_task import ScanTask
+
+if TYPE_CHECKING:
+    from siltstone.query.sql import sql as queries
+
+
+class Snapshot(ABC):
+    """See the module. A context manager; `close` ends it. `seq` is its sequence number."""
+
+    seq: int
+
+    @abstractmethod
+    def _require_open(self) -> None:
+        """Raise ClosedError if the snapshot or its store is closed."""
+
+    def __enter__(self) -> Self:
+        self._require_open()
+        return self
+
+    __exit__ = close_on_exit
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the files that the snapshot keeps from vacuum; a second call does nothing."""
+
+    @abstractmethod
+    def tables(self) -> list[str]:
+        """Return the names of the tables that existed at this sequence number."""
+
+    @abstractmethod
+    def __getitem__(self, name: str) -> SnapshotTable:
+        """Return the table that had this name.
+
+        Raises:
+            TableNotFoundError: No table had it.
+        """
+
+    @abstractmethod
+    def scan_tasks(
+        self,
+        table: str,
+        columns: Sequence[str] | None = None,
+        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
+        *,
+        rows_max: int = ROWS_MAX,
+    ) -> list[ScanTask]:
+        """Cut a scan into tasks that other processes can read; see `query.scan.scan_task`.
+
+        A task needs neither this snapshot nor this process, only the store's path: the retention
+        keeps what it reads. A task that is read too late raises `SnapshotExpiredError`.
+
+        Args:
+            table: Its name at this sequence number.
+            columns: As for `scan`.
+            filter: As for `scan`.
+            rows_max: About how many stored rows one task reads; a part of a file is never cut.
+                Rows in this process's memory (of the log and of memtables flushed lately) travel
+                in the tasks, at most 8 MiB in each.
+
+        Raises:
+            TableNotFoundError, RequestError: No such table or column, a bad filter or `rows_max`.
+        """
+
+    @abstractmethod
+    def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
+        """Run a query with DuckDB over the tables of this snapshot; it ends with the snapshot."""

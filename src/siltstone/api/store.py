@@ -1,0 +1,530 @@
+"""Store: the public door: transactions, tables, snapshots, change feeds and maintenance.
+
+`connect` returns one, whichever process owns it:
+
+    connect("shop")                      LocalStore    this process owns it, or only reads it
+    connect("shop", join=True)           JoinedStore   another process of this machine owns it
+    connect("http://host:2333")          JoinedStore   a server in front of it
+
+Every public call is declared here with its bounds and errors; the classes above say how it works.
+Maintenance that needs no open store is in `siltstone.admin`. Over 400 lines for that reason.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TypeVar
+
+import pyarrow as pa
+
+from siltstone.api.results import (
+    Adopted,
+    BackedUp,
+    Deferred,
+    JobStatus,
+    LogEntry,
+    Merged,
+    Optimized,
+    Progress,
+    Receipt,
+    Record,
+    Repaired,
+    Status,
+    Vacuumed,
+    Verified,
+)
+from siltstone.api.serving import Service
+from siltstone.api.snapshot import Snapshot
+from siltstone.api.tables import Table
+from siltstone.api.transaction import Transaction
+from siltstone.context_exits import close_on_exit
+from siltstone.engine.write.stage_task import StageTask
+from siltstone.errors import ReadOnlyError
+from siltstone.maintenance.compaction.compaction import TARGET_ROWS
+from siltstone.maintenance.compaction.optimize import WORKERS
+from siltstone.maintenance.gc.vacuum import GRACE_S
+from siltstone.maintenance.merge.merge import ATTEMPTS
+from siltstone.query.changes.change_task import ChangeTask
+from siltstone.query.scan.scan_plan import ROWS_MAX
+from siltstone.retry import Retry
+from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
+
+if TYPE_CHECKING:
+    from siltstone.query.sql import sql as queries
+
+T = TypeVar("T")
+
+
+class Store(ABC):
+    """See the module. Any thread; a context manager. `path` is its directory, at its owner."""
+
+    path: Path
+
+    def __enter__(self) -> Self:
+        return self
+
+    __exit__ = close_on_exit
+
+    @property
+    @abstractmethod
+    def is_read_only(self) -> bool:
+        """Whether this handle only reads."""
+
+    # tables
+
+    @abstractmethod
+    def tables(self) -> list[str]:
+        """Return the names of all tables, sorted."""
+
+    @abstractmethod
+    def __getitem__(self, name: str) -> Table:
+        """Return the table called `name`.
+
+        Raises:
+            TableNotFoundError: No table has that name.
+        """
+
+    @abstractmethod
+    def create_table(
+        self, name: str, schema: object, primary_key: str | Sequence[str] = ()
+    ) -> Table:
+        """Create a table; without `primary_key` a plain one.
+
+        Args:
+            name: 1-128 letters, digits, `_`, `-`, `.`; not starting with `.` or `_`.
+            schema: A pyarrow schema, or a dict of name to type ("int64", "string", ...).
+            primary_key: One column or several: int, string, binary, date, timestamp, decimal, bool.
+
+        Raises:
+            TableExistsError, RequestError: The name is taken or not allowed; a bad schema or key.
+        """
+
+    @abstractmethod
+    def drop_table(self, name: str) -> Receipt:
+        """Drop a table; older snapshots still see it."""
+
+    @abstractmethod
+    def rename_table(self, name: str, new_name: str) -> Receipt:
+        """Rename a table; handles of it go on."""
+
+    # transactions
+
+    @abstractmethod
+    def transaction(
+        self,
+        *,
+        isolation: str = "snapshot",
+        durability: str = "sync",
+        token: tuple[str, int] | None = None,
+        claim: int | None = None,
+    ) -> Transaction:
+        """Begin a transaction over all tables.
+
+        With a token the commit is applied once, however often the transaction is run. If it was
+        applied before (`Transaction.is_applied`), the same statements succeed again without effect:
+        a table that was created is created anew, empty, for this transaction alone, and tables
+        that are dropped, renamed or altered already stay as they are. The commit returns the old
+        receipt. Reads see the store as it is now, and rows must fit its tables.
+
+        Args:
+            isolation: "snapshot", or "serializable": the commit conflicts if another commit changed
+                what this transaction read.
+            durability: "sync": on disk when `commit` returns. "async": within `sync_interval_ms`.
+            token: (app, batch): a name, and a number that rises with each commit of the app.
+            claim: What `Store.claim` returned: the commit is fenced if another claim followed it.
+                By default only a claim after the begin of the transaction fences it.
+
+        Raises:
+            RequestError: An unknown isolation or durability; a bad token or claim.
+            ReadOnlyError: This handle only reads.
+        """
+
+    @abstractmethod
+    def stage(self, table: str, op: str | None = None, *, order_by: str | None = None) -> StageTask:
+        """Begin a bulk commit: `run` writes pieces in any process, `Transaction.attach` commits.
+
+        Also on a read-only store, where it writes only the files of this job.
+
+        Args:
+            table: The name of a table; staged rows must fit it as it is now.
+            op: For a keyed table "upsert" (default), "insert" or "delete"; for a plain table
+                "append".
+            order_by: Of rows with equal keys the one with the highest value of this column counts.
+                By default `attach` refuses equal keys.
+
+        Raises:
+            TableNotFoundError, SchemaMismatchError, RequestError: No such table, column or op.
+            UnavailableError: The file system refuses, or the files are on another machine.
+        """
+
+    def run(self, work: Callable[[Transaction], T], attempts: int = 10) -> T:
+        """Run `work(tx)` in a transaction and commit; run it again after a ConflictError.
+
+        Raises:
+            ConflictError: All `attempts` lost.
+        """
+
+        def once() -> T:
+            with self.transaction() as tx:
+                return work(tx)
+
+        return Retry(attempts).run(once)
+
+    @abstractmethod
+    def claim(self, app: str, holder: str | None = None, at: int | None = None) -> int:
+        """Claim a token app and return the claim; from now on older claims of it are fenced.
+
+        Args:
+            app: The app of tokens (app, batch).
+            holder: A name of the claimant (the id of a run). While the holder has the app, it gets
+                the same claim again.
+            at: The number for a new claim of this holder. Of several holders the one with the
+                highest number has the app in the end, in whatever order they come.
+
+        Raises:
+            FencedError: The holder had claimed the app, and another holder claimed it later. With
+                `at`: another holder has the app at that number or a higher one.
+        """
+
+    @abstractmethod
+    def claimed(self, app: str) -> tuple[int, str]:
+        """Return the last claim of a token app and its holder; (0, "") if nobody claimed it."""
+
+    @abstractmethod
+    def outcome(self, transaction_id: str) -> str:
+        """Return "committed", "not committed" or "in doubt" for a transaction's id.
+
+        "not committed" is a promise: a commit with this id that is still on its way is refused. A
+        read-only store cannot promise it, and returns "in doubt" for an id that it does not see.
+
+        Raises:
+            RequestError: No transaction of this store has such an id.
+            SnapshotExpiredError: The transaction is older than the history that is kept.
+        """
+
+    # snapshots and queries
+
+    @abstractmethod
+    def snapshot(
+        self, *, seq: int | None = None, at: object = None, tag: str | None = None
+    ) -> Snapshot:
+        """Return all tables at one sequence number; by default the newest.
+
+        Args:
+            seq: A sequence number that is kept.
+            at: A datetime with a zone (`datetime.now().astimezone()`), or a text with one
+                ("2026-11-20T10:00Z"): all that was committed by then.
+            tag: The name of a tag.
+
+        Raises:
+            SnapshotExpiredError: In the future, or older than the history that is kept.
+            RequestError: More than one of the three, no such tag, or a time without a zone.
+        """
+
+    @abstractmethod
+    def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
+        """Run a query with DuckDB over one fresh snapshot."""
+
+    @abstractmethod
+    def changes(
+        self, since: int = 0, until: int | None = None, tables: Sequence[str] | None = None
+    ) -> dict[str, pa.RecordBatchReader]:
+        """Return the row versions of the sequence numbers (since, until] per keyed table.
+
+        The feed follows a table's name, also over truncates, drops and renames: applied to a copy
+        of the table of that name at `since`, it makes a copy of the table of that name at `until`.
+
+        From 0, a table whose first versions are gone begins with all its rows at one sequence
+        number, with `_op` "snapshot".
+
+        Args:
+            since: Sequence numbers above this one.
+            until: Up to this one; by default the durable one.
+            tables: Names of keyed tables; by default all.
+
+        Raises:
+            SnapshotExpiredError: The range begins (not at 0) or ends below the oldest sequence
+                number that is kept, even if a tag keeps it; or it ends in the future.
+            SchemaMismatchError: The name passed to a table with another key: begin again from 0.
+        """
+
+    @abstractmethod
+    def change_tasks(
+        self,
+        table: str,
+        since: int,
+        until: int | None = None,
+        *,
+        begins: bool = False,
+        rows_max: int = ROWS_MAX,
+    ) -> list[ChangeTask]:
+        """Cut the changes (since, until] of a table into tasks that other processes can read.
+
+        Args:
+            table: The name of a keyed table.
+            since: As for `changes`.
+            until: As for `changes`.
+            begins: Return first all rows at `since`, as upserts of that sequence number.
+            rows_max: About how many stored rows a task reads.
+
+        Raises:
+            SnapshotExpiredError, SchemaMismatchError: As for `changes`.
+            TableNotFoundError, RequestError: No such table; a plain table; a bad range.
+        """
+
+    @abstractmethod
+    def changes_upto(
+        self, table: str, since: int, rows_max: int, until: int | None = None
+    ) -> tuple[int, int]:
+        """Return the highest sequence number with at most `rows_max` changes, and their number.
+
+        A commit is never cut: the first one counts even if it has more changes. The call reads the
+        sequence numbers of about `rows_max` changes.
+        """
+
+    @abstractmethod
+    def changes_from(self, table: str) -> int:
+        """Return the lowest sequence number at which a table can be read and changes are kept.
+
+        Raises:
+            TableNotFoundError, RequestError: No such table; a plain one.
+        """
+
+    @abstractmethod
+    def log(self, limit: int = 20) -> list[LogEntry]:
+        """Return the newest commits, newest first, at most `limit`.
+
+        Below the oldest sequence number that is kept, a table has the oldest name that is known;
+        a table of which nothing is known any more has a number ("#7").
+        """
+
+    @abstractmethod
+    def tag(self, name: str, seq: int | None = None, *, lasts: object = None) -> Receipt:
+        """Tag a sequence number (default: the newest durable one), which keeps it from vacuum.
+
+        Args:
+            name: 1 to 128 characters; a tag of that name moves.
+            seq: A sequence number that can be read.
+            lasts: A duration ("7d"): the tag also keeps all changes since then, and the first
+                vacuum removes it once nobody has set it again for so long.
+
+        Raises:
+            SnapshotExpiredError, RequestError: The sequence number is not kept; no name or no
+                duration.
+        """
+
+    @abstractmethod
+    def tags(self) -> dict[str, int]:
+        """Return the tags and their sequence numbers."""
+
+    @abstractmethod
+    def untag(self, name: str) -> Receipt:
+        """Remove a tag."""
+
+    @property
+    @abstractmethod
+    def seq(self) -> int:
+        """The sequence number that a new snapshot sees."""
+
+    @property
+    @abstractmethod
+    def durable_seq(self) -> int:
+        """The last sequence number that survives a power loss."""
+
+    # serving others
+
+    def serve_local(self, *, idle_s: float = 60.0) -> Path:  # noqa: ARG002 - the owner's
+        """Let other processes of this user join (`connect(path, join=True)`); return the socket.
+
+        A second call changes nothing. The store stays open until the last handle is closed, even
+        if all handles are dropped; serving ends with the store.
+
+        Args:
+            idle_s: A joined process's transaction without a request for so long is rolled back.
+
+        Raises:
+            ReadOnlyError: This handle does not own the store.
+            UnavailableError: The extra `server` is not installed, or no socket can be made.
+        """
+        raise ReadOnlyError(f"{self!r} does not own the store, and only its owner serves it")
+
+    def serve(
+        self,
+        host: str = "127.0.0.1",  # noqa: ARG002 - the owner's
+        port: int = 2333,  # noqa: ARG002
+        **options: object,  # noqa: ARG002
+    ) -> Service:
+        """Answer clients over TCP, in threads, until the store closes: the REST server.
+
+        The store stays open for them, even if all handles are dropped.
+
+        Args:
+            host: The address to listen on; one that other machines can reach needs `tokens`.
+            port: 0 takes any free one; the service has it as `port`, and its `url`.
+            options: `tokens`, `allowed_hosts`, `certificate`, `key`, `limits`; see
+                `server.rest.service.Service`.
+
+        Raises:
+            RequestError: Other machines could reach it without a token; it serves already.
+            ReadOnlyError: This handle does not own the store.
+            UnavailableError: The extra `server` is not installed, or the address is not available.
+        """
+        raise ReadOnlyError(f"{self!r} does not own the store, and only its owner serves it")
+
+    # maintenance
+
+    @abstractmethod
+    def checkpoint(self) -> Record:
+        """Flush all commits so far into Lance; blocks nobody."""
+
+    @abstractmethod
+    def merge(
+        self,
+        table: str | None = None,
+        *,
+        attempts: int = ATTEMPTS,
+        publish_attempts: int = ATTEMPTS_MAX,
+    ) -> Merged | Deferred:
+        """Merge what is flushed into the base of one table, or of all tables.
+
+        Args:
+            table: Its name now. A table that was never flushed has nothing to merge.
+            attempts: How often to plan, at most, if others change what the merge reads.
+            publish_attempts: How many records each plan may try. After both bounds the result is
+                `Deferred`.
+
+        Raises:
+            TableNotFoundError: No table has that name.
+        """
+
+    @abstractmethod
+    def optimize(
+        self,
+        table: str | None = None,
+        *,
+        target_rows: int = TARGET_ROWS,
+        attempts: int = ATTEMPTS,
+        publish_attempts: int = ATTEMPTS_MAX,
+        workers: int = WORKERS,
+    ) -> Optimized | Deferred:
+        """Write many small files of one table, or of all, again as few large ones.
+
+        It changes no result.
+
+        Args:
+            table: As for `merge`.
+            target_rows: How many rows a file should have.
+            attempts: As for `merge`.
+            publish_attempts: As for `merge`.
+            workers: How many files are written at the same time.
+
+        Raises:
+            TableNotFoundError: No table has that name.
+        """
+
+    @abstractmethod
+    def vacuum(self, dry_run: bool = True, *, grace_s: float = GRACE_S) -> Vacuumed:
+        """Delete the files that no kept record, tag or reader needs.
+
+        Args:
+            dry_run: Only report what would be deleted; change nothing.
+            grace_s: How long (seconds) a file that no record names is kept: longer than any
+                transaction, load or merge takes.
+        """
+
+    @abstractmethod
+    def verify(self, *, deep: bool = False, on_progress: Progress | None = None) -> Verified:
+        """Read the files of the store and report the damaged ones; changes nothing.
+
+        Args:
+            deep: Read every byte and every row, not only the files that name others.
+            on_progress: Called with what is read next, the number of files done, and of all files.
+
+        Raises:
+            RequestError: `on_progress` for a store that another process owns.
+        """
+
+    @abstractmethod
+    def repair(
+        self,
+        dry_run: bool = True,
+        *,
+        deep: bool = False,
+        on_progress: Progress | None = None,
+    ) -> Repaired:
+        """Report what is damaged and what repair could do. To repair, close the store first.
+
+        With `dry_run=False` it raises as soon as there is something to do: close the store, and
+        call `siltstone.repair(path, dry_run=False)`.
+
+        Raises:
+            OwnedError: There is something to repair, and this process or another owns the store.
+        """
+
+    @abstractmethod
+    def import_external(self, table: str, dry_run: bool = True) -> Adopted:
+        """Commit the rows that other programs appended to a plain table without siltstone.
+
+        That is `lance.write_dataset(path, mode="append")` on the table's folder; `verify` reports
+        such versions.
+
+        Args:
+            table: The name of a plain table.
+            dry_run: Only report which rows would be committed.
+
+        Raises:
+            TableNotFoundError, RequestError: No such table; a keyed one; a version that did
+                something else than append. Nothing was changed.
+            SchemaMismatchError: The rows do not fit the table.
+        """
+
+    def adopt(self, table: str, dry_run: bool = True) -> Adopted:
+        """Do what `import_external` does, under its old name."""
+        return self.import_external(table, dry_run)
+
+    @abstractmethod
+    def backup(
+        self,
+        directory: str | os.PathLike[str],
+        incremental: bool = False,
+        *,
+        link: bool = False,
+        on_progress: Progress | None = None,
+    ) -> BackedUp:
+        """Copy one consistent snapshot, all that is durable now, while writers go on.
+
+        The owner makes a checkpoint first. `siltstone.restore` makes a store of the backup.
+
+        Args:
+            directory: A new or empty directory, or one that has backups of this store.
+            incremental: Use the files of older backups in the directory again.
+            link: Make hard links instead of copies: no space, but damage to a file damages both.
+            on_progress: Called with the next file, the bytes done, and the bytes of all files.
+
+        Raises:
+            RequestError: The directory holds something else; or backups, without `incremental`.
+            CorruptionError: A file of the store is damaged; the error names it.
+            BusyError, UnavailableError: Another backup into it runs; the file system refuses.
+        """
+
+    @abstractmethod
+    def status(self) -> Status:
+        """Return the state of the store: sequence numbers, log, memory, tables, last failure."""
+
+    @abstractmethod
+    def jobs(self) -> list[JobStatus]:
+        """Return the maintenance jobs of all processes: running, dead, and the last that ended.
+
+        The next optimize uses what a dead one finished; `repair` puts a dead job's record aside.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close this handle and all that came from it; the last handle closes the store.
+
+        A second call does nothing. Open transactions are rolled back. A signal whose handler
+        raises (Ctrl-C) takes effect once the store is closed.
+        """

@@ -1,0 +1,167 @@
+"""Transaction: one snapshot over all tables, private changes on top, one commit for all of them.
+
+    OPEN ──commit──▶ COMMITTED      durable (sync) and visible, all of it at one sequence number
+      └──rollback, error, conflict──▶ ENDED      nothing happened
+
+Other users see nothing before `commit`. One thread at a time uses a transaction.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Self
+
+from siltstone.api.results import Receipt
+from siltstone.api.tables import TransactionTable
+from siltstone.context_exits import commit_on_exit
+from siltstone.engine.write.stage_task import Staged, StageTask
+from siltstone.engine.write.transaction import Phase
+
+
+class Transaction(ABC):
+    """See the module. A context manager: commits at the end of the block; an error rolls back."""
+
+    @property
+    @abstractmethod
+    def phase(self) -> Phase:
+        """How far it is."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is neither committed nor rolled back."""
+        return self.phase is Phase.OPEN
+
+    @property
+    @abstractmethod
+    def read_seq(self) -> int:
+        """The sequence number of its snapshot."""
+
+    @property
+    @abstractmethod
+    def receipt(self) -> Receipt | None:
+        """The receipt of the commit; None before it."""
+
+    @property
+    @abstractmethod
+    def seq(self) -> int:
+        """The sequence number of the commit; that of the snapshot if it wrote nothing.
+
+        Raises:
+            RequestError: It is not committed.
+        """
+
+    @property
+    @abstractmethod
+    def is_applied(self) -> bool:
+        """Whether its token was applied before it began: the commit returns the old receipt."""
+
+    @abstractmethod
+    def _require_open(self) -> None:
+        """Raise ClosedError if the transaction or its store has ended."""
+
+    def __enter__(self) -> Self:
+        self._require_open()
+        return self
+
+    __exit__ = commit_on_exit
+
+    @abstractmethod
+    def __getitem__(self, name: str) -> TransactionTable:
+        """Return the table called `name`, as this transaction sees it.
+
+        Raises:
+            TableNotFoundError: No table has that name.
+        """
+
+    @abstractmethod
+    def table(self, table_id: int) -> TransactionTable:
+        """Return the table with this id (`Table.id`), whatever its name is in this transaction."""
+
+    @abstractmethod
+    def tables(self) -> list[str]:
+        """Return the names of all tables, own changes included."""
+
+    @abstractmethod
+    def create_table(
+        self, name: str, schema: object, primary_key: str | Sequence[str] = ()
+    ) -> TransactionTable:
+        """Create a table; without `primary_key` a plain one. See `Store.create_table`."""
+
+    @abstractmethod
+    def drop_table(self, name: str) -> None:
+        """Drop a table with its rows; older snapshots still see it."""
+
+    @abstractmethod
+    def rename_table(self, name: str, new_name: str) -> None:
+        """Rename a table; handles of it go on."""
+
+    @abstractmethod
+    def attach(self, stage: StageTask, staged: Sequence[Staged], overwrite: bool = False) -> int:
+        """Commit staged rows with this transaction; return how many, each key counted once.
+
+        The transaction does not see them before its commit, so it may neither read nor write rows
+        of the same keyed table. Several jobs of one table follow each other: a row of a later job
+        replaces one of an earlier job. With `overwrite` the table is truncated first: the table
+        that the rows were staged for, whatever its name is now.
+
+        Raises:
+            DuplicateKeyError: Equal keys and no `order_by`, or an insert of a key that a row has.
+            RequestError: The job was discarded or vacuumed; pieces of another job, or a piece
+                twice; an insert after another job of the table.
+            SchemaMismatchError: A column was renamed or dropped since the rows were staged.
+        """
+
+    @abstractmethod
+    def changed_since(
+        self, table_id: int, since: int, own: Sequence[tuple[int, int]] = ()
+    ) -> tuple[str, int]:
+        """Return a table's name, and the first sequence number after `since` that changed it.
+
+        For a process that read the table at `since` and now overwrites it. A change after this
+        transaction's snapshot conflicts with the overwrite anyway.
+
+        Args:
+            table_id: The table's id.
+            since: A sequence number, at most that of the snapshot.
+            own: First and last sequence numbers of commits that do not count.
+
+        Returns:
+            The sequence number is 0 if nothing changed the table (also if the transaction's token
+            was applied before), and `since.UNKNOWN` if the store does not keep that history.
+
+        Raises:
+            TableNotFoundError: The table was dropped.
+            RequestError: `since` is in the future.
+        """
+
+    @abstractmethod
+    def tag(self, name: str, seq: int | None, lasts_s: int = 0) -> None:
+        """Tag a sequence number for `lasts_s` seconds (0: for ever); None removes the tag."""
+
+    @abstractmethod
+    def claim(self, app: str, holder: str | None = None, at: int | None = None) -> int:
+        """Claim a token app and return the claim; from this commit on older claims are fenced.
+
+        See `Store.claim`.
+
+        Raises:
+            FencedError: As for `Store.claim`. If the transaction's token was applied before: the
+                claim is not `holder`'s any more, or had no holder.
+        """
+
+    @abstractmethod
+    def commit(self) -> Receipt:
+        """Commit and return the receipt; the old one if the transaction's token was applied before.
+
+        Raises:
+            ConflictError: Another commit won; run the transaction again.
+            RequestError, FencedError, BusyError, UnavailableError: Refused; nothing happened.
+            ClosedError: It has ended, or its owner ended it; nothing happened.
+            InDoubtError: The outcome is not known; `Store.outcome` of its `transaction_id` tells.
+            PoisonedError: An earlier commit is in doubt.
+        """
+
+    @abstractmethod
+    def rollback(self) -> None:
+        """End without a trace; a second call does nothing."""

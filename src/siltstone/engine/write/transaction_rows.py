@@ -1,0 +1,215 @@
+"""Transaction rows: what one transaction reads and has written, table by table.
+
+Writes stay private until the commit: of keyed tables as rows in a memtable, of plain tables as
+versions that are staged, of bulk commits as files that are staged elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.table_schema import table_schema_of
+from siltstone.engine.commit.core import Core
+from siltstone.engine.commit.write_set import Part, ReadSet
+from siltstone.engine.filter.filters import Filter, TextFilter
+from siltstone.engine.read.read_union import KeyedReader
+from siltstone.engine.read.reader import PlainReader, Reader, plain_folder
+from siltstone.engine.read.view import View, storage_folder
+from siltstone.engine.write.bulk import BulkWrites
+from siltstone.engine.write.keyed_writes import KeyedWrites
+from siltstone.engine.write.plain_writes import PlainWrites
+from siltstone.engine.write.stage_task import Staged, StageTask
+from siltstone.engine.write.staging_hold import StagingHold
+from siltstone.errors import RequestError
+from siltstone.formats.keys import Key
+from siltstone.formats.manifest import Catalog, Schema, TableDefinition
+
+
+class TransactionRows:
+    """See the module. One thread at a time. `plain_writes` are those of plain tables, by id."""
+
+    def __init__(
+        self, core: Core, view: View, read_seq: int, reads: ReadSet | None, hold: StagingHold
+    ) -> None:
+        self._core, self._view, self._read_seq = core, view, read_seq
+        self._reads, self._hold = reads, hold
+        self._keyed: dict[int, KeyedWrites] = {}
+        self.plain_writes: dict[int, PlainWrites] = {}
+        self._bulk: dict[int, BulkWrites] = {}
+        self._readers: dict[int, Reader] = {}
+
+    def __len__(self) -> int:
+        """Return how many tables have private rows."""
+        return len(self._keyed) + len(self.plain_writes)
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether the transaction is serializable, so that what it reads is noted."""
+        return self._reads is not None
+
+    def keyed(self, table: TableDefinition) -> KeyedWrites:
+        """Return the private writes of a keyed table.
+
+        Raises:
+            RequestError: It is a plain table.
+        """
+        self._refuse_bulk(table)
+        writes = self._keyed.get(table.id)
+        if writes is None:
+            table_schema = table_schema_of(catalogs.schema_of(table))
+            if table_schema.keys is None:
+                raise RequestError(
+                    f"{catalogs.name_of(table)!r} is a plain table: append, overwrite, delete_where"
+                )
+            incarnation = catalogs.incarnation_of(table)
+            writes = self._keyed[table.id] = KeyedWrites(table.id, incarnation.id, table_schema)
+            reader = self._readers.get(table.id)
+            if isinstance(reader, KeyedReader):
+                self._readers[table.id] = reader.remembering(writes.memtable)
+        return writes
+
+    def plain(self, table: TableDefinition) -> PlainWrites:
+        """Return the private versions of a plain table.
+
+        Raises:
+            RequestError: It is a keyed table.
+        """
+        writes = self.plain_writes.get(table.id)
+        if writes is None:
+            schema = catalogs.schema_of(table)
+            name = catalogs.name_of(table)
+            if schema.key:
+                raise RequestError(f"{name!r} has a key: insert, upsert, update or delete rows")
+            self._hold.keep()
+            incarnation = catalogs.incarnation_of(table)
+            version = catalogs.version_of(incarnation)
+            writes = self.plain_writes[table.id] = PlainWrites(
+                table.id,
+                incarnation.id,
+                plain_folder(version.pin)
+                if version is not None
+                else storage_folder(catalogs.name_of(table, incarnation.seq), incarnation.id),
+                table_schema_of(schema),
+                None if version is None else version.pin,
+                self._core.tables,
+            )
+        return writes
+
+    def reader(self, table: TableDefinition) -> Reader:
+        """Return the reader of a table over the snapshot and own writes."""
+        self._refuse_bulk(table)
+        plain = self.plain_writes.get(table.id)
+        if plain is not None:
+            return self._core.readers.plain(plain.table_schema, plain.versions.pin)
+        found = self._readers.get(table.id)
+        if found is None:
+            found = self._readers[table.id] = self._open(table)
+        return found
+
+    def _open(self, table: TableDefinition) -> Reader:
+        own = self._keyed.get(table.id)
+        reader = self._core.readers.open(
+            self._view,
+            table,
+            self._read_seq,
+            own=None if own is None else own.memtable,
+            defined_at=self._read_seq + 1,
+        )
+        if isinstance(reader, KeyedReader):
+            return reader.remembering(None if own is None else own.memtable)
+        return reader
+
+    def note(
+        self, table: TableDefinition, reader: Reader, keys: Sequence[Key], wanted: Filter | None
+    ) -> None:
+        """Remember what a serializable transaction reads: `keys`, or else a scan of `wanted`."""
+        reads = self._reads
+        if reads is None:
+            return
+        step = catalogs.incarnation_of(table)
+        if step.seq > self._read_seq:
+            return  # made by this transaction: nobody else can have written to it
+        incarnation = step.id
+        if isinstance(reader, PlainReader):
+            version = catalogs.version_of(step, self._read_seq)  # not the staged one of own writes
+            reads.versions[incarnation] = 0 if version is None else version.pin.version
+        elif keys:
+            reads.keys.setdefault(incarnation, set()).update(keys)
+        else:
+            # The check reads by the schema of the snapshot: a predicate over own columns is opaque.
+            is_own = table.schemas[-1].seq > self._read_seq
+            is_text = isinstance(wanted, TextFilter)
+            predicate = wanted.predicate if is_text and not is_own else None
+            reads.scans.setdefault(incarnation, []).append(predicate)
+
+    def alter(
+        self,
+        table: TableDefinition,
+        schema: Schema,
+        *,
+        rename: dict[str, str],
+        drop: list[str],
+        add: list[pa.Field],
+    ) -> None:
+        """Give what was written of a table its new columns."""
+        self._refuse_bulk(table)
+        table_schema = table_schema_of(schema)
+        if table_schema.keys is None:
+            self.plain(table).alter(table_schema, rename=rename, drop=drop, add=add)
+        own = self._keyed.get(table.id)
+        if own is not None:
+            own.rename_shape(table_schema)
+
+    def forget_readers(self) -> None:
+        """Open tables anew: their definitions changed."""
+        self._readers.clear()
+
+    def forget(self, table_id: int) -> None:
+        """Drop what was written of a table."""
+        for writes in (self._keyed, self.plain_writes, self._bulk):
+            writes.pop(table_id, None)
+
+    def attach(self, table: TableDefinition, stage: StageTask, staged: Sequence[Staged]) -> int:
+        """Add staged rows of a table; see `api.transaction.Transaction.attach`."""
+        core = self._core
+        if not catalogs.schema_of(table).key:
+            writes = self.plain(table)
+            return writes.attach(
+                stage.folder, stage.pin, stage.joined(core.files, core.root, staged)
+            )
+        own = self._keyed.get(table.id)
+        if own is not None and own.memtable.rows:
+            raise RequestError(f"{catalogs.name_of(table)!r} has rows of this transaction already")
+        bulk = self._bulk.get(table.id) or BulkWrites(core, self._view)
+        is_new = catalogs.incarnation_of(table).seq > self._read_seq
+        reader = None if is_new or bulk.parts else self.reader(table)
+        assert reader is None or isinstance(reader, KeyedReader)
+        rows = bulk.add(table, stage, staged, reader)
+        if rows:
+            self._bulk[table.id] = bulk
+        return rows
+
+    def _refuse_bulk(self, table: TableDefinition) -> None:
+        if table.id in self._bulk:
+            name = catalogs.name_of(table)
+            raise RequestError(f"{name!r} has staged rows in this transaction; use another one")
+
+    # the commit
+
+    def parts(self, catalog: Catalog) -> list[Part]:
+        """Return what to commit of all tables, by the columns that they have in `catalog`."""
+        parts: list[Part] = [part for bulk in self._bulk.values() for part in bulk.parts]
+        for writes in self._keyed.values():
+            table = catalogs.by_id(catalog, writes.table)
+            if table is not None:
+                parts += writes.parts(table_schema_of(catalogs.schema_of(table)))
+        for plain in self.plain_writes.values():
+            parts += plain.parts()
+        return parts
+
+    def names_files(self) -> bool:
+        """Say whether the commit names files that were staged."""
+        return bool(self._bulk) or any(plain.versions.steps for plain in self.plain_writes.values())

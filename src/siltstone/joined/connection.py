@@ -1,0 +1,188 @@
+"""Connection: one HTTP connection of this process to the owner of a store.
+
+Each answer carries the id of the connection's next commit (`reserved`), and when it came. An
+answer whose head or rows broke off raises OSError or HTTPException: never is it taken for whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import select
+import socket
+import time
+import weakref
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from siltstone.errors import SiltstoneError, in_words
+from siltstone.joined import protocol
+from siltstone.joined.targets import SocketTarget, Target
+from siltstone.joined.values import decode, raised
+
+HELLO_TIMEOUT_S = 10.0
+ONE_PIECE_BYTES_MAX = 64 << 10
+BROKEN = (OSError, http.client.HTTPException)
+"""What a connection raises that broke; its session at the owner is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One request; `kind` is the media type of its body."""
+
+    path: str
+    body: bytes = b""
+    kind: str = protocol.VALUES_TYPE
+    headers: Mapping[str, str] | None = None
+
+
+class OwnerConnection(http.client.HTTPConnection):
+    """See the module. One thread at a time, but for `end`."""
+
+    def __init__(self, target: Target | str) -> None:
+        self._target = SocketTarget(target) if isinstance(target, str) else target
+        super().__init__(self._target.host, timeout=HELLO_TIMEOUT_S)
+        self.reserved, self.reserved_at = "", 0.0
+        self._held: list[bytes] | None = None
+
+    def connect(self) -> None:
+        """Connect to where the owner answers."""
+        self.sock = self._target.dial(HELLO_TIMEOUT_S)
+        self.auto_open = 0  # a lost connection is never made anew unseen: its session is gone
+
+    def greet(self) -> Any:
+        """Ask the owner what a client must know, and for a fresh id of the next commit."""
+        self.request("GET", f"{self._target.prefix}/hello", headers=self._target.headers)
+        return value_of(self._checked(self.getresponse()))
+
+    def ask(self, message: Message) -> http.client.HTTPResponse:
+        """Send a request; return the response if it holds an answer.
+
+        A small request is sent in one piece: the other end wakes up once for it.
+
+        Raises:
+            SiltstoneError: The error that the owner answered with.
+            OSError, HTTPException: The connection broke.
+        """
+        headers = {
+            "content-type": message.kind,
+            **(message.headers or {}),
+            **self._target.headers,
+        }
+        self._held = [] if len(message.body) <= ONE_PIECE_BYTES_MAX else None
+        try:
+            path = f"{self._target.prefix}/{message.path}"
+            self.request("POST", path, message.body, headers)
+            whole = b"".join(self._held or ())
+        finally:
+            self._held = None
+        if whole:
+            self.send(whole)
+        return self._checked(self.getresponse())
+
+    def send(self, data: Any) -> None:
+        """Send, or hold what is to go in one piece."""
+        if self._held is None:
+            super().send(data)
+        else:
+            self._held.append(data)
+
+    def _checked(self, response: http.client.HTTPResponse) -> http.client.HTTPResponse:
+        if response.length is None and not response.chunked:  # its head broke off
+            response.close()
+            raise http.client.HTTPException("an answer that does not say how long it is")
+        self.reserved = response.headers.get(protocol.ID_HEADER, "")
+        self.reserved_at = time.monotonic()
+        if response.status == 200:
+            return response
+        body = response.read()
+        try:
+            raise raised(decode(b64decode(json.loads(body)["fields"])))
+        except (ValueError, KeyError, TypeError):
+            text = f"the owner answered {response.status}: {body[:200]!r}"
+            raise SiltstoneError(text) from None
+
+    def end(self) -> None:
+        """End it while another thread may use it: that thread finds it broken and closes it.
+
+        To close it here would free its parts while the other thread uses them.
+        """
+        sock = self.sock
+        if isinstance(sock, socket.socket):
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # TLS's own would free its parts
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the other end closed it, or sent something that was not asked for."""
+        if self.sock is None:
+            return True
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN | select.POLLHUP | select.POLLERR)
+        return bool(poll.poll(0))
+
+
+def value_of(response: http.client.HTTPResponse) -> Any:
+    """Return the value that a response holds."""
+    return decode(response.read())
+
+
+class RowAnswer:
+    """The rows of one answer, as they arrive on the connection that they were asked on."""
+
+    def __init__(self, connection: OwnerConnection, response: http.client.HTTPResponse) -> None:
+        """Read what the columns are.
+
+        Raises:
+            OSError, HTTPException: The answer broke off before it said so.
+        """
+        self._connection, self._response = connection, response
+        try:
+            self._stream = pa.ipc.open_stream(pa.PythonFile(response, "r"))
+        except pa.ArrowInvalid as error:  # Arrow calls a stream that ended early no stream
+            raise http.client.HTTPException(in_words(error)) from error
+
+    def reader(
+        self,
+        give: Callable[[OwnerConnection], None],
+        lost: Callable[[BaseException], SiltstoneError],
+    ) -> pa.RecordBatchReader:
+        """Return the rows as a stream; one that is left before its end closes its connection.
+
+        Args:
+            give: Gets the connection when all of the answer is read.
+            lost: Makes the error of an answer that broke off.
+        """
+        batches = self._batches(give, lost)
+        weakref.finalize(batches, _leave, self._connection, self._response)
+        return pa.RecordBatchReader.from_batches(self._stream.schema, batches)
+
+    def _batches(
+        self,
+        give: Callable[[OwnerConnection], None],
+        lost: Callable[[BaseException], SiltstoneError],
+    ) -> Iterator[pa.RecordBatch]:
+        try:
+            while True:
+                batch, metadata = self._stream.read_next_batch_with_custom_metadata()
+                found = dict(metadata or {})
+                if protocol.ERROR_KEY in found or protocol.END_KEY in found:
+                    break
+                yield batch
+            self._response.read()
+        except (*BROKEN, StopIteration, pa.ArrowException) as error:
+            self._connection.close()
+            raise lost(error) from error
+        give(self._connection)
+        if protocol.ERROR_KEY in found:
+            raise raised(decode(found[protocol.ERROR_KEY]))
+
+
+def _leave(connection: OwnerConnection, response: http.client.HTTPResponse) -> None:
+    if not response.isclosed():
+        connection.close()

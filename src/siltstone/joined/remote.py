@@ -1,0 +1,93 @@
+"""Remote: the methods of a joined face, made of the table of operations.
+
+    @remote(Face.TABLE)
+    class JoinedTable(Table): ...      upsert, scan, count ... as `Table` declares them
+
+A made method takes the arguments that its face declares, sends those that were given, and decodes
+the answer by the operation's codec. A method that does more than ask is written in the class.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar, cast
+
+from siltstone.engine.catalog.row_input import stream_of
+from siltstone.operations import Codec, Face, Operation, of_face
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def remote(face: Face) -> Callable[[Callable[P, T]], type[T]]:
+    """Give a class the operations of `face` that its bases declare and it does not write.
+
+    The class has `_ask(operation, arguments, named)`, and `_table(id)` if it answers with tables.
+    (A type checker takes what this returns for a class without abstract methods.)
+    """
+
+    def completed(given: Callable[P, T]) -> type[T]:
+        kind = cast("type[T]", given)
+        for operation in of_face(face).values():
+            declared = getattr(kind, operation.name, None)
+            if getattr(declared, "__isabstractmethod__", False):
+                setattr(kind, operation.name, _made(operation, declared))
+        return abc.update_abstractmethods(kind)
+
+    return completed
+
+
+def _made(operation: Operation, declared: object) -> object:
+    if isinstance(declared, property):
+        return property(lambda self: ask(self, operation), doc=declared.__doc__)
+    method = cast("Callable[..., object]", declared)
+    signature = inspect.signature(method)
+
+    def made(*arguments: object, **named: object) -> Any:
+        given = signature.bind(*arguments, **named)  # as Python would, also where it refuses
+        return ask(given.args[0], operation, *given.args[1:], **given.kwargs)
+
+    functools.update_wrapper(made, method)
+    made.__isabstractmethod__ = False  # type: ignore[attr-defined] - copied with the rest
+    return made
+
+
+def ask(face: Any, operation: Operation, /, *arguments: object, **named: object) -> Any:
+    """Ask for an operation of a face, and decode the answer."""
+    sent = [sendable(each) for each in arguments]
+    sent_named = {name: sendable(each) for name, each in named.items()}
+    found = face._ask(operation, sent, sent_named)  # noqa: SLF001 - see `remote`
+    return _DECODERS[operation.codec](face, found)
+
+
+def _row(_: Any, rows: Any) -> dict[str, Any] | None:
+    found = rows.read_all()
+    return found.to_pylist()[0] if found.num_rows else None
+
+
+def _result(_: Any, rows: Any) -> object:
+    from siltstone.query.sql import sql  # noqa: PLC0415 - it brings all of pandas
+
+    return sql.Result(rows.read_all())
+
+
+_DECODERS: dict[Codec, Callable[[Any, Any], Any]] = {
+    Codec.VALUE: lambda _, found: found,
+    Codec.TABLE: lambda face, found: face._table(found),  # noqa: SLF001 - as above
+    Codec.ROW: _row,
+    Codec.STREAM: lambda _, found: found,
+    Codec.ROWS: lambda _, found: found.read_all(),
+    Codec.RESULT: _result,
+}
+
+
+def sendable(given: object) -> object:
+    """Return Arrow-shaped rows as a stream, iterables as lists, and all else as it is."""
+    stream = stream_of(given)
+    if stream is not None:
+        return stream
+    is_whole = hasattr(given, "__len__") or not isinstance(given, Iterable)
+    return given if is_whole else list(cast("Iterable[object]", given))

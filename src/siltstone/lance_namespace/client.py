@@ -1,0 +1,244 @@
+"""Client: what pylance and LanceDB take as `namespace_client`, on the machine of the store.
+
+    ns = SiltstoneNamespace(db)
+    lance.write_dataset(rows, namespace_client=ns, table_id=["events"], mode="create")
+    with ns.transaction() as tx:                      # several tables, all or none
+        lance.dataset(namespace_client=tx, table_id=["events"]).delete("id = 3")
+        lance.write_dataset(more, namespace_client=tx, table_id=["log"], mode="append")
+    with ns.at(tag="audit") as past:                  # all tables at one seq
+        lance.dataset(namespace_client=past, table_id=["events"])
+
+The Lance catalog answers: of this process, or of the owner if the store was joined. Here its
+answers get the classes and the errors of the specification.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
+
+import lance_namespace as spec
+import lance_namespace.errors as spec_errors
+
+from siltstone.context_exits import close_on_exit, commit_on_exit
+from siltstone.errors import RequestError, SiltstoneError
+from siltstone.lance_namespace.catalog import READS, WRITES, LanceCatalog
+from siltstone.lance_namespace.errors import code_of
+from siltstone.lance_namespace.fresh import KEYED
+from siltstone.lance_namespace.requests import Answer, Request
+from siltstone.lance_namespace.schemas import json_schema
+from siltstone.lance_namespace.store_scopes import (
+    LanceStore,
+    LiveScope,
+    SnapshotScope,
+    TransactionScope,
+)
+from siltstone.lance_namespace.turns import Turns
+from siltstone.units import require
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Answers = Callable[[str, Request], Answer]
+_ERRORS: dict[int, type[spec_errors.LanceNamespaceError]] = {
+    int(kind.code): kind
+    for kind in vars(spec_errors).values()
+    if isinstance(kind, type) and issubclass(kind, spec_errors.LanceNamespaceError)
+}
+_RESPONSES = {
+    "list_namespaces": spec.ListNamespacesResponse,
+    "describe_namespace": spec.DescribeNamespaceResponse,
+    "namespace_exists": spec.NamespaceExistsResponse,
+    "create_namespace": spec.CreateNamespaceResponse,
+    "drop_namespace": spec.DropNamespaceResponse,
+    "list_tables": spec.ListTablesResponse,
+    "list_all_tables": spec.ListTablesResponse,
+    "declare_table": spec.DeclareTableResponse,
+    "create_empty_table": spec.CreateEmptyTableResponse,
+    "describe_table": spec.DescribeTableResponse,
+    "table_exists": spec.TableExistsResponse,
+    "drop_table": spec.DropTableResponse,
+    "deregister_table": spec.DeregisterTableResponse,
+    "rename_table": spec.RenameTableResponse,
+    "list_table_branches": spec.ListTableBranchesResponse,
+    "list_table_versions": spec.ListTableVersionsResponse,
+    "describe_table_version": spec.DescribeTableVersionResponse,
+    "create_table_version": spec.CreateTableVersionResponse,
+    "batch_create_table_versions": spec.BatchCreateTableVersionsResponse,
+    "batch_delete_table_versions": spec.BatchDeleteTableVersionsResponse,
+    "batch_commit_tables": spec.BatchCommitTablesResponse,
+}
+_OPERATIONS = {
+    "create_empty_table": "declare_table",  # its name in older versions of the specification
+    "deregister_table": "drop_table",  # the store keeps no table that it does not list
+}
+require(
+    not {_OPERATIONS.get(name, name) for name in _RESPONSES} ^ (READS | WRITES),
+    "an operation of the specification without a response",
+)
+_numbers = itertools.count(1)
+
+
+@runtime_checkable
+class OwnersStore(Protocol):
+    """A store that another process owns, which answers; so do its snapshots and transactions."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def lance_catalog(self, operation: str, request: Request, keyed: str) -> Answer: ...
+
+    def snapshot(self, *arguments: Any, **options: Any) -> Any: ...
+
+    def transaction(self, *arguments: Any, **options: Any) -> Any: ...
+
+
+class _ScopedNamespace(spec.LanceNamespace):
+    """The operations of the specification over one scope: those of `_RESPONSES`.
+
+    The base class refuses all others as unsupported.
+    """
+
+    def __init__(self, answers: Answers, root: Path, where: str) -> None:
+        self.answers = answers
+        # Lance shares what it caches between namespaces of one id: each has its own.
+        self._id = f"Siltstone {{ root: {root}, {where}, {next(_numbers)} }}"
+
+    def namespace_id(self) -> str:
+        """Return an id that no other namespace has."""
+        return self._id
+
+
+def _answer(answers: Answers, operation: str, request: Any) -> Answer:
+    """Answer a request, which is a model of the specification or a dict."""
+    fields = request if isinstance(request, dict) else request.to_dict()
+    try:
+        found = answers(operation, fields)
+    except SiltstoneError as error:
+        kind = _ERRORS.get(code_of(error), spec_errors.InternalError)
+        raise kind(str(error)) from error
+    if "schema" in found:
+        found["schema"] = json_schema(found["schema"])
+    return found
+
+
+def _method(name: str, response: Callable[..., Any]) -> Callable[[_ScopedNamespace, Any], Any]:
+    operation = _OPERATIONS.get(name, name)
+
+    def method(self: _ScopedNamespace, request: Any) -> Any:
+        return response(**_answer(self.answers, operation, request))
+
+    method.__name__, method.__qualname__ = name, f"{_ScopedNamespace.__name__}.{name}"
+    method.__doc__ = f"See `{operation}` of the Lance catalog."
+    return method
+
+
+for _name, _response in _RESPONSES.items():
+    setattr(_ScopedNamespace, _name, _method(_name, _response))
+
+
+class SiltstoneNamespace(_ScopedNamespace):
+    """A store's tables at their newest versions; each change is a commit. Any thread."""
+
+    def __init__(
+        self, db: LanceStore | OwnersStore, *, keyed: Literal["merged", "fresh"] = "merged"
+    ) -> None:
+        """Serve `db`, which its caller closes; a read-only one answers reads.
+
+        Args:
+            db: An open store, of this process or of another one on this machine.
+            keyed: How tables with a key are shown: "merged", as of the last merge, or "fresh", with
+                all rows, at most a second old; a version with them is made when one is asked for.
+
+        Raises:
+            RequestError: A store whose files are not on this machine; another `keyed`.
+            UnavailableError: The owner of a joined store is gone.
+        """
+        if keyed not in KEYED:
+            raise RequestError(f"keyed must be one of {KEYED}; got {keyed!r}")
+        if isinstance(db, OwnersStore):
+            answers = partial(db.lance_catalog, keyed=keyed)
+            answers("namespace_exists", {})  # whether the files are here, and the owner can do it
+        else:
+            answers = LanceCatalog(LiveScope(db, Turns(), is_fresh=keyed == "fresh")).answer
+        super().__init__(answers, db.path, "live")
+        self._db, self._keyed = db, keyed
+
+    def transaction(self, **options: Any) -> TransactionNamespace:
+        """Begin a transaction over all tables; `options` are those of `Store.transaction`."""
+        return TransactionNamespace(self._db, **options)
+
+    def at(
+        self, *, seq: int | None = None, at: object = None, tag: str | None = None
+    ) -> SnapshotNamespace:
+        """Return all tables at one seq: at `seq`, at a moment, at a tag, or now."""
+        snapshot = self._db.snapshot(seq=seq, at=at, tag=tag)
+        return SnapshotNamespace(self._db, snapshot, self._keyed)
+
+
+class TransactionNamespace(_ScopedNamespace):
+    """One transaction: its statements see each other; the block's end commits them all, or none.
+
+    Statements of several clients go one after the other. `transaction` is siltstone's own, for
+    statements on keyed tables in the same commit.
+    """
+
+    def __init__(self, db: LanceStore | OwnersStore, **options: Any) -> None:
+        """Use `SiltstoneNamespace.transaction`."""
+        self.transaction: Any = db.transaction(**options)
+        if isinstance(db, OwnersStore):
+            answers = self.transaction.lance_catalog
+        else:
+            scope = TransactionScope(db.path, self.transaction, db.fresh_versions())
+            answers = LanceCatalog(scope).answer
+        super().__init__(answers, db.path, "transaction")
+
+    def __enter__(self) -> Self:
+        self.transaction.__enter__()
+        return self
+
+    __exit__ = commit_on_exit
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was neither committed nor rolled back."""
+        return self.transaction.is_open
+
+    def commit(self) -> int:
+        """Commit all statements; return the seq.
+
+        Raises:
+            ConflictError: Another commit won a table; nothing happened.
+        """
+        return self.transaction.commit().seq
+
+    def rollback(self) -> None:
+        """End without a trace."""
+        self.transaction.rollback()
+
+
+class SnapshotNamespace(_ScopedNamespace):
+    """All tables at one seq, for as long as the block lasts, or until `close`."""
+
+    def __init__(self, db: LanceStore | OwnersStore, snapshot: Any, keyed: str) -> None:
+        """Use `SiltstoneNamespace.at`."""
+        self.snapshot = snapshot
+        if isinstance(db, OwnersStore):
+            answers = partial(snapshot.lance_catalog, keyed=keyed)
+        else:
+            is_fresh = keyed == "fresh"
+            fresh = None if db.is_read_only and not is_fresh else db.fresh_versions()
+            scope = SnapshotScope(db.path, snapshot, fresh, is_fresh=is_fresh)
+            answers = LanceCatalog(scope).answer
+        super().__init__(answers, db.path, f"seq {snapshot.seq}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    __exit__ = close_on_exit
+
+    def close(self) -> None:
+        """Release the files that the snapshot keeps."""
+        self.snapshot.close()

@@ -1,0 +1,84 @@
+"""Errors: what is wrong with a request to the Lance catalog, by the codes of its specification."""
+
+from __future__ import annotations
+
+from siltstone.errors import (
+    BusyError,
+    ConflictError,
+    FencedError,
+    OwnedError,
+    ReadOnlyError,
+    RequestError,
+    SchemaMismatchError,
+    SiltstoneError,
+    TableExistsError,
+    TableNotFoundError,
+    UnavailableError,
+)
+
+INTERNAL = 18
+
+
+class UnsupportedOperationError(RequestError):
+    """The specification has the operation; this store does not offer it."""
+
+
+class NamespaceNotFoundError(RequestError):
+    """There is no such namespace: it would have a table."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"there is no namespace {name!r}; a namespace exists while it has a table")
+
+
+class NamespaceExistsError(RequestError):
+    """The namespace has a table, or is the root."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"the namespace {name!r} exists already")
+
+
+class NamespaceNotEmptyError(RequestError):
+    """The namespace has a table."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"the namespace {name!r} is not empty; drop its tables instead")
+
+
+class VersionNotFoundError(RequestError):
+    """A table has no version of that number (any more)."""
+
+    def __init__(self, table: str, version: object) -> None:
+        self.table, self.version = table, version
+        super().__init__(f"{table!r} has no version {version}; list its versions")
+
+
+class InvalidTableStateError(RequestError):
+    """The table is in another state than the request assumes; nothing was changed."""
+
+
+_CODES: tuple[tuple[type[SiltstoneError], int], ...] = (
+    (UnsupportedOperationError, 0),
+    (NamespaceNotFoundError, 1),
+    (NamespaceExistsError, 2),
+    (NamespaceNotEmptyError, 3),
+    (TableNotFoundError, 4),
+    (TableExistsError, 5),
+    (VersionNotFoundError, 11),
+    (InvalidTableStateError, 19),
+    (SchemaMismatchError, 20),
+    (ReadOnlyError, 15),
+    (RequestError, 13),
+    (ConflictError, 14),
+    (BusyError, 17),
+    (UnavailableError, 17),
+    (OwnedError, 17),
+    (FencedError, 17),
+)
+
+
+def code_of(error: SiltstoneError) -> int:
+    """Return the code of the Lance Namespace specification for an error."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), INTERNAL)

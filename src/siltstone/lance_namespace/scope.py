@@ -1,0 +1,69 @@
+"""Scope: where the operations of the Lance catalog go, as the catalog sees it.
+
+`store_scopes` has those of a store in this process: its newest seq, a transaction, a snapshot. A
+server has one of its own, which goes where the headers of a request say.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+from siltstone.lance_namespace.requests import Answer
+from siltstone.lance_namespace.table_versions import TableVersions
+from siltstone.lance_namespace.version_statements import VersionStatements
+
+
+class LanceReads(Protocol):
+    """What answers about tables: a snapshot, or a transaction with its own statements."""
+
+    def tables(self) -> list[str]: ...
+
+    def versions(self, name: str, /) -> TableVersions: ...
+
+
+class Scope(Protocol):
+    """Where operations go; `root` is the store's directory."""
+
+    @property
+    def root(self) -> Path: ...
+
+    @property
+    def is_writable(self) -> bool: ...
+
+    def reading(self) -> AbstractContextManager[LanceReads]: ...
+
+    def writing(self) -> AbstractContextManager[VersionStatements]:
+        """Give a transaction whose changes are committed at the end, or later by its owner."""
+        ...
+
+    def turn(self, name: str) -> AbstractContextManager[object]:
+        """Let requests that commit to one table follow each other: a loser finds out at once."""
+        ...
+
+    def note_refused(self, name: str, number: int) -> None:
+        """Note that a version was refused to a client, which asks for that number next."""
+        ...
+
+    def was_refused(self, name: str, number: int) -> bool: ...
+
+    def transaction_id(self) -> str | None:
+        """Return the id of the last commit through `writing`; None if there was none yet."""
+        ...
+
+
+def known(scope: Scope, name: str) -> TableVersions:
+    """Return a table as the scope shows it.
+
+    Raises:
+        TableNotFoundError: There is none of that name.
+    """
+    with scope.reading() as db:
+        return db.versions(name)
+
+
+def committed_by(scope: Scope) -> Answer:
+    """Return what an answer says of the commit that its operation was, if it was one."""
+    found = scope.transaction_id()
+    return {} if found is None else {"transaction_id": found}

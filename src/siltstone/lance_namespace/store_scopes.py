@@ -1,0 +1,190 @@
+"""Store scopes: operations go to the newest seq of a store, to a transaction, or to a snapshot.
+
+Lock: one for each transaction, over a statement.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from siltstone.engine.commit.write_set import Receipt
+from siltstone.errors import ReadOnlyError
+from siltstone.lance_namespace.fresh import FreshSource, FreshVersions
+from siltstone.lance_namespace.scope import LanceReads
+from siltstone.lance_namespace.shown_tables import ShownTables
+from siltstone.lance_namespace.turns import Turns
+from siltstone.lance_namespace.version_statements import VersionStatements
+
+
+class LanceSnapshot(FreshSource, LanceReads, Protocol):
+    """A snapshot: all tables at one seq."""
+
+    def close(self) -> None: ...
+
+
+class LanceTransaction(Protocol):
+    """A transaction of this process; `lance` is what other clients see and do of it."""
+
+    @property
+    def lance(self) -> VersionStatements: ...
+
+    @property
+    def receipt(self) -> Receipt | None: ...
+
+
+class LanceStore(Protocol):
+    """An open store of this process."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def is_read_only(self) -> bool: ...
+
+    def snapshot(
+        self, *arguments: Any, **options: Any
+    ) -> AbstractContextManager[LanceSnapshot]: ...
+
+    def transaction(
+        self, *arguments: Any, **options: Any
+    ) -> AbstractContextManager[LanceTransaction]: ...
+
+    def fresh_versions(self) -> FreshVersions: ...
+
+
+class LiveScope:
+    """Each request sees the newest seq, and each change is a commit of its own. Any thread.
+
+    Changes are those of `commits`, the same store under another number, if it is given.
+    """
+
+    def __init__(
+        self,
+        db: LanceStore,
+        turns: Turns,
+        *,
+        is_fresh: bool = False,
+        commits: LanceStore | None = None,
+    ) -> None:
+        self._db, self._turns, self._is_fresh = db, turns, is_fresh
+        self._commits = commits or db
+        self._last = threading.local()
+
+    @property
+    def root(self) -> Path:
+        return self._db.path
+
+    @property
+    def is_writable(self) -> bool:
+        return not self._db.is_read_only
+
+    @contextmanager
+    def reading(self) -> Generator[LanceReads]:
+        with self._db.snapshot() as snapshot:
+            if self._db.is_read_only and not self._is_fresh:
+                yield snapshot
+                return
+            fresh = self._db.fresh_versions()
+            of = partial(fresh.live, snapshot) if self._is_fresh else None
+            yield ShownTables(snapshot, fresh, of, clears=self.is_writable)
+
+    @contextmanager
+    def writing(self) -> Generator[VersionStatements]:
+        self._last.transaction_id = None
+        with self._commits.transaction() as tx:
+            yield tx.lance
+        if tx.receipt is not None:
+            self._last.transaction_id = tx.receipt.transaction_id or None
+
+    @contextmanager
+    def turn(self, name: str) -> Generator[None]:
+        with self._turns.of(name):
+            yield
+
+    def note_refused(self, name: str, number: int) -> None:
+        self._turns.note_refused(name, number)
+
+    def was_refused(self, name: str, number: int) -> bool:
+        return self._turns.was_refused(name, number)
+
+    def transaction_id(self) -> str | None:
+        return getattr(self._last, "transaction_id", None)
+
+
+class TransactionScope:
+    """All requests are statements of one transaction; its owner commits. One lock: it."""
+
+    def __init__(self, root: Path, tx: LanceTransaction, fresh: FreshVersions) -> None:
+        self.root, self._tx, self._fresh = root, tx.lance, fresh
+        self._lock, self._turns = threading.RLock(), Turns()
+
+    @property
+    def is_writable(self) -> bool:
+        return True
+
+    @contextmanager
+    def reading(self) -> Generator[LanceReads]:
+        with self._lock:
+            yield ShownTables(self._tx, self._fresh, None, clears=True)
+
+    @contextmanager
+    def writing(self) -> Generator[VersionStatements]:
+        with self._lock:
+            yield self._tx
+
+    def turn(self, name: str) -> AbstractContextManager[object]:  # noqa: ARG002
+        return nullcontext()
+
+    def note_refused(self, name: str, number: int) -> None:
+        self._turns.note_refused(name, number)
+
+    def was_refused(self, name: str, number: int) -> bool:
+        return self._turns.was_refused(name, number)
+
+    def transaction_id(self) -> str | None:
+        return None
+
+
+class SnapshotScope:
+    """All requests read one snapshot; none changes anything."""
+
+    def __init__(
+        self,
+        root: Path,
+        snapshot: LanceSnapshot,
+        fresh: FreshVersions | None,
+        *,
+        is_fresh: bool = False,
+    ) -> None:
+        self.root, self._snapshot, self._fresh = root, snapshot, fresh
+        self._of = partial(fresh.exact, snapshot) if is_fresh and fresh is not None else None
+
+    @property
+    def is_writable(self) -> bool:
+        return False
+
+    @contextmanager
+    def reading(self) -> Generator[LanceReads]:
+        yield ShownTables(self._snapshot, self._fresh, self._of)
+
+    @contextmanager
+    def writing(self) -> Generator[VersionStatements]:
+        raise ReadOnlyError(f"the snapshot at seq {self._snapshot.seq} is read, not written")
+        yield  # what makes it a generator
+
+    def turn(self, name: str) -> AbstractContextManager[object]:  # noqa: ARG002
+        return nullcontext()
+
+    def note_refused(self, name: str, number: int) -> None:
+        """Nothing is committed here."""
+
+    def was_refused(self, name: str, number: int) -> bool:  # noqa: ARG002
+        return False
+
+    def transaction_id(self) -> str | None:
+        return None

@@ -1,0 +1,74 @@
+"""Turns: requests about one name follow each other; and the versions that were refused lately.
+
+Locks: one for each name, over a request; one over the table of those locks and of the refusals.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from siltstone.errors import BusyError
+
+WAIT_S_MAX = 60.0
+"""A request that waits holds a thread of the server, and there are few."""
+_REFUSED_MAX = 256
+
+
+class _Turn:
+    """The lock of one name, for as long as a request holds it or waits."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+class Turns:
+    """The turns of requests that commit to one table, or end one transaction. Any thread."""
+
+    def __init__(self, wait_s_max: float = WAIT_S_MAX) -> None:
+        self._wait_s_max = wait_s_max
+        self._lock = threading.Lock()
+        self._refused: dict[tuple[str, int], None] = {}
+        self._turns: weakref.WeakValueDictionary[str, _Turn] = weakref.WeakValueDictionary()
+
+    @contextmanager
+    def of(self, name: str) -> Generator[None]:
+        """Wait for the requests about `name` that came before.
+
+        Raises:
+            BusyError: One of them took too long, and still runs; nothing was begun.
+        """
+        with self._lock:
+            turn = self._turns.setdefault(name, _Turn())
+        if not turn.lock.acquire(timeout=self._wait_s_max):
+            raise BusyError(
+                f"another request about the same still runs after {self._wait_s_max:g} s; ask again"
+            )
+        try:
+            yield
+        finally:
+            turn.lock.release()
+
+    def is_taken(self, name: str) -> bool:
+        """Return whether a request about `name` is under way."""
+        with self._lock:
+            turn = self._turns.get(name)
+        return turn is not None and turn.lock.locked()
+
+    def note_refused(self, name: str, number: int) -> None:
+        """Note that no version of that number was made: its client asks for it next.
+
+        The newest notes are kept, `_REFUSED_MAX` of them.
+        """
+        with self._lock:
+            self._refused.pop((name, number), None)
+            self._refused[name, number] = None
+            if len(self._refused) > _REFUSED_MAX:
+                del self._refused[next(iter(self._refused))]
+
+    def was_refused(self, name: str, number: int) -> bool:
+        """Return whether a version of that number was refused, as far as is known."""
+        with self._lock:
+            return (name, number) in self._refused

@@ -1,0 +1,164 @@
+"""Version statements: what other Lance clients see and do in a transaction, by versions of tables.
+
+    a client stages version n+1 ─▶ import: checked, synced, private ─▶ commit ─▶ its public name
+
+They see a plain table with the versions that this transaction made of it, a keyed one as its base.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog import definitions
+from siltstone.engine.catalog.table_schema import table_schema_of
+from siltstone.engine.commit.core import Core
+from siltstone.engine.read.reader import plain_folder
+from siltstone.engine.write.definition_statements import DefinitionStatements
+from siltstone.engine.write.plain_writes import PlainWrites
+from siltstone.engine.write.transaction import EngineTransaction
+from siltstone.errors import RequestError, UnavailableError
+from siltstone.failpoints import Failpoint, cross
+from siltstone.formats import group
+from siltstone.lance_namespace import table_versions
+from siltstone.lance_namespace.table_versions import TableVersion, TableVersions
+from siltstone.storage.lance.external.version_import import staged_manifest
+from siltstone.storage.tables.tables import ImportedVersion, StagedVersion
+
+
+@dataclass(frozen=True, slots=True)
+class VersionStatements:
+    """See the module."""
+
+    tx: EngineTransaction
+
+    def tables(self) -> list[str]:
+        """Return the names of all tables, own changes included."""
+        return catalogs.names(self.tx.catalog)
+
+    def drop_table(self, name: str) -> None:
+        """Drop a table with its rows; older snapshots still see it."""
+        DefinitionStatements(self.tx).drop_table(name)
+
+    def rename_table(self, name: str, new_name: str) -> None:
+        """Rename a table; handles of it go on."""
+        DefinitionStatements(self.tx).rename_table(name, new_name)
+
+    def declare_table(self, name: str) -> None:
+        """Create a plain table without columns, which its first version brings."""
+        DefinitionStatements(self.tx).declare_table(name)
+
+    def versions(self, name: str) -> TableVersions:
+        """Return a table as other Lance clients see it in this transaction.
+
+        Raises:
+            TableNotFoundError: No table has that name.
+        """
+        found = self._versions(name)
+        self.tx.core.unite(found.folder)
+        return found
+
+    def _versions(self, name: str) -> TableVersions:
+        tx = self.tx
+        tx.require_open()
+        table = tx.named(name)
+        if catalogs.schema_of(table).key:
+            return table_versions.of_keyed(table, tx.read_seq + 1, tx.view, tx.core.readers)[0]
+        writes = tx.rows.plain_writes.get(table.id)
+        steps = () if writes is None else writes.versions.steps
+        return table_versions.of_plain(table, tx.read_seq + 1, steps)
+
+    def begin_versions(self, name: str) -> None:
+        """Give a plain table that has columns its first version, empty, if it has none."""
+        self.tx.rows.plain(self.tx.table(self.tx[name].id)).begin()
+
+    def import_version(self, name: str, given: StagedVersion) -> TableVersion:
+        """Import a version that another Lance client staged on the newest one seen here.
+
+        Importing the same manifest a second time returns the same version.
+
+        Raises:
+            ConflictError: Another version has that number; the staged one has no effect.
+            RequestError: It does not follow, or is no whole version; nothing was changed.
+        """
+        tx = self.tx
+        core = tx.core
+        seen = self._versions(name)
+        if seen.is_keyed:
+            table_versions.refuse_keyed(name)
+        staged = staged_manifest(core.root, seen.folder, given)
+        known = seen.find(given.version)
+        if known is not None and known.pin.path == staged.pin_path(core.root):
+            return known
+        # A client that lost looks for the winner where readers of the plain path do.
+        if seen.committed:
+            core.tables.names.show(seen.folder, seen.pins, is_whole=True)
+        table_versions.check_built_on(seen, given.version, core.tables)
+        table_versions.check_next(seen, given.version, tx.read_seq)
+        cross(Failpoint.TAKE_BEFORE_PLAN)
+        table = tx.named(name)
+        writes = tx.rows.plain(table)
+        taken = writes.versions.imported(given)
+        table_versions.check_taken(seen, taken)
+        table_versions.check_kept(seen, taken, core.tables.reader)
+        tx.hold.names_since(_oldest_us(core, taken))
+        entry = definitions.reshaped(table, taken.schema)
+        if not writes.is_imported:
+            tx.after_commit.append(partial(_show, core, writes))
+        writes.go_on(
+            taken.pin, writes.table_schema if entry is None else table_schema_of(entry.schema)
+        )
+        if entry is not None:
+            tx.change(entry)
+        cross(Failpoint.TAKE_AFTER_PLAN)
+        return TableVersion(given.version, taken.pin, 0)
+
+    def hide_versions(self, name: str, first: int, end: int) -> int:
+        """Hide the versions [first, end) from lists; return how many there were.
+
+        Raises:
+            RequestError: The newest one is among them, or the table has a key.
+        """
+        tx = self.tx
+        seen = self.versions(name)
+        if seen.is_keyed:
+            table_versions.refuse_keyed(name)
+        gone = [v for v in seen.versions if first <= v.number < end and not v.is_hidden]
+        if tx.is_applied:
+            return len(gone)
+        if seen.newest in gone:
+            raise RequestError(f"version {end - 1} of {name!r} is the newest: it cannot be deleted")
+        if gone:
+            table = catalogs.find(tx.catalog, name)
+            tx.change(group.Hide(catalogs.incarnation_of(table).id, first, end))
+        return len(gone)
+
+
+def _oldest_us(core: Core, taken: ImportedVersion) -> int:
+    """Return when the oldest of the files was written that an imported version adds.
+
+    Raises:
+        UnavailableError: The file system refuses to say.
+    """
+    try:
+        return min(int(core.files.mtime(core.root / path) * 1e6) for path in taken.added)
+    except OSError as error:
+        raise UnavailableError(f"{core.root}: cannot look at staged files: {error}") from error
+
+
+def _show(core: Core, writes: PlainWrites) -> None:
+    """Give versions that a commit imported their public names; a failure fails no commit.
+
+    The commit made none if its token was applied before: then no frame names them.
+    """
+    table = catalogs.by_id(core.state().view.catalog, writes.table)
+    known = () if table is None else catalogs.versions_of(table, writes.incarnation)
+    if not any(version.pin == writes.versions.pin for version in reversed(known)):
+        return
+    cross(Failpoint.SHOW_BEFORE_LINK)
+    with suppress(UnavailableError):
+        steps = writes.versions.steps
+        core.tables.names.show(plain_folder(steps[0]), steps)
+    cross(Failpoint.SHOW_AFTER_LINK)

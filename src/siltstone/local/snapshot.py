@@ -1,0 +1,151 @@
+"""Snapshot: all tables at one sequence number, as a frozen view and the leases that keep it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self
+
+import pyarrow.compute as pc
+
+from siltstone.api.snapshot import Snapshot
+from siltstone.api.tables import SnapshotTable
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.commit.core import Core
+from siltstone.engine.read.readable import Readable
+from siltstone.engine.read.reader import Reader
+from siltstone.engine.read.view import State
+from siltstone.errors import ClosedError, TableNotFoundError
+from siltstone.formats.manifest import TableDefinition
+from siltstone.lance_namespace.table_versions import TableVersions, of_keyed, of_plain
+from siltstone.query.scan.scan_plan import ROWS_MAX, TaskSite, plan
+from siltstone.query.scan.scan_task import ScanTask
+from siltstone.storage.manifest.manifest_store import Lease
+
+if TYPE_CHECKING:
+    from siltstone.query.sql import sql as queries
+    from siltstone.query.sql.dataset import SnapshotDataset
+
+
+class LocalSnapshotTable(Readable, SnapshotTable):
+    """One table at the seq of its snapshot."""
+
+    __slots__ = ("_definition", "_snapshot")
+
+    def __init__(self, snapshot: LocalSnapshot, definition: TableDefinition) -> None:
+        self._snapshot, self._definition = snapshot, definition
+
+    def __repr__(self) -> str:
+        return f"<table {self.name!r} at seq {self._snapshot.seq}>"
+
+    @property
+    def id(self) -> int:
+        return self._definition.id
+
+    @property
+    def name(self) -> str:
+        return catalogs.name_of(self._definition, self._snapshot.seq)
+
+    def _reader(self) -> Reader:
+        return self._snapshot.reader(self._definition)
+
+    def dataset(self) -> SnapshotDataset:
+        # Late: pyarrow.dataset brings all of pandas with it, more than a second.
+        from siltstone.query.sql.dataset import SnapshotDataset  # noqa: PLC0415
+
+        return SnapshotDataset(self)
+
+
+class LocalSnapshot(Snapshot):
+    """See the module."""
+
+    def __init__(self, core: Core, state: State, seq: int) -> None:
+        self._core = core
+        self._state: State | None = state
+        self._leases = core.readers.hold(state.view, seq) if seq < state.visible else {}
+        self.seq = seq
+
+    def __repr__(self) -> str:
+        if self._state is None:
+            return f"<Snapshot at seq {self.seq}, closed>"
+        return f"<Snapshot at seq {self.seq}: {', '.join(self.tables()) or 'no tables'}>"
+
+    def close(self) -> None:
+        self._state, self._leases = None, {}
+
+    def _require_open(self) -> None:
+        self._open()
+
+    def _open(self) -> State:
+        self._core.check()
+        if self._state is None:
+            raise ClosedError(f"the snapshot at seq {self.seq} is closed")
+        return self._state
+
+    @property
+    def lance(self) -> Self:
+        """The snapshot as other Lance clients see it, through the namespace: see `versions`."""
+        return self
+
+    def reader(self, definition: TableDefinition) -> Reader:
+        """Return the reader of a table at this seq."""
+        return self._core.readers.open(self._open().view, definition, self.seq)
+
+    def reader_of(self, table: str) -> Reader:
+        """Return the reader of the table that was called so at this seq."""
+        return self.reader(catalogs.find(self._open().view.catalog, table, self.seq))
+
+    def tables(self) -> list[str]:
+        return catalogs.names(self._open().view.catalog, self.seq)
+
+    def __getitem__(self, name: str) -> LocalSnapshotTable:
+        return LocalSnapshotTable(self, catalogs.find(self._open().view.catalog, name, self.seq))
+
+    def versions(self, table: str) -> TableVersions:
+        """Return a table as other Lance clients see it at this seq: a keyed one as last merged.
+
+        Raises:
+            TableNotFoundError, SnapshotExpiredError: There was none; its base is not kept any more.
+        """
+        state = self._open()
+        definition = catalogs.find(state.view.catalog, table, self.seq)
+        if not catalogs.schema_of(definition, self.seq).key:
+            plain = of_plain(definition, self.seq)
+            self._core.unite(plain.folder)
+            return plain
+        found, lease = of_keyed(definition, self.seq, state.view, self._core.readers)
+        self._core.unite(found.folder)
+        if isinstance(lease, Lease):
+            self._leases.setdefault(lease.number, lease)  # each is an open file: one for a record
+        return found
+
+    def scan_tasks(
+        self,
+        table: str,
+        columns: Sequence[str] | None = None,
+        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
+        *,
+        rows_max: int = ROWS_MAX,
+    ) -> list[ScanTask]:
+        view = self._open().view
+        definition = catalogs.find(view.catalog, table, self.seq)
+        return plan(
+            self.reader(definition),
+            view.record,
+            site=TaskSite(str(self._core.root), self._core.verify),
+            table=table,
+            seq=self.seq,
+            columns=columns,
+            filter=filter,
+            rows_max=rows_max,
+        )
+
+    def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
+        from siltstone.query.sql import sql as queries  # noqa: PLC0415 - as in `dataset`
+
+        def table(name: str) -> LocalSnapshotTable | None:
+            try:
+                return self[name]
+            except TableNotFoundError:
+                return None
+
+        return queries.run(statement, table, self.tables(), parameters, check=self._open)

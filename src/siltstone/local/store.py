@@ -1,0 +1,538 @@
+"""Store: a store that this process opened: as its owner, or beside it to read.
+
+What a call does is in the rooms below; here it finds the parts that it needs. See `api.store` for
+arguments and errors.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from siltstone.api.results import (
+    Adopted,
+    BackedUp,
+    Deferred,
+    JobStatus,
+    LogEntry,
+    Merged,
+    Optimized,
+    Progress,
+    Receipt,
+    Record,
+    Repaired,
+    Status,
+    Vacuumed,
+    Verified,
+)
+from siltstone.api.serving import Endpoint, Service, server_of
+from siltstone.api.store import Store
+from siltstone.api.transaction import Transaction
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog import definitions
+from siltstone.engine.commit import interrupts
+from siltstone.engine.commit.core import Core
+from siltstone.engine.read.moment import refuse_future, time_us_of
+from siltstone.engine.read.past import log_entry
+from siltstone.engine.read.view import State
+from siltstone.engine.write.stage_task import StageTask, begin
+from siltstone.engine.write.transaction import EngineTransaction
+from siltstone.errors import RequestError, SnapshotExpiredError, UnavailableError
+from siltstone.joined.address import address_of
+from siltstone.lance_namespace.fresh import FreshVersions
+from siltstone.local.snapshot import LocalSnapshot
+from siltstone.local.tables import LocalTable
+from siltstone.local.transaction import LocalTransaction
+from siltstone.maintenance.backup.backup import Backuper
+from siltstone.maintenance.compaction.compaction import TARGET_ROWS
+from siltstone.maintenance.compaction.compaction_job import called
+from siltstone.maintenance.compaction.optimize import WORKERS
+from siltstone.maintenance.gc.vacuum import GRACE_S
+from siltstone.maintenance.merge.merge import ATTEMPTS
+from siltstone.maintenance.repair.external_appends import Adopter
+from siltstone.maintenance.schedule.status import jobs_of, status_of
+from siltstone.open.environment import Env, RepairTools, repair_tools
+from siltstone.open.follower import follow_store
+from siltstone.open.owner import own_store
+from siltstone.open.parts import Owner, Parts
+from siltstone.open.paths import root_of
+from siltstone.open.shared import Opened, read, share
+from siltstone.options import Options, seconds_of
+from siltstone.query.changes.change_feed import changes, kept_from, readable
+from siltstone.query.changes.change_plan import begins_at, cut, plan_changes
+from siltstone.query.changes.change_task import ChangeTask
+from siltstone.query.scan.scan_plan import ROWS_MAX
+from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
+
+if TYPE_CHECKING:
+    from siltstone.query.sql import sql as queries
+
+
+class LocalStore(Store):
+    """See the module. Any thread."""
+
+    def __init__(
+        self,
+        root: Path,
+        options: Options,
+        parts: Parts,
+        opened: Opened | None = None,
+        core: Core | None = None,
+        number: int = 0,
+    ) -> None:
+        """Use `connect`."""
+        self.path, self.options = root, options
+        self._parts = parts
+        self._core = core or parts.core
+        self._opened = opened or Opened.alone(root, options, parts)
+        self._number = number
+
+    @classmethod
+    def open(
+        cls, root: Path, options: Options, *, read_only: bool = False, env: Env | None = None
+    ) -> LocalStore:
+        """Open a store in an environment; tests bring simulated ones, which are not shared."""
+        if env is None:
+            return (read if read_only else share)(root, options, cls.handle)
+        wire = follow_store if read_only else own_store
+        return cls(root, options, wire(root, options, env))
+
+    @classmethod
+    def handle(cls, opened: Opened, number: int) -> LocalStore:
+        """Return a handle on a store that this process has open; `number` is the handle's."""
+        core = opened.core(number) if number else None
+        return cls(opened.root, opened.options, opened.parts, opened, core, number)
+
+    def __repr__(self) -> str:
+        if self._core.refusal is not None:
+            return f"<Store {self.path}, closed>"
+        kind = "read-only" if self.is_read_only else f"epoch {self._core.state().view.record.epoch}"
+        return f"<Store {self.path}, {kind}, {len(self.tables())} tables>"
+
+    @property
+    def store_id(self) -> str:
+        """The store's id, which no other store has, also none that is made at its path later."""
+        return self._core.state().view.record.store_id
+
+    def __reduce__(self) -> tuple[Callable[[str, Options], Store], tuple[str, Options]]:
+        """Pickle as path and options: what comes back only reads, and never owns the store."""
+        return reopen, (str(self.path), self.options)
+
+    @property
+    def is_read_only(self) -> bool:
+        return self._core.committer is None
+
+    # tables
+
+    def tables(self) -> list[str]:
+        self._core.check()
+        return catalogs.names(self._core.state().view.catalog)
+
+    def __getitem__(self, name: str) -> LocalTable:
+        self._core.check()
+        return self.table(catalogs.find(self._core.state().view.catalog, name).id)
+
+    def table(self, table_id: int) -> LocalTable:
+        """Return the table with this id, whatever its name is."""
+        return LocalTable(self._core, table_id, self._begin, lambda: self._owner().indexes)
+
+    def create_table(
+        self, name: str, schema: object, primary_key: str | Sequence[str] = ()
+    ) -> LocalTable:
+        with self.transaction() as tx:
+            tx.create_table(name, schema, primary_key)
+        return self[name]
+
+    def drop_table(self, name: str) -> Receipt:
+        return self._commit(lambda tx: tx.drop_table(name))
+
+    def rename_table(self, name: str, new_name: str) -> Receipt:
+        return self._commit(lambda tx: tx.rename_table(name, new_name))
+
+    def _commit(self, work: Callable[[Transaction], object]) -> Receipt:
+        with self.transaction() as tx:
+            work(tx)
+        assert tx.receipt is not None
+        return tx.receipt
+
+    # transactions
+
+    def transaction(
+        self,
+        *,
+        isolation: str = "snapshot",
+        durability: str = "sync",
+        token: tuple[str, int] | None = None,
+        claim: int | None = None,
+    ) -> LocalTransaction:
+        engine = EngineTransaction(
+            self._core, isolation=isolation, durability=durability, token=token, claim=claim
+        )
+        if durability == "async":
+            owner = self._parts.owner
+            assert owner is not None
+            try:
+                owner.syncer.start()
+            except UnavailableError:
+                engine.rollback()
+                raise
+        return LocalTransaction(engine)
+
+    def _begin(self) -> EngineTransaction:
+        return EngineTransaction(self._core)
+
+    def stage(self, table: str, op: str | None = None, *, order_by: str | None = None) -> StageTask:
+        return begin(self._core, table, op, order_by)
+
+    def claim(self, app: str, holder: str | None = None, at: int | None = None) -> int:
+        with self.transaction() as tx:
+            return tx.claim(app, holder, at)
+
+    def claimed(self, app: str) -> tuple[int, str]:
+        self._core.check()
+        found = catalogs.app_of(self._core.state().view.catalog, definitions.check_app(app))
+        return found.claim, found.holder
+
+    def outcome(self, transaction_id: str) -> str:
+        self._core.check()
+        return self._parts.outcome(str(transaction_id), spends=True)
+
+    def numbered(self, numbers: Iterator[int]) -> LocalStore:
+        """Return the same store, whose next commits have these numbers in their ids."""
+        core = replace(self._parts.core, numbers=numbers)
+        return LocalStore(self.path, self.options, replace(self._parts, core=core))
+
+    # snapshots and queries
+
+    def snapshot(
+        self, *, seq: int | None = None, at: object = None, tag: str | None = None
+    ) -> LocalSnapshot:
+        self._core.check()
+        if sum(x is not None for x in (seq, at, tag)) > 1:
+            raise RequestError("a snapshot is at a seq, at a moment or at a tag: give one")
+        state = self._core.state()
+        wanted = state.visible if seq is None else seq
+        if at is not None:
+            wanted = self._seq_at(state, at)
+        if tag is not None:
+            found = catalogs.tag_of(state.view.catalog, tag)
+            if found is None:
+                raise RequestError(f"no tag {tag!r}; there are {sorted(self.tags())}")
+            wanted = found.seq
+        if not isinstance(wanted, int) or isinstance(wanted, bool):
+            raise RequestError(f"a seq is an integer, not {wanted!r}")
+        return LocalSnapshot(self._core, state, readable(state, wanted))
+
+    def _seq_at(self, state: State, moment: object) -> int:
+        time_us, commits = time_us_of(moment), self._parts.commits
+        refuse_future(
+            moment,
+            time_us,
+            now_us=max(self._core.now_us(), commits.last_time_us(state)),
+            oldest=state.view.record.oldest_seq,
+            newest=state.visible,
+        )
+        return commits.seq_at(state, time_us)
+
+    def fresh_versions(self) -> FreshVersions:
+        """Return what makes Lance versions of rows that are not merged, for other clients.
+
+        These are the only files that a read-only store writes, if it is asked for them.
+        """
+        self._core.check()
+        with self._opened.serving:
+            if self._parts.fresh is None:
+                self._parts.fresh = FreshVersions(self._parts.core)
+            return self._parts.fresh
+
+    def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
+        with self.snapshot() as snapshot:
+            return snapshot.sql(statement, parameters)
+
+    def changes(
+        self, since: int = 0, until: int | None = None, tables: Sequence[str] | None = None
+    ) -> dict[str, pa.RecordBatchReader]:
+        state, upto = self._range(since, until)
+        return changes(self._core, state, since, upto, tables)
+
+    def change_tasks(
+        self,
+        table: str,
+        since: int,
+        until: int | None = None,
+        *,
+        begins: bool = False,
+        rows_max: int = ROWS_MAX,
+    ) -> list[ChangeTask]:
+        state, upto = self._range(since, until, rows_max)
+        planned = plan_changes(
+            self._core, state, table, since, upto, begins=begins, rows_max=rows_max
+        )
+        return list(planned)
+
+    def changes_upto(
+        self, table: str, since: int, rows_max: int, until: int | None = None
+    ) -> tuple[int, int]:
+        state, upto = self._range(since, until, rows_max)
+        return cut(self._core, state, table, since, upto, rows_max)
+
+    def changes_from(self, table: str) -> int:
+        self._core.check()
+        return begins_at(self._core.state(), table)
+
+    def _range(self, since: int, until: int | None, rows_max: int = 1) -> tuple[State, int]:
+        """Return the state to read changes of, and the sequence number where they end."""
+        self._core.check()
+        state = self._core.state()
+        durable = min(self.durable_seq, state.visible)  # of the state that is read, not of a later
+        for seq in (since, until):
+            if seq is not None and type(seq) is not int:
+                raise RequestError(f"a seq is an integer, not {seq!r}")
+            if seq is not None and seq < 0:
+                raise SnapshotExpiredError(f"changes beside seq {seq}", 0, durable)
+        if until is not None and until > durable:
+            raise SnapshotExpiredError(f"changes until seq {until}", 0, durable)
+        if since > durable:
+            raise SnapshotExpiredError(f"changes since seq {since}", 0, durable)
+        if type(rows_max) is not int or rows_max < 1:
+            raise RequestError(f"rows_max is an integer from 1, not {rows_max!r}")
+        return state, durable if until is None else until
+
+    def log(self, limit: int = 20) -> list[LogEntry]:
+        self._core.check()
+        if limit < 0:
+            raise RequestError(f"limit is at least 0, not {limit}")
+        state = self._core.state()
+        return [log_entry(state, commit) for commit in self._parts.commits.newest(state, limit)]
+
+    def tag(self, name: str, seq: int | None = None, *, lasts: object = None) -> Receipt:
+        self._core.check()
+        if not isinstance(name, str) or not 0 < len(name) <= 128:
+            raise RequestError(f"a tag is a string of 1 to 128 characters, not {name!r}")
+        lasts_s = 0 if lasts is None else math.ceil(seconds_of(lasts))
+        if lasts is not None and not 0 < lasts_s < 1 << 40:
+            raise RequestError(f"a tag lasts for some seconds, not for {lasts!r}")
+        wanted = self.durable_seq if seq is None else seq
+        state = self._core.state()
+        if lasts_s and wanted < kept_from(state):
+            raise SnapshotExpiredError(f"seq {wanted} on", kept_from(state), state.visible)
+        # No vacuum takes it before the tag is there.
+        with self._core.until_known(self.snapshot(seq=wanted)):
+            return self._commit(lambda tx: tx.tag(name, wanted, lasts_s))
+
+    def tags(self) -> dict[str, int]:
+        self._core.check()
+        return {tag.name: tag.seq for tag in self._core.state().view.catalog.tags}
+
+    def untag(self, name: str) -> Receipt:
+        return self._commit(lambda tx: tx.tag(name, None))
+
+    @property
+    def seq(self) -> int:
+        self._core.check()
+        return self._core.state().visible
+
+    @property
+    def durable_seq(self) -> int:
+        self._core.check()
+        committer = self._core.committer
+        return self._core.state().visible if committer is None else committer.durable_seq
+
+    # serving others
+
+    def serve_local(self, *, idle_s: float = 60.0) -> Path:
+        owner = self._owner()
+        with self._opened.serving:
+            if self._parts.endpoint is None:
+                self._parts.endpoint = self._endpoint(owner, idle_s)
+            self._opened.is_served = True
+            return self._parts.endpoint.address
+
+    def share_locally(self) -> None:
+        """Let other processes join for as long as a handle is open: nobody asked to serve them."""
+        is_served = self._opened.is_served
+        self.serve_local()
+        self._opened.is_served = is_served
+
+    def _endpoint(self, owner: Owner, idle_s: float) -> Endpoint:
+        address = address_of(self._parts.files.identity(self.path))
+        epoch = self._core.state().view.record.epoch
+        # Named before it answers: the import takes a second, and processes that join wait for it.
+        owner.ownership.announce(epoch=epoch, endpoint=str(address))
+        try:
+            return self._made("serve_local", address, idle_s=idle_s)
+        except BaseException:
+            if owner.ownership.is_held:
+                owner.ownership.will_not_serve()
+                owner.ownership.announce(epoch=epoch)
+            raise
+
+    def serve(self, host: str = "127.0.0.1", port: int = 2333, **options: object) -> Service:
+        self._owner()
+        with self._opened.serving:
+            if self._parts.service is not None:
+                raise RequestError(f"the store is served already, at {self._parts.service.url}")
+            made: Service = self._made("serve", host=host, port=port, **options)
+            self._parts.service = made
+            self._opened.is_served = True
+            return made
+
+    def _made(self, call: str, *arguments: object, **options: object) -> Any:
+        """Make a server of this store, with a handle that is not counted: it ends with the store.
+
+        A signal's handler may close the store meanwhile: then nobody else would end the server.
+        """
+        server = server_of(call)
+        self._core.check()
+        inner = LocalStore(self.path, self.options, self._parts, self._opened)
+        made = server(inner, self._parts, *arguments, **options)
+        if self._core.refusal is not None:
+            made.close()
+            self._core.check()
+        return made
+
+    # maintenance
+
+    def checkpoint(self) -> Record:
+        owner = self._owner()
+        if owner.optimizer.has_left():
+            owner.optimizer.take_finished()
+        return owner.checkpointer.checkpoint()
+
+    def merge(
+        self,
+        table: str | None = None,
+        *,
+        attempts: int = ATTEMPTS,
+        publish_attempts: int = ATTEMPTS_MAX,
+    ) -> Merged | Deferred:
+        owner = self._owner()
+        found = catalogs.id_of(self._core.state().view.catalog, table)
+        result = owner.merger.merge(found, attempts=attempts, publish_attempts=publish_attempts)
+        owner.checkpointer.adopt_news()
+        return called(result, table)
+
+    def optimize(
+        self,
+        table: str | None = None,
+        *,
+        target_rows: int = TARGET_ROWS,
+        attempts: int = ATTEMPTS,
+        publish_attempts: int = ATTEMPTS_MAX,
+        workers: int = WORKERS,
+    ) -> Optimized | Deferred:
+        owner = self._owner()
+        result = owner.optimizer.optimize(
+            catalogs.id_of(self._core.state().view.catalog, table),
+            target_rows=target_rows,
+            attempts=attempts,
+            publish_attempts=publish_attempts,
+            workers=workers,
+        )
+        owner.checkpointer.adopt_news()
+        return called(result, table)
+
+    def vacuum(self, dry_run: bool = True, *, grace_s: float = GRACE_S) -> Vacuumed:
+        return self._owner().vacuum.run(dry_run=dry_run, grace_s=grace_s)
+
+    def verify(self, *, deep: bool = False, on_progress: Progress | None = None) -> Verified:
+        return self._repair_tools().verifier.run(deep=deep, on_progress=on_progress)
+
+    def repair(
+        self,
+        dry_run: bool = True,
+        *,
+        deep: bool = False,
+        on_progress: Progress | None = None,
+    ) -> Repaired:
+        tools = self._repair_tools()
+        return tools.repairer.run(dry_run=dry_run, deep=deep, on_progress=on_progress)
+
+    def _repair_tools(self) -> RepairTools:
+        self._core.check()
+        return repair_tools(self._parts.storage)
+
+    def import_external(self, table: str, dry_run: bool = True) -> Adopted:
+        self._core.check()
+        if not dry_run:
+            self._owner()
+        found = self[table].id
+        if not self.is_read_only:
+            self.checkpoint()
+        storage = self._parts.storage
+        adopter = Adopter(
+            files=storage.files,
+            root=self.path,
+            tables=storage.tables,
+            quarantine=storage.quarantine(),
+        )
+        return adopter.run(found, storage.manifests.newest(), self.transaction, dry_run=dry_run)
+
+    def backup(
+        self,
+        directory: str | os.PathLike[str],
+        incremental: bool = False,
+        *,
+        link: bool = False,
+        on_progress: Progress | None = None,
+    ) -> BackedUp:
+        self._core.check()
+        if not self.is_read_only:
+            self.checkpoint()
+        storage = self._parts.storage
+        backuper = Backuper(
+            files=storage.files,
+            root=self.path,
+            manifests=storage.manifests,
+            tables=storage.tables.reader,
+            now_us=storage.now_us,
+        )
+        target = root_of(directory)
+        return backuper.run(target, incremental=incremental, link=link, on_progress=on_progress)
+
+    def status(self) -> Status:
+        self._core.check()
+        return status_of(
+            self._parts.files,
+            self.path,
+            self._core.state(),
+            self._parts.counts(),
+            tables=self._parts.tables.reader,
+            jobs=self._parts.storage.jobs,
+            memory_bytes_max=self.options.memory_bytes_max,
+        )
+
+    def jobs(self) -> list[JobStatus]:
+        self._core.check()
+        return jobs_of(self._parts.storage.jobs)
+
+    def _owner(self) -> Owner:
+        self._core.writer()
+        owner = self._parts.owner
+        assert owner is not None
+        owner.ownership.require_in_place()
+        return owner
+
+    def close(self) -> None:
+        try:
+            with interrupts.DeferredSignals():
+                self._close()
+        finally:
+            self._close()  # a signal came before it could wait
+
+    def _close(self) -> None:
+        closed = self._opened.closed
+        if self._core.refusal in {None, closed}:  # not in a forked child: nothing there is its own
+            self._core.end(closed)
+            self._opened.leave(self._number)
+
+
+def reopen(path: str, options: Options) -> LocalStore:
+    """Open a store to read it, as a pickled handle comes back."""
+    return LocalStore.open(root_of(path), options, read_only=True)

@@ -1,0 +1,281 @@
+"""Table: one table of an open store; reads see the newest commit, each write is a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from siltstone.api.tables import Table
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.row_input import ROWS_MAX as FEW_MAX
+from siltstone.engine.catalog.row_input import RowInput, key_input, row_input, stream_of
+from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
+from siltstone.engine.commit.core import Core
+from siltstone.engine.commit.write_set import BLIND, BatchPart, Receipt, RowPart, WriteSet
+from siltstone.engine.read.readable import Readable
+from siltstone.engine.read.reader import Reader
+from siltstone.engine.read.view import State
+from siltstone.engine.write.keyed_writes import batch_part
+from siltstone.engine.write.submission import submit
+from siltstone.engine.write.transaction import EngineTransaction
+from siltstone.engine.write.transaction_table import EngineTransactionTable
+from siltstone.errors import RequestError, TableNotFoundError
+from siltstone.formats.group import DELETE, UPSERT
+from siltstone.formats.keys import Key
+from siltstone.formats.manifest import TableDefinition
+from siltstone.local.snapshot import LocalSnapshot
+from siltstone.maintenance.flush.bulk_load import load
+from siltstone.maintenance.index.index_plan import IndexStatus, statuses
+from siltstone.maintenance.index.table_indexes import TableIndexes
+from siltstone.retry import Retry
+
+if TYPE_CHECKING:
+    from siltstone.query.sql.dataset import SnapshotDataset
+
+ATTEMPTS = 100
+
+
+class LocalTable(Readable, Table):
+    """See the module. It carries the table's id: a rename does not disturb it."""
+
+    __slots__ = ("_begin", "_core", "_id", "_indexes", "_seen")
+
+    def __init__(
+        self,
+        core: Core,
+        table_id: int,
+        begin: Callable[[], EngineTransaction],
+        indexes: Callable[[], TableIndexes],
+    ) -> None:
+        self._core, self._id, self._begin, self._indexes = core, table_id, begin, indexes
+        self._seen: tuple[object, TableDefinition] | None = (
+            None  # one reference: threads share a handle
+        )
+
+    def __repr__(self) -> str:
+        key = ", ".join(self.primary_key)
+        return f"<table {self.name!r}, {f'key {key}' if key else 'plain'}: {self.schema.names}>"
+
+    def _look(self) -> tuple[State, TableDefinition]:
+        self._core.check()
+        state = self._core.state()
+        seen = self._seen
+        if seen is not None and seen[0] is state.view:
+            return state, seen[1]
+        found = catalogs.by_id(state.view.catalog, self._id)
+        if found is None or not catalogs.is_alive(found):
+            raise TableNotFoundError(f"#{self._id}" if found is None else catalogs.name_of(found))
+        self._seen = (state.view, found)
+        return state, found
+
+    @property
+    def id(self) -> int:
+        return self._id
+
+    @property
+    def name(self) -> str:
+        return catalogs.name_of(self._look()[1])
+
+    @property
+    def schema(self) -> pa.Schema:
+        return table_schema_of(catalogs.schema_of(self._look()[1])).arrow
+
+    def _reader(self) -> Reader:
+        state, definition = self._look()
+        return self._core.readers.open(state.view, definition, state.visible)
+
+    def dataset(self) -> SnapshotDataset:
+        state, definition = self._look()
+        return LocalSnapshot(self._core, state, state.visible)[
+            catalogs.name_of(definition)
+        ].dataset()
+
+    def _table_schema(self) -> tuple[TableDefinition, TableSchema]:
+        definition = self._look()[1]
+        table_schema = table_schema_of(catalogs.schema_of(definition))
+        if table_schema.keys is None:
+            raise RequestError(f"{self.name!r} is a plain table: append, overwrite, delete_where")
+        return definition, table_schema
+
+    # keyed tables
+
+    def upsert(self, rows: object) -> Receipt:
+        self._core.writer()
+        again = _repeatable(rows)
+        stream = None if hasattr(again, "__len__") else stream_of(again)
+        if stream is not None:
+            again = stream
+        is_spent = stream is not None
+
+        def make(
+            definition: TableDefinition, table_schema: TableSchema
+        ) -> RowPart | BatchPart | Receipt:
+            nonlocal again, is_spent
+            found = again
+            if type(found) is not dict and type(found) is not list:  # those are few: no load
+                found = load(self._core, definition, table_schema, found, may_repeat=True)
+                if isinstance(found, Receipt):
+                    return found
+            given = row_input(found, table_schema, catalogs.name_of(definition), may_repeat=True)
+            if stream is not None and is_spent:
+                again, is_spent = _regiven(given, table_schema).select(stream.schema.names), False
+            return _part(definition, table_schema, given)
+
+        return self._blindly(make, lambda: is_spent)
+
+    def delete(self, keys: object) -> Receipt:
+        self._core.writer()
+        wanted = key_input(keys, self._table_schema()[1])
+        return self._blindly(
+            lambda definition, table_schema: _deletes(definition, table_schema, wanted)
+        )
+
+    def _blindly(
+        self,
+        make: Callable[[TableDefinition, TableSchema], RowPart | BatchPart | Receipt],
+        is_spent: Callable[[], bool] = lambda: False,
+    ) -> Receipt:
+        """Commit what `make` makes; again, by the new columns, where some were renamed or dropped.
+
+        `is_spent`: what it makes rows of cannot be read a second time.
+        """
+
+        def once() -> Receipt:
+            made = make(*self._table_schema())
+            return made if isinstance(made, Receipt) else self._blind(made)
+
+        return Retry(ATTEMPTS).run(once, may_repeat=lambda: not is_spent())
+
+    def _blind(self, part: RowPart | BatchPart) -> Receipt:
+        rows = part.rows
+        if not rows:
+            return Receipt(self._core.state().visible, 0)
+        write_set = WriteSet(
+            number=next(self._core.numbers),
+            read_seq=BLIND,
+            parts=(part,),
+            rows=rows,
+            nbytes=part.nbytes,
+        )
+        return submit(self._core, lambda: write_set)
+
+    def insert(self, rows: object) -> Receipt:
+        self._core.writer()
+        definition, table_schema = self._table_schema()
+        loaded = load(self._core, definition, table_schema, rows, may_repeat=False)
+        if isinstance(loaded, Receipt):
+            return loaded
+        given = row_input(loaded, table_schema, self.name, may_repeat=False)
+        again = _regiven(given, table_schema)
+        return self._run(lambda table: table.insert(again))
+
+    def update(self, key: object, /, **values: object) -> Receipt:
+        return self._run(lambda table: table.update(key, **values))
+
+    # plain tables
+
+    def append(self, rows: object) -> Receipt:
+        again = _repeatable(rows)
+        return self._run(lambda table: table.append(again), _attempts(again))
+
+    def overwrite(self, rows: object) -> Receipt:
+        again = _repeatable(rows)
+        return self._run(lambda table: table.overwrite(again), _attempts(again))
+
+    # both
+
+    def delete_where(self, filter: str) -> Receipt:  # noqa: A002 - the contract's name
+        return self._run(lambda table: table.delete_where(filter))
+
+    def truncate(self) -> Receipt:
+        return self._run(lambda table: table.truncate())
+
+    def add_column(self, name: str, kind: object) -> Receipt:
+        return self._run(lambda table: table.add_column(name, kind))
+
+    def drop_column(self, name: str) -> Receipt:
+        return self._run(lambda table: table.drop_column(name))
+
+    def rename_column(self, name: str, new_name: str) -> Receipt:
+        return self._run(lambda table: table.rename_column(name, new_name))
+
+    # indexes of keyed tables
+
+    def create_index(
+        self,
+        column: str,
+        kind: str = "btree",
+        *,
+        name: str | None = None,
+        build: bool = True,
+        **options: object,
+    ) -> IndexStatus:
+        table = self._look()[1].id
+        made = self._indexes().create(
+            table, column, kind, name=name, options=options, is_built=build
+        )
+        for index in self.indexes():
+            if index.name == made.name:
+                return index
+        raise RequestError(
+            f"{self.name!r} has no index {made.name!r} any more: it, or its column, was dropped as"
+            " soon as it was made"
+        )
+
+    def indexes(self) -> list[IndexStatus]:
+        state, definition = self._look()
+        record, number = state.view.record, catalogs.incarnation_of(definition).id
+        storage = next((s for s in record.keyed if s.incarnation == number), None)
+        return statuses(record, definition, storage, self._core.tables.reader)
+
+    def drop_index(self, name: str) -> None:
+        self._indexes().drop(self._look()[1].id, name)
+
+    def _run(
+        self, work: Callable[[EngineTransactionTable], object], attempts: int = ATTEMPTS
+    ) -> Receipt:
+        def once() -> Receipt:
+            with self._begin() as tx:
+                work(EngineTransactionTable(tx, self._id))  # by id: it may be renamed meanwhile
+            assert tx.receipt is not None
+            return tx.receipt
+
+        return Retry(attempts).run(once)
+
+
+def _repeatable(rows: object) -> object:
+    """Return rows that can be given again, as far as they fit into memory: a stream stays one."""
+    is_arrow = hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__arrow_c_array__")
+    if is_arrow or hasattr(rows, "__len__") or not isinstance(rows, Iterable):
+        return rows
+    return list(rows)
+
+
+def _attempts(rows: object) -> int:
+    """A stream is read once: tried again it would be empty, and its rows lost in silence."""
+    return ATTEMPTS if hasattr(rows, "__len__") else 1
+
+
+def _part(
+    definition: TableDefinition, table_schema: TableSchema, given: RowInput
+) -> RowPart | BatchPart:
+    table, incarnation = definition.id, catalogs.incarnation_of(definition).id
+    if given.batch is None:
+        return RowPart(table, incarnation, table_schema, given.rows, given.keys, [])
+    return batch_part(table, incarnation, table_schema, given.batch, UPSERT)
+
+
+def _deletes(
+    definition: TableDefinition, table_schema: TableSchema, keys: list[Key]
+) -> RowPart | BatchPart:
+    table, incarnation = definition.id, catalogs.incarnation_of(definition).id
+    if len(keys) <= FEW_MAX and table_schema.rows.is_packable:
+        return RowPart(table, incarnation, table_schema, [], [], keys)
+    return batch_part(table, incarnation, table_schema, table_schema.codec.batch(keys), DELETE)
+
+
+def _regiven(given: RowInput, table_schema: TableSchema) -> pa.RecordBatch:
+    """Return given rows in a form that can be given again, when a transaction is re-run."""
+    return table_schema.rows.to_batch(given.rows) if given.batch is None else given.batch

@@ -1,0 +1,111 @@
+"""Live store: what a vacuum must know of the frames above the newest record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from siltstone.engine.commit.committer import Committer
+from siltstone.engine.levels.history_run import HistoryRun
+from siltstone.engine.read.view import View
+from siltstone.engine.recover.following import Follower
+from siltstone.errors import BusyError
+from siltstone.formats.manifest import Catalog, Pin, Tag
+from siltstone.maintenance.flush.checkpoint import Checkpointer
+
+
+class LiveStore(Protocol):
+    """The contents of the frames above the newest record; an owner has them in memory."""
+
+    def catalog(self) -> Catalog:
+        """Return the catalog as of the visible seq."""
+        ...
+
+    def renew(self) -> object:
+        """Refresh to the newest record, and release older ones."""
+        ...
+
+    def forget(self, tag: Tag) -> object:
+        """Remove a tag with a commit, unless it was set again meanwhile."""
+        ...
+
+    def attached(self) -> Iterator[Pin]:
+        """Yield the pins of bulk commits whose rows are in no record yet."""
+        ...
+
+
+class OwnerLive:
+    """`LiveStore` in the owner's process, for as long as it owns the store.
+
+    Another thread may close the store during a vacuum. From then on memory has neither the files in
+    the log (`Owner.close` releases them) nor the commits of the next owner.
+    """
+
+    def __init__(
+        self,
+        committer: Committer,
+        checkpointer: Checkpointer,
+        forget: Callable[[Tag], object],
+        require_held: Callable[[], None],
+    ) -> None:
+        """`require_held` raises ClosedError once the store is not owned any more."""
+        self._committer, self._checkpointer, self._forget = committer, checkpointer, forget
+        self._require_held = require_held
+
+    def _view(self) -> View:
+        view = self._committer.state.view
+        self._require_held()  # after it was taken: until then nothing was let go of
+        return view
+
+    def catalog(self) -> Catalog:
+        return self._view().catalog
+
+    def renew(self) -> object:
+        return self._checkpointer.renew()
+
+    def forget(self, tag: Tag) -> object:
+        return self._forget(tag)
+
+    def attached(self) -> Iterator[Pin]:
+        return _attached(self._view())
+
+
+class LiveWithoutOwner:
+    """`Live` next to a live owner: the durable part of its log.
+
+    If an owner died, or has not recovered the log yet, MARK may lack durable frames. So the owner
+    must be the same before and after each read.
+
+    Args:
+        follower: Reads the log up to MARK.
+        epoch: The epoch of the live owner that has recovered the log; None if there is none.
+    """
+
+    def __init__(self, follower: Follower, epoch: Callable[[], int | None]) -> None:
+        self._follower, self._epoch = follower, epoch
+        self._first_epoch = epoch()
+
+    def _view(self) -> View:
+        view = self._follower.state().view
+        if self._first_epoch is None or self._epoch() != self._first_epoch:
+            raise BusyError("the store has no owner yet, or its owner ended meanwhile; call again")
+        return view
+
+    def catalog(self) -> Catalog:
+        return self._view().catalog
+
+    def renew(self) -> object:
+        return self._follower.close()  # the next look begins at the newest record
+
+    def forget(self, tag: Tag) -> object:
+        """Leave the tag to the owner's vacuum: only a commit removes a tag."""
+
+    def attached(self) -> Iterator[Pin]:
+        return _attached(self._view())
+
+
+def _attached(view: View) -> Iterator[Pin]:
+    for levels in view.levels.values():
+        for source in levels.sealed:
+            if isinstance(source, HistoryRun):
+                yield source.table.pin

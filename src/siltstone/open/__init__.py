@@ -1,0 +1,1 @@
+"""Open: how a store comes up and goes down in this process, and who holds a handle on it."""

@@ -1,0 +1,271 @@
+"""Owner: how a store that this process owns comes up.
+
+    own ─▶ claim an epoch ─▶ replay the log ─▶ make the parts ─▶ start the scheduler
+
+Every part gets what it needs when it is made; none looks for another by itself. The committer and
+the core are made before the scheduler, which holds writers back, and hear of it once it is there.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+
+from siltstone import threads
+from siltstone.engine.commit.admission import TagMovedError
+from siltstone.engine.commit.committer import Committer
+from siltstone.engine.commit.core import Core, Ids
+from siltstone.engine.commit.recent_writes import RECENT_BYTES_MAX, OpenTransactions, RecentWrites
+from siltstone.engine.commit.write_set import BLIND, WriteSet
+from siltstone.engine.read.past import CommitHistory
+from siltstone.engine.read.view import State
+from siltstone.engine.recover.replay import Replayer, view_of
+from siltstone.errors import CorruptionError, UnavailableError
+from siltstone.formats import group
+from siltstone.formats.manifest import Record, Tag
+from siltstone.lance_namespace.directory import Directory
+from siltstone.maintenance.compaction.plain_table_commit import OwnPlainTables
+from siltstone.maintenance.flush.checkpoint import Checkpointer
+from siltstone.maintenance.flush.idle import Rest
+from siltstone.maintenance.gc.live_store import OwnerLive
+from siltstone.maintenance.gc.vacuum import Vacuum
+from siltstone.maintenance.index.table_indexes import TableIndexes
+from siltstone.maintenance.merge.merge_child import MergeChild
+from siltstone.maintenance.schedule.scheduler import KeyWatch, Scheduler
+from siltstone.maintenance.schedule.syncer import Syncer
+from siltstone.open.background import Background
+from siltstone.open.environment import Env, Storage, maintainers
+from siltstone.open.parts import Owner, Parts
+from siltstone.options import Options
+from siltstone.storage.manifest.format_check import refuse_newer
+from siltstone.storage.manifest.manifest_store import claim_epoch, initialise
+from siltstone.storage.manifest.ownership import Ownership, own
+from siltstone.storage.wal.recovery import Recovery, recover
+from siltstone.storage.wal.reserve import Reserve
+from siltstone.storage.wal.wal import Wal
+from siltstone.units import Epoch, SegmentNumber, Seq
+
+
+def own_store(root: Path, options: Options, env: Env, *, will_serve: bool = False) -> Parts:
+    """Own the store at `root`, which is made if there is none, and return its parts.
+
+    Args:
+        root: As `open.paths.root_of` returns it.
+        options: Of the store.
+        env: The seam to the outside.
+        will_serve: Note in LOCK that others will be able to join.
+    """
+    initialise(env.files, root, now_us=env.now_us, new_token=env.new_token)
+    refuse_newer(env.files, root)
+    ownership = own(env.files, root, force=options.force, will_serve=will_serve)
+    reserve = Reserve(env.files, root, segment_bytes=options.segment_bytes)
+    try:
+        return reserve.lend(lambda _: _Opening(root, options, env, ownership, reserve).run())
+    except BaseException:
+        ownership.release()
+        raise
+
+
+class _Opening:
+    """One opening of a store that is owned: recovery, then the parts, in the order of need."""
+
+    def __init__(
+        self, root: Path, options: Options, env: Env, ownership: Ownership, reserve: Reserve
+    ) -> None:
+        self._root, self._options, self._env = root, options, env
+        self._ownership, self._reserve = ownership, reserve
+        self._storage = Storage.of(root, options, env)
+        self._commits = CommitHistory(self._storage.tables.reader)
+
+    def run(self) -> Parts:
+        """Recover the log of the newest record, claim an epoch, and return the parts."""
+        manifests = self._storage.manifests
+        record = claim_epoch(manifests, manifests.newest())
+        with ExitStack() as if_it_fails:
+            lease = manifests.lease(record.number)
+            if lease is not None:
+                if_it_fails.callback(lease.release)
+            if self._options.background:
+                _warm_up(self._env)
+            recovery = self._log_of(record)
+            if_it_fails.callback(_let_go_of_log, recovery.wal)
+            readers = self._storage.readers
+            replayer = Replayer(view_of(record, lease, readers), readers)
+            for frame in recovery.frames:
+                replayer.apply(frame.first_seq, frame.payload)
+            state = State(replayer.finish(), replayer.last_seq)
+            self._storage.tables.names.unite_all()
+            parts = self._parts(recovery.wal, state, replayer)
+            if_it_fails.pop_all()
+            return parts
+
+    def _log_of(self, record: Record) -> Recovery:
+        """Recover the log that belongs to a record, which claims the epoch."""
+        root = self._root
+        recovery = recover(
+            self._env.files,
+            root / "wal",
+            store_id=bytes.fromhex(record.store_id),
+            floor=SegmentNumber(record.wal_floor),
+            epoch=Epoch(record.epoch),
+            quarantine=root / "quarantine",
+            segment_bytes=self._options.segment_bytes,
+            last_seq=Seq(record.last_seq),
+            reserve=self._reserve.keep,
+            require_in_place=self._ownership.require_in_place,
+        )
+        if recovery.start_seq > record.flushed_seq:
+            _let_go_of_log(recovery.wal)
+            raise CorruptionError(
+                root / "wal",
+                None,
+                f"it begins after sequence number {recovery.start_seq}, and record"
+                f" {record.number} ends at {record.flushed_seq}",
+            )
+        return recovery
+
+    def _parts(self, wal: Wal, state: State, replayer: Replayer) -> Parts:
+        options, env, storage = self._options, self._env, self._storage
+        epoch = state.view.record.epoch
+        core, committer = self._core(wal, state, replayer)
+        checkpointer = Checkpointer(
+            committer=committer,
+            tables=storage.tables.writer,
+            manifests=storage.manifests,
+            readers=storage.readers,
+            log=wal,
+            epoch=epoch,
+            resident_bytes_max=options.memory_bytes_max // 8,
+            now_us=env.now_us,
+            require_in_place=self._ownership.require_in_place,
+            after=Directory(storage.tables).export if options.lance_directory else lambda _: None,
+        )
+        work = maintainers(storage, OwnPlainTables(core))
+        vacuum = Vacuum(
+            files=env.files,
+            root=self._root,
+            manifests=storage.manifests,
+            tables=storage.tables,
+            live=OwnerLive(
+                committer, checkpointer, partial(_forget, core), self._ownership.require_in_place
+            ),
+            jobs=storage.jobs,
+            now_us=env.now_us,
+            retention_s=options.retention_s,
+            reserve=self._reserve,
+        )
+        rest = Rest(
+            committer=committer,
+            log=wal,
+            checkpoint=checkpointer.checkpoint,
+            fit=self._reserve.fit,
+        )
+        background = Background(
+            ownership=self._ownership,
+            wal=wal,
+            committer=committer,
+            checkpointer=checkpointer,
+            tables=storage.tables,
+            maintainers=work,
+            vacuum=vacuum,
+            rest=rest,
+            merge_child=MergeChild(self._root),
+            optimize_child=MergeChild(self._root, kind="optimize"),
+            keys=KeyWatch(index_bytes_max=options.memory_bytes_max // 4),
+            memory_bytes_max=options.memory_bytes_max,
+        )
+        scheduler = Scheduler(
+            committer,
+            background.work(),
+            memtable_bytes_max=_memtable_bytes_max(options),
+            sealed_generations_max=options.sealed_generations_max,
+            room_timeout_s=options.room_timeout_s,
+            is_background=options.background,
+        )
+        committer.on_growth = scheduler.grown
+        core.room, core.after_commit = scheduler.room, scheduler.after_commit
+        self._reserve.fit(wal.size)
+        self._ownership.announce(epoch=epoch)
+        owner = Owner(
+            ownership=self._ownership,
+            wal=wal,
+            committer=committer,
+            checkpointer=checkpointer,
+            merger=work.merger,
+            optimizer=work.optimizer,
+            indexes=TableIndexes(work.indexer, checkpointer),
+            merge_child=background.merge_child,
+            optimize_child=background.optimize_child,
+            scheduler=scheduler,
+            syncer=Syncer(committer, options.sync_interval_ms),
+            vacuum=vacuum,
+            rest=rest,
+        )
+        scheduler.start()
+        return Parts(core, storage, self._commits, state.visible, owner)
+
+    def _core(self, wal: Wal, state: State, replayer: Replayer) -> tuple[Core, Committer]:
+        options, env, storage, commits = self._options, self._env, self._storage, self._commits
+        recent = RecentWrites(min(RECENT_BYTES_MAX, options.memory_bytes_max // 8))
+        transactions = OpenTransactions()
+        committer = Committer(
+            log=wal,
+            state=state,
+            epoch=state.view.record.epoch,
+            last_time_us=replayer.last_time_us,
+            clock=env.now_us,
+            recent=recent,
+            transactions=transactions,
+        )
+        committer.active_bytes = replayer.nbytes
+        core = Core(
+            tables=storage.tables,
+            readers=storage.readers,
+            state=committer.current,
+            find_token=lambda token: commits.find_token(committer.state, token),
+            touched=commits.touched,
+            files=env.files,
+            new_token=env.new_token,
+            now_us=env.now_us,
+            gc_horizon_us=lambda: storage.gc_horizon_us(committer.state.view.record),
+            hold=storage.jobs.hold,
+            root=self._root,
+            verify=options.verify,
+            committer=committer,
+            recent=recent,
+            transactions=transactions,
+            ids=Ids(state.view.catalog.next_id),
+        )
+        return core, committer
+
+
+def _warm_up(env: Env) -> None:
+    # Not a daemon: an interpreter that ends in the middle of an import may crash.
+    warming = threading.Thread(target=env.warm_up, name="siltstone-warm-up")
+    with suppress(UnavailableError):  # then the first call that needs it waits for it
+        threads.start(warming)
+
+
+def _let_go_of_log(wal: Wal) -> None:
+    with suppress(OSError):  # nothing was appended
+        wal.close()
+
+
+def _memtable_bytes_max(options: Options) -> int:
+    """Return when a checkpoint begins: all generations that may wait fit a third of the memory.
+
+    The rest: a quarter for the indexes and row caches of bases, a sixth for those of un-merged
+    history, an eighth each for flushed memtables that stay and for recent writes.
+    """
+    generations = options.sealed_generations_max + 1
+    share = options.memory_bytes_max // (3 * generations)
+    return min(options.memtable_bytes_max, share)
+
+
+def _forget(core: Core, tag: Tag) -> None:
+    """Remove a tag that has lapsed, unless it was set again or removed meanwhile."""
+    changes = [group.Tagged(tag.name, None)]
+    with suppress(TagMovedError):
+        core.submit(WriteSet(next(core.numbers), BLIND, (), changes, lapsed=(tag,)))

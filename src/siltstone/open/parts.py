@@ -1,0 +1,187 @@
+"""Parts: what an open store is made of, and the order in which its parts end."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+
+from siltstone.api.serving import Endpoint, Service
+from siltstone.engine.commit.committer import Committer
+from siltstone.engine.commit.core import Core
+from siltstone.engine.commit.reservations import Reservations
+from siltstone.engine.levels.commit_log import transaction_id
+from siltstone.engine.read.past import CommitHistory
+from siltstone.engine.read.view import GivenUp
+from siltstone.engine.recover.following import Follower
+from siltstone.errors import (
+    FencedError,
+    PoisonedError,
+    RequestError,
+    SnapshotExpiredError,
+    UnavailableError,
+    in_words,
+)
+from siltstone.lance_namespace.fresh import FreshVersions
+from siltstone.maintenance.compaction.optimize import Optimizer
+from siltstone.maintenance.flush.checkpoint import Checkpointer
+from siltstone.maintenance.flush.idle import Rest
+from siltstone.maintenance.gc.vacuum import Vacuum
+from siltstone.maintenance.index.table_indexes import TableIndexes
+from siltstone.maintenance.merge.merge import Merger
+from siltstone.maintenance.merge.merge_child import MergeChild
+from siltstone.maintenance.schedule.scheduler import Scheduler
+from siltstone.maintenance.schedule.status import Counts
+from siltstone.maintenance.schedule.syncer import Syncer
+from siltstone.open.environment import Storage
+from siltstone.storage.files.files import Files
+from siltstone.storage.manifest.manifest_store import ManifestStore
+from siltstone.storage.manifest.ownership import Ownership
+from siltstone.storage.tables.tables import Tables
+from siltstone.storage.wal.wal import Wal
+
+
+@dataclass(slots=True)
+class Owner:
+    """The parts that only the owner has."""
+
+    ownership: Ownership
+    wal: Wal
+    committer: Committer
+    checkpointer: Checkpointer
+    merger: Merger
+    optimizer: Optimizer
+    indexes: TableIndexes
+    merge_child: MergeChild
+    optimize_child: MergeChild
+    scheduler: Scheduler
+    syncer: Syncer
+    vacuum: Vacuum
+    rest: Rest
+
+    def failure(self) -> str | None:
+        """Return why nothing can be written until the store is opened again, or None."""
+        if self.committer.poisoned:
+            return "an earlier commit is in doubt"
+        found = self.checkpointer.fenced or self.scheduler.failure
+        return in_words(found) if isinstance(found, FencedError | PoisonedError) else None
+
+    def close(self) -> None:
+        """End all parts, in this order; if one of them raises, the others still end."""
+        with ExitStack() as last_first:
+            last_first.callback(self._let_go)
+            last_first.callback(self.ownership.release)
+            last_first.callback(self._close_log)
+            last_first.callback(self.rest.at_the_end)
+            last_first.callback(self.merge_child.stop)
+            last_first.callback(self.optimize_child.stop)
+            last_first.callback(self.scheduler.stop)
+            last_first.callback(self.syncer.stop)
+            last_first.callback(self.checkpointer.end)
+
+    def _close_log(self) -> None:
+        if not self.committer.poisoned:
+            self.committer.run(self.wal.close)
+        else:
+            self.wal.close()
+
+    def _let_go(self) -> None:
+        """Release the record: from now on only snapshots that are open keep it from vacuum.
+
+        Parts refer to each other, so memory would keep it until Python collects such cycles.
+        """
+        gone = GivenUp(f"the store {self.ownership.root} is closed")
+        self.committer.swap_view(lambda view: view.changed(lease=None, levels=gone, sealed=()))
+
+
+@dataclass(slots=True)
+class Parts:
+    """An open store: an owner's, or a follower's, which only reads."""
+
+    core: Core
+    storage: Storage
+    commits: CommitHistory
+    first_seq: int
+    owner: Owner | None = None
+    follower: Follower | None = None
+    endpoint: Endpoint | None = None
+    service: Service | None = None
+    fresh: FreshVersions | None = None
+    reservations: Reservations = field(default_factory=Reservations)
+
+    @property
+    def files(self) -> Files:
+        return self.storage.files
+
+    @property
+    def manifests(self) -> ManifestStore:
+        return self.storage.manifests
+
+    @property
+    def tables(self) -> Tables:
+        return self.storage.tables
+
+    def counts(self) -> Counts:
+        """Return what `status` needs beside the state."""
+        if self.owner is None:
+            return Counts(self.core.state().visible, self.first_seq, is_read_only=True)
+        failure = self.owner.scheduler.last_failure
+        return Counts(
+            self.owner.committer.durable_seq,
+            self.first_seq,
+            self.core.transactions.count,
+            self.core.recent.nbytes,
+            None if failure is None else in_words(failure),
+        )
+
+    def outcome(self, asked: str, *, spends: bool) -> str:
+        """Return "committed", "not committed" or "in doubt"; see `Store.outcome` for the errors.
+
+        Args:
+            asked: A transaction's id.
+            spends: Refuse a later commit with this id, so that "not committed" can be promised;
+                without it the answer is "in doubt" instead.
+        """
+        epoch, _, number = asked.partition("-")
+        state = self.core.state()
+        if not (epoch.isdecimal() and number.isdecimal()) or int(epoch) > state.view.record.epoch:
+            raise RequestError(f"no transaction of this store is called {asked!r}")
+        found = int(epoch), int(number)
+        is_over = spends and self.reservations.spend(transaction_id(*found))
+        state = self.core.state()  # read after that, so that it has every commit that ran before
+        if self.commits.find(state, *found) is not None:
+            return "committed"
+        if self.commits.is_forgotten(state, *found):
+            oldest = state.view.record.oldest_seq
+            raise SnapshotExpiredError(f"transaction {asked}", oldest, state.visible)
+        committer = self.core.committer
+        if committer is None or not is_over:
+            return "in doubt"
+        is_ours = found[0] == state.view.record.epoch
+        return "in doubt" if is_ours and committer.poisoned else "not committed"
+
+    def end_servers(self) -> None:
+        """Stop the servers; the store stays open, and LOCK says that nobody can join any more."""
+        owner = self.owner
+        if owner is not None and owner.ownership.is_held and self.endpoint is not None:
+            owner.ownership.will_not_serve()
+            with suppress(UnavailableError):  # LOCK is a hint
+                owner.ownership.announce(epoch=self.core.state().view.record.epoch)
+        for server in (self.service, self.endpoint):
+            if server is not None:
+                server.close()
+
+    def close(self) -> None:
+        """End all parts; a second call ends what the first one did not."""
+        if self.fresh is not None:
+            self.fresh.close()
+        if self.follower is not None:
+            self.follower.close()
+        if self.owner is None or not self.owner.ownership.is_held:
+            return  # the store, and the socket's name, may be another's by now
+        try:
+            for server in (self.service, self.endpoint):
+                if server is not None:
+                    server.close()
+        finally:
+            with self.core.doubts:  # released last: until then nobody else owns the store
+                self.owner.close()

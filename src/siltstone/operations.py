@@ -1,0 +1,178 @@
+"""Operations: what a store can be asked for, in one table: name, faces, effect, role, codec.
+
+    rpc             server/rpc/routes.py makes a route of each row, server/calls.py answers it
+    joined client   joined/remote.py makes a method of each row, which asks for it and decodes
+    REST            server/rest/routes.py: the same columns, and a path, a request and a response
+
+A new method is written in three places: where it works, in the protocol of its face, and here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, Flag, IntEnum, auto
+
+from siltstone.errors import RequestError
+
+
+class Face(Flag):
+    """What an operation is asked of. A table is asked as it is now, or in one of the other two."""
+
+    STORE = auto()
+    TABLE = auto()
+    TRANSACTION = auto()
+    TRANSACTION_TABLE = auto()
+    SNAPSHOT = auto()
+    SNAPSHOT_TABLE = auto()
+
+
+class Effect(Enum):
+    """What may be done with a request for it.
+
+    READ is answered only with what is durable, may be sent again when its answer is lost, and is
+    given up at the server's deadline. WORK may be sent again, and is never given up. ONCE may not
+    be sent again. WRITE is a commit of its own (in a transaction: a part of it), under an id that
+    the client knew before: its answer that is lost leaves it in doubt.
+    """
+
+    READ = auto()
+    WORK = auto()
+    ONCE = auto()
+    WRITE = auto()
+
+
+class Role(IntEnum):
+    """What an access token allows; each role includes the ones below it."""
+
+    NOBODY = 0
+    READ = 1
+    WRITE = 2
+    ADMIN = 3
+
+
+class Codec(Enum):
+    """How an answer travels, if it is no plain value: see `joined.values` for those."""
+
+    VALUE = auto()
+    TABLE = auto()
+    """A table's handle, as the table's id."""
+    ROW = auto()
+    """One row or None, as rows: its values keep the types of their columns."""
+    STREAM = auto()
+    """Rows as they are read."""
+    ROWS = auto()
+    """Rows, all of them read by the client."""
+    RESULT = auto()
+    """The result of a query, as rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One row. `files`: for what a client needs the store's files on its machine, if it does."""
+
+    name: str
+    faces: Face
+    effect: Effect
+    role: Role
+    codec: Codec = Codec.VALUE
+    files: str = ""
+
+
+_STORE, _TABLE, _SNAPSHOT = Face.STORE, Face.TABLE, Face.SNAPSHOT
+_TRANSACTION = Face.TRANSACTION
+_CHANGED = Face.STORE | Face.TRANSACTION
+_ALL = Face.STORE | Face.TRANSACTION | Face.SNAPSHOT
+_WRITTEN = Face.TABLE | Face.TRANSACTION_TABLE
+_TABLES = _WRITTEN | Face.SNAPSHOT_TABLE
+_READ, _WORK, _ONCE, _WRITE = Effect
+
+OPERATIONS = (
+    # the tables of a store
+    Operation("tables", _ALL, _READ, Role.READ),
+    Operation("id_of", _ALL, _READ, Role.READ),
+    Operation("create_table", _CHANGED, _WRITE, Role.WRITE, Codec.TABLE),
+    Operation("drop_table", _CHANGED, _WRITE, Role.WRITE),
+    Operation("rename_table", _CHANGED, _WRITE, Role.WRITE),
+    Operation("lance_catalog", _ALL, _WORK, Role.WRITE, files="for clients of Lance"),
+    # transactions
+    Operation("transaction", _STORE, _ONCE, Role.READ),
+    Operation("commit", _TRANSACTION, _WRITE, Role.READ),
+    Operation("rollback", _TRANSACTION, _ONCE, Role.READ),
+    Operation("is_applied", _TRANSACTION, _WORK, Role.WRITE),
+    Operation("stage", _STORE, _WORK, Role.ADMIN, files="to be staged for,"),
+    Operation("attach", _TRANSACTION, _WRITE, Role.ADMIN),
+    Operation("changed_since", _TRANSACTION, _WORK, Role.ADMIN),
+    Operation("claim", _CHANGED, _WRITE, Role.WRITE),
+    Operation("claimed", _STORE, _READ, Role.READ),
+    Operation("outcome", _STORE, _WORK, Role.READ),
+    # snapshots, queries, changes
+    Operation("snapshot", _STORE, _ONCE, Role.READ),
+    Operation("close", _SNAPSHOT, _ONCE, Role.READ),
+    Operation("sql", _STORE | _SNAPSHOT, _READ, Role.READ, Codec.RESULT),
+    Operation("scan_tasks", _SNAPSHOT, _READ, Role.READ),
+    Operation("changes", _STORE, _READ, Role.READ),
+    Operation("changes_of", _STORE, _READ, Role.READ, Codec.STREAM),
+    Operation("change_tasks", _STORE, _READ, Role.READ),
+    Operation("changes_upto", _STORE, _READ, Role.READ),
+    Operation("changes_from", _STORE, _READ, Role.READ),
+    Operation("log", _STORE, _READ, Role.READ),
+    Operation("tag", _CHANGED, _WRITE, Role.WRITE),
+    Operation("untag", _STORE, _WRITE, Role.WRITE),
+    Operation("tags", _STORE, _READ, Role.READ),
+    Operation("seq", _STORE, _READ, Role.READ),
+    Operation("durable_seq", _STORE, _READ, Role.READ),
+    # maintenance
+    Operation("checkpoint", _STORE, _WORK, Role.WRITE),
+    Operation("merge", _STORE, _WORK, Role.WRITE),
+    Operation("optimize", _STORE, _WORK, Role.WRITE),
+    Operation("vacuum", _STORE, _WORK, Role.ADMIN),
+    Operation("verify", _STORE, _WORK, Role.READ),
+    Operation("jobs", _STORE, _READ, Role.READ),
+    Operation("status", _STORE, _READ, Role.READ),
+    # the rows of a table
+    Operation("id", Face.SNAPSHOT_TABLE, _READ, Role.READ),
+    Operation("name", _TABLES, _READ, Role.READ),
+    Operation("schema", _TABLES, _READ, Role.READ),
+    Operation("primary_key", _TABLES, _READ, Role.READ),
+    Operation("get", _TABLES, _READ, Role.READ, Codec.ROW),
+    Operation("get_many", _TABLES, _READ, Role.READ, Codec.ROWS),
+    Operation("scan", _TABLES, _READ, Role.READ, Codec.STREAM),
+    Operation("count", _TABLES, _READ, Role.READ),
+    Operation("upsert", _WRITTEN, _WRITE, Role.WRITE),
+    Operation("insert", _WRITTEN, _WRITE, Role.WRITE),
+    Operation("update", _WRITTEN, _WRITE, Role.WRITE),
+    Operation("delete", _WRITTEN, _WRITE, Role.WRITE),
+    Operation("append", _WRITTEN, _WRITE, Role.WRITE),
+    Operation("overwrite", _WRITTEN, _WRITE, Role.WRITE),
+    Operation("delete_where", _WRITTEN, _WRITE, Role.WRITE),
+    Operation("truncate", _WRITTEN, _WRITE, Role.WRITE),
+    # the columns and indexes of a table
+    Operation("add_column", _WRITTEN, _WRITE, Role.WRITE),
+    Operation("drop_column", _WRITTEN, _WRITE, Role.WRITE),
+    Operation("rename_column", _WRITTEN, _WRITE, Role.WRITE),
+    Operation("create_index", _TABLE, _ONCE, Role.WRITE),
+    Operation("drop_index", _TABLE, _ONCE, Role.WRITE),
+    Operation("indexes", _TABLE, _READ, Role.READ),
+)
+
+
+def of_face(face: Face) -> dict[str, Operation]:
+    """Return the operations of a face, or of any of several, by name."""
+    return {row.name: row for row in OPERATIONS if face & row.faces}
+
+
+_BY_FACE = {face: of_face(face) for face in Face}
+
+
+def operation(face: Face, name: str) -> Operation:
+    """Return one operation of one face.
+
+    Raises:
+        RequestError: The face has none of that name.
+    """
+    found = _BY_FACE[face].get(name)
+    if found is None:
+        words = str(face.name).lower().split("_")
+        what = f"table of a {words[0]}" if len(words) > 1 else words[0]
+        raise RequestError(f"a {what} has no {name!r}; it has {sorted(_BY_FACE[face])}")
+    return found

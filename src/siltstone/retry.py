@@ -1,0 +1,48 @@
+"""Retry: work that is done again because another writer won; the one loop for it.
+
+The number of tries is bounded. Nothing waits between two: the winner is done when the loser hears
+of it. `engine.write.submission` has a loop of its own: it sends its write set again, in part anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from siltstone.errors import ConflictError, RequestError
+
+T = TypeVar("T")
+
+
+def _always() -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often work is tried at most, and the errors after which it is tried again."""
+
+    attempts: int
+    errors: tuple[type[Exception], ...] = (ConflictError,)
+
+    def run(self, work: Callable[[], T], *, may_repeat: Callable[[], bool] = _always) -> T:
+        """Return what `work` returns.
+
+        Args:
+            work: Begins anew each time, with a new snapshot.
+            may_repeat: Asked after each try that lost: whether `work` can be done once more.
+
+        Raises:
+            RequestError: `attempts` is below 1; nothing was tried.
+            Exception: One of `errors`: the last try lost, too.
+        """
+        if self.attempts < 1:
+            raise RequestError(f"attempts must be at least 1; got {self.attempts}")
+        for left in range(self.attempts - 1, -1, -1):
+            try:
+                return work()
+            except self.errors:
+                if not left or not may_repeat():
+                    raise
+        raise AssertionError

@@ -1,0 +1,1 @@
+"""HTTP: the one pipeline of requests, for the socket of this user and for REST over TCP."""

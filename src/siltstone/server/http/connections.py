@@ -1,0 +1,149 @@
+"""Connections: HTTP/1.1 over a socket, with an end to those that only keep it.
+
+accepted ─▶ waits for a request ─▶ answers ─▶ waits for the next one
+            └──nothing whole came in time──▶ closed
+
+What a joined process opens lives with its connection, as its session. A Unix socket's connection
+has one from the beginning, and belongs to a process of the right user, or is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from siltstone.errors import RequestError
+from siltstone.joined.targets import keep_alive
+from siltstone.server.http.policy import ListenerPolicy
+from siltstone.server.http.replies import JSON_TYPE
+from siltstone.server.sessions import Session, Sessions
+
+_CREDENTIALS = struct.Struct("3i")
+
+
+class HttpConnection(H11Protocol):
+    """See the module."""
+
+    _timer: asyncio.TimerHandle | None = None
+    _waits_since = 0.0
+    """When the last answer was sent, on the loop's clock."""
+
+    def __init__(
+        self,
+        policy: ListenerPolicy,
+        sessions: Sessions,
+        submit: Callable[..., object],
+        **given: Any,
+    ) -> None:
+        """Begin one connection; `submit` runs in a thread what may wait."""
+        super().__init__(**given)
+        self._policy, self._sessions, self._submit = policy, sessions, submit
+        self._session: Session | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(cast("Any", _Corked(transport, self.loop)))
+        self.app_state = {**self.app_state, "connection": self}
+        policy, sock = self._policy, transport.get_extra_info("socket")
+        if policy.connections_max is not None and len(self.connections) > policy.connections_max:
+            transport.abort()
+            return
+        if policy.user is not None:
+            self._refuse_others(_peer(sock), policy.user)
+        else:
+            with contextlib.suppress(OSError):  # gone already
+                keep_alive(sock)
+        if policy.header_timeout_s is not None:
+            self._waits_since = self.loop.time()
+            self._watch(policy.header_timeout_s)
+
+    def _refuse_others(self, peer: int, user: int) -> None:
+        session = self.session()
+        if peer != user:
+            text = f"the store is served to user {user}, not to user {peer}"
+            session.refusal = RequestError(text)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+        if self._session is not None:
+            self._session.is_closed = True
+            # In a thread: what was open may be in use, and the loop waits for nobody.
+            with contextlib.suppress(RuntimeError):  # shut down: `close_all` does it
+                self._submit(self._sessions.close, self._session)
+
+    def session(self) -> Session:
+        """Return the session of a joined process: its transactions live with the connection."""
+        if self._session is None:
+            self._session = self._sessions.open()
+        return self._session
+
+    def on_response_complete(self) -> None:
+        self._waits_since = self.loop.time()
+        super().on_response_complete()
+
+    def _watch(self, seconds: float) -> None:
+        """Cut the connection once no request was inside for `seconds`; bytes alone are none."""
+        cycle = cast("Any", self.cycle)
+        is_inside = cycle is not None and not cycle.response_complete
+        left = seconds if is_inside else self._waits_since + seconds - self.loop.time()
+        if self._session is not None or self.transport.is_closing():
+            return
+        if left > 0:
+            self._timer = self.loop.call_later(left, self._watch, seconds)
+        else:
+            self.transport.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP, or has too long a head, in the form of every refusal."""
+        body = msgspec.json.encode({"error": msg, "code": self._policy.bad_request_code})
+        head = (
+            f"HTTP/1.1 400 Bad Request\r\ncontent-type: {JSON_TYPE}\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
+
+
+def _peer(sock: socket.socket) -> int:
+    """Return the user at the other end, as the kernel noted it at `connect`."""
+    data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return cast("int", _CREDENTIALS.unpack(data)[1])
+
+
+class _Corked:
+    """A transport that sends what was written in one turn of the loop in one piece.
+
+    The head of an answer and its body would be two system calls, and two packets.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._written: list[bytes] = []
+        # Asked for at each request: found without a way through `__getattr__`.
+        self.is_closing, self.get_extra_info = transport.is_closing, transport.get_extra_info
+        self.pause_reading, self.resume_reading = transport.pause_reading, transport.resume_reading
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._written:
+            self._loop.call_soon(self._flush)
+        self._written.append(data)
+
+    def _flush(self) -> None:
+        written, self._written = self._written, []
+        if written:
+            self._transport.write(b"".join(written))
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()

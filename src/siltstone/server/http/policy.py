@@ -1,0 +1,58 @@
+"""Policy: what one use of the pipeline allows, in bytes, counts and seconds.
+
+The socket of this user and REST over TCP run the same code; all that differs is here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPolicy:
+    """Bounds and manners of requests. At a bound a request is refused, never cut."""
+
+    body_bytes_max: int
+    json_bytes_max: int
+    """The same for bodies that are JSON."""
+    bodies_bytes_max: int
+    """All bodies that are inside at once."""
+    body_timeout_s: float
+    """How long a client may send nothing of a body."""
+    requests_max: int
+    statement_timeout_s: float | None
+    """How long a route that is timed may run; None is for ever."""
+    send_timeout_s: float | None = None
+    """How long a client may read nothing of an answer."""
+    answer_timeout_s: float | None = None
+    """How long an answer of rows may take in all, however fast the client reads."""
+    piece_timeout_s: float | None = None
+    """How long each piece of an answer may take to be read, if the whole has no time."""
+    reads_ahead: bool = True
+    """Whether the next piece of an answer is read while one is sent."""
+    takes_chunks: bool = True
+    """Whether a body may come without its length."""
+    drains: bool = False
+    """A body that finds no room is read to its end and dropped: the connection carries a
+    transaction, and a client that tries again later needs it. Then a request counts against
+    `requests_max` once its body is whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerPolicy:
+    """Bounds and manners of a listening socket and its connections."""
+
+    name: str
+    """Of its threads."""
+    graceful_s: float
+    """How long a stop waits for answers on their way."""
+    sweep_every_s: float
+    user: int | None = None
+    """A Unix socket: only processes of this user are served."""
+    connections_max: int | None = None
+    """Connections above it are cut at once; None: each is a session, and those are bounded."""
+    header_bytes_max: int = 64 << 10
+    header_timeout_s: float | None = None
+    """How long a connection without a session may take to send the head of its next request."""
+    bad_request_code: int = 400
+    """The `code` in the answer to bytes that are not HTTP."""

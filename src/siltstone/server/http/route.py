@@ -1,0 +1,42 @@
+"""Route: one operation that clients may ask for, as the pipeline and the router see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from siltstone.operations import Role
+
+JSON = "json"
+ARROW = "arrow"
+NOTHING = "nothing"
+MESSAGE = "message"
+
+Handler = Callable[[Any], Any]
+"""A plain function of one call value, in a thread; what it raises becomes the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """An operation: its address, the role it needs, what it takes and gives, its handler."""
+
+    method: str
+    path: str
+    """Words between slashes; `{name}` stands for any word."""
+    role: Role
+    handler: Handler
+    summary: str
+    takes: str = JSON
+    gives: str = JSON
+    query: tuple[str, ...] = ()
+    request: Any = None
+    """The type of a JSON body, as its schema is described; None: it has none."""
+    answer: Any = None
+    """The type of a JSON answer."""
+    name: str = ""
+    """The verb of RPC; without one the address has it, as `{verb}`."""
+    is_timed: bool = True
+    """Whether the request is given up when the policy's `statement_timeout_s` is over."""
+    is_commit_of_version: bool = False
+    """Its clients take every refusal for a commit that was perhaps lost, and show no reason."""

@@ -1,0 +1,317 @@
+"""RequestScope: how a call reaches the store: now, at a snapshot, or in an open transaction.
+
+    x-siltstone-txn: <id>                               reads and writes of that transaction
+    x-siltstone-snapshot: seq:42 | record:7 | at:... | tag:...     reads as of then
+    x-siltstone-token: <app>/<batch>                    a statement is applied once, however often
+
+A statement without a transaction is one of its own, run again when it lost a race. Locks: of each
+open transaction, held while a statement runs in it; of each that is ended, held until it is known
+how; one over how the last ones ended.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+
+from siltstone import deadline
+from siltstone.api.results import Receipt
+from siltstone.api.tables import SnapshotTable, TransactionTable
+from siltstone.errors import ClosedError, InDoubtError, RequestError
+from siltstone.lance_namespace.turns import Turns
+from siltstone.local.snapshot import LocalSnapshot
+from siltstone.local.transaction import LocalTransaction
+from siltstone.retry import Retry
+from siltstone.server.http.route import Role
+from siltstone.server.rest.access import Principal
+from siltstone.server.rest.call import RestCall
+from siltstone.server.rest.json_rows import json_rows
+from siltstone.server.rest.limits import Limits
+from siltstone.server.rest.refusals import Code, Refused, invalid
+from siltstone.server.served import Served
+from siltstone.server.sessions import Held, Session, Sessions
+
+TRANSACTION_HEADER = "x-siltstone-txn"
+SNAPSHOT_HEADER = "x-siltstone-snapshot"
+TOKEN_HEADER = "x-siltstone-token"  # noqa: S105 - a name
+ATTEMPTS = 100
+
+Face = LocalTransaction | LocalSnapshot
+ReadTable = TransactionTable | SnapshotTable
+
+
+@dataclass(frozen=True, slots=True)
+class EndedTransaction:
+    """How a transaction ended, for a client that lost the answer; `doubt`: the id to ask."""
+
+    principal: str
+    status: str
+    receipt: Receipt | None = None
+    doubt: str | None = None
+
+
+class RequestScope:
+    """See the module. Any thread."""
+
+    def __init__(self, served: Served, sessions: Sessions, limits: Limits) -> None:
+        self.served, self.sessions, self.limits = served, sessions, limits
+        self._lock = threading.Lock()
+        self._homes: dict[str, Session] = {}
+        self._ended: OrderedDict[str, EndedTransaction] = OrderedDict()
+        self._ends = Turns()
+
+    # reading
+
+    @contextmanager
+    def reading(self, call: RestCall) -> Generator[Face]:
+        """Read as the call's headers say; what was read is durable when the block ends."""
+        with ExitStack() as held:
+            yield self.opened(call, held)
+            self.served.settle()
+
+    def opened(self, call: RestCall, held: ExitStack) -> Face:
+        """Return what the call reads; it is released when `held` closes."""
+        key = call.headers.get(TRANSACTION_HEADER)
+        if key:
+            if call.headers.get(SNAPSHOT_HEADER):
+                raise invalid("a transaction has its own snapshot: give one of the two headers")
+            return held.enter_context(self._using(key, call.principal)).transaction
+        snapshot = held.enter_context(self._snapshot(call.headers.get(SNAPSHOT_HEADER)))
+        self.served.settle()
+        return snapshot
+
+    def _snapshot(self, text: str | None) -> LocalSnapshot:
+        db = self.served.db
+        if not text:
+            return db.snapshot()
+        kind, _, value = text.partition(":")
+        if kind == "seq" and value.isascii() and value.isdecimal():
+            return db.snapshot(seq=int(value[:20]))
+        if kind == "record" and value.isascii() and value.isdecimal():
+            return db.snapshot(seq=self._seq_of_record(int(value[:20])))
+        if kind == "at" and value:
+            return db.snapshot(at=value)
+        if kind == "tag" and value:
+            return db.snapshot(tag=value)
+        raise invalid(f"{SNAPSHOT_HEADER} is seq:N, record:N, at:<time> or tag:<name>")
+
+    def _seq_of_record(self, number: int) -> int:
+        newest = self.served.parts.manifests.newest()
+        if number == newest.number:
+            return newest.flushed_seq
+        try:
+            return self.served.parts.manifests.read(number).flushed_seq
+        except FileNotFoundError:
+            text = f"record {number} is not kept; the newest is {newest.number}"
+            raise Refused(Code.VERSION_NOT_FOUND, text) from None
+
+    # writing
+
+    def write(self, call: RestCall, work: Callable[[LocalTransaction], object]) -> int | None:
+        """Run a statement; return the seq of its commit, None inside a transaction.
+
+        What `work` counts or finds is to have a default: see `_done`.
+
+        Raises:
+            ConflictError: It lost `ATTEMPTS` races.
+        """
+        if call.headers.get(SNAPSHOT_HEADER):
+            raise invalid(f"{SNAPSHOT_HEADER} is for reads: the past is not written")
+        key = call.headers.get(TRANSACTION_HEADER)
+        if key:
+            with self._using(key, call.principal) as held:
+                _done(held.transaction, work)
+            return None
+        return self.commit(call, work).seq
+
+    @contextmanager
+    def statement(self, call: RestCall) -> Generator[LocalTransaction]:
+        """Run one statement, in an open transaction or as a commit of its own; once."""
+        key = call.headers.get(TRANSACTION_HEADER)
+        if key:
+            with self._using(key, call.principal) as held:
+                yield held.transaction
+            return
+        with self.served.db.transaction(token=token_of(call)) as tx:
+            yield tx
+            _committed(tx)
+
+    def commit(
+        self,
+        call: RestCall,
+        work: Callable[[LocalTransaction], object],
+        isolation: str = "snapshot",
+    ) -> Receipt:
+        """Run `work` in a transaction of its own and commit it; again after a conflict."""
+        token = token_of(call)
+
+        def once() -> Receipt:
+            with self.served.db.transaction(isolation=isolation, token=token) as tx:
+                _done(tx, work)
+                deadline.check()
+                return _committed(tx)
+
+        return Retry(ATTEMPTS).run(once)
+
+    def upsert(self, table: str, rows: object) -> Receipt:
+        """Upsert rows of JSON, as a commit of its own; it never conflicts."""
+        handle = self.served.db[table]
+        found = json_rows(rows, handle.schema)
+        deadline.check()
+        with deadline.within(None):
+            return handle.upsert(found)
+
+    # transactions over several requests
+
+    def begin(self, call: RestCall, isolation: str, durability: str) -> tuple[str, int]:
+        """Begin a transaction; return its id and the seq that it reads at.
+
+        Raises:
+            BusyError: Too many are open.
+            Refused: It has a token, which a commit spends, and its client may only read.
+        """
+        if token_of(call) is not None:
+            call.principal.require(Role.WRITE)
+        tx = self.served.db.transaction(
+            isolation=isolation, durability=durability, token=token_of(call)
+        )
+        try:
+            self.served.settle()
+            key = self.sessions.hold(self._home(call.principal), tx)
+        except BaseException:
+            tx.rollback()
+            raise
+        return key, tx.read_seq
+
+    def end(self, call: RestCall, key: str, *, commits: bool) -> Receipt | None:
+        """Commit a transaction, or roll it back; again, tell how it ended.
+
+        A second request waits for a first one that still runs.
+
+        Raises:
+            Refused: No such transaction of this client, or it ended the other way.
+            InDoubtError: The commit of before was.
+            BusyError: The first request runs on and on.
+        """
+        status = "Succeeded" if commits else "Canceled"
+        with self._ends.of(_turn(key, call.principal)):
+            before = self.ended(key, call.principal)
+            if before is not None and before.doubt is not None:
+                raise InDoubtError(before.doubt)
+            if before is not None and before.status == status:
+                return before.receipt
+            if before is not None:
+                raise Refused(Code.INVALID_INPUT, f"the transaction ended already: {before.status}")
+            with self._ending(key, call.principal) as held:
+                return self._finish(key, held.transaction, call.principal, commits=commits)
+
+    def _finish(
+        self, key: str, tx: LocalTransaction, principal: Principal, *, commits: bool
+    ) -> Receipt | None:
+        if not commits:
+            tx.rollback()
+            self._remember(key, EndedTransaction(principal.name, "Canceled"))
+            return None
+        try:
+            receipt = _committed(tx)
+        except InDoubtError as error:
+            self._remember(
+                key, EndedTransaction(principal.name, "Running", doubt=error.transaction_id)
+            )
+            raise
+        except Exception:
+            # With a receipt it is durable, and what came behind the commit failed.
+            is_made = tx.receipt is not None
+            status = "Succeeded" if is_made else "Failed"
+            self._remember(key, EndedTransaction(principal.name, status, tx.receipt))
+            raise
+        self._remember(key, EndedTransaction(principal.name, "Succeeded", receipt))
+        return receipt
+
+    def is_open(self, key: str, principal: Principal) -> bool:
+        """Say whether a transaction of this client is open, or just being ended."""
+        try:
+            with self._using(key, principal):
+                return True
+        except Refused:  # asked after it: whose turn is over by now has told how it ended
+            return self._ends.is_taken(_turn(key, principal))
+
+    def ended(self, key: str, principal: Principal) -> EndedTransaction | None:
+        """Return how a transaction of this client ended, as far as it is remembered."""
+        found = self._ended.get(key)
+        return found if found is not None and found.principal == principal.name else None
+
+    def _remember(self, key: str, ended: EndedTransaction) -> None:
+        with self._lock:
+            self._ended[key] = ended
+            while len(self._ended) > self.limits.ended_transactions_max:
+                self._ended.popitem(last=False)
+
+    def _home(self, principal: Principal) -> Session:
+        with self._lock:
+            home = self._homes.get(principal.name)
+            if home is None:
+                home = self._homes[principal.name] = self.sessions.open()
+            return home
+
+    def _using(self, key: str, principal: Principal) -> AbstractContextManager[Held]:
+        return _foreseen(key, self.sessions.using(key, self._home(principal)))
+
+    def _ending(self, key: str, principal: Principal) -> AbstractContextManager[Held]:
+        return _foreseen(key, self.sessions.ending(key, self._home(principal)))
+
+
+def _turn(key: str, principal: Principal) -> str:
+    return f"{principal.name}\n{key}"
+
+
+def _done(tx: LocalTransaction, work: Callable[[LocalTransaction], object]) -> None:
+    """Run a statement; under a token that was applied before it fails at nothing.
+
+    What it does is forgotten, and what it was about may be gone by now: a client that lost the
+    answer hears the same again, also if other clients changed the tables since.
+    """
+    try:
+        work(tx)
+    except (RequestError, Refused):
+        if not tx.is_applied:
+            raise
+
+
+def _committed(tx: LocalTransaction) -> Receipt:
+    """Commit: from here on it is not given up, also if it does maintenance on its way."""
+    with deadline.within(None):
+        return tx.commit()
+
+
+@contextmanager
+def _foreseen(key: str, entered: AbstractContextManager[Held]) -> Generator[Held]:
+    """Enter what uses a transaction; one that is not there has a code of its own."""
+    with ExitStack() as stack:
+        try:
+            held = stack.enter_context(entered)
+        except ClosedError:
+            raise Refused(
+                Code.TRANSACTION_NOT_FOUND,
+                f"{key[:80]}: it ended, was idle for too long, or is not yours; if its commit was"
+                " asked for, it may be committed: begun again with its token, it is applied once",
+            ) from None
+        yield held
+
+
+def token_of(call: RestCall) -> tuple[str, int] | None:
+    """Return the token of a call, so that it is applied once.
+
+    Raises:
+        Refused: It is not `<app>/<batch>`.
+    """
+    text = call.headers.get(TOKEN_HEADER)
+    if not text:
+        return None
+    app, slash, batch = text.rpartition("/")
+    if not slash or not app or not (batch.isascii() and batch.isdecimal() and len(batch) < 20):
+        raise invalid(f"{TOKEN_HEADER} is <app>/<batch>, the batch a number from 0")
+    return app, int(batch)

@@ -1,0 +1,206 @@
+"""REST server of an open store: a TCP socket, the routes, and their end.
+
+    RestServer(...) ─▶ listen ─▶ serve in a thread ─▶ close: stop, answer what is inside, roll back
+
+On a loopback address it answers every process of this machine, on any other one only tokens. Below
+/v1/joined it answers the Python API of other machines; what that opens lives with its TCP
+connection, under a key that nobody can guess.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from siltstone.errors import RequestError, UnavailableError
+from siltstone.local.store import LocalStore
+from siltstone.open.parts import Parts
+from siltstone.server.http.pipeline import Pipeline
+from siltstone.server.http.policy import ListenerPolicy, RequestPolicy
+from siltstone.server.http.request import HttpRequest
+from siltstone.server.http.route import Role, Route
+from siltstone.server.http.router import Router
+from siltstone.server.http.server import HttpServer
+from siltstone.server.rest.access import AccessToken, Gate, is_loopback
+from siltstone.server.rest.changes import ChangeRoutes
+from siltstone.server.rest.indexes import IndexRoutes
+from siltstone.server.rest.jobs import JobRoutes
+from siltstone.server.rest.limits import Limits
+from siltstone.server.rest.namespaces import NamespaceRoutes
+from siltstone.server.rest.queries import QueryRoutes
+from siltstone.server.rest.refusals import Code
+from siltstone.server.rest.routes import RestHandlers, routes_of
+from siltstone.server.rest.scope import RequestScope
+from siltstone.server.rest.system import SystemRoutes
+from siltstone.server.rest.tables import TableRoutes
+from siltstone.server.rest.tags import TagRoutes
+from siltstone.server.rest.transactions import TransactionRoutes
+from siltstone.server.rest.wire import RestWire
+from siltstone.server.rpc.server import rpc_policy, rpc_use
+from siltstone.server.rpc.wire import RpcWire
+from siltstone.server.served import Served
+from siltstone.server.sessions import Sessions
+
+JOINED = "/v1/joined"
+
+
+class RestServer:
+    """See the module. One thread opens, one closes."""
+
+    def __init__(
+        self,
+        db: LocalStore,
+        parts: Parts,
+        *,
+        host: str,
+        port: int,
+        tokens: Iterable[AccessToken] = (),
+        allowed_hosts: Iterable[str] = (),
+        certificate: Path | None = None,
+        key: Path | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """Listen and serve; `url` answers from now on.
+
+        Raises:
+            RequestError: Another address than a loopback one, and no token; a key without a
+                certificate.
+            UnavailableError: The address cannot be had, or does not begin to answer; the
+                certificate cannot be read.
+        """
+        limits = limits or Limits()
+        gate = Gate(tokens, hosts=allowed_hosts)
+        _check(host, certificate, key, gate)
+        served = Served(db, parts)
+        sessions_of = partial(
+            Sessions,
+            served.reserve,
+            idle_s=limits.idle_s,
+            held_max=limits.transactions_max,
+            secret=lambda: "-" + secrets.token_urlsafe(16),
+        )
+        self.sessions = sessions_of()
+        self.joined_sessions = sessions_of(connections_max=limits.connections_max)
+        executor = ThreadPoolExecutor(limits.threads, "siltstone-rest")
+        self.pipeline = Pipeline(RestWire(gate), rest_policy(limits), executor)
+        self.joined = _joined(self.joined_sessions, gate, limits, executor)
+        self.jobs = JobRoutes(db, limits)
+        self.routes = routes_of(self._handlers(served, limits))
+        self.router = Router(
+            (self.pipeline, self.routes),
+            rpc_use(JOINED, served, self.joined_sessions, self.joined),
+        )
+        listener = _listening(host, port)
+        address: tuple[str, int] = listener.getsockname()[:2]
+        shown = f"[{address[0]}]" if ":" in address[0] else address[0]
+        self.host, self.port = address
+        self.url = f"http{'s' if certificate else ''}://{shown}:{self.port}"
+        self.http = HttpServer(
+            self.url,
+            self.router,
+            listener,
+            _listener_policy(limits),
+            executor,
+            self.joined_sessions,
+            self.sessions,
+            reservations=parts.reservations,
+            at_end=self.jobs.close,
+            certificate=certificate,
+            key=key,
+        )
+
+    def _handlers(self, served: Served, limits: Limits) -> RestHandlers:
+        scope = RequestScope(served, self.sessions, limits)
+        spaces = NamespaceRoutes(scope)
+        tables = TableRoutes(scope, spaces)
+        return RestHandlers(
+            SystemRoutes(served, self.sessions, self.jobs, self.pipeline),
+            spaces,
+            tables,
+            TagRoutes(scope),
+            QueryRoutes(scope, tables),
+            IndexRoutes(served),
+            TransactionRoutes(scope),
+            ChangeRoutes(served),
+            self.jobs,
+        )
+
+    def close(self) -> None:
+        """Stop: requests inside are answered, open transactions rolled back. Again: nothing."""
+        self.http.close()
+
+
+def rest_policy(limits: Limits) -> RequestPolicy:
+    """Return the policy of REST: bodies, statements and answers within `limits`."""
+    return RequestPolicy(
+        body_bytes_max=limits.body_bytes_max,
+        json_bytes_max=limits.json_bytes_max,
+        bodies_bytes_max=limits.bodies_bytes_max,
+        body_timeout_s=limits.body_timeout_s,
+        requests_max=limits.requests_max,
+        statement_timeout_s=limits.statement_timeout_s,
+        send_timeout_s=limits.body_timeout_s,
+        answer_timeout_s=limits.answer_timeout_s,
+    )
+
+
+def _listener_policy(limits: Limits) -> ListenerPolicy:
+    return ListenerPolicy(
+        name="siltstone-rest",
+        graceful_s=limits.graceful_s,
+        sweep_every_s=max(0.05, min(limits.idle_s / 4, 5.0)),
+        connections_max=limits.connections_max,
+        header_bytes_max=limits.header_bytes_max,
+        header_timeout_s=limits.header_timeout_s,
+        bad_request_code=int(Code.INVALID_INPUT),
+    )
+
+
+def _joined(
+    sessions: Sessions, gate: Gate, limits: Limits, executor: ThreadPoolExecutor
+) -> Pipeline:
+    """Return the pipeline of joined processes that the gate lets pass."""
+
+    def may_write(request: HttpRequest, route: Route) -> bool:
+        return gate.admit(request, route).role >= Role.WRITE
+
+    policy = rpc_policy(
+        body_bytes_max=limits.body_bytes_max,
+        requests_max=limits.requests_max,
+        body_timeout_s=limits.body_timeout_s,
+        read_timeout_s=limits.statement_timeout_s,
+    )
+    wire = RpcWire(sessions, tells_all=False, gate=may_write)
+    return Pipeline(wire, policy, executor)
+
+
+def _check(host: str, certificate: Path | None, key: Path | None, gate: Gate) -> None:
+    if gate.is_open and not is_loopback(host):
+        raise RequestError(
+            f"{host} is reached from other machines: give tokens (--tokens FILE), or listen on"
+            " 127.0.0.1"
+        )
+    if key is not None and certificate is None:
+        raise RequestError("a TLS key needs its certificate")
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        made = socket.socket(family, kind, protocol)
+    except (OSError, OverflowError) as error:
+        raise UnavailableError(f"cannot listen on {host}, port {port}: {error}") from error
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(128)
+    except OSError as error:
+        made.close()
+        raise UnavailableError(f"cannot listen on {host}, port {port}: {error}") from error
+    return made

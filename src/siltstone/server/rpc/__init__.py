@@ -1,0 +1,1 @@
+"""RPC: the Python API for other processes, in the words of `joined.protocol`."""

@@ -1,0 +1,216 @@
+"""RPC wire: messages and Arrow streams, in and out, for the pipeline of requests.
+
+A stream of rows is an Arrow IPC stream, sent batch by batch as the client reads. Its last batch is
+empty, and its metadata says that it is the last, or which error ended the stream: one that was cut
+off is never taken for whole.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from starlette.responses import Response
+
+from siltstone import errors
+from siltstone.errors import RequestError, SiltstoneError, in_words
+from siltstone.joined import protocol
+from siltstone.joined.values import decode, encode, error_fields, stream_of_bytes, too_large
+from siltstone.server.http.bodies import BodyTooLargeError
+from siltstone.server.http.replies import JSON_TYPE, ByteSink, Pieces, Reply
+from siltstone.server.http.request import HttpRequest
+from siltstone.server.http.route import Route
+from siltstone.server.rpc.call import Outcome, RpcCall, Turn
+from siltstone.server.sessions import Session, Sessions
+
+ONE_PIECE_BYTES_MAX = 1 << 20
+_log = logging.getLogger("siltstone.server")
+
+_STATUS: tuple[tuple[type[SiltstoneError], int], ...] = (
+    (errors.TableNotFoundError, 404),
+    (errors.TableExistsError, 409),
+    (errors.DuplicateKeyError, 409),
+    (errors.SnapshotExpiredError, 410),
+    (errors.ClosedError, 410),
+    (errors.ReadOnlyError, 403),
+    (errors.RequestError, 400),
+    (errors.ConflictError, 409),
+    (errors.FencedError, 409),
+    (errors.BusyError, 503),
+    (errors.UnavailableError, 503),
+)
+
+
+class RpcWire:
+    """See the module; a `WireFormat`."""
+
+    encode = staticmethod(encode)
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        *,
+        tells_all: bool = True,
+        gate: Callable[[HttpRequest, Route], bool] = lambda _, __: True,
+    ) -> None:
+        """Serve the sessions of connections.
+
+        Args:
+            tells_all: Whether clients hear of an error that nobody foresaw in its own words, which
+                may hold what only this user may know.
+            gate: Says whether a client may write, or raises an error with a `status`: it may not
+                ask for this.
+        """
+        self._sessions, self._gate = sessions, gate
+        self._tells_all = tells_all
+
+    def admit(self, request: HttpRequest, route: Route) -> Session:
+        """Return the session of the connection."""
+        may_write = self._gate(request, route)
+        session = request.connection.session()
+        session.may_write = may_write
+        if session.refusal is not None:
+            request.may_go_on = False
+            raise session.refusal
+        return session
+
+    def run(self, request: HttpRequest, route: Route, caller: Session, body: bytes) -> Reply:
+        """Return the reply of the route's handler; rows as a stream, or in one piece if few."""
+        headers = request.headers
+        arguments, named = _arguments(body, headers.get("content-type", ""))
+        call = RpcCall(
+            caller,
+            route.name or request.params["verb"],
+            arguments,
+            named,
+            headers.get(protocol.TRANSACTION_HEADER),
+            headers.get(protocol.SNAPSHOT_HEADER),
+            headers.get(protocol.ID_HEADER),
+            request.params,
+        )
+        outcome: Outcome = route.handler(call)
+        found = outcome.value
+        if not isinstance(found, pa.RecordBatchReader | pa.Table):
+            return Reply(encode(found), media_type=protocol.VALUES_TYPE)
+        rows = self.pieces(found, outcome.turn)
+        if isinstance(found, pa.Table) and found.nbytes <= ONE_PIECE_BYTES_MAX:
+            return Reply(b"".join(rows.chunks), media_type=protocol.ARROW_TYPE)
+        return Reply(rows)
+
+    def pieces(self, found: pa.RecordBatchReader | pa.Table, turn: Turn | None) -> Pieces:
+        """Return rows as the pieces of a stream."""
+        batches = found.to_reader() if isinstance(found, pa.Table) else found
+        rows = _RowStream(batches, turn, self._told)
+        return Pieces(protocol.ARROW_TYPE, rows.chunks(), rows.close, rows.told)
+
+    def _told(self, error: Exception) -> SiltstoneError:
+        """Return an error that may travel; one that nobody foresaw is logged here."""
+        if isinstance(error, SiltstoneError):
+            return error
+        _log.error("a request failed", exc_info=error)
+        text = in_words(error) if self._tells_all else "its log says why"
+        return SiltstoneError(f"the owner failed: {text}")
+
+    def refusal(self, error: Exception, request: HttpRequest, route: Route | None) -> Response:  # noqa: ARG002
+        """Return the answer that `values.raised` makes an error of, in words for people, too."""
+        status = getattr(error, "status", None)
+        if status is not None:  # of the gate
+            told: SiltstoneError = RequestError(str(error))
+        elif isinstance(error, BodyTooLargeError):
+            told = too_large(error.bytes_max)
+        else:
+            told = self._told(error)
+        return _refusal(told, status or _status_of(told))
+
+    def unknown(self, request: HttpRequest, status: int) -> Response:  # noqa: ARG002
+        """Return the answer where no route is."""
+        words = {404: "Not Found", 405: "Method Not Allowed"}[status]
+        text = f"{words}: the routes are those of siltstone's joined protocol"
+        return _refusal(RequestError(text), status)
+
+    def headers(self, request: HttpRequest, caller: Session | None) -> dict[str, str]:  # noqa: ARG002
+        """Return the id under which the connection's next commit is to be asked for."""
+        if caller is None:
+            return {}
+        return {protocol.ID_HEADER: self._sessions.reserved(caller)}
+
+
+def _status_of(error: SiltstoneError) -> int:
+    """Return the HTTP status of an error; 500 if it is not the caller's."""
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+
+
+def _refusal(error: SiltstoneError, status: int) -> Response:
+    body = {
+        "error": str(error),
+        "code": status,
+        "type": type(error).__name__,
+        "fields": b64encode(encode(error_fields(error))).decode(),
+    }
+    return Response(json.dumps(body), status, None, JSON_TYPE)
+
+
+def _arguments(body: bytes, kind: str) -> tuple[list[Any], dict[str, Any]]:
+    if kind == protocol.ARROW_TYPE:
+        return [stream_of_bytes(body).read_all()], {}
+    if not body:
+        return [], {}
+    found = decode(body)
+    if (
+        not isinstance(found, list)
+        or len(found) != 2
+        or not isinstance(found[0], list)
+        or not isinstance(found[1], dict)
+    ):
+        raise RequestError("a message holds [positional arguments, named arguments]")
+    return found[0], found[1]
+
+
+class _RowStream:
+    """Rows as they are read, each batch in a turn of its own."""
+
+    def __init__(
+        self,
+        batches: pa.RecordBatchReader,
+        turn: Turn | None,
+        error_of: Callable[[Exception], SiltstoneError],
+    ) -> None:
+        alone = threading.Lock()
+        self._turn: Turn = turn or (lambda: alone)
+        self._batches, self._error_of, self._is_ended = batches, error_of, False
+        self._sink = ByteSink()
+        self._writer: Any = pa.ipc.new_stream(self._sink.file(), batches.schema)
+
+    def chunks(self) -> Iterator[bytes]:
+        while True:
+            with self._turn():
+                try:
+                    self._writer.write_batch(self._batches.read_next_batch())
+                except StopIteration:
+                    break
+            yield self._sink.take()
+        yield self._end({protocol.END_KEY: b""})
+
+    def told(self, error: Exception) -> bytes:
+        if self._is_ended:
+            return b""
+        fields = encode(error_fields(self._error_of(error)))
+        return self._end({protocol.ERROR_KEY: fields})
+
+    def _end(self, metadata: dict[bytes, bytes]) -> bytes:
+        self._is_ended = True
+        schema = self._batches.schema
+        empty = [pa.array([], field.type) for field in schema]
+        last = pa.RecordBatch.from_arrays(empty, schema=schema)
+        self._writer.write_batch(last, custom_metadata=metadata)
+        self._writer.close()
+        return self._sink.take()
+
+    def close(self) -> None:
+        with self._turn():
+            self._batches.close()

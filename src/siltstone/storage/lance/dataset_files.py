@@ -1,0 +1,100 @@
+"""Dataset files: the names, the inventories and the syncs of what Lance writes below a folder.
+
+    <folder>/data/*.lance                          data files; no name is ever used twice
+    <folder>/_transactions/<n>-<uuid>.txn          Lance's account of a commit
+    <folder>/_siltstone/<transaction>/<n>.manifest what a pin names
+    <folder>/_siltstone/_kept/                     our own names of the files above it (`kept`)
+    <folder>/_versions/                            links to the promoted ones, nothing else
+
+`_lock` guards the memo of files that have both names; it is never held over I/O.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from siltstone.failpoints import Failpoint, cross
+from siltstone.storage.files.syncs import Syncing, Syncs
+from siltstone.storage.lance.external import version_import
+from siltstone.storage.tables import kept_names as kept
+from siltstone.storage.tables.inventories import Inventories
+
+if TYPE_CHECKING:
+    from siltstone.storage.files.files import Files
+
+DATA, TRANSACTIONS = "data", "_transactions"
+_NAMED_MAX = 1_000_000
+
+
+class DatasetFiles:
+    """The files of the datasets of one open store; threads may share it.
+
+    Args:
+        token: Gives names that were never used before.
+    """
+
+    def __init__(self, root: Path, files: Files, token: Callable[[], str]) -> None:
+        self.root, self.files, self.token = root.absolute(), files, token
+        self.inventories = Inventories(self.root, files, token)
+        self.syncs = Syncs(self.root, files)
+        self._lock = threading.Lock()
+        self._named: set[str] = set()
+
+    def name(self, paths: Iterable[str]) -> None:
+        """Give new files both names, before anything names them."""
+        for path in paths:
+            if path not in self._named and kept.kept_of(path) is not None:
+                kept.both(self.files, self.root, path)
+                self._known_by_both(path)
+                cross(Failpoint.NAME_AFTER_LINK)
+
+    def sync_names(self, folder: str, directory: str) -> None:
+        """Make the names of new files durable: the public ones, then our own."""
+        self.files.sync_dir(self.root / folder / directory)
+        kept.sync(self.files, self.root, folder, directory)
+
+    def begin(self, syncing: Syncing, paths: Sequence[str], *, is_known: bool) -> None:
+        """Begin to sync files with both names."""
+        names = [name for path in paths if (name := kept.kept_of(path)) is not None]
+        public = [self.root / path for path in paths]
+        syncing.begin(*public, names=[self.root / name for name in names], is_known=is_known)
+
+    def have_kept(self, paths: Iterable[str]) -> bool:
+        """Say whether all these files have their kept names.
+
+        Those of a store that an older siltstone wrote have none until an owner makes them.
+        """
+        with suppress(FileNotFoundError):
+            for path in paths:
+                if path not in self._named:
+                    self.files.size(self.root / (kept.kept_of(path) or path))
+                    self._known_by_both(path)
+            return True
+        return False
+
+    def known(self, inventory: str) -> set[str]:
+        chain = self.inventories.chain(inventory).values()
+        return {file.path for each in chain for file in each.files}
+
+    def index_files(self, folder: str, dataset: Any, inventory: str) -> list[str]:
+        """Return the files of the indexes of a version: what is known of them, else what is there.
+
+        An index never changes: all files of its folder were there when it was committed.
+        """
+        found: list[str] = []
+        folders = version_import.index_folders(folder, dataset)
+        known = self.known(inventory) if folders else ()
+        for index, nbytes in folders.items():
+            mine = [path for path in known if path.startswith(f"{index}/")]
+            found += mine or version_import.index_files(self.files, self.root, index, nbytes)
+        return found
+
+    def _known_by_both(self, path: str) -> None:
+        with self._lock:
+            if len(self._named) >= _NAMED_MAX:
+                self._named = set()
+            self._named.add(path)

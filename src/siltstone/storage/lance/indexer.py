@@ -1,0 +1,80 @@
+"""Lance indexer: builds segments of indexes, which are in no version until a commit adds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from siltstone.storage.lance import compaction
+from siltstone.storage.lance import indexes as lance_indexes
+from siltstone.storage.lance.commits import LanceCommits
+from siltstone.storage.lance.dataset_files import DatasetFiles
+from siltstone.storage.lance.errors import translated
+from siltstone.storage.lance.external import version_import
+from siltstone.storage.lance.reader import LanceReader
+from siltstone.storage.tables import kept_names as kept
+from siltstone.storage.tables import staging
+from siltstone.storage.tables.tables import (
+    INDEX_DIRECTORY,
+    BuiltSegment,
+    IndexSpec,
+    InputsMovedError,
+    Span,
+)
+from siltstone.units import require
+
+if TYPE_CHECKING:
+    from siltstone.formats.manifest import Pin
+
+
+class LanceIndexer:
+    """See `tables.TableIndexer`; threads may share it."""
+
+    def __init__(self, data: DatasetFiles, reader: LanceReader, commits: LanceCommits) -> None:
+        self._data, self._root, self._files = data, data.root, data.files
+        self._inventories, self._syncs = data.inventories, data.syncs
+        self._reader, self._commits = reader, commits
+
+    def build(self, folder: str, pin: Pin, spec: IndexSpec, within: Sequence[Span]) -> BuiltSegment:
+        """See `tables.TableIndexer.build`. Inputs are verified."""
+        table, where = self._reader.fresh(folder, pin), self._root / folder
+        staging.refuse_unknown(table.schema, spec.column)
+        wanted = set(within)
+        parts = [part for part in table.parts if (part.start, part.start + part.rows) in wanted]
+        require(len(parts) == len(wanted), f"{sorted(wanted)} are not all parts of {pin.path}")
+        fragments = table.fragments_for(parts)
+        with translated(where, is_reading=False):
+            built = lance_indexes.build(table.dataset, spec, fragments)
+            home = f"{folder}/{INDEX_DIRECTORY}/{built.uuid}"
+            written = kept.place(self._files, self._root, home)
+            left = lance_indexes.staging_of(written)
+            if self._files.is_dir(left):
+                self._files.rmdir(left)
+            self._data.name(f"{home}/{name}" for name in self._files.list(written))
+            names = version_import.index_files(self._files, self._root, home)
+            with self._syncs.all() as syncing:
+                self._data.begin(syncing, names, is_known=True)
+                files = self._inventories.hashed(names, None)
+        inputs = [compaction.canonical(each.metadata.to_json()) for each in fragments]
+        return BuiltSegment(spec.name, tuple(inputs), lance_indexes.encode(built), tuple(files))
+
+    def put(
+        self, folder: str, pin: Pin, built: Sequence[BuiltSegment], gone: Sequence[str] = ()
+    ) -> Pin:
+        """See `tables.TableIndexer.put`. No data file is written."""
+        if not (built or gone):
+            return pin
+        dataset = self._reader.open(folder, pin).dataset
+        today = {
+            compaction.canonical(f.metadata.to_json()): f.fragment_id
+            for f in dataset.get_fragments()
+        }
+        new: list[Any] = []
+        for segment in built:
+            covered = {today[text] for text in segment.inputs if text in today}
+            if not covered or covered & lance_indexes.covered(dataset, segment.index, gone):
+                raise InputsMovedError  # two that cover a row would give it twice
+            new.append(lance_indexes.covering(lance_indexes.decode(segment.described), covered))
+        operation = lance_indexes.change(dataset, new, set(gone))
+        files = [file for segment in built for file in segment.files]
+        return self._commits.commit(folder, pin, [operation], files, rows=pin.rows)

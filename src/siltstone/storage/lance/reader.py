@@ -1,0 +1,124 @@
+"""Lance reader: the versions that are open, and the files that a pin needs.
+
+Lance's "latest version" is never asked for: an all-zero newest manifest opens as an empty table.
+`_lock` guards the table of open handles; it is never held over I/O.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any
+
+from siltstone.errors import CorruptionError, RequestError
+from siltstone.formats.inventory import InventoryFile
+from siltstone.formats.manifest import Pin
+from siltstone.storage.lance.dataset_files import TRANSACTIONS, DatasetFiles
+from siltstone.storage.lance.errors import translated
+from siltstone.storage.lance.pinned import LancePinned
+from siltstone.storage.lance.staged_catalog import StagedCatalog, open_newest
+from siltstone.storage.tables import kept_names as kept
+from siltstone.storage.tables.inventories import check as check_file
+
+_OPEN_MAX = 64
+# An open version takes about 3 kB a fragment (measured), and every checkpoint opens a version of
+# history with one fragment more: 64 of them by count alone held more the longer a store was open.
+OPEN_PARTS_MAX = 2048
+
+
+class LanceReader:
+    """See `tables.TableReader`; threads may share it.
+
+    Args:
+        verify: "first_use": a data file is checked before this process first reads it;
+            "scrub": only by `check`.
+        open_parts_max: How many parts the versions that are kept open may have together.
+    """
+
+    def __init__(self, data: DatasetFiles, *, verify: str, open_parts_max: int) -> None:
+        if verify not in ("first_use", "scrub"):
+            raise RequestError(f'verify is {verify!r}; choose "first_use" or "scrub"')
+        self._data, self._root, self._files = data, data.root, data.files
+        self._inventories = data.inventories
+        self._verify = data.inventories.verify if verify == "first_use" else _trust
+        self._parts_max = open_parts_max
+        self._lock = threading.Lock()
+        self._open: OrderedDict[str, LancePinned] = OrderedDict()
+
+    def open(self, folder: str, pin: Pin) -> LancePinned:
+        """See `tables.TableReader.open`.
+
+        The newest `_OPEN_MAX` handles stay open while they have at most `open_parts_max` parts
+        together; the last opened handle always does.
+        """
+        with self._lock:
+            if pin.path in self._open:
+                self._open.move_to_end(pin.path)
+                return self._open[pin.path]
+        return self.keep(self.fresh(folder, pin))
+
+    def files(self, folder: str, pin: Pin) -> list[InventoryFile]:
+        """See `tables.TableReader.files`."""
+        table = self.fresh(folder, pin)
+        top = next(iter(self._inventories.chain(pin.inventory).values()))
+        notes = [f for f in top.files if f"/{TRANSACTIONS}/" in f.path]
+        manifest = InventoryFile(pin.path, pin.size, pin.xxh3)
+        inventories = self._inventories.own_files(pin.inventory)
+        indexes = self._inventories.live(
+            pin.inventory, self._data.index_files(folder, table.dataset, pin.inventory)
+        )
+        return [*table.inventory().values(), *indexes.values(), *notes, manifest, *inventories]
+
+    def check(self, folder: str, pin: Pin) -> None:
+        """See `tables.TableReader.check`."""
+        for file in self.files(folder, pin):
+            check_file(self._files, self._root, file)
+
+    def fresh(self, folder: str, pin: Pin) -> LancePinned:
+        """Open the version anew: its manifest is verified again, no other reader has the handle."""
+        where, path = self._root / folder, self._root / pin.path
+        check_file(self._files, self._root, InventoryFile(pin.path, pin.size, pin.xxh3))
+        for location in (kept.home_of(folder), folder):
+            if location is None:
+                continue
+            catalog = StagedCatalog(self._root / location, self._files, {pin.version: path})
+            with translated(where, is_reading=True):
+                dataset = open_newest(catalog)
+                if dataset.version != pin.version:
+                    raise CorruptionError(path, None, f"holds version {dataset.version}")
+                table = self.pinned(folder, pin, dataset)
+                if location == folder or self._has_kept(folder, table):
+                    return table
+        raise AssertionError(folder)
+
+    def pinned(self, folder: str, pin: Pin, dataset: Any) -> LancePinned:
+        """Return the reads of a version that Lance opened as `dataset`."""
+        return LancePinned(
+            dataset,
+            folder=folder,
+            root=self._root,
+            pin=pin,
+            live=lambda paths: self._inventories.live(pin.inventory, paths),
+            verify=self._verify,
+            index_paths=lambda: self._data.index_files(folder, dataset, pin.inventory),
+        )
+
+    def keep(self, table: LancePinned) -> LancePinned:
+        """Keep a version open, for the next `open` of its pin."""
+        with self._lock:
+            self._open[table.pin.path] = table
+            parts = sum(len(each.parts) for each in self._open.values())
+            while len(self._open) > 1 and (len(self._open) > _OPEN_MAX or parts > self._parts_max):
+                parts -= len(self._open.popitem(last=False)[1].parts)
+        return table
+
+    def _has_kept(self, folder: str, table: LancePinned) -> bool:
+        """Say whether all files that a read may open have their kept names."""
+        paths = [path for part in table.parts for path in part.paths]
+        paths += self._data.index_files(folder, table.dataset, table.pin.inventory)
+        return self._data.have_kept(paths)
+
+
+def _trust(_files: Iterable[InventoryFile]) -> None:
+    """Check nothing: with verify="scrub" the bytes are left to `check`."""
