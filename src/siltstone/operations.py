@@ -1,6 +1,6 @@
 """Operations: what a store can be asked for, in one table: name, faces, effect, role, codec.
 
-    rpc             server/rpc/routes.py makes a route of each row, server/calls.py answers it
+    rpc             server/rpc/routes.py makes a route of each row, server/rpc/calls.py answers it
     joined client   joined/remote.py makes a method of each row, which asks for it and decodes
     REST            server/rest/routes.py: the same columns, and a path, a request and a response
 

@@ -40,7 +40,8 @@ from siltstone.server.rest.tables import TableRoutes
 from siltstone.server.rest.tags import TagRoutes
 from siltstone.server.rest.transactions import TransactionRoutes
 from siltstone.server.rest.wire import RestWire
-from siltstone.server.rpc.server import rpc_policy, rpc_use
+from siltstone.server.rpc.routes import rpc_use
+from siltstone.server.rpc.server import rpc_policy
 from siltstone.server.rpc.wire import RpcWire
 from siltstone.server.served import Served
 from siltstone.server.sessions import Sessions

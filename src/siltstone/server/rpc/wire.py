@@ -25,7 +25,7 @@ from siltstone.server.http.bodies import BodyTooLargeError
 from siltstone.server.http.replies import JSON_TYPE, ByteSink, Pieces, Reply
 from siltstone.server.http.request import HttpRequest
 from siltstone.server.http.route import Route
-from siltstone.server.rpc.call import Outcome, RpcCall, Turn
+from siltstone.server.rpc.calls import Outcome, RpcCall, Turn
 from siltstone.server.sessions import Session, Sessions
 
 ONE_PIECE_BYTES_MAX = 1 << 20

@@ -9,20 +9,48 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from siltstone.errors import RequestError
+from siltstone.lance_namespace.store_scopes import LiveScope, SnapshotScope, TransactionScope
+from siltstone.lance_namespace.turns import Turns
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.transaction import LocalTransaction
 from siltstone.operations import Codec, Effect, Face, Operation, operation
-from siltstone.server.lance_calls import VERB as LANCE
-from siltstone.server.lance_calls import LanceCall, LanceCalls
-from siltstone.server.rpc.call import Outcome, RpcCall, Turn
+from siltstone.server.rpc.lance_calls import VERB as LANCE
+from siltstone.server.rpc.lance_calls import LanceCall
 from siltstone.server.served import Number, Served
 from siltstone.server.sessions import Session, Sessions
+
+Turn = Callable[[], AbstractContextManager[object]]
+"""What one batch of rows is read within, and nothing else that uses the same transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class RpcCall:
+    """One request: its session, verb and arguments; `path` has the words of its address."""
+
+    session: Session
+    verb: str
+    arguments: list[Any]
+    named: dict[str, Any]
+    transaction: str | None = None
+    snapshot: str | None = None
+    statement: str | None = None
+    path: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a call returned; rows that are read later are read in a `turn` of their own each."""
+
+    value: object
+    turn: Turn | None = None
 
 
 class Calls:
@@ -30,7 +58,7 @@ class Calls:
 
     def __init__(self, served: Served, sessions: Sessions) -> None:
         self._served, self._sessions = served, sessions
-        self._lance = LanceCalls(served)
+        self._turns = Turns()
 
     # the store
 
@@ -51,18 +79,21 @@ class Calls:
         return found
 
     def _lance_of_store(self, call: RpcCall) -> Outcome:
-        asked = LanceCall.of(call.arguments)
+        asked, db = LanceCall.of(call.arguments), self._served.db
+        scope = partial(LiveScope, db, self._turns, is_fresh=asked.is_fresh)
         if asked.commits:
             with self._sessions.statement(call.session, call.statement) as transaction_id:
-                return Outcome(self._lance.of_store(asked, Number(transaction_id)))
-        found = self._lance.of_store(asked)
+                commits = self._served.numbered(Number(transaction_id))
+                return Outcome(asked.answer(scope(commits=commits)))
+        found = asked.answer(scope())
         self._served.settle()
         return Outcome(found)
 
     # tables
 
-    def of_table(self, table: str, call: RpcCall) -> Outcome:
+    def of_table(self, call: RpcCall) -> Outcome:
         """Answer a call to a table: in a transaction, at a snapshot, or as it is now."""
+        table = call.path["table"]
         if call.transaction is not None:
             asked = operation(Face.TRANSACTION_TABLE, call.verb)
             with self._sessions.using(call.transaction) as held:
@@ -103,9 +134,9 @@ class Calls:
             raise
         return Outcome({"id": key, "seq": tx.read_seq})
 
-    def of_transaction(self, key: str, call: RpcCall) -> Outcome:
+    def of_transaction(self, call: RpcCall) -> Outcome:
         """Answer a call to a transaction."""
-        asked = operation(Face.TRANSACTION, call.verb)
+        key, asked = call.path["key"], operation(Face.TRANSACTION, call.verb)
         if asked.name == "rollback":
             with self._sessions.ending(key) as held:
                 return Outcome(held.transaction.rollback())
@@ -119,7 +150,9 @@ class Calls:
         with self._sessions.using(key) as held:
             tx = held.transaction
             if asked.name == LANCE:
-                return Outcome(self._lance.of_transaction(tx, LanceCall.of(call.arguments)))
+                db = self._served.db
+                scope = TransactionScope(db.path, tx, db.fresh_versions())
+                return Outcome(LanceCall.of(call.arguments).answer(scope))
             if asked.name == "id_of":
                 return Outcome(_named(tx, call).id)
             return _answered(asked, tx, call)
@@ -137,16 +170,18 @@ class Calls:
             raise
         return Outcome({"id": key, "seq": snapshot.seq})
 
-    def of_snapshot(self, key: str, call: RpcCall) -> Outcome:
+    def of_snapshot(self, call: RpcCall) -> Outcome:
         """Answer a call to a snapshot."""
-        asked = operation(Face.SNAPSHOT, call.verb)
+        key, asked = call.path["key"], operation(Face.SNAPSHOT, call.verb)
         if asked.name == "close":
             with self._sessions.ending(key) as held:
                 return Outcome(held.snapshot.close())
         with self._sessions.using(key) as held:
             if asked.name == LANCE:
-                found = self._lance.of_snapshot(held.snapshot, LanceCall.of(call.arguments))
-                return Outcome(found)
+                wanted, db = LanceCall.of(call.arguments), self._served.db
+                fresh, is_fresh = db.fresh_versions(), wanted.is_fresh
+                scope = SnapshotScope(db.path, held.snapshot, fresh, is_fresh=is_fresh)
+                return Outcome(wanted.answer(scope))
             if asked.name == "id_of":
                 return Outcome(_named(held.snapshot, call).name)
             return _answered(asked, held.snapshot, call)
