@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, cast
 
 import pyarrow as pa
 from starlette.responses import Response
@@ -26,6 +26,7 @@ from siltstone.errors import UnavailableError
 from siltstone.server.http.policy import RequestPolicy
 
 JSON_TYPE = "application/json"
+Body_co = TypeVar("Body_co", covariant=True)
 _log = logging.getLogger("siltstone.server")
 
 
@@ -41,10 +42,10 @@ class Pieces:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Generic[Body_co]):
     """A value, bytes of a media type, or pieces; `seq` is what it shows, or committed."""
 
-    body: object = None
+    body: Body_co
     seq: int | None = None
     status: int = 200
     media_type: str = JSON_TYPE

@@ -7,9 +7,10 @@ base as of the last merge, or all rows, a second old
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from siltstone.errors import ReadOnlyError
 from siltstone.lance_namespace.fresh import KEYED
@@ -20,7 +21,7 @@ from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.route import Role
 from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.refusals import invalid
-from siltstone.server.rest.scope import SNAPSHOT_HEADER, TRANSACTION_HEADER, Face, RequestScope
+from siltstone.server.rest.scope import RequestScope, seq_shown
 
 KEYED_HEADER = "x-siltstone-keyed"
 
@@ -28,7 +29,7 @@ KEYED_HEADER = "x-siltstone-keyed"
 class LanceScope:
     """One request: reads and statements in its transaction, at its snapshot, or now."""
 
-    def __init__(self, scope: RequestScope, call: RestCall, turns: Turns) -> None:
+    def __init__(self, scope: RequestScope, call: RestCall[Any], turns: Turns) -> None:
         self._scope, self._call, self._turns = scope, call, turns
         self.seq: int | None = None
         self._transaction_id: str | None = None
@@ -41,8 +42,7 @@ class LanceScope:
     @property
     def is_writable(self) -> bool:
         """Whether the request may change something, be it only where a table's versions begin."""
-        is_past = bool(self._call.headers.get(SNAPSHOT_HEADER))
-        return not is_past and self._call.principal.role >= Role.WRITE
+        return not self._call.snapshot and self._call.principal.role >= Role.WRITE
 
     @contextmanager
     def reading(self) -> Generator[ShownTables]:
@@ -51,29 +51,23 @@ class LanceScope:
         Raises:
             Refused: Fresh rows in a transaction, or a header that says something else.
         """
-        is_fresh = self._is_fresh()
-        with self._scope.reading(self._call) as face:
+        call, source = self._call, self._scope.served.db.fresh_versions()
+        keyed = call.headers.get(KEYED_HEADER) or KEYED[0]
+        if keyed not in KEYED:
+            raise invalid(f"{KEYED_HEADER} is one of {KEYED}, not {keyed[:80]!r}")
+        with self._scope.reading(call) as face:
             if self.seq is None:
-                self.seq = face.read_seq if isinstance(face, LocalTransaction) else face.seq
-            yield self._seen(face, is_fresh=is_fresh)
-
-    def _is_fresh(self) -> bool:
-        wanted = self._call.headers.get(KEYED_HEADER) or KEYED[0]
-        if wanted not in KEYED:
-            raise invalid(f"{KEYED_HEADER} is one of {KEYED}, not {wanted[:80]!r}")
-        return wanted == "fresh"
-
-    def _seen(self, face: Face, *, is_fresh: bool) -> ShownTables:
-        fresh = self._scope.served.db.fresh_versions()
-        if not is_fresh:
-            return ShownTables(face.lance, fresh, None, clears=self.is_writable)
-        if isinstance(face, LocalTransaction):
-            raise invalid(
-                f"a transaction shows tables with a key as of the last merge: leave {KEYED_HEADER}"
-                " out, or read them with query and scan"
-            )
-        make = fresh.exact if self._call.headers.get(SNAPSHOT_HEADER) else fresh.live
-        return ShownTables(face, fresh, partial(make, face), clears=self.is_writable)
+                self.seq = seq_shown(face)
+            if keyed != "fresh":
+                yield ShownTables(face.lance, source, None, clears=self.is_writable)
+                return
+            if isinstance(face, LocalTransaction):
+                raise invalid(
+                    "a transaction shows tables with a key as of the last merge: leave"
+                    f" {KEYED_HEADER} out, or read them with query and scan"
+                )
+            of = partial(source.exact if call.snapshot else source.live, face)
+            yield ShownTables(face, source, of, clears=self.is_writable)
 
     @contextmanager
     def writing(self) -> Generator[VersionStatements]:
@@ -82,7 +76,7 @@ class LanceScope:
         Raises:
             ReadOnlyError: The headers name a snapshot.
         """
-        if self._call.headers.get(SNAPSHOT_HEADER):
+        if self._call.snapshot:
             raise ReadOnlyError("a snapshot is read, not written")
         with self._scope.statement(self._call) as tx:
             yield tx.lance
@@ -90,14 +84,9 @@ class LanceScope:
             self.seq = tx.receipt.seq
             self._transaction_id = tx.receipt.transaction_id or None
 
-    @contextmanager
-    def turn(self, name: str) -> Generator[None]:
+    def turn(self, name: str) -> AbstractContextManager[object]:
         """Wait for the commits to one table that came before; within a transaction for none."""
-        if self._call.headers.get(TRANSACTION_HEADER):
-            yield
-            return
-        with self._turns.of(name):
-            yield
+        return nullcontext() if self._call.transaction else self._turns.of(name)
 
     def note_refused(self, name: str, number: int) -> None:
         """Note that no version of that number came to be; in a transaction, of its tables."""
@@ -108,7 +97,7 @@ class LanceScope:
         return self._turns.was_refused(self._refused_of(name), number)
 
     def _refused_of(self, name: str) -> str:
-        return f"{self._call.headers.get(TRANSACTION_HEADER) or ''} {name}"
+        return f"{self._call.transaction or ''} {name}"
 
     def transaction_id(self) -> str | None:
         """Return the id of the commit; None: there was none yet."""

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from siltstone.server.http.replies import ByteSink, Pieces, Reply
+from siltstone.server.http.replies import ByteSink, Pieces
 
 FILE_TYPE = "application/vnd.apache.arrow.file"
 STREAM_TYPE = "application/vnd.apache.arrow.stream"
@@ -17,11 +17,6 @@ NDJSON_TYPE = "application/x-ndjson"
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PIECE_BYTES = 1 << 20
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
-
-
-def empty(seq: int | None = None) -> Reply:
-    """Return an answer without a body."""
-    return Reply(b"", seq)
 
 
 def _of_pandas(value: object) -> str:

@@ -22,6 +22,10 @@ IndexType = Annotated[Any, Meta(extra_json_schema={"type": "string"})]
 Names = Annotated[list[str], Meta(min_length=1)]
 
 
+TransactionStatus = Literal["Running", "Succeeded", "Failed", "Canceled"]
+JobKind = Literal["checkpoint", "merge", "optimize", "vacuum"]
+
+
 class RequestBody(Struct):
     """The body of a request."""
 
@@ -65,7 +69,7 @@ class JobAnswer(AnswerBody):
     """One run of maintenance; `result` depends on its kind."""
 
     id: str
-    kind: Literal["checkpoint", "merge", "optimize", "vacuum"]
+    kind: JobKind
     status: Literal["queued", "running", "succeeded", "failed"]
     result: Any = None
     error: str | None = None
@@ -431,7 +435,7 @@ class ApplyAnswer(AnswerBody):
 
 
 class TransactionAnswer(AnswerBody):
-    status: Literal["Running", "Succeeded", "Failed", "Canceled"]
+    status: TransactionStatus
     properties: dict[str, str]
 
 

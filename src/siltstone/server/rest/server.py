@@ -26,19 +26,11 @@ from siltstone.server.http.route import Role, Route
 from siltstone.server.http.router import Router
 from siltstone.server.http.server import HttpServer
 from siltstone.server.rest.access import AccessToken, Gate, is_loopback
-from siltstone.server.rest.changes import ChangeRoutes
-from siltstone.server.rest.indexes import IndexRoutes
 from siltstone.server.rest.jobs import JobRoutes
 from siltstone.server.rest.limits import Limits
-from siltstone.server.rest.namespaces import NamespaceRoutes
-from siltstone.server.rest.queries import QueryRoutes
 from siltstone.server.rest.refusals import Code
-from siltstone.server.rest.routes import RestHandlers, routes_of
+from siltstone.server.rest.routes import routes_of
 from siltstone.server.rest.scope import RequestScope
-from siltstone.server.rest.system import SystemRoutes
-from siltstone.server.rest.tables import TableRoutes
-from siltstone.server.rest.tags import TagRoutes
-from siltstone.server.rest.transactions import TransactionRoutes
 from siltstone.server.rest.wire import RestWire
 from siltstone.server.rpc.routes import rpc_use
 from siltstone.server.rpc.server import rpc_policy
@@ -90,7 +82,8 @@ class RestServer:
         self.pipeline = Pipeline(RestWire(gate), rest_policy(limits), executor)
         self.joined = _joined(self.joined_sessions, gate, limits, executor)
         self.jobs = JobRoutes(db, limits)
-        self.routes = routes_of(self._handlers(served, limits))
+        scope = RequestScope(served, self.sessions, limits)
+        self.routes = routes_of(scope, self.jobs, self.pipeline)
         self.router = Router(
             (self.pipeline, self.routes),
             rpc_use(JOINED, served, self.joined_sessions, self.joined),
@@ -112,22 +105,6 @@ class RestServer:
             at_end=self.jobs.close,
             certificate=certificate,
             key=key,
-        )
-
-    def _handlers(self, served: Served, limits: Limits) -> RestHandlers:
-        scope = RequestScope(served, self.sessions, limits)
-        spaces = NamespaceRoutes(scope)
-        tables = TableRoutes(scope, spaces)
-        return RestHandlers(
-            SystemRoutes(served, self.sessions, self.jobs, self.pipeline),
-            spaces,
-            tables,
-            TagRoutes(scope),
-            QueryRoutes(scope, tables),
-            IndexRoutes(served),
-            TransactionRoutes(scope),
-            ChangeRoutes(served),
-            self.jobs,
         )
 
     def close(self) -> None:
