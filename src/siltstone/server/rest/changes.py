@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from siltstone.server.http.replies import Pieces, Reply
 from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.refusals import invalid
-from siltstone.server.rest.replies import NDJSON_TYPE, PIECE_BYTES, arrow, encoded
+from siltstone.server.rest.wire import NDJSON_TYPE, PIECE_BYTES, arrow, encoded
 from siltstone.server.served import Served
 
 

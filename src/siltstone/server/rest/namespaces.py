@@ -1,20 +1,34 @@
-"""Namespaces: the Lance catalog by HTTP: namespaces, where tables lie, and their versions."""
+"""Namespaces: the Lance catalog by HTTP: namespaces, where tables lie, and their versions.
+
+Requests go where their headers say.
+
+x-siltstone-keyed: merged | fresh      what clients that open files see of keyed tables: their
+base as of the last merge, or all rows, a second old
+"""
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+from siltstone.errors import ReadOnlyError
 from siltstone.lance_namespace.catalog import LanceCatalog
+from siltstone.lance_namespace.fresh import KEYED
+from siltstone.lance_namespace.shown_tables import ShownTables
 from siltstone.lance_namespace.table_versions import ROW_OPERATIONS
 from siltstone.lance_namespace.turns import Turns
+from siltstone.lance_namespace.version_statements import VersionStatements
+from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.replies import Reply
-from siltstone.server.http.route import Handler
+from siltstone.server.http.route import Handler, Role
 from siltstone.server.rest import schemas as bodies
 from siltstone.server.rest.arrow_schemas import schema_json
 from siltstone.server.rest.call import RestCall
-from siltstone.server.rest.lance_scope import LanceScope
 from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
-from siltstone.server.rest.scope import RequestScope
+from siltstone.server.rest.scope import RequestScope, seq_shown
 
 _WORDS = ("branch", "page_token")
 _FLAGS = ("descending", "with_table_uri", "load_detailed_metadata", "include_declared")
@@ -105,3 +119,84 @@ def _request(call: RestCall[Any]) -> dict[str, Any]:
     if call.query.get("limit"):
         found["limit"] = call.number("limit")
     return {name: value for name, value in found.items() if value is not None}
+
+
+KEYED_HEADER = "x-siltstone-keyed"
+
+
+class LanceScope:
+    """One request: reads and statements in its transaction, at its snapshot, or now."""
+
+    def __init__(self, scope: RequestScope, call: RestCall[Any], turns: Turns) -> None:
+        self._scope, self._call, self._turns = scope, call, turns
+        self.seq: int | None = None
+        self._transaction_id: str | None = None
+
+    @property
+    def root(self) -> Path:
+        """The store's directory."""
+        return self._scope.served.db.path
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the request may change something, be it only where a table's versions begin."""
+        return not self._call.snapshot and self._call.principal.role >= Role.WRITE
+
+    @contextmanager
+    def reading(self) -> Generator[ShownTables]:
+        """Read as the headers say.
+
+        Raises:
+            Refused: Fresh rows in a transaction, or a header that says something else.
+        """
+        call, source = self._call, self._scope.served.db.fresh_versions()
+        keyed = call.headers.get(KEYED_HEADER) or KEYED[0]
+        if keyed not in KEYED:
+            raise invalid(f"{KEYED_HEADER} is one of {KEYED}, not {keyed[:80]!r}")
+        with self._scope.reading(call) as face:
+            if self.seq is None:
+                self.seq = seq_shown(face)
+            if keyed != "fresh":
+                yield ShownTables(face.lance, source, None, clears=self.is_writable)
+                return
+            if isinstance(face, LocalTransaction):
+                raise invalid(
+                    "a transaction shows tables with a key as of the last merge: leave"
+                    f" {KEYED_HEADER} out, or read them with query and scan"
+                )
+            of = partial(source.exact if call.snapshot else source.live, face)
+            yield ShownTables(face, source, of, clears=self.is_writable)
+
+    @contextmanager
+    def writing(self) -> Generator[VersionStatements]:
+        """Make statements: of the transaction that the headers name, or a commit of their own.
+
+        Raises:
+            ReadOnlyError: The headers name a snapshot.
+        """
+        if self._call.snapshot:
+            raise ReadOnlyError("a snapshot is read, not written")
+        with self._scope.statement(self._call) as tx:
+            yield tx.lance
+        if tx.receipt is not None:
+            self.seq = tx.receipt.seq
+            self._transaction_id = tx.receipt.transaction_id or None
+
+    def turn(self, name: str) -> AbstractContextManager[object]:
+        """Wait for the commits to one table that came before; within a transaction for none."""
+        return nullcontext() if self._call.transaction else self._turns.of(name)
+
+    def note_refused(self, name: str, number: int) -> None:
+        """Note that no version of that number came to be; in a transaction, of its tables."""
+        self._turns.note_refused(self._refused_of(name), number)
+
+    def was_refused(self, name: str, number: int) -> bool:
+        """Say whether it was refused, as far as is known."""
+        return self._turns.was_refused(self._refused_of(name), number)
+
+    def _refused_of(self, name: str) -> str:
+        return f"{self._call.transaction or ''} {name}"
+
+    def transaction_id(self) -> str | None:
+        """Return the id of the commit; None: there was none yet."""
+        return self._transaction_id

@@ -14,14 +14,14 @@ from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.replies import Pieces, Reply
 from siltstone.server.rest import rows as statements
 from siltstone.server.rest import schemas as bodies
-from siltstone.server.rest.arrow_input import table_of as arrow_of
 from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.refusals import Code, Refused, invalid, no_column, unsupported
-from siltstone.server.rest.replies import arrow
+from siltstone.server.rest.row_input import arrow_rows
 from siltstone.server.rest.row_query import RowQuery
 from siltstone.server.rest.scope import Face, RequestScope, seq_shown
 from siltstone.server.rest.versions import seq_of, version_now
+from siltstone.server.rest.wire import arrow
 
 
 class QueryRoutes:
@@ -101,7 +101,7 @@ class QueryRoutes:
 
     def insert(self, call: RestCall[None]) -> Reply[bodies.InsertAnswer]:
         """Add the rows of an Arrow stream."""
-        name, rows = call.table, arrow_of(call.body, self._scope.limits)
+        name, rows = call.table, arrow_rows(call.body, self._scope.limits)
         mode = (call.query.get("mode") or "append").lower()
         if mode not in {"append", "overwrite"}:
             raise invalid(f"mode is append or overwrite, not {mode[:80]!r}")
@@ -116,7 +116,7 @@ class QueryRoutes:
     def merge_insert(self, call: RestCall[None]) -> Reply[bodies.MergeInsertAnswer]:
         """Merge the rows of an Arrow stream: by the primary key, or by columns of a plain table."""
         name, how = call.table, _merge_of(call, self._scope.limits)
-        rows = arrow_of(call.body, self._scope.limits)
+        rows = arrow_rows(call.body, self._scope.limits)
 
         def work(tx: LocalTransaction) -> MergeInserted:
             for column in how.on:

@@ -18,8 +18,8 @@ from starlette.responses import Response
 from siltstone import errors
 from siltstone.errors import SiltstoneError
 from siltstone.lance_namespace import errors as lance_errors
-from siltstone.server.http.bodies import BodyTooLargeError
 from siltstone.server.http.replies import JSON_TYPE
+from siltstone.server.http.request import BodyTooLargeError
 from siltstone.server.rest.schemas import ErrorAnswer
 
 _log = logging.getLogger("siltstone.server")

@@ -31,21 +31,85 @@ from siltstone.server.rest.versions import TagRoutes
 
 FILE, STREAM, TEXT = "file", "stream", "text"
 _PAGE = ("page_token", "limit")
+_RANGE = ("since", "until", "tables", "format")
+_MADE = ("mode", "primary_key", "properties")
+_MERGED = (
+    *("on", "when_matched_update_all", "when_not_matched_insert_all"),
+    *("when_not_matched_by_source_delete", "when_not_matched_by_source_delete_filt"),
+)
 _READ, _WRITE, _ADMIN = Role.READ, Role.WRITE, Role.ADMIN
 
 
 def routes_of(scope: RequestScope, jobs: JobRoutes, pipeline: Pipeline) -> list[Route]:
     """Return all routes; the first that fits a path answers."""
-    system = SystemRoutes(scope.served, scope.sessions, jobs, pipeline)
-    spaces = NamespaceRoutes(scope)
+    served = scope.served
+    system = SystemRoutes(served, scope.sessions, jobs, pipeline)
+    spaces, indexes, tags = NamespaceRoutes(scope), IndexRoutes(served), TagRoutes(scope)
+    tables, queries = TableRoutes(scope, spaces), QueryRoutes(scope)
+    transactions, feed = TransactionRoutes(scope), ChangeRoutes(served)
+    space, table = "/v1/namespace/{id}", "/v1/table/{id}"
     routes = [
-        *_system(system, jobs, ChangeRoutes(scope.served)),
-        *_namespaces(spaces),
-        *_tables(TableRoutes(scope, spaces)),
-        *_tags(TagRoutes(scope)),
-        *_queries(QueryRoutes(scope)),
-        *_indexes(IndexRoutes(scope.served)),
-        *_transactions(TransactionRoutes(scope)),
+        # the server, its jobs, and its feed
+        _get("/healthz", Role.NOBODY, system.healthz),
+        _get("/readyz", Role.NOBODY, system.readyz),
+        _get("/openapi.json", _READ, system.described),
+        _get("/metrics", _READ, system.metrics, gives=TEXT),
+        _get("/v1/status", _READ, system.status),
+        _get("/v1/changes", _READ, feed.changes, gives=STREAM, query=_RANGE),
+        _get("/v1/jobs", _READ, jobs.list_all),
+        _get("/v1/jobs/{id}", _READ, jobs.status),
+        _post("/v1/checkpoint", _WRITE, jobs.checkpoint),
+        _post("/v1/merge", _WRITE, jobs.merge),
+        _post("/v1/optimize", _WRITE, jobs.optimize),
+        _post("/v1/vacuum", _ADMIN, jobs.vacuum),
+        # namespaces
+        _get(f"{space}/list", _READ, spaces.list_all, query=_PAGE),
+        _get(f"{space}/table/list", _READ, spaces.list_tables, query=_PAGE),
+        _post(f"{space}/describe", _READ, spaces.describe),
+        _post(f"{space}/exists", _READ, spaces.exists),
+        _post(f"{space}/create", _ADMIN, spaces.create),
+        _post(f"{space}/drop", _ADMIN, spaces.drop),
+        # tables
+        _get("/v1/table", _READ, tables.list_all, query=_PAGE),
+        _post(f"{table}/describe", _READ, tables.describe),
+        _post(f"{table}/exists", _READ, tables.exists),
+        _post(f"{table}/stats", _READ, tables.stats),
+        _post(f"{table}/create", _WRITE, tables.create, takes=ARROW, query=_MADE),
+        _post(f"{table}/drop", _WRITE, tables.drop),
+        _post(f"{table}/rename", _WRITE, tables.rename),
+        _post(f"{table}/add_columns", _WRITE, tables.add_columns),
+        _post(f"{table}/alter_columns", _WRITE, tables.alter_columns),
+        _post(f"{table}/drop_columns", _WRITE, tables.drop_columns),
+        # tags
+        _post(f"{table}/tags/list", _READ, tags.list_all),
+        _post(f"{table}/tags/version", _READ, tags.version),
+        _post(f"{table}/tags/create", _WRITE, tags.create),
+        _post(f"{table}/tags/update", _WRITE, tags.update),
+        _post(f"{table}/tags/delete", _WRITE, tags.delete),
+        # queries
+        _post(f"{table}/query", _READ, queries.query, gives=FILE),
+        _post(f"{table}/scan", _READ, queries.scan, gives=STREAM),
+        _post(f"{table}/count_rows", _READ, queries.count),
+        _post(f"{table}/explain_plan", _READ, queries.explain),
+        _post(f"{table}/analyze_plan", _READ, queries.analyze),
+        _post(f"{table}/insert", _WRITE, queries.insert, takes=ARROW, query=("mode", "branch")),
+        _post(f"{table}/merge_insert", _WRITE, queries.merge_insert, takes=ARROW, query=_MERGED),
+        _post(f"{table}/update", _WRITE, queries.update),
+        _post(f"{table}/delete", _WRITE, queries.delete),
+        _post(f"{table}/restore", _WRITE, queries.restore),
+        # indexes
+        _post(f"{table}/create_index", _WRITE, indexes.create),
+        _post(f"{table}/create_scalar_index", _WRITE, indexes.create),
+        _post(f"{table}/index/list", _READ, indexes.list_all),
+        _post(f"{table}/index/{{name}}/stats", _READ, indexes.stats),
+        _post(f"{table}/index/{{name}}/drop", _WRITE, indexes.drop),
+        # transactions
+        _post("/v1/transaction/begin", _READ, transactions.begin),
+        _post("/v1/transaction/apply", _WRITE, transactions.apply),
+        _post("/v1/transaction/{id}/commit", _READ, transactions.commit),
+        _post("/v1/transaction/{id}/rollback", _READ, transactions.rollback),
+        _post("/v1/transaction/{id}/describe", _READ, transactions.describe),
+        _post("/v1/transaction/{id}/alter", _READ, transactions.alter),
         *_versions(spaces),
         *_unsupported(),
     ]
@@ -67,92 +131,6 @@ def _route(method: str, path: str, role: Role, handler: Handler, **more: Any) ->
 
 
 _post, _get = partial(_route, "POST"), partial(_route, "GET", takes=NOTHING)
-
-
-def _system(system: SystemRoutes, jobs: JobRoutes, feed: ChangeRoutes) -> Iterable[Route]:
-    range_of = ("since", "until", "tables", "format")
-    yield _get("/healthz", Role.NOBODY, system.healthz)
-    yield _get("/readyz", Role.NOBODY, system.readyz)
-    yield _get("/openapi.json", _READ, system.described)
-    yield _get("/metrics", _READ, system.metrics, gives=TEXT)
-    yield _get("/v1/status", _READ, system.status)
-    yield _get("/v1/changes", _READ, feed.changes, gives=STREAM, query=range_of)
-    yield _get("/v1/jobs", _READ, jobs.list_all)
-    yield _get("/v1/jobs/{id}", _READ, jobs.status)
-    yield _post("/v1/checkpoint", _WRITE, jobs.checkpoint)
-    yield _post("/v1/merge", _WRITE, jobs.merge)
-    yield _post("/v1/optimize", _WRITE, jobs.optimize)
-    yield _post("/v1/vacuum", _ADMIN, jobs.vacuum)
-
-
-def _namespaces(spaces: NamespaceRoutes) -> Iterable[Route]:
-    at = "/v1/namespace/{id}"
-    yield _get(f"{at}/list", _READ, spaces.list_all, query=_PAGE)
-    yield _get(f"{at}/table/list", _READ, spaces.list_tables, query=_PAGE)
-    yield _post(f"{at}/describe", _READ, spaces.describe)
-    yield _post(f"{at}/exists", _READ, spaces.exists)
-    yield _post(f"{at}/create", _ADMIN, spaces.create)
-    yield _post(f"{at}/drop", _ADMIN, spaces.drop)
-
-
-def _tables(tables: TableRoutes) -> Iterable[Route]:
-    at, made = "/v1/table/{id}", ("mode", "primary_key", "properties")
-    yield _get("/v1/table", _READ, tables.list_all, query=_PAGE)
-    yield _post(f"{at}/describe", _READ, tables.describe)
-    yield _post(f"{at}/exists", _READ, tables.exists)
-    yield _post(f"{at}/stats", _READ, tables.stats)
-    yield _post(f"{at}/create", _WRITE, tables.create, takes=ARROW, query=made)
-    yield _post(f"{at}/drop", _WRITE, tables.drop)
-    yield _post(f"{at}/rename", _WRITE, tables.rename)
-    yield _post(f"{at}/add_columns", _WRITE, tables.add_columns)
-    yield _post(f"{at}/alter_columns", _WRITE, tables.alter_columns)
-    yield _post(f"{at}/drop_columns", _WRITE, tables.drop_columns)
-
-
-def _tags(tags: TagRoutes) -> Iterable[Route]:
-    at = "/v1/table/{id}/tags"
-    yield _post(f"{at}/list", _READ, tags.list_all)
-    yield _post(f"{at}/version", _READ, tags.version)
-    yield _post(f"{at}/create", _WRITE, tags.create)
-    yield _post(f"{at}/update", _WRITE, tags.update)
-    yield _post(f"{at}/delete", _WRITE, tags.delete)
-
-
-def _queries(queries: QueryRoutes) -> Iterable[Route]:
-    at, added = "/v1/table/{id}", ("mode", "branch")
-    merged = (
-        *("on", "when_matched_update_all", "when_not_matched_insert_all"),
-        *("when_not_matched_by_source_delete", "when_not_matched_by_source_delete_filt"),
-    )
-    yield _post(f"{at}/query", _READ, queries.query, gives=FILE)
-    yield _post(f"{at}/scan", _READ, queries.scan, gives=STREAM)
-    yield _post(f"{at}/count_rows", _READ, queries.count)
-    yield _post(f"{at}/explain_plan", _READ, queries.explain)
-    yield _post(f"{at}/analyze_plan", _READ, queries.analyze)
-    yield _post(f"{at}/insert", _WRITE, queries.insert, takes=ARROW, query=added)
-    yield _post(f"{at}/merge_insert", _WRITE, queries.merge_insert, takes=ARROW, query=merged)
-    yield _post(f"{at}/update", _WRITE, queries.update)
-    yield _post(f"{at}/delete", _WRITE, queries.delete)
-    yield _post(f"{at}/restore", _WRITE, queries.restore)
-
-
-def _indexes(indexes: IndexRoutes) -> Iterable[Route]:
-    at = "/v1/table/{id}"
-    yield _post(f"{at}/create_index", _WRITE, indexes.create)
-    yield _post(f"{at}/create_scalar_index", _WRITE, indexes.create)
-    yield _post(f"{at}/index/list", _READ, indexes.list_all)
-    yield _post(f"{at}/index/{{name}}/stats", _READ, indexes.stats)
-    yield _post(f"{at}/index/{{name}}/drop", _WRITE, indexes.drop)
-
-
-def _transactions(transactions: TransactionRoutes) -> Iterable[Route]:
-    at = "/v1/transaction"
-    yield _post(f"{at}/begin", _READ, transactions.begin)
-    yield _post(f"{at}/apply", _WRITE, transactions.apply)
-    yield _post(f"{at}/{{id}}/commit", _READ, transactions.commit)
-    yield _post(f"{at}/{{id}}/rollback", _READ, transactions.rollback)
-    yield _post(f"{at}/{{id}}/describe", _READ, transactions.describe)
-    yield _post(f"{at}/{{id}}/alter", _READ, transactions.alter)
 
 
 def _versions(spaces: NamespaceRoutes) -> Iterable[Route]:

@@ -14,9 +14,9 @@ import pyarrow as pa
 from siltstone.api.tables import SnapshotTable, TransactionTable
 from siltstone.engine.filter.expression import compile_value
 from siltstone.local.transaction import LocalTransaction
-from siltstone.server.rest.json_rows import json_key, json_rows, json_values
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.refusals import invalid, no_column
+from siltstone.server.rest.row_input import json_key, json_rows, json_values
 
 
 def insert(tx: LocalTransaction, name: str, rows: pa.Table, *, overwrites: bool) -> int:

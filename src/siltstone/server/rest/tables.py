@@ -17,11 +17,11 @@ from siltstone.errors import TableNotFoundError
 from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.replies import Reply
 from siltstone.server.rest import schemas as bodies
-from siltstone.server.rest.arrow_input import table_of as arrow_of
 from siltstone.server.rest.arrow_schemas import schema_json
 from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.namespaces import NamespaceRoutes
 from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
+from siltstone.server.rest.row_input import arrow_rows
 from siltstone.server.rest.rows import assign
 from siltstone.server.rest.scope import RequestScope, seq_shown
 from siltstone.server.rest.versions import seq_of, version_now
@@ -116,7 +116,7 @@ class TableRoutes:
         name, mode = call.table, _mode(call)
         if not call.body:
             raise invalid("the body is an Arrow IPC stream: a schema, and rows if there are some")
-        rows = arrow_of(call.body, self._scope.limits)
+        rows = arrow_rows(call.body, self._scope.limits)
         key = _key(call, rows.schema)
 
         def work(tx: LocalTransaction) -> None:

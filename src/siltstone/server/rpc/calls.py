@@ -3,6 +3,9 @@
 An operation is the method of that name of its face, with the same arguments: the same code checks
 them as in this process, and raises the same errors. What a face answers in another form over the
 wire, or under a transaction's id, is here; the rest is the table's (`operations`).
+
+Lance clients of other processes write files into the store's directory. Their requests to the Lance
+catalog come by the names of its operations, and the files become versions here.
 """
 
 from __future__ import annotations
@@ -17,16 +20,19 @@ from typing import Any
 import pyarrow as pa
 
 from siltstone.errors import RequestError
+from siltstone.lance_namespace.catalog import WRITES, LanceCatalog
+from siltstone.lance_namespace.fresh import KEYED
+from siltstone.lance_namespace.requests import Answer, Request
+from siltstone.lance_namespace.scope import Scope
 from siltstone.lance_namespace.store_scopes import LiveScope, SnapshotScope, TransactionScope
 from siltstone.lance_namespace.turns import Turns
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.transaction import LocalTransaction
 from siltstone.operations import Codec, Effect, Face, Operation, operation
-from siltstone.server.rpc.lance_calls import VERB as LANCE
-from siltstone.server.rpc.lance_calls import LanceCall
 from siltstone.server.served import Number, Served
 from siltstone.server.sessions import Session, Sessions
 
+LANCE = "lance_catalog"
 Turn = Callable[[], AbstractContextManager[object]]
 """What one batch of rows is read within, and nothing else that uses the same transaction."""
 
@@ -53,6 +59,45 @@ class Outcome:
     turn: Turn | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LanceCall:
+    """One request: `keyed` says what is seen of tables with a key."""
+
+    operation: str
+    request: Request
+    keyed: str = KEYED[0]
+
+    @classmethod
+    def of(cls, arguments: list[Any]) -> LanceCall:
+        """Return the request in the arguments of a call.
+
+        Raises:
+            RequestError: There is none.
+        """
+        types = [type(each) for each in arguments]
+        if types != [str, dict, str] or arguments[2] not in KEYED:
+            raise RequestError(f"an operation, a request and one of {KEYED}, not {types}")
+        return cls(*arguments)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether rows that are not merged are seen, too."""
+        return self.keyed == "fresh"
+
+    def answer(self, scope: Scope) -> Answer:
+        """Answer the request where `scope` goes.
+
+        Raises:
+            RequestError: A member of it has another type than it should.
+        """
+        try:
+            return LanceCatalog(scope).answer(self.operation, self.request)
+        except (TypeError, AttributeError, KeyError) as error:
+            # The catalog takes requests that have the right types; these come from anywhere.
+            text = "a member of the request has another type than it should"
+            raise RequestError(text) from error
+
+
 class Calls:
     """The operations of one server, one method for each kind of address. Any thread."""
 
@@ -71,8 +116,6 @@ class Calls:
         if asked.effect is Effect.WRITE:
             with self._sessions.statement(call.session, call.statement) as transaction_id:
                 return _answered(asked, self._served.numbered(Number(transaction_id)), call)
-        if asked.name == "id_of":
-            return Outcome(_named(self._served.db, call).id)
         found = _answered(asked, _StoreFace(self._served, call.session), call)
         if asked.effect is Effect.READ:
             self._served.settle()
@@ -81,7 +124,7 @@ class Calls:
     def _lance_of_store(self, call: RpcCall) -> Outcome:
         asked, db = LanceCall.of(call.arguments), self._served.db
         scope = partial(LiveScope, db, self._turns, is_fresh=asked.is_fresh)
-        if asked.commits:
+        if asked.operation in WRITES:
             with self._sessions.statement(call.session, call.statement) as transaction_id:
                 commits = self._served.numbered(Number(transaction_id))
                 return Outcome(asked.answer(scope(commits=commits)))
@@ -148,13 +191,10 @@ class Calls:
                 held.number.tell(transaction_id)
                 return Outcome(held.transaction.commit())
         with self._sessions.using(key) as held:
-            tx = held.transaction
+            tx, db = held.transaction, self._served.db
             if asked.name == LANCE:
-                db = self._served.db
                 scope = TransactionScope(db.path, tx, db.fresh_versions())
                 return Outcome(LanceCall.of(call.arguments).answer(scope))
-            if asked.name == "id_of":
-                return Outcome(_named(tx, call).id)
             return _answered(asked, tx, call)
 
     # snapshots
@@ -177,14 +217,12 @@ class Calls:
             with self._sessions.ending(key) as held:
                 return Outcome(held.snapshot.close())
         with self._sessions.using(key) as held:
+            snapshot, db = held.snapshot, self._served.db
             if asked.name == LANCE:
-                wanted, db = LanceCall.of(call.arguments), self._served.db
-                fresh, is_fresh = db.fresh_versions(), wanted.is_fresh
-                scope = SnapshotScope(db.path, held.snapshot, fresh, is_fresh=is_fresh)
+                wanted, fresh = LanceCall.of(call.arguments), db.fresh_versions()
+                scope = SnapshotScope(db.path, snapshot, fresh, is_fresh=wanted.is_fresh)
                 return Outcome(wanted.answer(scope))
-            if asked.name == "id_of":
-                return Outcome(_named(held.snapshot, call).name)
-            return _answered(asked, held.snapshot, call)
+            return _answered(asked, snapshot, call)
 
 
 class _StoreFace:
@@ -195,6 +233,9 @@ class _StoreFace:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._served.db, name)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._served.db[name]
 
     def outcome(self, transaction_id: str) -> str:
         return self._served.outcome(transaction_id, spends=self._session.may_write)
@@ -212,13 +253,14 @@ class _StoreFace:
         return self._served.db.changes(since, until, [table])[table]
 
 
-def _named(face: Any, call: RpcCall) -> Any:
-    """Return the table that a call names."""
+def _id_of(face: Any, call: RpcCall) -> object:
+    """Return what the table that a call names is asked for by; at a snapshot this is its name."""
 
     def id_of(name: str) -> Any:
         return face[name]
 
-    return id_of(*_bound(id_of, call).args)
+    table = id_of(*_bound(id_of, call).args)
+    return table.name if isinstance(face, LocalSnapshot) else table.id
 
 
 def _number(table: str) -> int:
@@ -245,6 +287,8 @@ def _done(face: object, call: RpcCall) -> Any:
 
 def _answered(asked: Operation, face: object, call: RpcCall, turn: Turn | None = None) -> Outcome:
     """Return the answer of a face as the operation's codec wants it."""
+    if asked.name == "id_of":
+        return Outcome(_id_of(face, call))
     if asked.codec is Codec.ROW:
         _bound(getattr(face, asked.name), call)
         rows = getattr(face, "get_many")([*call.arguments, *call.named.values()])  # noqa: B009

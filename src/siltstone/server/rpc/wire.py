@@ -21,9 +21,8 @@ from siltstone import errors
 from siltstone.errors import RequestError, SiltstoneError, in_words
 from siltstone.joined import protocol
 from siltstone.joined.values import decode, encode, error_fields, stream_of_bytes, too_large
-from siltstone.server.http.bodies import BodyTooLargeError
 from siltstone.server.http.replies import JSON_TYPE, ByteSink, Pieces, Reply
-from siltstone.server.http.request import HttpRequest
+from siltstone.server.http.request import BodyTooLargeError, HttpRequest
 from siltstone.server.http.route import Route
 from siltstone.server.rpc.calls import Outcome, RpcCall, Turn
 from siltstone.server.sessions import Session, Sessions
