@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, cast
-
-import pyarrow as pa
+from typing import Generic, TypeVar
 
 JSON_TYPE = "application/json"
 Body_co = TypeVar("Body_co", covariant=True)
@@ -36,32 +35,12 @@ class Reply(Generic[Body_co]):
     headers: dict[str, str] = field(default_factory=dict[str, str])
 
 
-class ByteSink:
+class ByteSink(io.BytesIO):
     """A file that gives back what was written to it."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self._written: list[bytes] = []
-        self.nbytes = 0
-
-    def write(self, data: object) -> int:
-        """Keep the bytes."""
-        piece = memoryview(data).tobytes()  # type: ignore[arg-type]
-        self._written.append(piece)
-        self.nbytes += len(piece)
-        return len(piece)
-
-    def flush(self) -> None:
-        """Nothing waits."""
 
     def take(self) -> bytes:
         """Return what was written since the last time."""
-        taken = b"".join(self._written)
-        self._written.clear()
-        self.nbytes = 0
+        taken = self.getvalue()
+        self.seek(0)
+        self.truncate()
         return taken
-
-    def file(self) -> Any:
-        """Return it as a file of Arrow's."""
-        return pa.PythonFile(cast("Any", self), "w")

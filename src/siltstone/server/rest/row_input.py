@@ -13,9 +13,8 @@ import binascii
 import datetime as dt
 import struct
 from base64 import b64decode
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
-from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -125,14 +124,14 @@ def _value(value: Any, kind: pa.DataType, name: str) -> Any:
 
 
 def _of_text(value: Any, kind: pa.DataType) -> Any:
-    return next((read(value) for is_kind, read in _READERS if is_kind(kind)), value)
-
-
-_READERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]], ...] = (
-    (pa.types.is_timestamp, dt.datetime.fromisoformat),
-    (pa.types.is_date, dt.date.fromisoformat),
-    (pa.types.is_time, dt.time.fromisoformat),
-    (pa.types.is_decimal, lambda value: Decimal(str(value))),
-    (pa.types.is_binary, partial(b64decode, validate=True)),
-    (pa.types.is_large_binary, partial(b64decode, validate=True)),
-)
+    if pa.types.is_timestamp(kind):
+        return dt.datetime.fromisoformat(value)
+    if pa.types.is_date(kind):
+        return dt.date.fromisoformat(value)
+    if pa.types.is_time(kind):
+        return dt.time.fromisoformat(value)
+    if pa.types.is_decimal(kind):
+        return Decimal(str(value))
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return b64decode(value, validate=True)
+    return value

@@ -7,6 +7,7 @@ one of many operations that are committed at once, without knowing which.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -127,11 +128,8 @@ def apply(tx: LocalTransaction, operation: dict[str, Any]) -> int:
     return run(tx[name], operation)
 
 
-def _with_rows(verb: str) -> Callable[[TransactionTable, dict[str, Any]], int]:
-    def run(table: TransactionTable, operation: dict[str, Any]) -> int:
-        return getattr(table, verb)(json_rows(operation.get("rows"), table.schema))
-
-    return run
+def _add(verb: str, table: TransactionTable, operation: dict[str, Any]) -> int:
+    return getattr(table, verb)(json_rows(operation.get("rows"), table.schema))
 
 
 def _update(table: TransactionTable, operation: dict[str, Any]) -> int:
@@ -163,10 +161,7 @@ def _truncate(table: TransactionTable, _: dict[str, Any]) -> int:
 
 
 _OPERATIONS: dict[str, Callable[[TransactionTable, dict[str, Any]], int]] = {
-    "upsert": _with_rows("upsert"),
-    "insert": _with_rows("insert"),
-    "append": _with_rows("append"),
-    "overwrite": _with_rows("overwrite"),
+    **{verb: partial(_add, verb) for verb in ("upsert", "insert", "append", "overwrite")},
     "update": _update,
     "delete": _delete,
     "delete_where": _delete_where,

@@ -168,17 +168,9 @@ def _check(host: str, certificate: Path | None, key: Path | None, gate: Gate) ->
 
 def _listening(host: str, port: int) -> socket.socket:
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        made = socket.socket(family, kind, protocol)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, address = found[0][0], found[0][4]
+        is_both = family == socket.AF_INET6  # of :: also the addresses of the old kind
+        return socket.create_server(address, family=family, backlog=128, dualstack_ipv6=is_both)
     except (OSError, OverflowError) as error:
         raise UnavailableError(f"cannot listen on {host}, port {port}: {error}") from error
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-        made.listen(128)
-    except OSError as error:
-        made.close()
-        raise UnavailableError(f"cannot listen on {host}, port {port}: {error}") from error
-    return made

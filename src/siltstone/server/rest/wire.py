@@ -53,10 +53,10 @@ def _stream(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[by
 def _file(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
     """Yield batches as an Arrow IPC file, which says at its end where each of them is."""
     sink = ByteSink()
-    writer: Any = pa.ipc.new_file(sink.file(), schema)
+    writer: Any = pa.ipc.new_file(sink, schema)
     for batch in batches:
         writer.write_batch(batch)
-        if sink.nbytes >= PIECE_BYTES:
+        if sink.tell() >= PIECE_BYTES:
             yield sink.take()
     writer.close()
     yield sink.take()

@@ -183,7 +183,7 @@ class _RowStream:
         self._turn: Turn = turn or (lambda: alone)
         self._batches, self._error_of, self._is_ended = batches, error_of, False
         self._sink = ByteSink()
-        self._writer: Any = pa.ipc.new_stream(self._sink.file(), batches.schema)
+        self._writer: Any = pa.ipc.new_stream(self._sink, batches.schema)
 
     def chunks(self) -> Iterator[bytes]:
         while True:
