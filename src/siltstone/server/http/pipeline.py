@@ -117,28 +117,30 @@ class Pipeline:
 
     async def _inside(self, route: Route, request: HttpRequest, caller: Any) -> Response:
         policy, counters = self.policy, self.counters
-        body, is_counted = b"", not policy.drains
+        body, is_counted = b"", False
         # A commit of a version waits (bounded by connections): its client takes a refusal for a
         # commit that was perhaps lost.
         most_inside = sys.maxsize if route.is_commit_of_version else policy.requests_max
-        if is_counted:
-            if counters.inside >= most_inside:
-                raise _full(policy)
-            counters.inside += 1
         try:
+            if not policy.drains:
+                is_counted = self._enter(most_inside)
             most = policy.json_bytes_max if route.takes == JSON else policy.body_bytes_max
             body = await self.bodies.read(request, most, policy)
-            if not is_counted:
-                if counters.inside >= most_inside:
-                    raise _full(policy)
-                counters.inside += 1
-                is_counted = True
+            if policy.drains:
+                is_counted = self._enter(most_inside)
             end = self.end_in(policy.statement_timeout_s if route.is_timed else None)
             run = self._run, route, request, caller, body, end
             return await asyncio.get_running_loop().run_in_executor(self.executor, *run)
         finally:
             self.bodies.nbytes -= len(body)
             counters.inside -= is_counted
+
+    def _enter(self, most_inside: int) -> bool:
+        """Count a request that is inside now."""
+        if self.counters.inside >= most_inside:
+            raise BusyError(f"{most_inside} requests are running; try again later")
+        self.counters.inside += 1
+        return True
 
     def _run(
         self, route: Route, request: HttpRequest, caller: Any, body: bytes, end: Deadline | None
@@ -166,10 +168,6 @@ class Pipeline:
     def end_in(self, seconds: float | None) -> Deadline | None:
         """Return when what may take so long must have ended; None is for ever."""
         return None if seconds is None else Deadline.after(seconds, self._clock_s)
-
-
-def _full(policy: RequestPolicy) -> BusyError:
-    return BusyError(f"{policy.requests_max} requests are running; try again later")
 
 
 class StreamedResponse(Response):

@@ -41,7 +41,7 @@ class ChangeRoutes:
         if len(readers) != 1:
             raise invalid("an Arrow stream has the changes of one table: tables=<name>")
         (reader,) = readers.values()
-        return Reply(arrow(reader, lambda: None, is_file=False), end)
+        return Reply(arrow(reader, reader.close, is_file=False), end)
 
 
 def _lines(readers: dict[str, pa.RecordBatchReader], end: int) -> Iterator[bytes]:

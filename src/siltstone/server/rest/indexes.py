@@ -98,14 +98,14 @@ def _kind_of(asked: bodies.CreateIndexRequest) -> tuple[str, dict[str, Any]]:
     text = asked.index_type
     kind = text.upper() if isinstance(text, str) else ""
     if kind in _VECTOR:
-        return "vector", _given(
-            {
-                "encoding": _VECTOR[kind],
-                "metric": asked.distance_type or asked.metric_type,
-                "partitions": asked.num_partitions,
-                "sub_vectors": asked.num_sub_vectors,
-            }
-        )
+        metric = asked.distance_type or asked.metric_type
+        options = {
+            "encoding": _VECTOR[kind],
+            "metric": metric and metric.lower(),
+            "partitions": asked.num_partitions,
+            "sub_vectors": asked.num_sub_vectors,
+        }
+        return "vector", _given(options)
     if kind not in _KINDS:
         wanted = ", ".join([*_KINDS, *_VECTOR])
         raise unsupported(f"index_type is one of {wanted}, not {text!r:.80}")
@@ -115,11 +115,7 @@ def _kind_of(asked: bodies.CreateIndexRequest) -> tuple[str, dict[str, Any]]:
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: value.lower() if name == "metric" and isinstance(value, str) else value
-        for name, value in options.items()
-        if value is not None
-    }
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _shown(index: IndexStatus, rows: int) -> bodies.IndexAnswer:

@@ -44,13 +44,13 @@ class QueryRoutes:
         name, wanted = call.table, RowQuery.of(call.asked)
         with ExitStack() as held:
             face = self._face(call, name, wanted.asked.version, held)
-            reader, close = wanted.read(face[name], self._scope.limits), _nothing
+            reader, seq = wanted.read(face[name], self._scope.limits), seq_shown(face)
             if call.transaction:
                 # The next statement of the transaction must not wait for this answer to be read.
                 reader = statements.collected(reader, self._scope.limits).to_reader()
-            else:
-                close = held.pop_all().close
-            return Reply(arrow(reader, close, is_file=is_file), seq_shown(face))
+                return Reply(arrow(reader, reader.close, is_file=is_file), seq)
+            held.callback(reader.close)
+            return Reply(arrow(reader, held.pop_all().close, is_file=is_file), seq)
         raise AssertionError
 
     def _face(self, call: RestCall[Any], name: str, version: int | None, held: ExitStack) -> Face:
@@ -111,7 +111,7 @@ class QueryRoutes:
             statements.insert(tx, name, rows, overwrites=mode == "overwrite")
 
         _, seq = self._scope.write(call, work, None)
-        return Reply(bodies.InsertAnswer(rows.num_rows, self._version(call, seq)), seq)
+        return Reply(bodies.InsertAnswer(self._version(call, seq), rows.num_rows), seq)
 
     def merge_insert(self, call: RestCall[None]) -> Reply[bodies.MergeInsertAnswer]:
         """Merge the rows of an Arrow stream: by the primary key, or by columns of a plain table."""
@@ -126,7 +126,7 @@ class QueryRoutes:
 
         done, seq = self._scope.write(call, work, MergeInserted(0, 0, 0))
         counts = done.updated, done.inserted, done.deleted
-        return Reply(bodies.MergeInsertAnswer(*counts, self._version(call, seq)), seq)
+        return Reply(bodies.MergeInsertAnswer(self._version(call, seq), *counts), seq)
 
     def update(self, call: RestCall[bodies.UpdateRequest]) -> Reply[bodies.UpdateAnswer]:
         """Set columns to SQL expressions in the rows that match."""
@@ -140,7 +140,7 @@ class QueryRoutes:
 
         count, seq = self._scope.write(call, work, 0)
         shown = count if call.is_remote else None
-        return Reply(bodies.UpdateAnswer(count, self._version(call, seq), shown), seq)
+        return Reply(bodies.UpdateAnswer(self._version(call, seq), count, shown), seq)
 
     def restore(self, call: RestCall[bodies.RestoreRequest]) -> Reply[bodies.VersionAnswer]:
         """Write the rows of an older version anew, as the newest one."""
@@ -163,10 +163,6 @@ class QueryRoutes:
 
     def _version(self, call: RestCall[Any], seq: int | None) -> int:
         return version_now(self._served, call.table, seq)
-
-
-def _nothing() -> None:
-    """Close nothing."""
 
 
 def _merge_of(call: RestCall[None], limits: Limits) -> Merge:

@@ -139,18 +139,14 @@ def _column(schema: pa.Schema, name: str | None, length: int) -> str:
     return found
 
 
-def _l2(rows: Any, asked: Any) -> Any:
-    return ((rows - asked) ** 2).sum(axis=1)
-
-
 def _cosine(rows: Any, asked: Any) -> Any:
     lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(asked)
     with np.errstate(divide="ignore", invalid="ignore"):
         return 1 - (rows @ asked) / lengths
 
 
-def _dot(rows: Any, asked: Any) -> Any:
-    return 1 - rows @ asked
-
-
-_DISTANCES: dict[str, Callable[[Any, Any], Any]] = {"l2": _l2, "cosine": _cosine, "dot": _dot}
+_DISTANCES: dict[str, Callable[[Any, Any], Any]] = {
+    "l2": lambda rows, asked: ((rows - asked) ** 2).sum(axis=1),
+    "cosine": _cosine,
+    "dot": lambda rows, asked: 1 - rows @ asked,
+}

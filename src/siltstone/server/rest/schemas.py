@@ -182,11 +182,6 @@ class TableStatsAnswer(AnswerBody):
     fragment_stats: FragmentStats
 
 
-class CreateTableAnswer(AnswerBody):
-    location: str
-    version: int
-
-
 class DropTableAnswer(AnswerBody):
     id: list[str]
     location: str
@@ -229,6 +224,10 @@ class DropColumnsRequest(TableRequest):
 
 class VersionAnswer(AnswerBody):
     version: int
+
+
+class CreateTableAnswer(VersionAnswer):
+    location: str
 
 
 # tags
@@ -295,16 +294,14 @@ class CountRequest(TableRequest):
     predicate: str | None = None
 
 
-class InsertAnswer(AnswerBody):
+class InsertAnswer(VersionAnswer):
     num_inserted_rows: int
-    version: int
 
 
-class MergeInsertAnswer(AnswerBody):
+class MergeInsertAnswer(VersionAnswer):
     num_updated_rows: int
     num_inserted_rows: int
     num_deleted_rows: int
-    version: int
 
 
 class UpdateRequest(TableRequest):
@@ -315,11 +312,10 @@ class UpdateRequest(TableRequest):
     only_if: str | None = None
 
 
-class UpdateAnswer(AnswerBody):
+class UpdateAnswer(VersionAnswer):
     """LanceDB's remote client also gets `rows_updated`."""
 
     updated_rows: int
-    version: int
     rows_updated: int | None = None
 
 
@@ -327,8 +323,7 @@ class DeleteRequest(TableRequest):
     predicate: Name
 
 
-class DeleteAnswer(AnswerBody):
-    version: int
+class DeleteAnswer(VersionAnswer):
     num_deleted_rows: int
 
 

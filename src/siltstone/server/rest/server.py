@@ -88,6 +88,15 @@ class RestServer:
             (self.pipeline, self.routes),
             rpc_use(JOINED, served, self.joined_sessions, self.joined),
         )
+        policy = ListenerPolicy(
+            name="siltstone-rest",
+            graceful_s=limits.graceful_s,
+            sweep_every_s=max(0.05, min(limits.idle_s / 4, 5.0)),
+            connections_max=limits.connections_max,
+            header_bytes_max=limits.header_bytes_max,
+            header_timeout_s=limits.header_timeout_s,
+            bad_request_code=int(Code.INVALID_INPUT),
+        )
         listener = _listening(host, port)
         address: tuple[str, int] = listener.getsockname()[:2]
         shown = f"[{address[0]}]" if ":" in address[0] else address[0]
@@ -97,7 +106,7 @@ class RestServer:
             self.url,
             self.router,
             listener,
-            _listener_policy(limits),
+            policy,
             executor,
             self.joined_sessions,
             self.sessions,
@@ -123,18 +132,6 @@ def rest_policy(limits: Limits) -> RequestPolicy:
         statement_timeout_s=limits.statement_timeout_s,
         send_timeout_s=limits.body_timeout_s,
         answer_timeout_s=limits.answer_timeout_s,
-    )
-
-
-def _listener_policy(limits: Limits) -> ListenerPolicy:
-    return ListenerPolicy(
-        name="siltstone-rest",
-        graceful_s=limits.graceful_s,
-        sweep_every_s=max(0.05, min(limits.idle_s / 4, 5.0)),
-        connections_max=limits.connections_max,
-        header_bytes_max=limits.header_bytes_max,
-        header_timeout_s=limits.header_timeout_s,
-        bad_request_code=int(Code.INVALID_INPUT),
     )
 
 

@@ -131,7 +131,7 @@ class TableRoutes:
 
         _, seq = self._scope.write(call, work, None)
         version = version_now(self._served, name, seq)
-        return Reply(bodies.CreateTableAnswer(self.location(name), version), seq)
+        return Reply(bodies.CreateTableAnswer(version, self.location(name)), seq)
 
     def drop(self, call: RestCall[bodies.TableRequest]) -> Reply[bodies.DropTableAnswer]:
         """Drop a table with its rows; older snapshots still see it."""

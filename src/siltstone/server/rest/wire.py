@@ -64,13 +64,8 @@ def _file(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[byte
 
 def arrow(reader: pa.RecordBatchReader, close: Callable[[], object], *, is_file: bool) -> Pieces:
     """Return rows as an Arrow IPC stream, or file."""
-
-    def end() -> None:
-        reader.close()
-        close()
-
     chunks = (_file if is_file else _stream)(reader.schema, iter(reader))
-    return Pieces(FILE_TYPE if is_file else STREAM_TYPE, chunks, end)
+    return Pieces(FILE_TYPE if is_file else STREAM_TYPE, chunks, close)
 
 
 class RestWire:

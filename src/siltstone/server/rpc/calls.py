@@ -149,9 +149,9 @@ class Calls:
         asked = operation(Face.TABLE, call.verb)
         if asked.effect is Effect.WRITE:
             with self._sessions.statement(call.session, call.statement) as transaction_id:
-                handle = self._served.table(_number(table), Number(transaction_id))
+                handle = self._served.numbered(Number(transaction_id)).table(_number(table))
                 return _answered(asked, handle, call)
-        found = _answered(asked, self._served.table(_number(table), Number()), call)
+        found = _answered(asked, self._served.numbered(Number()).table(_number(table)), call)
         self._served.settle()
         return found
 

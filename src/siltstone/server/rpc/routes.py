@@ -44,9 +44,8 @@ def rpc_use(
             }
         )
 
-    at, told = f"{prefix}/hello", "Say who answers"
     return pipeline, [
-        Route("GET", at, Role.READ, hello, told, takes=NOTHING, name="hello"),
+        Route("GET", f"{prefix}/hello", Role.READ, hello, takes=NOTHING, name="hello"),
         *_posts(Face.STORE, prefix, calls.of_store),
         *_posts(_TABLE, f"{prefix}/table/{{table}}", calls.of_table),
         *_posts(Face.TRANSACTION, f"{prefix}/transaction/{{key}}", calls.of_transaction),
@@ -56,8 +55,6 @@ def rpc_use(
 
 def _posts(face: Face, at: str, handler: RpcHandler) -> Iterable[Route]:
     for name, found in of_face(face).items():
-        path, told = f"{at}/{protocol.ADDRESSES.get(name, name)}", f"Ask for {name}"
-        is_timed = found.effect is Effect.READ
-        yield _POST(path, found.role, handler, told, name=name, is_timed=is_timed)
-    unknown = "Refuse an operation that does not exist"
-    yield _POST(f"{at}/{{verb}}", Role.ADMIN, handler, unknown)
+        path, is_timed = f"{at}/{protocol.ADDRESSES.get(name, name)}", found.effect is Effect.READ
+        yield _POST(path, found.role, handler, name=name, is_timed=is_timed)
+    yield _POST(f"{at}/{{verb}}", Role.ADMIN, handler)  # refuses what does not exist

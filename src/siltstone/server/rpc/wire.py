@@ -30,6 +30,7 @@ from siltstone.server.sessions import Session, Sessions
 ONE_PIECE_BYTES_MAX = 1 << 20
 _log = logging.getLogger("siltstone.server")
 
+_CONTEXT = (protocol.TRANSACTION_HEADER, protocol.SNAPSHOT_HEADER, protocol.ID_HEADER)
 _STATUS: tuple[tuple[type[SiltstoneError], int], ...] = (
     (errors.TableNotFoundError, 404),
     (errors.TableExistsError, 409),
@@ -81,17 +82,10 @@ class RpcWire:
     def run(self, request: HttpRequest, route: Route, caller: Session, body: bytes) -> Reply:
         """Return the reply of the route's handler; rows as a stream, or in one piece if few."""
         headers = request.headers
+        verb = route.name or request.params["verb"]
         arguments, named = _arguments(body, headers.get("content-type", ""))
-        call = RpcCall(
-            caller,
-            route.name or request.params["verb"],
-            arguments,
-            named,
-            headers.get(protocol.TRANSACTION_HEADER),
-            headers.get(protocol.SNAPSHOT_HEADER),
-            headers.get(protocol.ID_HEADER),
-            request.params,
-        )
+        context = map(headers.get, _CONTEXT)
+        call = RpcCall(caller, verb, arguments, named, *context, path=request.params)
         outcome: Outcome = route.handler(call)
         found = outcome.value
         if not isinstance(found, pa.RecordBatchReader | pa.Table):
@@ -124,7 +118,8 @@ class RpcWire:
             told = too_large(error.bytes_max)
         else:
             told = self._told(error)
-        return _refusal(told, status or _status_of(told))
+        known = (status for kind, status in _STATUS if isinstance(told, kind))
+        return _refusal(told, status or next(known, 500))
 
     def unknown(self, request: HttpRequest, status: int) -> Response:  # noqa: ARG002
         """Return the answer where no route is."""
@@ -137,11 +132,6 @@ class RpcWire:
         if caller is None:
             return {}
         return {protocol.ID_HEADER: self._sessions.reserved(caller)}
-
-
-def _status_of(error: SiltstoneError) -> int:
-    """Return the HTTP status of an error; 500 if it is not the caller's."""
-    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
 def _refusal(error: SiltstoneError, status: int) -> Response:
