@@ -196,7 +196,7 @@ def _list(kind: Any) -> Convert:
 def _inner(kind: pa.DataType) -> Convert:
     """Return the converter of a nested value: checked as a column's, kept as the user's value."""
     convert = converter(kind)
-    return lambda value: to_user(convert(value), kind)
+    return convert if _is_plain(kind) else lambda value: to_user(convert(value), kind)
 
 
 _CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Convert]], ...] = (
@@ -370,7 +370,7 @@ class RowCodec:
         Raises:
             SchemaMismatchError: As `from_user`.
         """
-        if not values.keys() <= set(self.names):
+        if any(name not in self.names for name in values):
             self._refuse_unknown(values)
         for name, value in values.items():
             _, convert, required = self._columns[self.names.index(name)]
