@@ -14,6 +14,7 @@ from siltstone.errors import OwnedError
 
 if TYPE_CHECKING:
     from siltstone.api.snapshot import Snapshot
+    from siltstone.cli.arguments import Moment
     from siltstone.store import Store
 
 
@@ -69,24 +70,25 @@ def require_store(db: str) -> None:
 
 
 @contextmanager
-def at_moment(db: str, *, at: str | None, seq: int | None, tag: str | None) -> Generator[Snapshot]:
+def at_moment(db: str, moment: Moment) -> Generator[Snapshot]:
     """Open a snapshot: now, or in the past."""
-    with reading(db) as store, past(store, at=at, seq=seq, tag=tag) as snapshot:
+    with reading(db) as store, past(store, moment) as snapshot:
         yield snapshot
 
 
-def past(store: Store, *, at: str | None, seq: int | None, tag: str | None) -> Snapshot:
-    """Return the snapshot for --at, --seq and --tag.
+def past(store: Store, moment: Moment) -> Snapshot:
+    """Return the snapshot of a moment.
 
     Raises:
         NotFoundError: There is no such tag.
         RequestError: More than one of them is given.
     """
+    tag = moment.tag
     if tag is not None and tag not in store.tags():
         names = ", ".join(sorted(store.tags()))
         known = f"The tags are {names}." if names else "This store has no tags."
         raise NotFoundError(f"There is no tag {tag!r}. {known}")
-    return store.snapshot(at=at, seq=seq, tag=tag)
+    return store.snapshot(at=moment.at, seq=moment.seq, tag=tag)
 
 
 def confirm(question: str, *, yes: bool) -> None:

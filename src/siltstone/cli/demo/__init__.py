@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from siltstone.cli.arguments import Ndjson
+from siltstone.cli.arguments import Ndjson, form_of
 from siltstone.cli.exits import UsageError
 from siltstone.errors import UnavailableError
 
@@ -59,14 +59,14 @@ def demo(
             threads=threads,
             restarts=kills,
             keep=keep,
-            ndjson=ndjson,
+            form=form_of(ndjson=ndjson),
         )
         return
     if scale is not None:
         raise UsageError("--scale is of the demo on Spark: say --spark as well")
     from siltstone.cli.demo.run import run
 
-    run(seconds=seconds, threads=threads, kills=kills, keep=keep, ndjson=ndjson)
+    run(seconds=seconds, threads=threads, kills=kills, keep=keep, form=form_of(ndjson=ndjson))
 
 
 def _require_pyspark() -> None:

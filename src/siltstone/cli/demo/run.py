@@ -18,7 +18,7 @@ from siltstone.cli.demo.checks import VIOLATIONS_SHOWN, Findings
 from siltstone.cli.demo.crash import Crashed, crash
 from siltstone.cli.demo.replay import Replay, Shared
 from siltstone.cli.exits import Exit, UsageError
-from siltstone.cli.output import form_of
+from siltstone.cli.output import Form
 from siltstone.cli.progress import progress_bar
 from siltstone.cli.sessions import note
 from siltstone.errors import UnavailableError
@@ -28,14 +28,13 @@ ROWS_LEFT_FOR_CRASHES = 40_000
 PASTS_SHOWN = 3
 
 
-def run(*, seconds: float, threads: int, kills: int, keep: Path | None, ndjson: bool) -> None:
+def run(*, seconds: float, threads: int, kills: int, keep: Path | None, form: Form) -> None:
     """Run the demo.
 
     Raises:
         typer.Exit: With 1, if any check was violated.
         UnavailableError: A package that it needs is missing.
     """
-    form = form_of(json=False, ndjson=ndjson)
     with checked_run(keep) as (path, findings):
         note("reading the flights of 2013")
         flights = data.flights()

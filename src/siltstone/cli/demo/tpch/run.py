@@ -19,14 +19,14 @@ from siltstone.cli.demo.tpch.pipeline import RefreshStream, load, start_spark
 from siltstone.cli.demo.tpch.refresh import RefreshSets
 from siltstone.cli.demo.tpch.report import pipeline_facts, print_queries
 from siltstone.cli.demo.tpch.together import Together
-from siltstone.cli.output import form_of
+from siltstone.cli.output import Form
 from siltstone.cli.progress import progress_bar
 from siltstone.cli.sessions import note
 from siltstone.store import connect
 
 
 def run(
-    *, scale: float, seconds: float, threads: int, restarts: int, keep: Path | None, ndjson: bool
+    *, scale: float, seconds: float, threads: int, restarts: int, keep: Path | None, form: Form
 ) -> None:
     """Run the demo.
 
@@ -34,7 +34,6 @@ def run(
         typer.Exit: With 1, if any check was violated.
         UnavailableError: A package, or a Java, that it needs is missing.
     """
-    form = form_of(json=False, ndjson=ndjson)
     with checked_run(keep, "store") as (folder, findings):
         note(f"making the tables of TPC-H at scale {scale:g}")
         files = data.generate(folder / "parquet", scale)
