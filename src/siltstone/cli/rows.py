@@ -57,10 +57,10 @@ def _write(
     with writing(db) as store:
         table = store[name]
         rows = input_rows(file, table.schema, nulls)
-        if verb == "insert" and not table.primary_key:
-            receipt = table.append(rows)
+        if verb == "upsert":
+            receipt = table.upsert(rows)
         else:
-            receipt = table.insert(rows) if verb == "insert" else table.upsert(rows)
+            receipt = table.insert(rows) if table.primary_key else table.append(rows)
     if not quiet:
         record = {"seq": receipt.seq, "rows": receipt.rows, "transaction": receipt.transaction_id}
         emit_record(record, form)
