@@ -43,8 +43,11 @@ def backup(
         made = backup_store(db, directory, incremental=incremental, link=link, on_progress=told)
     for name in made.lost_tags:
         note(f"the backup has the tag {name!r}, but the store can no longer read its seq")
+    found = made.to_dict()
+    if form is not Form.JSON:
+        del found["lost_tags"]  # which the notes name
     if not quiet:
-        emit_record(made.to_dict() if form is Form.JSON else _short(made.to_dict()), form)
+        emit_record(found, form)
 
 
 def restore(
@@ -83,10 +86,6 @@ def _settle(db: str) -> None:
 
     with suppress(OwnedError, UnavailableError), writing(db) as store:
         store.checkpoint()
-
-
-def _short(found: dict[str, object]) -> dict[str, object]:
-    return {name: value for name, value in found.items() if name != "lost_tags"}
 
 
 def _moment(time_us: int) -> dt.datetime:

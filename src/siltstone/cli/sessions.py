@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
@@ -16,13 +17,6 @@ if TYPE_CHECKING:
     from siltstone.api.snapshot import Snapshot
     from siltstone.cli.arguments import Moment
     from siltstone.store import Store
-
-
-@contextmanager
-def reading(db: str) -> Generator[Store]:
-    """Open the store read-only; any number of processes may, also while it has an owner."""
-    with opened(db, read_only=True) as store:
-        yield store
 
 
 @contextmanager
@@ -53,6 +47,10 @@ def opened(db: str, **options: object) -> Generator[Store]:
     require_store(db)
     with connect(db, **options) as store:  # type: ignore[arg-type]
         yield store
+
+
+# Any number of processes may, also while the store has an owner.
+reading = partial(opened, read_only=True)
 
 
 def require_store(db: str) -> None:

@@ -180,11 +180,8 @@ class SparkTransaction:
                 job.discard()
             return
         place = self._db
-        with (
-            stores.owner(place)
-            if isinstance(place, str | os.PathLike)
-            else nullcontext(place) as db
-        ):
+        is_path = isinstance(place, str | os.PathLike)
+        with stores.owner(place) if is_path else nullcontext(place) as db:
             self.receipt = commit(db, self._jobs, self._token)
             due, root = automatic_merge.due(db, self._jobs, self._merge), db.path
         if self._spark is not None:  # now, in no owner's way

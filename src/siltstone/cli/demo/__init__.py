@@ -5,6 +5,7 @@ The flights of 2013 as transactions; with `--spark` TPC-H as a pipeline on Spark
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -49,8 +50,11 @@ def demo(
     ndjson: Ndjson = False,
 ) -> None:
     """Replay the flights of 2013 as transactions; check every snapshot; kill it; ask it."""
+    for package in ("duckdb", "pyspark") if spark else ("duckdb",):
+        if find_spec(package) is None:
+            extras = "demo,spark" if spark else "demo"
+            raise UnavailableError(f"this needs {package}: pip install 'siltstone[{extras}]'")
     if spark:
-        _require_pyspark()
         from siltstone.cli.demo.tpch.run import run as run_on_spark
 
         run_on_spark(
@@ -67,10 +71,3 @@ def demo(
     from siltstone.cli.demo.run import run
 
     run(seconds=seconds, threads=threads, kills=kills, keep=keep, form=form_of(ndjson=ndjson))
-
-
-def _require_pyspark() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("pyspark") is None:
-        raise UnavailableError("this needs pyspark: pip install 'siltstone[demo,spark]'")

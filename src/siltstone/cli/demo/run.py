@@ -8,7 +8,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 import typer
@@ -21,7 +20,6 @@ from siltstone.cli.exits import Exit, UsageError
 from siltstone.cli.output import Form
 from siltstone.cli.progress import progress_bar
 from siltstone.cli.sessions import note
-from siltstone.errors import UnavailableError
 from siltstone.store import connect
 
 ROWS_LEFT_FOR_CRASHES = 40_000
@@ -33,7 +31,7 @@ def run(*, seconds: float, threads: int, kills: int, keep: Path | None, form: Fo
 
     Raises:
         typer.Exit: With 1, if any check was violated.
-        UnavailableError: A package that it needs is missing.
+        UnavailableError: The flights are not installed.
     """
     with checked_run(keep) as (path, findings):
         note("reading the flights of 2013")
@@ -62,17 +60,24 @@ def run(*, seconds: float, threads: int, kills: int, keep: Path | None, form: Fo
 
 @contextmanager
 def checked_run(keep: Path | None, inside: str = "") -> Generator[tuple[Path, Findings]]:
-    """Give a demo its directory and findings; `inside` is where in it the store lies.
+    """Give a demo its findings and a directory: a temporary one, or the new one that is to be kept.
+
+    `inside` is where in it the store lies.
 
     Raises:
         typer.Exit: With 1, if the demo found anything wrong.
-        UnavailableError: DuckDB is not installed.
+        UsageError: The directory is not empty.
     """
-    if find_spec("duckdb") is None:
-        raise UnavailableError("the demo needs duckdb: pip install 'siltstone[demo]'")
     findings = Findings()
-    with home(keep, inside) as folder:
-        yield folder, findings
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="siltstone-demo-") as folder:
+            yield Path(folder) / "store", findings
+    else:
+        if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+            raise UsageError(f"{keep} is there already and not an empty directory")
+        yield keep, findings
+        store = keep / inside
+        note(f"the store is kept in {store}; try: siltstone tables --db {store}")
     for text in findings.wrong[:VIOLATIONS_SHOWN]:
         note(f"violated: {text}")
     if findings.wrong:
@@ -83,20 +88,3 @@ def _some(seqs: list[int]) -> list[int]:
     """Return a few of the seqs, spread over all."""
     step = max(1, len(seqs) // PASTS_SHOWN)
     return seqs[::step][:PASTS_SHOWN]
-
-
-@contextmanager
-def home(keep: Path | None, inside: str = "") -> Generator[Path]:
-    """Give the demo a directory: a temporary one, or the new one that is to be kept.
-
-    `inside` is where in it the store lies.
-    """
-    if keep is None:
-        with tempfile.TemporaryDirectory(prefix="siltstone-demo-") as folder:
-            yield Path(folder) / "store"
-        return
-    if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
-        raise UsageError(f"{keep} is there already and not an empty directory")
-    yield keep
-    store = keep / inside
-    note(f"the store is kept in {store}; try: siltstone tables --db {store}")

@@ -68,11 +68,10 @@ def generator(places: str | None = None) -> str:
 
 def schema(file: Path) -> pa.Schema:
     """Return the columns of a generated table, with the types that a store has for them."""
-    return pa.schema([(field.name, _plain(field.type)) for field in pq.read_schema(file)])
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if pa.types.is_string_view(kind) else kind
+    return pa.schema([
+        (each.name, pa.string() if pa.types.is_string_view(each.type) else each.type)
+        for each in pq.read_schema(file)
+    ])  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,7 @@ generate ─▶ load in one commit ─▶ stream, rows, queries, maintenance at 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
-
-from pyspark.sql import SparkSession
 
 from siltstone.cli.demo.report import print_summary
 from siltstone.cli.demo.run import checked_run
@@ -39,7 +35,7 @@ def run(
         files = data.generate(folder / "parquet", scale)
         base = data.BaseTables.read(files, scale)
         note("starting Spark")
-        with _spark(folder, scale) as spark, connect(folder / "store") as store:
+        with start_spark(folder, scale) as spark, connect(folder / "store") as store:
             note("loading all tables in one commit")
             load_began = time.perf_counter()
             loaded = load(spark, store, files)
@@ -55,12 +51,3 @@ def run(
                 together.run(seconds, threads, restarts, tick)
         print_queries(together.answers_s, form)
         print_summary(pipeline_facts(loaded, load_s, together), findings, form)
-
-
-@contextmanager
-def _spark(folder: Path, scale: float) -> Generator[SparkSession]:
-    spark = start_spark(folder, scale)
-    try:
-        yield spark
-    finally:
-        spark.stop()

@@ -77,7 +77,7 @@ class Together:
         self.stream.start()
         while not self._stop.wait(REFRESH_PAUSE_S):
             self.stream.require_alive()
-            if not self.stream.is_full and not self.stream.is_used_up:
+            if self.stream.wants_more:
                 self.stream.put()
             due = int((time.monotonic() - began) / seconds * (restarts + 1))
             if self.restarts < min(due, restarts):
