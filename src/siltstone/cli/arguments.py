@@ -2,8 +2,8 @@
 
 Some options make one value together. A command takes the value, `add_command` adds the options:
 
-    form: Form        --json, --ndjson; neither: a table on a terminal, TSV in a pipe
-    moment: Moment    --at, --seq, --tag; none: now
+    form: Form      --json, --ndjson; neither: a table on a terminal, TSV in a pipe
+    as_of: AsOf     --at, --seq, --tag; none: now
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class AsOf:
     """Which past of the store to read; see `sessions.past`."""
 
     at: At = None
@@ -72,11 +72,11 @@ def form_of(json: Json = False, ndjson: Ndjson = False) -> Form:
     return Form.TABLE if sys.stdout.isatty() else Form.TSV
 
 
-_MAKERS: dict[object, Callable[..., object]] = {Form: form_of, Moment: Moment}
+_MAKERS: dict[object, Callable[..., object]] = {Form: form_of, AsOf: AsOf}
 
 
 def add_command(app: typer.Typer, command: Callable[..., None], **settings: Any) -> None:
-    """Add a command with its own options, and those that make its form and its moment."""
+    """Add a command with its own options, and those that make its form and its past."""
     options: list[inspect.Parameter] = []
     parts: dict[str, tuple[Callable[..., object], list[str]]] = {}
     for given in inspect.signature(command, eval_str=True).parameters.values():

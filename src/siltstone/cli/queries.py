@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from siltstone.cli.arguments import At, Db, Moment, Tag
+from siltstone.cli.arguments import AsOf, At, Db, Tag
 from siltstone.cli.output import Form, Row, emit, emit_arrow, rows_of
 from siltstone.cli.sessions import at_moment, past, reading
 
@@ -24,12 +24,12 @@ def query(
     ],
     db: Db,
     *,
-    moment: Moment,
+    as_of: AsOf,
     form: Form,
 ) -> None:
     """Run a SQL query on one snapshot of all tables."""
     statement = sys.stdin.read() if sql == "-" else sql
-    with at_moment(db, moment) as snapshot:
+    with at_moment(db, as_of) as snapshot:
         result = snapshot.sql(statement)
     emit_arrow(result.arrow().to_reader(), form)
 
@@ -52,7 +52,7 @@ def changes(
     """Print changes in commit order. --at and --tag set the end, like --until."""
     with reading(db) as store:
         if until is not None or at is not None or tag is not None:
-            with past(store, Moment(at, until, tag)) as snapshot:
+            with past(store, AsOf(at, until, tag)) as snapshot:
                 until = snapshot.seq
         readers = store.changes(since, until, table or None)
         if len(readers) == 1:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from siltstone.cli.arguments import Db, Moment, Quiet, Table
+from siltstone.cli.arguments import AsOf, Db, Quiet, Table
 from siltstone.cli.exits import NotFoundError, UsageError
 from siltstone.cli.output import Form, emit_arrow, emit_record
 from siltstone.cli.sessions import at_moment, writing
@@ -74,11 +74,11 @@ def get(
     ],
     db: Db,
     *,
-    moment: Moment,
+    as_of: AsOf,
     form: Form,
 ) -> None:
     """Print the row with a key; exit code 3 if there is none."""
-    with at_moment(db, moment) as snapshot:
+    with at_moment(db, as_of) as snapshot:
         found = snapshot[table]
         row = found.get(_key_of(found, key))
     if row is None:
@@ -118,10 +118,10 @@ def scan(
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=0)] = None,
     *,
-    moment: Moment,
+    as_of: AsOf,
     form: Form,
 ) -> None:
     """Print the rows of a table, in no particular order."""
     shown = None if columns is None else columns.split(",")
-    with at_moment(db, moment) as snapshot:
+    with at_moment(db, as_of) as snapshot:
         emit_arrow(snapshot[table].scan(shown, where, limit), form)

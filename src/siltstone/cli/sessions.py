@@ -15,7 +15,7 @@ from siltstone.errors import OwnedError
 
 if TYPE_CHECKING:
     from siltstone.api.snapshot import Snapshot
-    from siltstone.cli.arguments import Moment
+    from siltstone.cli.arguments import AsOf
     from siltstone.store import Store
 
 
@@ -68,25 +68,25 @@ def require_store(db: str) -> None:
 
 
 @contextmanager
-def at_moment(db: str, moment: Moment) -> Generator[Snapshot]:
+def at_moment(db: str, as_of: AsOf) -> Generator[Snapshot]:
     """Open a snapshot: now, or in the past."""
-    with reading(db) as store, past(store, moment) as snapshot:
+    with reading(db) as store, past(store, as_of) as snapshot:
         yield snapshot
 
 
-def past(store: Store, moment: Moment) -> Snapshot:
+def past(store: Store, as_of: AsOf) -> Snapshot:
     """Return the snapshot of a moment.
 
     Raises:
         NotFoundError: There is no such tag.
         RequestError: More than one of them is given.
     """
-    tag = moment.tag
+    tag = as_of.tag
     if tag is not None and tag not in store.tags():
         names = ", ".join(sorted(store.tags()))
         known = f"The tags are {names}." if names else "This store has no tags."
         raise NotFoundError(f"There is no tag {tag!r}. {known}")
-    return store.snapshot(at=moment.at, seq=moment.seq, tag=tag)
+    return store.snapshot(at=as_of.at, seq=as_of.seq, tag=tag)
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from siltstone.cli.arguments import Db, Moment, Table
+from siltstone.cli.arguments import AsOf, Db, Table
 from siltstone.cli.exits import UsageError
 from siltstone.cli.output import Form, emit, emit_facts, emit_record
 from siltstone.cli.sessions import at_moment, note, past, reading, writing
@@ -21,9 +21,9 @@ def init(db: Db) -> None:
         note(f"{store.path} is a store with {len(store.tables())} tables")
 
 
-def info(db: Db, *, moment: Moment, form: Form) -> None:
+def info(db: Db, *, as_of: AsOf, form: Form) -> None:
     """Show a summary of the store."""
-    with reading(db) as store, past(store, moment) as snapshot:
+    with reading(db) as store, past(store, as_of) as snapshot:
         newest = store.log(1)
         facts = {
             "path": str(store.path),
@@ -36,17 +36,17 @@ def info(db: Db, *, moment: Moment, form: Form) -> None:
     emit_facts(facts, form)
 
 
-def tables(db: Db, *, moment: Moment, form: Form) -> None:
+def tables(db: Db, *, as_of: AsOf, form: Form) -> None:
     """List the tables with their keys and row counts."""
-    with at_moment(db, moment) as snapshot:
+    with at_moment(db, as_of) as snapshot:
         found = [snapshot[name] for name in snapshot.tables()]
         lines = [(t.name, ",".join(t.primary_key), len(t.schema), t.count()) for t in found]
     emit(["table", "primary_key", "columns", "rows"], lines, form)
 
 
-def schema(table: Table, db: Db, *, moment: Moment, form: Form) -> None:
+def schema(table: Table, db: Db, *, as_of: AsOf, form: Form) -> None:
     """Show the columns of a table."""
-    with at_moment(db, moment) as snapshot:
+    with at_moment(db, as_of) as snapshot:
         found = snapshot[table]
         key = found.primary_key
         lines = [

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from siltstone.cli.arguments import At, Db, DryRun, Moment, Seq, Yes, add_command, form_of
+from siltstone.cli.arguments import AsOf, At, Db, DryRun, Seq, Yes, add_command, form_of
 from siltstone.cli.exits import NotFoundError
 from siltstone.cli.output import Form, emit, emit_record
 from siltstone.cli.sessions import confirm, past, reading, writing
@@ -25,7 +25,7 @@ def ls(db: Db, *, form: Form) -> None:
 def add(name: Name, db: Db, at: At = None, seq: Seq = None, *, form: Form) -> None:
     """Tag the newest seq, or an older one."""
     with writing(db) as store:
-        with past(store, Moment(at, seq)) as snapshot:
+        with past(store, AsOf(at, seq)) as snapshot:
             tagged = snapshot.seq
         store.tag(name, tagged)
     emit_record({"tag": name, "seq": tagged}, form)
