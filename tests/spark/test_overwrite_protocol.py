@@ -255,7 +255,7 @@ def test_a_commit_after_the_check_is_found_in_the_commit_itself(
         piece = plan(reader, options, ROWS, known, is_overwrite=True)
     guard = LateCommit(Unchanged.plan(piece.stage, known, None), lambda: foreign(db, table))
     batch = pa.RecordBatch.from_pylist(rows, pa.schema([("id", pa.int64()), ("v", pa.int64())]))
-    job = piece.job((piece.write([batch]),), cast("Unchanged", guard))
+    job = piece.job((piece.write([batch]),), cast("Unchanged", guard), is_near=True)
     with pytest.raises(st.ConflictError, match=f"'{table}' was read at seq {at} and has changed"):
         commit(db, [job], None)
     assert guard.checks == 2

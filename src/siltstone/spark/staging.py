@@ -55,9 +55,12 @@ class FramePiece:
         return Unchanged.plan(self.stage, self.application, expect_seq)
 
     def job(
-        self, staged: Iterable[Staged], unchanged: Unchanged | None = None, *, is_near: bool = True
+        self, staged: Iterable[Staged], unchanged: Unchanged | None = None, *, is_near: bool = False
     ) -> StageJob:
-        """Return the job to commit, from the pieces of the tasks; were all of them near?"""
+        """Return the job to commit, from the pieces of the tasks.
+
+        `is_near`: all of them ran where the driver does, so they could tell what they read.
+        """
         guard = unchanged if unchanged is None or is_near else unchanged.far()
         return StageJob(
             self.stage, tuple(staged), self.is_overwrite, guard, self.whole, self.application
