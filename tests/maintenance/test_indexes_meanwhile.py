@@ -38,8 +38,8 @@ class Checkpoints:
         self._before()
         return self._real.checkpoint()
 
-    def adopt_news(self) -> None:
-        self._real.adopt_news()
+    def refresh(self) -> None:
+        self._real.refresh()
         self._behind()
 
 

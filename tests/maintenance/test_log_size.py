@@ -122,7 +122,7 @@ class Idle:
         )
         work = Work(
             checkpoint=db.checkpoint,
-            adopt_news=lambda: None,
+            refresh=lambda: None,
             prepare=owner.wal.prepare,
             merge_runs=lambda: False,
             wants_merge=lambda: False,

@@ -134,7 +134,7 @@ def scheduler_of(
 ) -> Scheduler:
     work = Work(
         checkpoint=lambda: None,
-        adopt_news=lambda: None,
+        refresh=lambda: None,
         prepare=lambda: None,
         merge_runs=lambda: False,
         wants_merge=lambda: False,

@@ -44,7 +44,7 @@ class Background:
         optimizer = self.maintainers.optimizer
         return Work(
             checkpoint=self.checkpointer.checkpoint,
-            adopt_news=self.checkpointer.adopt_news,
+            refresh=self.checkpointer.refresh,
             prepare=self._prepare,
             merge_runs=self._merge_runs,
             wants_merge=self._wants_merge,
@@ -56,7 +56,7 @@ class Background:
             merge_here=self._merge_here,
             wants_optimize=self._wants_optimize,
             optimize=self.optimize_child.start,
-            wants_take_over=optimizer.has_left,
+            has_finished=optimizer.has_left,
             take_finished=optimizer.take_finished,
             rest=self.rest.when_idle,
         )
@@ -102,7 +102,7 @@ class Background:
 
     def _merge_here(self) -> None:
         self.maintainers.merger.merge()
-        self.checkpointer.adopt_news()
+        self.checkpointer.refresh()
 
     def _wants_optimize(self) -> bool:
         view = self.committer.state.view

@@ -143,19 +143,10 @@ class _Opening:
             after=Directory(storage.tables).export if options.lance_directory else lambda _: None,
         )
         work = maintainers(storage, OwnPlainTables(core))
-        vacuum = Vacuum(
-            files=env.files,
-            root=self._root,
-            manifests=storage.manifests,
-            tables=storage.tables,
-            live=OwnerLive(
-                committer, checkpointer, partial(_forget, core), self._ownership.require_in_place
-            ),
-            jobs=storage.jobs,
-            now_us=env.now_us,
-            retention_s=options.retention_s,
-            reserve=self._reserve,
+        live = OwnerLive(
+            committer, checkpointer, partial(_forget, core), self._ownership.require_in_place
         )
+        vacuum = Vacuum(storage.site, live, retention_s=options.retention_s, reserve=self._reserve)
         rest = Rest(
             committer=committer,
             log=wal,

@@ -97,7 +97,7 @@ def _levels(
     lease: object,
 ) -> Levels:
     if storage.merged_seq < old.storage.merged_seq:  # our bulk load is not in the record yet
-        storage = replace_base(storage, old.storage)
+        storage = storage.with_base_of(old.storage)
     base = old.base
     if storage.base != old.storage.base:
         table = catalogs.owner_of(view.catalog, storage.incarnation)
@@ -113,20 +113,6 @@ def _levels(
     rest = tuple(source for source in old.sealed if all(source is not m for m in moved))
     found = old.kept if base is old.base else VisibilityCache()
     return Levels(storage, kept, rest, old.active, base, old.pending, found)
-
-
-def replace_base(storage: KeyedStorage, ours: KeyedStorage) -> KeyedStorage:
-    """Return `storage` with the base of `ours`."""
-    return KeyedStorage(
-        storage.incarnation,
-        storage.folder,
-        ours.base,
-        ours.base_schema,
-        ours.merged_seq,
-        storage.history,
-        storage.history_columns,
-        storage.history_from,
-    )
 
 
 def _spilled(

@@ -10,15 +10,15 @@ from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.read.view import View
 from siltstone.engine.recover.following import Follower
 from siltstone.errors import BusyError
-from siltstone.formats.manifest import Catalog, Pin, Tag
+from siltstone.formats.manifest import Pin, Tag
 from siltstone.maintenance.flush.checkpoint import Checkpointer
 
 
 class LiveStore(Protocol):
     """The contents of the frames above the newest record; an owner has them in memory."""
 
-    def catalog(self) -> Catalog:
-        """Return the catalog as of the visible seq."""
+    def view(self) -> View:
+        """Return the view as of the visible seq."""
         ...
 
     def renew(self) -> object:
@@ -27,10 +27,6 @@ class LiveStore(Protocol):
 
     def forget(self, tag: Tag) -> object:
         """Remove a tag with a commit, unless it was set again meanwhile."""
-        ...
-
-    def attached(self) -> Iterator[Pin]:
-        """Yield the pins of bulk commits whose rows are in no record yet."""
         ...
 
 
@@ -52,22 +48,16 @@ class OwnerLive:
         self._committer, self._checkpointer, self._forget = committer, checkpointer, forget
         self._require_held = require_held
 
-    def _view(self) -> View:
+    def view(self) -> View:
         view = self._committer.state.view
         self._require_held()  # after it was taken: until then nothing was let go of
         return view
-
-    def catalog(self) -> Catalog:
-        return self._view().catalog
 
     def renew(self) -> object:
         return self._checkpointer.renew()
 
     def forget(self, tag: Tag) -> object:
         return self._forget(tag)
-
-    def attached(self) -> Iterator[Pin]:
-        return _attached(self._view())
 
 
 class LiveWithoutOwner:
@@ -85,14 +75,11 @@ class LiveWithoutOwner:
         self._follower, self._epoch = follower, epoch
         self._first_epoch = epoch()
 
-    def _view(self) -> View:
+    def view(self) -> View:
         view = self._follower.state().view
         if self._first_epoch is None or self._epoch() != self._first_epoch:
             raise BusyError("the store has no owner yet, or its owner ended meanwhile; call again")
         return view
-
-    def catalog(self) -> Catalog:
-        return self._view().catalog
 
     def renew(self) -> object:
         return self._follower.close()  # the next look begins at the newest record
@@ -100,11 +87,9 @@ class LiveWithoutOwner:
     def forget(self, tag: Tag) -> object:
         """Leave the tag to the owner's vacuum: only a commit removes a tag."""
 
-    def attached(self) -> Iterator[Pin]:
-        return _attached(self._view())
 
-
-def _attached(view: View) -> Iterator[Pin]:
+def attached(view: View) -> Iterator[Pin]:
+    """Yield the pins of bulk commits whose rows are in no record yet."""
     for levels in view.levels.values():
         for source in levels.sealed:
             if isinstance(source, HistoryRun):

@@ -192,38 +192,24 @@ def statuses(
     opened = None
     if storage is not None and storage.base is not None:
         opened = tables.open(f"{storage.folder}/base", storage.base)
+    segments, spans = ((), ()) if opened is None else (opened.segments, opened.spans)
+
+    def status(
+        name: str, column: str, kind: str, options: dict[str, IndexOption], stored: str
+    ) -> IndexStatus:
+        mine = [segment for segment in segments if segment.index == stored]
+        nbytes, lag = sum(segment.nbytes for segment in mine), _rows(_lacking(spans, mine))
+        return IndexStatus(name, column, kind, options, len(mine), nbytes, lag)
+
     found = [
-        _status(
-            IndexSpec(stored_name(index), names[index.column], cast("IndexKind", index.kind)),
-            index.name,
-            dict(index.options),
-            opened,
-        )
+        status(index.name, names[index.column], index.kind, dict(index.options), stored_name(index))
         for index in declared_on(record, table.id)
         if index.column in names  # the definition may be newer than the record
     ]
-    key = [s for s in opened.segments if s.index == KEY_INDEX] if opened is not None else []
-    if key:
-        stored = key[0].columns[0]
-        found.append(_status(IndexSpec(KEY_INDEX, stored, "btree"), KEY_INDEX, {}, opened))
+    key = next((segment for segment in segments if segment.index == KEY_INDEX), None)
+    if key is not None:
+        found.append(status(KEY_INDEX, key.columns[0], "btree", {}, KEY_INDEX))
     return found
-
-
-def _status(
-    spec: IndexSpec, name: str, options: dict[str, IndexOption], opened: PinnedTable | None
-) -> IndexStatus:
-    if opened is None:
-        return IndexStatus(name, spec.column, spec.kind, options, 0, 0, 0)
-    mine = [segment for segment in opened.segments if segment.index == spec.name]
-    return IndexStatus(
-        name,
-        spec.column,
-        spec.kind,
-        options,
-        len(mine),
-        sum(segment.nbytes for segment in mine),
-        _rows(_lacking(opened.spans, mine)),
-    )
 
 
 def _lacking(spans: Sequence[Span], segments: Sequence[Segment]) -> tuple[Span, ...]:

@@ -50,7 +50,7 @@ class TableIndexes:
         index = self._indexer.declare(table, column, kind, name=name, options=options)
         if is_built:
             self._indexer.catch_up(table)
-        self._checkpointer.adopt_news()
+        self._checkpointer.refresh()
         return index
 
     def drop(self, table: int, name: str) -> None:
@@ -62,4 +62,4 @@ class TableIndexes:
         self._checkpointer.checkpoint()
         self._indexer.drop(table, name)
         self._indexer.catch_up(table)
-        self._checkpointer.adopt_news()
+        self._checkpointer.refresh()

@@ -30,8 +30,9 @@ from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, TableDefinition
 from siltstone.maintenance.merge.merge_task import Execute, live_rows, survivors
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, ManifestStore
-from siltstone.storage.tables.jobs import GcHorizonError, Job, Jobs, refuse_below_gc_horizon
-from siltstone.storage.tables.tables import Tables, TableWriter, join
+from siltstone.storage.site import Site
+from siltstone.storage.tables.jobs import GcHorizonError, Job, refuse_below_gc_horizon
+from siltstone.storage.tables.tables import TableWriter, join
 
 ATTEMPTS = 8
 _log = logging.getLogger(__name__)
@@ -74,8 +75,7 @@ class _Planned:
 class Promoter:
     """Shows what a record names to readers of the plain path. Holds no lock and no state."""
 
-    manifests: ManifestStore
-    tables: Tables
+    site: Site
 
     def promote_late(self, record: Record) -> None:
         """Promote; what fails is left for the next merge: no reader of ours looks there."""
@@ -86,9 +86,9 @@ class Promoter:
 
     def promote(self, record: Record) -> None:
         """Show the kept bases and plain versions to readers of the plain path; idempotent."""
-        live = _live_pins(self.manifests, record)
+        live = _live_pins(self.site.manifests, record)
         for folder, pins in live.items():
-            self.tables.names.promote(folder, pins, pins[-1])
+            self.site.tables.names.promote(folder, pins, pins[-1])
 
 
 class Merger:
@@ -100,15 +100,13 @@ class Merger:
 
     def __init__(
         self,
-        manifests: ManifestStore,
-        tables: Tables,
+        site: Site,
         readers: Readers,
-        jobs: Jobs,
         catch_up: Callable[[int | None], None] = lambda _: None,
     ) -> None:
-        self._manifests, self._tables, self._readers = manifests, tables, readers
-        self._jobs, self._catch_up = jobs, catch_up
-        self._promote_late = Promoter(manifests, tables).promote_late
+        self._manifests, self._tables, self._jobs = site.manifests, site.tables, site.jobs
+        self._readers, self._catch_up = readers, catch_up
+        self._promote_late = Promoter(site).promote_late
 
     def merge(
         self,
@@ -290,14 +288,7 @@ def _changed(record: Record, planned: Sequence[_Planned], job: Job) -> Record:
         elif storage.base != item.base:
             raise _LostError(f"another merge of incarnation {storage.incarnation} won")
         else:
-            keyed.append(
-                msgspec.structs.replace(
-                    storage,
-                    base=item.storage.base,
-                    base_schema=item.storage.base_schema,
-                    merged_seq=item.storage.merged_seq,
-                )
-            )
+            keyed.append(storage.with_base_of(item.storage))
     cross(Failpoint.MERGE_BEFORE_PUBLISH)
     return msgspec.structs.replace(record, keyed=tuple(keyed))
 
@@ -306,12 +297,7 @@ def _is_in(storage: KeyedStorage, item: _Planned | None) -> bool:
     """Tell whether what was planned for a storage is there, or more, or nothing was planned."""
     if item is None or storage.merged_seq > item.storage.merged_seq:
         return True
-    done = item.storage
-    return (storage.merged_seq, storage.base, storage.base_schema) == (
-        done.merged_seq,
-        done.base,
-        done.base_schema,
-    )
+    return storage == storage.with_base_of(item.storage)
 
 
 def altered(tables: TableWriter, folder: str, pin: Pin, old: TableSchema, new: TableSchema) -> Pin:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -32,9 +31,9 @@ from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import Record, TableDefinition
 from siltstone.maintenance.gc.sweep import distinct, home_of, homes, pins_of
 from siltstone.maintenance.repair.quarantine import Item, Quarantine
-from siltstone.storage.files.files import Files
+from siltstone.storage.site import Site
 from siltstone.storage.tables.inventories import describe
-from siltstone.storage.tables.tables import ExternalTables, ExternalVersion, Tables
+from siltstone.storage.tables.tables import ExternalTables, ExternalVersion
 
 SAMPLE_ROWS = 5
 ATTEMPTS_MAX = 8
@@ -106,9 +105,9 @@ class _MovedError(Exception):
 class Adopter:
     """See the module."""
 
-    def __init__(self, *, files: Files, root: Path, tables: Tables, quarantine: Quarantine) -> None:
-        self._files, self._root = files, root
-        self._tables, self._quarantine = tables, quarantine
+    def __init__(self, site: Site, quarantine: Quarantine) -> None:
+        self._files, self._root = site.files, site.root
+        self._tables, self._quarantine = site.tables, quarantine
 
     def run(
         self, number: int, record: Record, transaction: Transaction, *, dry_run: bool = True

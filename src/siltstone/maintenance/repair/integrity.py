@@ -17,10 +17,9 @@ from siltstone.errors import SiltstoneError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage.files.copying import hash_of, require_same
-from siltstone.storage.files.files import Files
+from siltstone.storage.site import Site
 from siltstone.storage.tables.inventories import check
 from siltstone.storage.tables.kept_names import place
-from siltstone.storage.tables.tables import TableReader
 
 UNREADABLE = (SiltstoneError, OSError, ValueError, pa.ArrowException)
 Damage = dict[str, str]
@@ -37,15 +36,9 @@ class Integrity:
     """Remembers the checked files. One thread."""
 
     def __init__(
-        self,
-        files: Files,
-        root: Path,
-        tables: TableReader,
-        *,
-        deep: bool,
-        on_file: Callable[[], object] = lambda: None,
+        self, site: Site, *, deep: bool, on_file: Callable[[], object] = lambda: None
     ) -> None:
-        self._files, self._root, self._tables = files, root, tables
+        self._files, self._root, self._tables = site.files, site.root, site.tables.reader
         self._is_deep, self._on_file = deep, on_file
         self.pins: dict[str, Damage] = {}
         self.files: dict[str, str | None] = {}

@@ -62,7 +62,7 @@ class Work:
     """
 
     checkpoint: Callable[[], object]
-    adopt_news: Callable[[], object]
+    refresh: Callable[[], object]
     prepare: Callable[[], object]
     merge_runs: Callable[[], bool]
     wants_merge: Callable[[], bool]
@@ -72,7 +72,7 @@ class Work:
     merge_here: Callable[[], object] = lambda: None
     wants_optimize: Callable[[], bool] = lambda: False
     optimize: Callable[[], object] = lambda: None
-    wants_take_over: Callable[[], bool] = lambda: False
+    has_finished: Callable[[], bool] = lambda: False
     take_finished: Callable[[], object] = lambda: None
     rest: Callable[[], bool] = lambda: True
     hurry: Callable[[bool], object] = lambda _: None
@@ -304,7 +304,7 @@ class Scheduler:
     def _hear_news(self) -> None:
         """Take over what others published, let writers in that waited for it, and merge anew."""
         work = self._work
-        work.adopt_news()
+        work.refresh()
         is_overdue = work.is_overdue()
         with self._wake:
             was_overdue, self._is_overdue = self._is_overdue, is_overdue
@@ -315,7 +315,7 @@ class Scheduler:
             self._waited_for(work.merge)
         if work.wants_optimize():
             work.optimize()
-        if work.wants_take_over():
+        if work.has_finished():
             self._do_aside("commit of optimized files", work.take_finished)
 
     def _vacuum_if_due(self, now: float) -> None:

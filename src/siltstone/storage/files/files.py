@@ -22,9 +22,11 @@ import os
 import re
 import uuid
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
+
+from siltstone.errors import UnavailableError
 
 Buffer = bytes | bytearray | memoryview
 
@@ -506,3 +508,12 @@ def mount_type(path: Path, mountinfo: str) -> str:
         if path.is_relative_to(point) and len(Path(point).parts) >= best:
             best, best_type = len(Path(point).parts), tail.split(" ")[0]
     return best_type
+
+
+@contextlib.contextmanager
+def refusals(what: str) -> Generator[None]:
+    """Turn what the file system refuses into an error that says what it was needed for."""
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(f"{what}: {error}") from error

@@ -42,7 +42,7 @@ from siltstone.errors import (
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import manifest
 from siltstone.formats.manifest import Record
-from siltstone.storage.files.files import Files, Lock
+from siltstone.storage.files.files import Files, Lock, refusals
 from siltstone.units import require
 
 ATTEMPTS_MAX = 64
@@ -182,7 +182,7 @@ class ManifestStore:
             CorruptionError: The newest record is damaged, or all are gone.
             UnavailableError: The file system refuses.
         """
-        with _refusals(f"cannot read {self.folder}"):
+        with refusals(f"cannot read {self.folder}"):
             return self._newest()
 
     def _newest(self) -> Record:
@@ -215,7 +215,7 @@ class ManifestStore:
         If n+1 was vacuumed, n+1 alone would never show newer records.
         """
         following = after.number + 1
-        with _refusals(f"cannot read {self.folder}"):
+        with refusals(f"cannot read {self.folder}"):
             if self.floor() <= following and not self._files.exists(self.path(following)):
                 return None
         newest = self.newest()
@@ -248,7 +248,7 @@ class ManifestStore:
         """
         for _ in range(attempts):
             changed = change(base)
-            with _refusals(f"cannot publish after record {base.number}"):
+            with refusals(f"cannot publish after record {base.number}"):
                 if changed is base:
                     self.sync()
                     return base
@@ -352,7 +352,7 @@ class ManifestStore:
             BusyError: Another process is raising it.
             UnavailableError: The file system refuses; FLOOR may still be the new one.
         """
-        with _refusals(f"cannot raise FLOOR to {number}"):
+        with refusals(f"cannot raise FLOOR to {number}"):
             lock = self._files.lock(self.folder / "FLOOR.lock", create=True)
             if lock is None:
                 raise BusyError(f"{self.folder / 'FLOOR'} is being raised by another process")
@@ -373,7 +373,7 @@ class ManifestStore:
 
         `below_floor`: the caller knows that the record is an island (tagged).
         """
-        with _refusals(f"cannot lease record {number}"):
+        with refusals(f"cannot lease record {number}"):
             lock = self._shared(number)
             # Locked first: a vacuum that raised FLOOR before is seen now, one after it sees us.
             if lock is None or self._is_kept(number, lock, below_floor=below_floor):
@@ -407,7 +407,7 @@ class ManifestStore:
 
     def try_exclusive(self, number: int) -> Lock | None:
         """Lock an unleased record for vacuum; None if it is leased or deleted."""
-        with _refusals(f"cannot lock record {number}"):
+        with refusals(f"cannot lock record {number}"):
             return self._lock(number, shared=False)
 
     def _lock(self, number: int, *, shared: bool) -> Lock | None:
@@ -418,17 +418,8 @@ class ManifestStore:
 
 
 @contextlib.contextmanager
-def _refusals(what: str) -> Generator[None]:
-    """Turn what the file system refuses into an error that says what it was needed for."""
-    try:
-        yield
-    except OSError as error:
-        raise UnavailableError(f"{what}: {error}") from error
-
-
-@contextlib.contextmanager
 def _reading(path: Path) -> Generator[None]:
-    """As `_refusals`; but what is absent is an answer, and the caller knows which."""
+    """As `refusals`; but what is absent is an answer, and the caller knows which."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):
