@@ -19,8 +19,7 @@ from siltstone.errors import BusyError, CorruptionError, OwnedError
 from siltstone.formats.backup import Backup
 from siltstone.maintenance.backup.backup import BackedUp, Backuper, Progress
 from siltstone.maintenance.backup.restore import Restored, Restorer
-from siltstone.maintenance.compaction.compaction import TARGET_ROWS
-from siltstone.maintenance.compaction.compaction_job import Optimized, called
+from siltstone.maintenance.compaction.compaction import TARGET_ROWS, Optimized, called
 from siltstone.maintenance.compaction.optimize import WORKERS, Execute
 from siltstone.maintenance.compaction.plain_table_commit import WAIT_S, PlainTablesOfAnOwner
 from siltstone.maintenance.gc.live_store import LiveWithoutOwner

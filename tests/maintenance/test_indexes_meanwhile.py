@@ -10,7 +10,7 @@ import pytest
 import siltstone as st
 from siltstone.api.tables import Table
 from siltstone.formats.manifest import Record
-from siltstone.maintenance.index.table_indexes import TableIndexes
+from siltstone.maintenance.index.indexer import TableIndexes
 
 SCHEMA = {"id": "int64", "customer": "int64"}
 

@@ -125,7 +125,6 @@ class Idle:
             refresh=lambda: None,
             prepare=owner.wal.prepare,
             merge_runs=lambda: False,
-            wants_merge=lambda: False,
             merge=lambda: None,
             vacuum=lambda: None,
             rest=self.rest.when_idle,

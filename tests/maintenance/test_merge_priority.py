@@ -137,7 +137,6 @@ def scheduler_of(
         refresh=lambda: None,
         prepare=lambda: None,
         merge_runs=lambda: False,
-        wants_merge=lambda: False,
         merge=lambda: None,
         vacuum=lambda: None,
         is_overdue=is_overdue,

@@ -23,7 +23,6 @@ NOTHING_TO_DO = Work(
     refresh=lambda: None,
     prepare=lambda: None,
     merge_runs=lambda: False,
-    wants_merge=lambda: False,
     merge=lambda: None,
     vacuum=lambda: None,
 )
@@ -211,7 +210,6 @@ def test_a_writer_hears_soon_that_each_merge_fails(monkeypatch):
         Waiting(3),
         monkeypatch,
         merge=every_other_one,
-        wants_merge=lambda: True,
         is_overdue=lambda: True,
     )
     assert isinstance(heard, BusyError)
@@ -237,7 +235,6 @@ def test_what_fails_and_is_not_waited_for_turns_no_writer_away(monkeypatch):
             monkeypatch,
             checkpoint=checkpoint,
             optimize=optimize,
-            wants_optimize=lambda: True,
         )
         is None
     )

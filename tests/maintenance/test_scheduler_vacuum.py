@@ -15,7 +15,6 @@ def scheduler_of(db, vacuum, prepare=lambda: None) -> Scheduler:
         refresh=lambda: None,
         prepare=prepare,
         merge_runs=lambda: False,
-        wants_merge=lambda: False,
         merge=lambda: None,
         vacuum=vacuum,
     )

@@ -50,8 +50,7 @@ from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.tables import LocalTable
 from siltstone.local.transaction import LocalTransaction
 from siltstone.maintenance.backup.backup import Backuper
-from siltstone.maintenance.compaction.compaction import TARGET_ROWS
-from siltstone.maintenance.compaction.compaction_job import called
+from siltstone.maintenance.compaction.compaction import TARGET_ROWS, called
 from siltstone.maintenance.compaction.optimize import WORKERS
 from siltstone.maintenance.gc.vacuum import GRACE_S
 from siltstone.maintenance.merge.merge import ATTEMPTS

@@ -192,12 +192,7 @@ def _trimmed_table(table: TableDefinition, needs: Needs) -> TableDefinition:
         if needs.has(step.seq, until) or step.schema.id in used
     )
     names = tuple(step for step, until in _spans(table.names, end) if needs.has(step.seq, until))
-    return msgspec.structs.replace(
-        table,
-        names=names,
-        schemas=schemas,
-        incarnations=incarnations,
-    )
+    return msgspec.structs.replace(table, names=names, schemas=schemas, incarnations=incarnations)
 
 
 def _versions(

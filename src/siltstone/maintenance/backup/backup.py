@@ -35,7 +35,7 @@ from siltstone.formats.manifest import Pin, Record
 from siltstone.maintenance import retention
 from siltstone.maintenance.gc.sweep import distinct, pins_of
 from siltstone.storage.files.copying import copy_file, hash_of, is_there, link_file
-from siltstone.storage.files.files import TEMPORARY_SUFFIX, Files, refusals
+from siltstone.storage.files.files import Files, is_temporary, refusals
 from siltstone.storage.manifest.manifest_store import Lease, ManifestStore
 from siltstone.storage.site import Site
 from siltstone.storage.tables.inventories import describe
@@ -199,7 +199,7 @@ class Backuper:
         files.mkdir(directory)
         marker, text = directory / MARKER, _marker(store_id)
         names = set(files.list(directory))
-        foreign = {n for n in names - {MARKER} if not _is_temporary(n)}
+        foreign = {n for n in names - {MARKER} if not is_temporary(n)}
         if MARKER not in names and foreign:
             reason = "is neither empty nor a directory of backups"
             raise RequestError(f"{directory} {reason}: it holds {min(foreign)!r}")
@@ -358,10 +358,6 @@ def read_backup(files: Files, path: Path) -> Backup:
 
 def _marker(store_id: str) -> bytes:
     return b"siltstone-backups 1 %s\n" % store_id.encode()
-
-
-def _is_temporary(name: str) -> bool:
-    return name.startswith(".") and name.endswith(TEMPORARY_SUFFIX)
 
 
 def _entries(frames: Iterable[LoggedFrame]) -> Iterator[group.Entry]:

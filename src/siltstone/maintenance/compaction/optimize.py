@@ -29,22 +29,20 @@ from siltstone.errors import BusyError, RequestError, TableNotFoundError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import Catalog, Record
 from siltstone.maintenance.compaction.compaction import (
+    NOTHING,
     TARGET_ROWS,
     CompactTask,
+    Finished,
+    Optimized,
     Sizes,
+    by_place,
+    fitting_of,
     has_plain,
+    optimized,
+    pin_at,
     plain_pin,
     planned,
     planned_plain,
-)
-from siltstone.maintenance.compaction.compaction_job import (
-    NOTHING,
-    Finished,
-    Optimized,
-    by_place,
-    fitting_of,
-    optimized,
-    pin_at,
     read,
     total_of,
     with_pins,
@@ -110,11 +108,7 @@ class Optimizer:
     """
 
     def __init__(
-        self,
-        site: Site,
-        promote: Callable[[Record], None],
-        indexer: Indexer,
-        plain: PlainTables,
+        self, site: Site, promote: Callable[[Record], None], indexer: Indexer, plain: PlainTables
     ) -> None:
         self._manifests, self._tables, self._jobs = site.manifests, site.tables, site.jobs
         self._promote, self._indexer, self._plain = promote, indexer, plain

@@ -46,9 +46,9 @@ from siltstone.formats.schema import (
 )
 from siltstone.maintenance.flush.refresh import refreshed, renewals, renewed
 from siltstone.maintenance.retention import carried
-from siltstone.storage.manifest.manifest_store import ManifestStore
+from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import Begun, GcHorizonError, refuse_below_gc_horizon
-from siltstone.storage.tables.tables import StagedFiles, TableWriter
+from siltstone.storage.tables.tables import StagedFiles
 from siltstone.storage.wal.wal import Wal
 from siltstone.units import SegmentNumber
 
@@ -74,15 +74,12 @@ class Checkpointer:
 
     def __init__(
         self,
+        site: Site,
         *,
         committer: Committer,
-        tables: TableWriter,
-        manifests: ManifestStore,
         readers: Readers,
         log: Wal,
-        epoch: int,
         resident_bytes_max: int,
-        now_us: Callable[[], int],
         require_in_place: Callable[[], None],
         after: Callable[[Record], None] = lambda _: None,
     ) -> None:
@@ -92,11 +89,15 @@ class Checkpointer:
         may have records of our epoch. `after` is told the record after each checkpoint and each
         look for news.
         """
-        self._committer, self._tables = committer, tables
-        self._manifests, self._readers, self._log = manifests, readers, log
-        self._epoch, self._resident_bytes_max = epoch, resident_bytes_max
-        self._now_us, self._after = now_us, after
-        self._require_in_place = require_in_place
+        self._tables, self._manifests, self._now_us = (
+            site.tables.writer,
+            site.manifests,
+            site.now_us,
+        )
+        self._committer, self._readers, self._log = committer, readers, log
+        self._epoch = committer.state.view.record.epoch
+        self._resident_bytes_max = resident_bytes_max
+        self._after, self._require_in_place = after, require_in_place
         self._lock = threading.Lock()
         self._is_ending = False
         self.fenced: FencedError | None = None

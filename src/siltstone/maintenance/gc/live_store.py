@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 from siltstone.engine.commit.committer import Committer
@@ -25,39 +26,32 @@ class LiveStore(Protocol):
         """Refresh to the newest record, and release older ones."""
         ...
 
-    def forget(self, tag: Tag) -> object:
+    def forget(self, tag: Tag, /) -> object:
         """Remove a tag with a commit, unless it was set again meanwhile."""
         ...
 
 
+@dataclass(frozen=True, slots=True)
 class OwnerLive:
     """`LiveStore` in the owner's process, for as long as it owns the store.
 
     Another thread may close the store during a vacuum. From then on memory has neither the files in
-    the log (`Owner.close` releases them) nor the commits of the next owner.
+    the log (`Owner.close` releases them) nor the commits of the next owner: `require_held` raises
+    ClosedError once the store is not owned any more.
     """
 
-    def __init__(
-        self,
-        committer: Committer,
-        checkpointer: Checkpointer,
-        forget: Callable[[Tag], object],
-        require_held: Callable[[], None],
-    ) -> None:
-        """`require_held` raises ClosedError once the store is not owned any more."""
-        self._committer, self._checkpointer, self._forget = committer, checkpointer, forget
-        self._require_held = require_held
+    committer: Committer
+    checkpointer: Checkpointer
+    forget: Callable[[Tag], object]
+    require_held: Callable[[], None]
 
     def view(self) -> View:
-        view = self._committer.state.view
-        self._require_held()  # after it was taken: until then nothing was let go of
+        view = self.committer.state.view
+        self.require_held()  # after it was taken: until then nothing was let go of
         return view
 
     def renew(self) -> object:
-        return self._checkpointer.renew()
-
-    def forget(self, tag: Tag) -> object:
-        return self._forget(tag)
+        return self.checkpointer.renew()
 
 
 class LiveWithoutOwner:

@@ -141,16 +141,12 @@ def tasks_of(
     storage: KeyedStorage,
     opened: PinnedTable,
     *,
-    lag_share: float,
-    begins_key: bool,
+    is_urgent: bool,
 ) -> Iterator[IndexTask]:
-    """Yield the tasks that update the indexes of a base that lack at least a share of its rows.
+    """Yield the tasks that update the indexes of a base that lack some of its rows.
 
-    An index is rebuilt completely if it lacks half of the rows or has many segments.
-
-    Args:
-        lag_share: The least share of the rows of base; 0 is any lag.
-        begins_key: Also build an index on the key if there is none yet.
+    An index is rebuilt completely if it lacks half of the rows or has many segments. `is_urgent`:
+    only indexes that lack `LAG_SHARE` of the rows, and no first index on the key.
     """
     spans = tuple(span for span in opened.spans if span[0] < span[1])
     name, folder = catalogs.name_of(table), f"{storage.folder}/base"
@@ -158,8 +154,8 @@ def tasks_of(
         mine = [segment for segment in opened.segments if segment.index == spec.name]
         lacking = _lacking(spans, mine)
         lag = _rows(lacking)
-        is_late = spec.name == KEY_INDEX and not mine and not begins_key
-        if not lag or lag < lag_share * opened.rows or is_late:
+        can_wait = lag < LAG_SHARE * opened.rows or (spec.name == KEY_INDEX and not mine)
+        if not lag or (is_urgent and can_wait):
             continue
         dead = tuple(segment.id for segment in mine if not segment.covered)
         if 2 * lag >= opened.rows or len(mine) - len(dead) >= SEGMENTS_MAX:

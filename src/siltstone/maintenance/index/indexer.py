@@ -24,11 +24,11 @@ from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.errors import BusyError, RequestError, SiltstoneError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import Index, Pin, Record, TableDefinition
+from siltstone.maintenance.flush.checkpoint import Checkpointer
 from siltstone.maintenance.index.index_kinds import check_kind, check_name, check_options
 from siltstone.maintenance.index.index_plan import (
     KEY_INDEX,
     KEY_ROWS_MIN,
-    LAG_SHARE,
     IndexTask,
     declared_on,
     living,
@@ -150,8 +150,7 @@ class Indexer:
         self,
         table: int | None = None,
         *,
-        lag_share: float = 0.0,
-        begins_key: bool = True,
+        is_urgent: bool = False,
         attempts: int = ATTEMPTS,
         publish_attempts: int = ATTEMPTS_MAX,
     ) -> CaughtUp | Deferred:
@@ -161,8 +160,8 @@ class Indexer:
 
         Args:
             table: As in `declare`; None: all.
-            lag_share: Only indexes that lack at least this share of the rows of base.
-            begins_key: Also build an index on the key if there is none yet.
+            is_urgent: Only indexes that lack `LAG_SHARE` of the rows of base, and no first index
+                on the key.
             attempts: The maximum number of plans, if other writers change the inputs.
             publish_attempts: The maximum number of records that each plan tries.
 
@@ -180,7 +179,7 @@ class Indexer:
                 record, lease = self._manifests.lease_newest()
                 with lease:
                     cross(Failpoint.INDEX_BEFORE_PLAN)
-                    places = list(self._places(record, table, lag_share, hopeless, begins_key))
+                    places = list(self._places(record, table, hopeless, is_urgent=is_urgent))
                     if not places:
                         return total
                     found = self._attempt(record, places, hopeless, publish_attempts)
@@ -193,30 +192,23 @@ class Indexer:
     def catch_up_late(self, table: int | None = None) -> None:
         """Update indexes that a merge left far behind; leave failures to the next optimize."""
         try:
-            self.catch_up(table, lag_share=LAG_SHARE, begins_key=False)
+            self.catch_up(table, is_urgent=True)
         except SiltstoneError as error:
             which = "all tables" if table is None else f"table #{table}"
             _log.warning("the indexes of %s are not up to date yet: %s", which, error)
 
     def _places(
-        self,
-        record: Record,
-        wanted_id: int | None,
-        lag_share: float,
-        hopeless: set[str],
-        begins_key: bool,
+        self, record: Record, wanted_id: int | None, hopeless: set[str], *, is_urgent: bool
     ) -> Iterator[_Place]:
         if wanted_id is not None:
             catalogs.living(record.catalog, wanted_id)  # refuse a table that is unknown
         for table, storage in candidates(record, wanted_id):
             if storage.base is None:
                 continue
-            if not begins_key and _has_none(record, table, storage.base):
+            if is_urgent and _has_none(record, table, storage.base):
                 continue
             opened = self._tables.reader.open(f"{storage.folder}/base", storage.base)
-            lagging = tasks_of(
-                record, table, storage, opened, lag_share=lag_share, begins_key=begins_key
-            )
+            lagging = tasks_of(record, table, storage, opened, is_urgent=is_urgent)
             tasks = tuple(task for task in lagging if _key(task) not in hopeless)
             if tasks or unwanted(record, table, storage, opened):
                 yield _Place(catalogs.name_of(table), storage.incarnation, tasks)
@@ -317,6 +309,61 @@ class Indexer:
     def _put(self, folder: str, pin: Pin, built: Sequence[_Built], gone: Sequence[str]) -> Pin:
         old = [*gone, *(number for one in built for number in one.task.gone)]
         return self._tables.indexer.put(folder, pin, [one.segment for one in built], old)
+
+
+class TableIndexes:
+    """The owner creates and drops indexes of a table. Any thread; holds no lock and no state.
+
+    checkpoint, so that the newest record has the table ─▶ declare or drop ─▶ build ─▶ refresh
+
+    A record cannot declare an index of a table that only the log has: after a power loss in async
+    mode the id of the table might be used again. A checkpoint takes seconds, in which the table may
+    be renamed and another one may take its name, so all steps use its id.
+    """
+
+    def __init__(self, indexer: Indexer, checkpointer: Checkpointer) -> None:
+        self._indexer, self._checkpointer = indexer, checkpointer
+
+    def find(self, table: str) -> int:
+        """Return the id of a table by its name, as of the newest record, after a checkpoint.
+
+        Raises:
+            TableNotFoundError: There is no such table.
+        """
+        return catalogs.find(self._checkpointer.checkpoint().catalog, table).id
+
+    def create(
+        self,
+        table: int,
+        column: str,
+        kind: str,
+        *,
+        name: str | None,
+        options: Mapping[str, object],
+        is_built: bool,
+    ) -> Index:
+        """Declare an index and, with `is_built`, build it over the present base.
+
+        Raises:
+            As `Indexer.declare`; a TableNotFoundError also if the table is dropped meanwhile.
+        """
+        self._checkpointer.checkpoint()
+        index = self._indexer.declare(table, column, kind, name=name, options=options)
+        if is_built:
+            self._indexer.catch_up(table)
+        self._checkpointer.refresh()
+        return index
+
+    def drop(self, table: int, name: str) -> None:
+        """Drop an index, and remove it from base.
+
+        Raises:
+            As `Indexer.drop`; a TableNotFoundError also if the table is dropped meanwhile.
+        """
+        self._checkpointer.checkpoint()
+        self._indexer.drop(table, name)
+        self._indexer.catch_up(table)
+        self._checkpointer.refresh()
 
 
 def _has_none(record: Record, table: TableDefinition, base: Pin) -> bool:

@@ -99,10 +99,7 @@ class Merger:
     """
 
     def __init__(
-        self,
-        site: Site,
-        readers: Readers,
-        catch_up: Callable[[int | None], None] = lambda _: None,
+        self, site: Site, readers: Readers, catch_up: Callable[[int | None], None] = lambda _: None
     ) -> None:
         self._manifests, self._tables, self._jobs = site.manifests, site.tables, site.jobs
         self._readers, self._catch_up = readers, catch_up
@@ -114,7 +111,6 @@ class Merger:
         *,
         attempts: int = ATTEMPTS,
         publish_attempts: int = ATTEMPTS_MAX,
-        on_table: Callable[[str], None] | None = None,
         execute: Execute | None = None,
     ) -> Merged | Deferred:
         """Merge one table, or all of them at one seq.
@@ -137,18 +133,13 @@ class Merger:
             try:
                 record, lease = self._manifests.lease_newest()
                 with lease:
-                    return self._merge(record, table, on_table, execute, publish_attempts)
+                    return self._merge(record, table, execute, publish_attempts)
             except (_LostError, GcHorizonError, BusyError) as error:
                 reason = str(error)
         return Deferred(reason, attempts)
 
     def _merge(
-        self,
-        record: Record,
-        table: int | None,
-        on_table: Callable[[str], None] | None,
-        execute: Execute | None,
-        publish_attempts: int,
+        self, record: Record, table: int | None, execute: Execute | None, publish_attempts: int
     ) -> Merged | Deferred:
         cross(Failpoint.MERGE_BEFORE_PLAN)
         wanted = [(t, s) for t, s in candidates(record, table) if _is_behind(record, t, s)]
@@ -160,8 +151,6 @@ class Merger:
         about = tuple(catalogs.name_of(each) for each, _ in wanted)
         with self._jobs.begin("merge", about, above_us=record.gc_horizon_us) as job:
             for each, storage in wanted:
-                if on_table is not None:
-                    on_table(catalogs.name_of(each))
                 found = self._plan(record, each, storage, execute)
                 planned.append(found)
                 if found.base != found.storage.base:

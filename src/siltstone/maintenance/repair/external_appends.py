@@ -21,12 +21,7 @@ import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.reader import plain_folder
-from siltstone.errors import (
-    RequestError,
-    SiltstoneError,
-    TableNotFoundError,
-    UnavailableError,
-)
+from siltstone.errors import RequestError, SiltstoneError, TableNotFoundError, UnavailableError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import Record, TableDefinition
 from siltstone.maintenance.gc.sweep import distinct, home_of, homes, pins_of
@@ -138,9 +133,7 @@ class Adopter:
                 found = self._appended(table)
                 done = replace(done, sample=done.sample or tuple(self._sample(found)))
                 for folder, external in found:
-                    seq = None
-                    if not dry_run:
-                        seq = self._adopt(table, folder, external, transaction)
+                    seq = None if dry_run else self._adopt(table, folder, external, transaction)
                     rows, paths = done.rows + (external.added or 0), (*done.versions, external.path)
                     done = replace(done, rows=rows, versions=paths, seq=seq)
             except _MovedError:
@@ -157,11 +150,8 @@ class Adopter:
             raise RequestError(f"{catalogs.name_of(table)} {reason}")
         pins = [version.pin for version in catalogs.incarnation_of(table).versions]
         folders = sorted({home_of(table), *(plain_folder(pin) for pin in pins)})
-        live = {
-            file.path
-            for pin in pins[-1:]
-            for file in self._tables.reader.files(plain_folder(pin), pin)
-        }
+        read = self._tables.reader.files
+        live = {file.path for pin in pins[-1:] for file in read(plain_folder(pin), pin)}
         found = [
             (folder, each)
             for folder in folders
@@ -204,11 +194,7 @@ class Adopter:
                     return
 
     def _adopt(
-        self,
-        table: TableDefinition,
-        folder: str,
-        external: ExternalVersion,
-        transaction: Transaction,
+        self, table: TableDefinition, folder: str, external: ExternalVersion, begin: Transaction
     ) -> int:
         try:
             app = f"adopted {describe(self._files, self._root, external.path).xxh3}"
@@ -216,7 +202,7 @@ class Adopter:
             raise _MovedError(external.path) from error
         batches = self._added(folder, external)
         first = next(batches, None)
-        with transaction(token=(app, 0)) as tx:
+        with begin(token=(app, 0)) as tx:
             if first is not None:
                 rows = chain([first], batches)
                 _by_id(tx, table).append(pa.RecordBatchReader.from_batches(first.schema, rows))

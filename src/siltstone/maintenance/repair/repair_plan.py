@@ -20,15 +20,14 @@ from siltstone.maintenance.backup.backup import named_by
 from siltstone.maintenance.gc.sweep import distinct, pins_of
 from siltstone.maintenance.repair.integrity import UNREADABLE, Damage, Integrity, relative
 from siltstone.maintenance.repair.quarantine import Item
-from siltstone.maintenance.repair.verify import Finding, epoch_of_log, told_of
+from siltstone.maintenance.repair.verify import Finding, chain_of, epoch_of_log, told_of
 from siltstone.storage.manifest.manifest_store import RESTORING, ManifestStore
 from siltstone.storage.site import Site
 from siltstone.storage.tables import promotion
 from siltstone.storage.tables.kept_names import kept_of
 from siltstone.storage.tables.tables import INDEX_DIRECTORY
-from siltstone.storage.wal.chain import read_chain, read_stretch
+from siltstone.storage.wal.chain import read_stretch
 from siltstone.storage.wal.segments import LoggedFrame
-from siltstone.units import SegmentNumber, Seq
 
 _FOLDED = "the next merge folds it again from its history, which is intact"
 _REBUILT = "the index is removed from base and rebuilt; its file is moved to quarantine"
@@ -383,13 +382,7 @@ class Planner:
 
     def _log(self, record: Record, last_seq: int) -> tuple[list[LoggedFrame], int]:
         """Return all frames from a record's floor on, and the seq that they follow."""
-        chain = read_chain(
-            self._files,
-            self._root / "wal",
-            store_id=bytes.fromhex(record.store_id),
-            floor=SegmentNumber(record.wal_floor),
-            last_seq=Seq(last_seq),
-        )
+        chain = chain_of(self._files, self._root, record, last_seq)
         frames = [frame for stretch in chain.old for frame in read_stretch(self._files, stretch)]
         segment = chain.newest.header.segment
         frames += [

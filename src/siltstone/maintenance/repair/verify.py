@@ -41,7 +41,7 @@ from siltstone.maintenance.repair.integrity import UNREADABLE, Integrity
 from siltstone.storage.files.files import Files
 from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import SeenJob
-from siltstone.storage.wal.chain import read_chain
+from siltstone.storage.wal.chain import Chain, read_chain
 from siltstone.storage.wal.segments import MARK_NAME, find_segments, read_mark
 from siltstone.units import SegmentNumber, Seq
 
@@ -244,13 +244,7 @@ class Verifier:
 
     def _wrong_with_log(self, record: Record) -> Exception | None:
         try:
-            read_chain(
-                self._files,
-                self._root / "wal",
-                store_id=bytes.fromhex(record.store_id),
-                floor=SegmentNumber(record.wal_floor),
-                last_seq=Seq(record.last_seq),
-            )
+            chain_of(self._files, self._root, record, record.last_seq)
         except FileNotFoundError:
             return None  # nothing was ever committed, or a live owner removed a segment meanwhile
         except UNREADABLE as error:
@@ -417,6 +411,17 @@ def told_of(seen: SeenJob) -> str:
     tables = ", ".join(seen.job.tables)
     what = f"{seen.job.kind} of {tables}, process {seen.job.pid} on {seen.job.host}"
     return f"a job that died: {what}; {len(seen.finished)} finished tasks can be published"
+
+
+def chain_of(files: Files, root: Path, record: Record, last_seq: int) -> Chain:
+    """Return the log from a record's floor on, which must reach `last_seq`."""
+    return read_chain(
+        files,
+        root / "wal",
+        store_id=bytes.fromhex(record.store_id),
+        floor=SegmentNumber(record.wal_floor),
+        last_seq=Seq(last_seq),
+    )
 
 
 def epoch_of_log(files: Files, directory: Path, store_id: str) -> int:

@@ -55,6 +55,7 @@ T = TypeVar("T")
 class Work:
     """The tasks; each may raise a SiltstoneError and is then retried.
 
+    `merge` and `optimize` look themselves whether there is enough to do.
     `rest`: work after `IDLE_S` without a commit; False if it must be called again.
     `is_overdue`: the indexes of un-merged history are beyond their share of the memory; then
     writers wait for a merge, or, without a background, run `merge_here`. `hurry` is called before
@@ -65,12 +66,10 @@ class Work:
     refresh: Callable[[], object]
     prepare: Callable[[], object]
     merge_runs: Callable[[], bool]
-    wants_merge: Callable[[], bool]
     merge: Callable[[], object]
     vacuum: Callable[[], object]
     is_overdue: Callable[[], bool] = lambda: False
     merge_here: Callable[[], object] = lambda: None
-    wants_optimize: Callable[[], bool] = lambda: False
     optimize: Callable[[], object] = lambda: None
     has_finished: Callable[[], bool] = lambda: False
     take_finished: Callable[[], object] = lambda: None
@@ -311,10 +310,8 @@ class Scheduler:
             if was_overdue and not is_overdue:
                 self._wake.notify_all()
         work.hurry(is_overdue and self._waiting > 0)
-        if work.wants_merge():
-            self._waited_for(work.merge)
-        if work.wants_optimize():
-            work.optimize()
+        self._waited_for(work.merge)
+        work.optimize()
         if work.has_finished():
             self._do_aside("commit of optimized files", work.take_finished)
 

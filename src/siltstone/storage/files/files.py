@@ -510,6 +510,11 @@ def mount_type(path: Path, mountinfo: str) -> str:
     return best_type
 
 
+def is_temporary(name: str) -> bool:
+    """Return whether a file is one that a crash left before it had its name."""
+    return name.startswith(".") and name.endswith(TEMPORARY_SUFFIX)
+
+
 @contextlib.contextmanager
 def refusals(what: str) -> Generator[None]:
     """Turn what the file system refuses into an error that says what it was needed for."""
