@@ -216,7 +216,7 @@ def carried(catalog: Catalog, record: Record) -> Catalog:
     upto = record.flushed_seq
     known = {table.id: table for table in record.catalog.tables}
     tables = tuple(
-        _carried_table(table, known.get(table.id), upto)
+        _carried_table(table, known[table.id], upto) if table.id in known else table
         for table in catalog.tables
         if table.id in known or table.created > upto
     )
@@ -225,14 +225,10 @@ def carried(catalog: Catalog, record: Record) -> Catalog:
     return msgspec.structs.replace(catalog, tables=tables)
 
 
-def _carried_table(
-    table: TableDefinition, known: TableDefinition | None, upto: int
-) -> TableDefinition:
-    if known is None:
-        return table
+def _carried_table(table: TableDefinition, known: TableDefinition, upto: int) -> TableDefinition:
     older = {step.id: step for step in known.incarnations}
     incarnations = tuple(
-        _carried_incarnation(step, older.get(step.id), upto)
+        _carried_incarnation(step, older[step.id], upto) if step.id in older else step
         for step in table.incarnations
         if step.id in older or step.seq > upto
     )
@@ -244,9 +240,7 @@ def _carried_table(
     )
 
 
-def _carried_incarnation(step: Incarnation, known: Incarnation | None, upto: int) -> Incarnation:
-    if known is None:
-        return step
+def _carried_incarnation(step: Incarnation, known: Incarnation, upto: int) -> Incarnation:
     kept = {version.pin.path for version in known.versions}  # one may have been hidden since
     versions = tuple(v for v in step.versions if v.seq > upto or v.pin.path in kept)
     return msgspec.structs.replace(step, versions=versions)

@@ -103,12 +103,11 @@ class Vacuumed:
 class _Census:
     """Who needs which record: those from FLOOR on, those leased below it, and the tags' islands."""
 
-    floor: int
-    kept: tuple[Record, ...]
-    leased: tuple[Record, ...]
-    islands: tuple[tuple[Record, int], ...]
-    dead: tuple[Record, ...]
-    tags: tuple[Tag, ...]
+    kept: Sequence[Record]
+    leased: Sequence[Record]
+    islands: Sequence[tuple[Record, int]]
+    dead: Sequence[Record]
+    tags: Sequence[Tag]
 
     @property
     def stay(self) -> list[Record]:
@@ -253,14 +252,9 @@ class Vacuum:
         below = [r for r in records if r.number < floor and r.number not in tagged]
         leased = [record for record in below if self._is_leased(record.number)]
         held = {record.number for record in leased}
-        return _Census(
-            floor,
-            tuple(record for record in records if record.number >= floor),
-            tuple(leased),
-            tuple(islands),
-            tuple(record for record in below if record.number not in held),
-            tuple(tags),
-        )
+        kept = [record for record in records if record.number >= floor]
+        dead = [record for record in below if record.number not in held]
+        return _Census(kept, leased, islands, dead, tags)
 
     def _settled(self, floor: int, oldest_seq: int) -> _Census:
         """Return a census whose tags are those after it.

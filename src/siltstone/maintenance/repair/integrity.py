@@ -85,23 +85,17 @@ class Integrity:
     def _look(self, file: InventoryFile) -> str | None:
         if file.path not in self.files:
             self._on_file()
-            self.files[file.path] = self._checked(file) if self._is_deep else self._sized(file)
+            self.files[file.path] = self._wrong(file)
         return self.files[file.path]
 
-    def _checked(self, file: InventoryFile) -> str | None:
+    def _wrong(self, file: InventoryFile) -> str | None:
         try:
-            check(self._files, self._root, file)
+            if self._is_deep:
+                check(self._files, self._root, file)
+                return None
+            found = self._files.size(place(self._files, self._root, file.path))
         except UNREADABLE as error:
             return str(error)
-        return None
-
-    def _sized(self, file: InventoryFile) -> str | None:
-        try:
-            found = self._files.size(place(self._files, self._root, file.path))
-        except OSError as error:
-            return str(error)
-        return (
-            None
-            if found == file.size
-            else f"the file has {found} bytes, but {file.size} were written; restore it"
-        )
+        if found == file.size:
+            return None
+        return f"the file has {found} bytes, but {file.size} were written; restore it"

@@ -17,7 +17,7 @@ record is leased while it is checked, the newest one to the end.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -156,9 +156,9 @@ class Verifier:
                 self._names(tally)
                 self._drift(newest, logged, tally)
                 self._dead_jobs(tally)
-                for table, storage in _keyed(newest) if deep else ():
+                for storage in newest.keyed if deep else ():
                     tally.say(storage.folder)
-                    self._rows(newest, table, storage, tally)
+                    self._rows(newest, storage, tally)
             tally.done = tally.total
             tally.say("done")
         return Verified(
@@ -316,9 +316,8 @@ class Verifier:
 
     # rows
 
-    def _rows(
-        self, record: Record, table: TableDefinition, storage: KeyedStorage, tally: _Tally
-    ) -> None:
+    def _rows(self, record: Record, storage: KeyedStorage, tally: _Tally) -> None:
+        table = catalogs.owner_of(record.catalog, storage.incarnation)
         tally.done += sum(f"{storage.folder}/" in path for path in tally.integrity.files)
         try:
             self._history(record, storage, tally)
@@ -393,11 +392,6 @@ def _exact(kind: Any) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, _exact(field.type)) for field in kind])
     return pa.int64() if pa.types.is_timestamp(kind) or pa.types.is_time64(kind) else kind
-
-
-def _keyed(record: Record) -> Iterator[tuple[TableDefinition, KeyedStorage]]:
-    for storage in record.keyed:
-        yield catalogs.owner_of(record.catalog, storage.incarnation), storage
 
 
 def _others(paths: Sequence[str]) -> str:
