@@ -20,22 +20,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 import pyarrow as pa
 
-from siltstone.api.results import (
-    Adopted,
-    BackedUp,
-    Deferred,
-    JobStatus,
-    LogEntry,
-    Merged,
-    Optimized,
-    Progress,
-    Receipt,
-    Record,
-    Repaired,
-    Status,
-    Vacuumed,
-    Verified,
-)
+from siltstone.api import results
 from siltstone.api.serving import Service
 from siltstone.api.snapshot import Snapshot
 from siltstone.api.tables import Table
@@ -103,11 +88,11 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def drop_table(self, name: str) -> Receipt:
+    def drop_table(self, name: str) -> results.Receipt:
         """Drop a table; older snapshots still see it."""
 
     @abstractmethod
-    def rename_table(self, name: str, new_name: str) -> Receipt:
+    def rename_table(self, name: str, new_name: str) -> results.Receipt:
         """Rename a table; handles of it go on."""
 
     # transactions
@@ -294,7 +279,7 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def log(self, limit: int = 20) -> list[LogEntry]:
+    def log(self, limit: int = 20) -> list[results.LogEntry]:
         """Return the newest commits, newest first, at most `limit`.
 
         Below the oldest sequence number that is kept, a table has the oldest name that is known;
@@ -302,7 +287,7 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def tag(self, name: str, seq: int | None = None, *, lasts: object = None) -> Receipt:
+    def tag(self, name: str, seq: int | None = None, *, lasts: object = None) -> results.Receipt:
         """Tag a sequence number (default: the newest durable one), which keeps it from vacuum.
 
         Args:
@@ -321,7 +306,7 @@ class Store(ABC):
         """Return the tags and their sequence numbers."""
 
     @abstractmethod
-    def untag(self, name: str) -> Receipt:
+    def untag(self, name: str) -> results.Receipt:
         """Remove a tag."""
 
     @property
@@ -377,7 +362,7 @@ class Store(ABC):
     # maintenance
 
     @abstractmethod
-    def checkpoint(self) -> Record:
+    def checkpoint(self) -> results.Record:
         """Flush all commits so far into Lance; blocks nobody."""
 
     @abstractmethod
@@ -387,7 +372,7 @@ class Store(ABC):
         *,
         attempts: int = ATTEMPTS,
         publish_attempts: int = ATTEMPTS_MAX,
-    ) -> Merged | Deferred:
+    ) -> results.Merged | results.Deferred:
         """Merge what is flushed into the base of one table, or of all tables.
 
         Args:
@@ -409,7 +394,7 @@ class Store(ABC):
         attempts: int = ATTEMPTS,
         publish_attempts: int = ATTEMPTS_MAX,
         workers: int = WORKERS,
-    ) -> Optimized | Deferred:
+    ) -> results.Optimized | results.Deferred:
         """Write many small files of one table, or of all, again as few large ones.
 
         It changes no result.
@@ -426,7 +411,7 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def vacuum(self, dry_run: bool = True, *, grace_s: float = GRACE_S) -> Vacuumed:
+    def vacuum(self, dry_run: bool = True, *, grace_s: float = GRACE_S) -> results.Vacuumed:
         """Delete the files that no kept record, tag or reader needs.
 
         Args:
@@ -436,7 +421,9 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def verify(self, *, deep: bool = False, on_progress: Progress | None = None) -> Verified:
+    def verify(
+        self, *, deep: bool = False, on_progress: results.Progress | None = None
+    ) -> results.Verified:
         """Read the files of the store and report the damaged ones; changes nothing.
 
         Args:
@@ -453,8 +440,8 @@ class Store(ABC):
         dry_run: bool = True,
         *,
         deep: bool = False,
-        on_progress: Progress | None = None,
-    ) -> Repaired:
+        on_progress: results.Progress | None = None,
+    ) -> results.Repaired:
         """Report what is damaged and what repair could do. To repair, close the store first.
 
         With `dry_run=False` it raises as soon as there is something to do: close the store, and
@@ -465,7 +452,7 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def import_external(self, table: str, dry_run: bool = True) -> Adopted:
+    def import_external(self, table: str, dry_run: bool = True) -> results.Adopted:
         """Commit the rows that other programs appended to a plain table without siltstone.
 
         That is `lance.write_dataset(path, mode="append")` on the table's folder; `verify` reports
@@ -481,7 +468,7 @@ class Store(ABC):
             SchemaMismatchError: The rows do not fit the table.
         """
 
-    def adopt(self, table: str, dry_run: bool = True) -> Adopted:
+    def adopt(self, table: str, dry_run: bool = True) -> results.Adopted:
         """Do what `import_external` does, under its old name."""
         return self.import_external(table, dry_run)
 
@@ -492,8 +479,8 @@ class Store(ABC):
         incremental: bool = False,
         *,
         link: bool = False,
-        on_progress: Progress | None = None,
-    ) -> BackedUp:
+        on_progress: results.Progress | None = None,
+    ) -> results.BackedUp:
         """Copy one consistent snapshot, all that is durable now, while writers go on.
 
         The owner makes a checkpoint first. `siltstone.restore` makes a store of the backup.
@@ -511,11 +498,11 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def status(self) -> Status:
+    def status(self) -> results.Status:
         """Return the state of the store: sequence numbers, log, memory, tables, last failure."""
 
     @abstractmethod
-    def jobs(self) -> list[JobStatus]:
+    def jobs(self) -> list[results.JobStatus]:
         """Return the maintenance jobs of all processes: running, dead, and the last that ended.
 
         The next optimize uses what a dead one finished; `repair` puts a dead job's record aside.

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from siltstone.api.results import Adopted, BackedUp, Progress, Repaired, Verified
+from siltstone.api import results
 from siltstone.api.store import Store
 from siltstone.engine.read.moment import as_utc
 from siltstone.errors import RequestError
@@ -27,14 +27,9 @@ from siltstone.joined.targets import Target
 from siltstone.joined.transaction import JoinedTransaction
 from siltstone.lance_namespace.catalog import WRITES
 from siltstone.lance_namespace.requests import Answer, Request
-from siltstone.maintenance.backup.backup import Backuper
-from siltstone.maintenance.repair.external_appends import Adopter
-from siltstone.maintenance.repair.quarantine import Quarantine
 from siltstone.open.paths import root_of
 from siltstone.operations import Effect, Face, Operation, operation
-from siltstone.options import resolve
-from siltstone.storage.manifest.manifest_store import random_token, system_time_us
-from siltstone.storage.site import site_of
+from siltstone.options import Options, resolve
 
 
 @remote(Face.STORE)
@@ -133,7 +128,9 @@ class JoinedStore(Store):
 
     # maintenance of the owner, or by this process
 
-    def verify(self, *, deep: bool = False, on_progress: Progress | None = None) -> Verified:
+    def verify(
+        self, *, deep: bool = False, on_progress: results.Progress | None = None
+    ) -> results.Verified:
         if on_progress is not None:
             raise RequestError("progress is heard in the owner, or with read_only=True")
         return ask(self, operation(Face.STORE, "verify"), deep=deep)
@@ -143,21 +140,23 @@ class JoinedStore(Store):
         dry_run: bool = True,
         *,
         deep: bool = False,
-        on_progress: Progress | None = None,
-    ) -> Repaired:
+        on_progress: results.Progress | None = None,
+    ) -> results.Repaired:
         self._require_near("for this call")
         from siltstone.admin import repair  # noqa: PLC0415 - it brings an owner's parts
 
         return repair(self.path, dry_run=dry_run, deep=deep, on_progress=on_progress)
 
-    def import_external(self, table: str, dry_run: bool = True) -> Adopted:
+    def import_external(self, table: str, dry_run: bool = True) -> results.Adopted:
         self._require_near("for this call")
         found = self[table].id
         self.checkpoint()
-        site = site_of(str(self.path), "scrub")
-        aside = Quarantine(site.files, site.root, now_us=system_time_us, new_token=random_token)
-        adopter = Adopter(files=site.files, root=site.root, tables=site.tables, quarantine=aside)
-        return adopter.run(found, site.manifests.newest(), self.transaction, dry_run=dry_run)
+        from siltstone.open.environment import Env, Storage  # noqa: PLC0415 - as in `repair`
+
+        storage = Storage.of(self.path, Options(verify="scrub"), Env())
+        return storage.adopter().run(
+            found, storage.manifests.newest(), self.transaction, dry_run=dry_run
+        )
 
     def backup(
         self,
@@ -165,21 +164,21 @@ class JoinedStore(Store):
         incremental: bool = False,
         *,
         link: bool = False,
-        on_progress: Progress | None = None,
-    ) -> BackedUp:
+        on_progress: results.Progress | None = None,
+    ) -> results.BackedUp:
         # By this process, after a checkpoint of the owner.
         self._require_near("for this call")
         self.checkpoint()
-        site = site_of(str(self.path), "scrub")
-        backuper = Backuper(
-            files=site.files,
-            root=site.root,
-            manifests=site.manifests,
-            tables=site.tables.reader,
-            now_us=system_time_us,
+        from siltstone.admin import backup_store  # noqa: PLC0415 - as in `repair`
+
+        return backup_store(
+            self.path,
+            directory,
+            incremental=incremental,
+            link=link,
+            on_progress=on_progress,
+            verify="scrub",
         )
-        target = Path(directory).absolute()
-        return backuper.run(target, incremental=incremental, link=link, on_progress=on_progress)
 
     def close(self) -> None:
         # Open transactions are rolled back.

@@ -15,22 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from siltstone.api.results import (
-    Adopted,
-    BackedUp,
-    Deferred,
-    JobStatus,
-    LogEntry,
-    Merged,
-    Optimized,
-    Progress,
-    Receipt,
-    Record,
-    Repaired,
-    Status,
-    Vacuumed,
-    Verified,
-)
+from siltstone.api import results
 from siltstone.api.serving import Endpoint, Service, server_of
 from siltstone.api.store import Store
 from siltstone.api.transaction import Transaction
@@ -49,15 +34,13 @@ from siltstone.lance_namespace.fresh import FreshVersions
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.tables import LocalTable
 from siltstone.local.transaction import LocalTransaction
-from siltstone.maintenance.backup.backup import Backuper
 from siltstone.maintenance.compaction.compaction import TARGET_ROWS
 from siltstone.maintenance.compaction.compaction_job import called
 from siltstone.maintenance.compaction.optimize import WORKERS
 from siltstone.maintenance.gc.vacuum import GRACE_S
 from siltstone.maintenance.merge.merge import ATTEMPTS
-from siltstone.maintenance.repair.external_appends import Adopter
 from siltstone.maintenance.schedule.status import jobs_of, status_of
-from siltstone.open.environment import Env, RepairTools, repair_tools
+from siltstone.open.environment import Env
 from siltstone.open.follower import follow_store
 from siltstone.open.owner import own_store
 from siltstone.open.parts import Owner, Parts
@@ -149,13 +132,13 @@ class LocalStore(Store):
             tx.create_table(name, schema, primary_key)
         return self[name]
 
-    def drop_table(self, name: str) -> Receipt:
+    def drop_table(self, name: str) -> results.Receipt:
         return self._commit(lambda tx: tx.drop_table(name))
 
-    def rename_table(self, name: str, new_name: str) -> Receipt:
+    def rename_table(self, name: str, new_name: str) -> results.Receipt:
         return self._commit(lambda tx: tx.rename_table(name, new_name))
 
-    def _commit(self, work: Callable[[Transaction], object]) -> Receipt:
+    def _commit(self, work: Callable[[Transaction], object]) -> results.Receipt:
         with self.transaction() as tx:
             work(tx)
         assert tx.receipt is not None
@@ -304,14 +287,14 @@ class LocalStore(Store):
             raise RequestError(f"rows_max is an integer from 1, not {rows_max!r}")
         return state, durable if until is None else until
 
-    def log(self, limit: int = 20) -> list[LogEntry]:
+    def log(self, limit: int = 20) -> list[results.LogEntry]:
         self._core.check()
         if limit < 0:
             raise RequestError(f"limit is at least 0, not {limit}")
         state = self._core.state()
         return [log_entry(state, commit) for commit in self._parts.commits.newest(state, limit)]
 
-    def tag(self, name: str, seq: int | None = None, *, lasts: object = None) -> Receipt:
+    def tag(self, name: str, seq: int | None = None, *, lasts: object = None) -> results.Receipt:
         self._core.check()
         if not isinstance(name, str) or not 0 < len(name) <= 128:
             raise RequestError(f"a tag is a string of 1 to 128 characters, not {name!r}")
@@ -330,7 +313,7 @@ class LocalStore(Store):
         self._core.check()
         return {tag.name: tag.seq for tag in self._core.state().view.catalog.tags}
 
-    def untag(self, name: str) -> Receipt:
+    def untag(self, name: str) -> results.Receipt:
         return self._commit(lambda tx: tx.tag(name, None))
 
     @property
@@ -399,7 +382,7 @@ class LocalStore(Store):
 
     # maintenance
 
-    def checkpoint(self) -> Record:
+    def checkpoint(self) -> results.Record:
         owner = self._owner()
         if owner.optimizer.has_left():
             owner.optimizer.take_finished()
@@ -411,7 +394,7 @@ class LocalStore(Store):
         *,
         attempts: int = ATTEMPTS,
         publish_attempts: int = ATTEMPTS_MAX,
-    ) -> Merged | Deferred:
+    ) -> results.Merged | results.Deferred:
         owner = self._owner()
         found = catalogs.id_of(self._core.state().view.catalog, table)
         result = owner.merger.merge(found, attempts=attempts, publish_attempts=publish_attempts)
@@ -426,7 +409,7 @@ class LocalStore(Store):
         attempts: int = ATTEMPTS,
         publish_attempts: int = ATTEMPTS_MAX,
         workers: int = WORKERS,
-    ) -> Optimized | Deferred:
+    ) -> results.Optimized | results.Deferred:
         owner = self._owner()
         result = owner.optimizer.optimize(
             catalogs.id_of(self._core.state().view.catalog, table),
@@ -438,27 +421,27 @@ class LocalStore(Store):
         owner.checkpointer.adopt_news()
         return called(result, table)
 
-    def vacuum(self, dry_run: bool = True, *, grace_s: float = GRACE_S) -> Vacuumed:
+    def vacuum(self, dry_run: bool = True, *, grace_s: float = GRACE_S) -> results.Vacuumed:
         return self._owner().vacuum.run(dry_run=dry_run, grace_s=grace_s)
 
-    def verify(self, *, deep: bool = False, on_progress: Progress | None = None) -> Verified:
-        return self._repair_tools().verifier.run(deep=deep, on_progress=on_progress)
+    def verify(
+        self, *, deep: bool = False, on_progress: results.Progress | None = None
+    ) -> results.Verified:
+        self._core.check()
+        return self._parts.storage.verifier().run(deep=deep, on_progress=on_progress)
 
     def repair(
         self,
         dry_run: bool = True,
         *,
         deep: bool = False,
-        on_progress: Progress | None = None,
-    ) -> Repaired:
-        tools = self._repair_tools()
-        return tools.repairer.run(dry_run=dry_run, deep=deep, on_progress=on_progress)
-
-    def _repair_tools(self) -> RepairTools:
+        on_progress: results.Progress | None = None,
+    ) -> results.Repaired:
         self._core.check()
-        return repair_tools(self._parts.storage)
+        repairer = self._parts.storage.repairer()
+        return repairer.run(dry_run=dry_run, deep=deep, on_progress=on_progress)
 
-    def import_external(self, table: str, dry_run: bool = True) -> Adopted:
+    def import_external(self, table: str, dry_run: bool = True) -> results.Adopted:
         self._core.check()
         if not dry_run:
             self._owner()
@@ -466,13 +449,9 @@ class LocalStore(Store):
         if not self.is_read_only:
             self.checkpoint()
         storage = self._parts.storage
-        adopter = Adopter(
-            files=storage.files,
-            root=self.path,
-            tables=storage.tables,
-            quarantine=storage.quarantine(),
+        return storage.adopter().run(
+            found, storage.manifests.newest(), self.transaction, dry_run=dry_run
         )
-        return adopter.run(found, storage.manifests.newest(), self.transaction, dry_run=dry_run)
 
     def backup(
         self,
@@ -480,23 +459,16 @@ class LocalStore(Store):
         incremental: bool = False,
         *,
         link: bool = False,
-        on_progress: Progress | None = None,
-    ) -> BackedUp:
+        on_progress: results.Progress | None = None,
+    ) -> results.BackedUp:
         self._core.check()
         if not self.is_read_only:
             self.checkpoint()
-        storage = self._parts.storage
-        backuper = Backuper(
-            files=storage.files,
-            root=self.path,
-            manifests=storage.manifests,
-            tables=storage.tables.reader,
-            now_us=storage.now_us,
+        return self._parts.storage.backuper().run(
+            root_of(directory), incremental=incremental, link=link, on_progress=on_progress
         )
-        target = root_of(directory)
-        return backuper.run(target, incremental=incremental, link=link, on_progress=on_progress)
 
-    def status(self) -> Status:
+    def status(self) -> results.Status:
         self._core.check()
         return status_of(
             self._parts.files,
@@ -508,7 +480,7 @@ class LocalStore(Store):
             memory_bytes_max=self.options.memory_bytes_max,
         )
 
-    def jobs(self) -> list[JobStatus]:
+    def jobs(self) -> list[results.JobStatus]:
         self._core.check()
         return jobs_of(self._parts.storage.jobs)
 

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from siltstone.engine.commit.committer import Committer
-from siltstone.maintenance.flush.checkpoint import Checkpointer
-from siltstone.maintenance.flush.idle import Rest
-from siltstone.maintenance.gc.vacuum import Vacuum
-from siltstone.maintenance.merge.merge_child import MergeChild
 from siltstone.maintenance.schedule.scheduler import (
     KeyWatch,
     Work,
@@ -16,74 +11,64 @@ from siltstone.maintenance.schedule.scheduler import (
     wants_merge,
     wants_optimize,
 )
-from siltstone.open.environment import Maintainers
-from siltstone.storage.manifest.ownership import Ownership
-from siltstone.storage.tables.tables import Tables
-from siltstone.storage.wal.wal import Wal
+from siltstone.open.parts import Owner
+from siltstone.storage.tables.tables import TableReader
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Background:
     """See the module. The scheduler's threads call it."""
 
-    ownership: Ownership
-    wal: Wal
-    committer: Committer
-    checkpointer: Checkpointer
-    tables: Tables
-    maintainers: Maintainers
-    vacuum: Vacuum
-    rest: Rest
-    merge_child: MergeChild
-    optimize_child: MergeChild
+    owner: Owner
+    reader: TableReader
     keys: KeyWatch
     memory_bytes_max: int
 
     def work(self) -> Work:
         """Return what the scheduler runs."""
-        optimizer = self.maintainers.optimizer
+        owner = self.owner
         return Work(
-            checkpoint=self.checkpointer.checkpoint,
-            adopt_news=self.checkpointer.adopt_news,
+            checkpoint=owner.checkpointer.checkpoint,
+            adopt_news=owner.checkpointer.adopt_news,
             prepare=self._prepare,
             merge_runs=self._merge_runs,
             wants_merge=self._wants_merge,
-            merge=self.merge_child.start,
-            vacuum=self.vacuum.run,
+            merge=owner.merge_child.start,
+            vacuum=owner.vacuum.run,
             is_overdue=self._is_overdue,
             hurry=self._hurry,
             backlog=self._backlog,
             merge_here=self._merge_here,
             wants_optimize=self._wants_optimize,
-            optimize=self.optimize_child.start,
-            wants_take_over=optimizer.has_left,
-            take_finished=optimizer.take_finished,
-            rest=self.rest.when_idle,
+            optimize=owner.optimize_child.start,
+            wants_take_over=owner.optimizer.has_left,
+            take_finished=owner.optimizer.take_finished,
+            rest=owner.rest.when_idle,
         )
 
     def _prepare(self) -> None:
         """Begin a turn of the background, unless the directory is another store's by now."""
-        self.ownership.require_in_place()
-        if self.wal.wants_next:
-            self.wal.prepare()
+        self.owner.ownership.require_in_place()
+        if self.owner.wal.wants_next:
+            self.owner.wal.prepare()
 
     def _merge_runs(self) -> bool:
         """Merge runs of the active memtables into larger tiers; say whether any were."""
-        levels = self.committer.state.view.levels.values()
+        levels = self.owner.committer.state.view.levels.values()
         merged = [each.active.merge_runs() for each in levels]
         return any(merged)
 
     def _unmerged_bytes(self) -> int:
-        return unmerged_index_bytes(self.committer.state.view)
+        return unmerged_index_bytes(self.owner.committer.state.view)
 
     @property
     def _unmerged_bytes_max(self) -> int:
         return self.memory_bytes_max // 6
 
     def _wants_merge(self) -> bool:
-        if self.merge_child.is_running:
+        if self.owner.merge_child.is_running:
             return False
-        if wants_merge(self.committer.state.view):
+        if wants_merge(self.owner.committer.state.view):
             return True
         return self._unmerged_bytes() > self.memory_bytes_max // 8 // 2
 
@@ -91,22 +76,21 @@ class Background:
         return self._unmerged_bytes() > self._unmerged_bytes_max
 
     def _hurry(self, is_waited_for: bool) -> None:
-        self.merge_child.hurry(is_waited_for=is_waited_for)
+        self.owner.merge_child.hurry(is_waited_for=is_waited_for)
 
     def _backlog(self) -> str:
         return (
             f"its indexes take {self._unmerged_bytes() / 1e6:.0f} MB of memory, at most"
             f" {self._unmerged_bytes_max / 1e6:.0f} MB may wait; a merge is"
-            f" {'running' if self.merge_child.is_running else 'due'}"
+            f" {'running' if self.owner.merge_child.is_running else 'due'}"
         )
 
     def _merge_here(self) -> None:
-        self.maintainers.merger.merge()
-        self.checkpointer.adopt_news()
+        self.owner.merger.merge()
+        self.owner.checkpointer.adopt_news()
 
     def _wants_optimize(self) -> bool:
-        view = self.committer.state.view
-        if self.optimize_child.is_running:
+        view = self.owner.committer.state.view
+        if self.owner.optimize_child.is_running:
             return False
-        reader = self.tables.reader
-        return wants_optimize(view, reader) or self.keys.wants_index(view, reader)
+        return wants_optimize(view, self.reader) or self.keys.wants_index(view, self.reader)

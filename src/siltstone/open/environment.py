@@ -7,14 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from siltstone.engine.read.past import PastRecords
+from siltstone.engine.commit.core import Core
+from siltstone.engine.read.past import CommitHistory, PastRecords
 from siltstone.engine.read.reader import Readers
+from siltstone.engine.read.view import State
 from siltstone.errors import RequestError
 from siltstone.formats.manifest import Record
+from siltstone.maintenance.backup.backup import Backuper
 from siltstone.maintenance.compaction.optimize import Optimizer
 from siltstone.maintenance.compaction.plain_table_commit import PlainTables
 from siltstone.maintenance.index.indexer import Indexer
 from siltstone.maintenance.merge.merge import Merger, Promoter
+from siltstone.maintenance.repair.external_appends import Adopter
 from siltstone.maintenance.repair.quarantine import Quarantine
 from siltstone.maintenance.repair.repair import Repairer
 from siltstone.maintenance.repair.verify import Verifier
@@ -86,6 +90,52 @@ class Storage:
         """Return where damaged or foreign files are moved."""
         return Quarantine(self.files, self.root, now_us=self.now_us, new_token=self.new_token)
 
+    def backuper(self) -> Backuper:
+        """Return what makes backups of the store."""
+        return Backuper(
+            files=self.files,
+            root=self.root,
+            manifests=self.manifests,
+            tables=self.tables.reader,
+            now_us=self.now_us,
+        )
+
+    def adopter(self) -> Adopter:
+        """Return what commits the rows that other programs appended."""
+        return Adopter(
+            files=self.files, root=self.root, tables=self.tables, quarantine=self.quarantine()
+        )
+
+    def verifier(self) -> Verifier:
+        """Return what finds damage, also in a store that does not open any more."""
+        return Verifier(
+            files=self.files,
+            root=self.root,
+            manifests=self.manifests,
+            tables=self.tables,
+            readers=self.readers,
+            jobs=self.jobs,
+        )
+
+    def repairer(self) -> Repairer:
+        """Return what repairs damage, also in a store that does not open any more."""
+        return Repairer(
+            files=self.files,
+            root=self.root,
+            manifests=self.manifests,
+            tables=self.tables,
+            verifier=self.verifier(),
+            quarantine=self.quarantine(),
+            jobs=self.jobs,
+            indexer=self.indexer(),
+            now_us=self.now_us,
+        )
+
+    def indexer(self) -> Indexer:
+        """Return what builds indexes."""
+        promoter = Promoter(self.manifests, self.tables)
+        return Indexer(self.manifests, self.tables, promoter.promote_late, self.jobs)
+
 
 @dataclass(frozen=True, slots=True)
 class Maintainers:
@@ -99,43 +149,27 @@ class Maintainers:
 def maintainers(storage: Storage, plain: PlainTables) -> Maintainers:
     """Return the maintainers of a store; they hold no lock and no state."""
     manifests, tables, jobs = storage.manifests, storage.tables, storage.jobs
-    promote_late = Promoter(manifests, tables).promote_late
-    indexer = Indexer(manifests, tables, promote_late, jobs)
+    promote_late, indexer = Promoter(manifests, tables).promote_late, storage.indexer()
     merger = Merger(manifests, tables, storage.readers, jobs, indexer.catch_up_late)
     optimizer = Optimizer(manifests, tables, promote_late, jobs, indexer, plain)
     return Maintainers(merger, optimizer, indexer)
 
 
-@dataclass(frozen=True, slots=True)
-class RepairTools:
-    """What finds and repairs damage in a store, also in one that does not open any more."""
-
-    verifier: Verifier
-    repairer: Repairer
-
-
-def repair_tools(storage: Storage) -> RepairTools:
-    """Return the repair tools of a store; they hold no lock and no state between two calls."""
-    files, root = storage.files, storage.root
-    manifests, tables = storage.manifests, storage.tables
-    indexer = Indexer(manifests, tables, Promoter(manifests, tables).promote_late, storage.jobs)
-    verifier = Verifier(
-        files=files,
-        root=root,
-        manifests=manifests,
-        tables=tables,
+def core_of(
+    storage: Storage, commits: CommitHistory, options: Options, state: Callable[[], State]
+) -> Core:
+    """Return the core of a store that is only read; its owner adds what writes."""
+    return Core(
+        tables=storage.tables,
         readers=storage.readers,
-        jobs=storage.jobs,
-    )
-    repairer = Repairer(
-        files=files,
-        root=root,
-        manifests=manifests,
-        tables=tables,
-        verifier=verifier,
-        quarantine=storage.quarantine(),
-        jobs=storage.jobs,
-        indexer=indexer,
+        state=state,
+        find_token=lambda token: commits.find_token(state(), token),
+        touched=commits.touched,
+        files=storage.files,
+        new_token=storage.new_token,
         now_us=storage.now_us,
+        gc_horizon_us=lambda: storage.gc_horizon_us(state().view.record),
+        hold=storage.jobs.hold,
+        root=storage.root,
+        verify=options.verify,
     )
-    return RepairTools(verifier, repairer)
