@@ -17,15 +17,18 @@ from siltstone.api.tables import TransactionTable
 from siltstone.context_exits import commit_on_exit
 from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.engine.write.transaction import Phase
+from siltstone.errors import RequestError
 
 
 class Transaction(ABC):
     """See the module. A context manager: commits at the end of the block; an error rolls back."""
 
-    @property
-    @abstractmethod
-    def phase(self) -> Phase:
-        """How far it is."""
+    phase: Phase
+    """How far it is."""
+    read_seq: int
+    """The sequence number of its snapshot."""
+    receipt: Receipt | None
+    """The receipt of the commit; None before it."""
 
     @property
     def is_open(self) -> bool:
@@ -33,23 +36,15 @@ class Transaction(ABC):
         return self.phase is Phase.OPEN
 
     @property
-    @abstractmethod
-    def read_seq(self) -> int:
-        """The sequence number of its snapshot."""
-
-    @property
-    @abstractmethod
-    def receipt(self) -> Receipt | None:
-        """The receipt of the commit; None before it."""
-
-    @property
-    @abstractmethod
     def seq(self) -> int:
         """The sequence number of the commit; that of the snapshot if it wrote nothing.
 
         Raises:
             RequestError: It is not committed.
         """
+        if self.receipt is None:
+            raise RequestError("the transaction has no seq before it is committed")
+        return self.receipt.seq
 
     @property
     @abstractmethod

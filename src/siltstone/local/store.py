@@ -154,7 +154,7 @@ class LocalStore(Store):
         token: tuple[str, int] | None = None,
         claim: int | None = None,
     ) -> LocalTransaction:
-        engine = EngineTransaction(
+        made = LocalTransaction(
             self._core, isolation=isolation, durability=durability, token=token, claim=claim
         )
         if durability == "async":
@@ -163,9 +163,9 @@ class LocalStore(Store):
             try:
                 owner.syncer.start()
             except UnavailableError:
-                engine.rollback()
+                made.rollback()
                 raise
-        return LocalTransaction(engine)
+        return made
 
     def _begin(self) -> EngineTransaction:
         return EngineTransaction(self._core)
