@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from siltstone.api import results
 from siltstone.api.store import Store
-from siltstone.engine.read.moment import as_utc
 from siltstone.errors import RequestError
 from siltstone.joined.connection_pool import ConnectionPool
 from siltstone.joined.remote import ask, remote
@@ -30,6 +29,11 @@ from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.open.paths import root_of
 from siltstone.operations import Effect, Face, Operation, operation
 from siltstone.options import Options, resolve
+
+_OPENED: dict[str, Callable[[ConnectionPool, dict[str, object]], object]] = {
+    "transaction": JoinedTransaction,
+    "snapshot": JoinedSnapshot,
+}
 
 
 @remote(Face.STORE)
@@ -72,6 +76,9 @@ class JoinedStore(Store):
             )
 
     def _ask(self, operation: Operation, arguments: list[object], named: dict[str, object]) -> Any:
+        opened = _OPENED.get(operation.name)
+        if opened is not None:
+            return opened(self.pool, named)
         if operation.files:
             self._require_near(operation.files)
         return self.pool.call(operation, "", arguments, named)
@@ -81,24 +88,6 @@ class JoinedStore(Store):
 
     def __getitem__(self, name: str) -> JoinedTable:
         return self._table(ask(self, operation(Face.STORE, "id_of"), name))
-
-    # transactions and snapshots
-
-    def transaction(
-        self,
-        *,
-        isolation: str = "snapshot",
-        durability: str = "sync",
-        token: tuple[str, int] | None = None,
-        claim: int | None = None,
-    ) -> JoinedTransaction:
-        named: dict[str, object] = {"isolation": isolation, "durability": durability}
-        return JoinedTransaction(self.pool, {**named, "token": token, "claim": claim})
-
-    def snapshot(
-        self, *, seq: int | None = None, at: object = None, tag: str | None = None
-    ) -> JoinedSnapshot:
-        return JoinedSnapshot(self.pool, {"seq": seq, "at": as_utc(at), "tag": tag})
 
     def lance_catalog(self, operation_name: str, request: Request, keyed: str) -> Answer:
         """Have the owner answer a request of the Lance Namespace spec; see `LanceCatalog`.

@@ -113,13 +113,20 @@ class LocalStore(Store):
 
     # tables
 
-    def tables(self) -> list[str]:
+    def _state(self) -> State:
+        """Return what a new snapshot sees.
+
+        Raises:
+            ClosedError: The handle is closed, or was inherited by a fork.
+        """
         self._core.check()
-        return catalogs.names(self._core.state().view.catalog)
+        return self._core.state()
+
+    def tables(self) -> list[str]:
+        return catalogs.names(self._state().view.catalog)
 
     def __getitem__(self, name: str) -> LocalTable:
-        self._core.check()
-        return self.table(catalogs.find(self._core.state().view.catalog, name).id)
+        return self.table(catalogs.find(self._state().view.catalog, name).id)
 
     def table(self, table_id: int) -> LocalTable:
         """Return the table with this id, whatever its name is."""
@@ -178,8 +185,7 @@ class LocalStore(Store):
             return tx.claim(app, holder, at)
 
     def claimed(self, app: str) -> tuple[int, str]:
-        self._core.check()
-        found = catalogs.app_of(self._core.state().view.catalog, definitions.check_app(app))
+        found = catalogs.app_of(self._state().view.catalog, definitions.check_app(app))
         return found.claim, found.holder
 
     def outcome(self, transaction_id: str) -> str:
@@ -196,10 +202,9 @@ class LocalStore(Store):
     def snapshot(
         self, *, seq: int | None = None, at: object = None, tag: str | None = None
     ) -> LocalSnapshot:
-        self._core.check()
+        state = self._state()
         if sum(x is not None for x in (seq, at, tag)) > 1:
             raise RequestError("a snapshot is at a seq, at a moment or at a tag: give one")
-        state = self._core.state()
         wanted = state.visible if seq is None else seq
         if at is not None:
             wanted = self._seq_at(state, at)
@@ -266,13 +271,11 @@ class LocalStore(Store):
         return cut(self._core, state, table, since, upto, rows_max)
 
     def changes_from(self, table: str) -> int:
-        self._core.check()
-        return begins_at(self._core.state(), table)
+        return begins_at(self._state(), table)
 
     def _range(self, since: int, until: int | None, rows_max: int = 1) -> tuple[State, int]:
         """Return the state to read changes of, and the sequence number where they end."""
-        self._core.check()
-        state = self._core.state()
+        state = self._state()
         durable = min(self.durable_seq, state.visible)  # of the state that is read, not of a later
         for seq in (since, until):
             if seq is not None and type(seq) is not int:
@@ -288,10 +291,9 @@ class LocalStore(Store):
         return state, durable if until is None else until
 
     def log(self, limit: int = 20) -> list[results.LogEntry]:
-        self._core.check()
+        state = self._state()
         if limit < 0:
             raise RequestError(f"limit is at least 0, not {limit}")
-        state = self._core.state()
         return [log_entry(state, commit) for commit in self._parts.commits.newest(state, limit)]
 
     def tag(self, name: str, seq: int | None = None, *, lasts: object = None) -> results.Receipt:
@@ -310,22 +312,19 @@ class LocalStore(Store):
             return self._commit(lambda tx: tx.tag(name, wanted, lasts_s))
 
     def tags(self) -> dict[str, int]:
-        self._core.check()
-        return {tag.name: tag.seq for tag in self._core.state().view.catalog.tags}
+        return {tag.name: tag.seq for tag in self._state().view.catalog.tags}
 
     def untag(self, name: str) -> results.Receipt:
         return self._commit(lambda tx: tx.tag(name, None))
 
     @property
     def seq(self) -> int:
-        self._core.check()
-        return self._core.state().visible
+        return self._state().visible
 
     @property
     def durable_seq(self) -> int:
-        self._core.check()
-        committer = self._core.committer
-        return self._core.state().visible if committer is None else committer.durable_seq
+        state, committer = self._state(), self._core.committer
+        return state.visible if committer is None else committer.durable_seq
 
     # serving others
 
@@ -469,11 +468,10 @@ class LocalStore(Store):
         )
 
     def status(self) -> results.Status:
-        self._core.check()
         return status_of(
             self._parts.files,
             self.path,
-            self._core.state(),
+            self._state(),
             self._parts.counts(),
             tables=self._parts.tables.reader,
             jobs=self._parts.storage.jobs,
