@@ -22,7 +22,6 @@ from siltstone.api.transaction import Transaction
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
 from siltstone.engine.commit import interrupts
-from siltstone.engine.commit.core import Core
 from siltstone.engine.read.moment import refuse_future, time_us_of
 from siltstone.engine.read.past import log_entry
 from siltstone.engine.read.view import State
@@ -43,7 +42,7 @@ from siltstone.maintenance.schedule.status import jobs_of, status_of
 from siltstone.open.environment import Env
 from siltstone.open.follower import follow_store
 from siltstone.open.owner import own_store
-from siltstone.open.parts import Owner, Parts
+from siltstone.open.parts import Owner
 from siltstone.open.paths import root_of
 from siltstone.open.shared import Opened, read, share
 from siltstone.options import Options, seconds_of
@@ -60,21 +59,11 @@ if TYPE_CHECKING:
 class LocalStore(Store):
     """See the module. Any thread."""
 
-    def __init__(
-        self,
-        root: Path,
-        options: Options,
-        parts: Parts,
-        opened: Opened | None = None,
-        core: Core | None = None,
-        number: int = 0,
-    ) -> None:
-        """Use `connect`."""
-        self.path, self.options = root, options
-        self._parts = parts
-        self._core = core or parts.core
-        self._opened = opened or Opened.alone(root, options, parts)
-        self._number = number
+    def __init__(self, opened: Opened, number: int = 0) -> None:
+        """Use `connect`. `number` is that of the handle; without one it is the store's own."""
+        self.path, self.options, self._parts = opened.root, opened.options, opened.parts
+        self._core = opened.core(number) if number else opened.parts.core
+        self._opened, self._number = opened, number
 
     @classmethod
     def open(
@@ -82,15 +71,9 @@ class LocalStore(Store):
     ) -> LocalStore:
         """Open a store in an environment; tests bring simulated ones, which are not shared."""
         if env is None:
-            return (read if read_only else share)(root, options, cls.handle)
+            return (read if read_only else share)(root, options, cls)
         wire = follow_store if read_only else own_store
-        return cls(root, options, wire(root, options, env))
-
-    @classmethod
-    def handle(cls, opened: Opened, number: int) -> LocalStore:
-        """Return a handle on a store that this process has open; `number` is the handle's."""
-        core = opened.core(number) if number else None
-        return cls(opened.root, opened.options, opened.parts, opened, core, number)
+        return cls(Opened.alone(root, options, wire(root, options, env)))
 
     def __repr__(self) -> str:
         if self._core.refusal is not None:
@@ -195,7 +178,7 @@ class LocalStore(Store):
     def numbered(self, numbers: Iterator[int]) -> LocalStore:
         """Return the same store, whose next commits have these numbers in their ids."""
         core = replace(self._parts.core, numbers=numbers)
-        return LocalStore(self.path, self.options, replace(self._parts, core=core))
+        return LocalStore(Opened.alone(self.path, self.options, replace(self._parts, core=core)))
 
     # snapshots and queries
 
@@ -372,8 +355,7 @@ class LocalStore(Store):
         """
         server = server_of(call)
         self._core.check()
-        inner = LocalStore(self.path, self.options, self._parts, self._opened)
-        made = server(inner, self._parts, *arguments, **options)
+        made = server(LocalStore(self._opened), self._parts, *arguments, **options)
         if self._core.refusal is not None:
             made.close()
             self._core.check()
