@@ -13,7 +13,7 @@ Maintenance that needs no open store is in `siltstone.admin`. Over 400 lines for
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -23,7 +23,7 @@ import pyarrow as pa
 from siltstone.api import results
 from siltstone.api.serving import Service
 from siltstone.api.snapshot import Snapshot
-from siltstone.api.tables import Table
+from siltstone.api.tables import Table, TableDefinitions
 from siltstone.api.transaction import Transaction
 from siltstone.context_exits import close_on_exit
 from siltstone.engine.write.stage_task import StageTask
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Store(ABC):
+class Store(TableDefinitions[Table, results.Receipt]):
     """See the module. Any thread; a context manager. `path` is its directory, at its owner."""
 
     path: Path
@@ -57,43 +57,6 @@ class Store(ABC):
     @abstractmethod
     def is_read_only(self) -> bool:
         """Whether this handle only reads."""
-
-    # tables
-
-    @abstractmethod
-    def tables(self) -> list[str]:
-        """Return the names of all tables, sorted."""
-
-    @abstractmethod
-    def __getitem__(self, name: str) -> Table:
-        """Return the table called `name`.
-
-        Raises:
-            TableNotFoundError: No table has that name.
-        """
-
-    @abstractmethod
-    def create_table(
-        self, name: str, schema: object, primary_key: str | Sequence[str] = ()
-    ) -> Table:
-        """Create a table; without `primary_key` a plain one.
-
-        Args:
-            name: 1-128 letters, digits, `_`, `-`, `.`; not starting with `.` or `_`.
-            schema: A pyarrow schema, or a dict of name to type ("int64", "string", ...).
-            primary_key: One column or several: int, string, binary, date, timestamp, decimal, bool.
-
-        Raises:
-            TableExistsError, RequestError: The name is taken or not allowed; a bad schema or key.
-        """
-
-    @abstractmethod
-    def drop_table(self, name: str) -> results.Receipt:
-        """Drop a table; older snapshots still see it."""
-
-    @abstractmethod
-    def rename_table(self, name: str, new_name: str) -> results.Receipt:
-        """Rename a table; handles of it go on."""
 
     # transactions
 
@@ -157,22 +120,6 @@ class Store(ABC):
                 return work(tx)
 
         return Retry(attempts).run(once)
-
-    @abstractmethod
-    def claim(self, app: str, holder: str | None = None, at: int | None = None) -> int:
-        """Claim a token app and return the claim; from now on older claims of it are fenced.
-
-        Args:
-            app: The app of tokens (app, batch).
-            holder: A name of the claimant (the id of a run). While the holder has the app, it gets
-                the same claim again.
-            at: The number for a new claim of this holder. Of several holders the one with the
-                highest number has the app in the end, in whatever order they come.
-
-        Raises:
-            FencedError: The holder had claimed the app, and another holder claimed it later. With
-                `at`: another holder has the app at that number or a higher one.
-        """
 
     @abstractmethod
     def claimed(self, app: str) -> tuple[int, str]:

@@ -30,6 +30,7 @@ Columns: TypeAlias = Sequence[str] | None
 Condition: TypeAlias = str | pc.Expression | None
 """A SQL boolean expression, or an Arrow expression; None is true for all rows."""
 Rows = TypeVar("Rows")
+Handle = TypeVar("Handle")
 Done = TypeVar("Done")
 
 
@@ -289,3 +290,59 @@ class TransactionTable(WritableTable[int, None]):
     """
 
     __slots__ = ()
+
+
+class TableDefinitions(ABC, Generic[Handle, Done]):
+    """The tables of a store or of a transaction: how they are found, made, dropped and renamed."""
+
+    @abstractmethod
+    def tables(self) -> list[str]:
+        """Return the names of all tables, sorted; in a transaction with its own changes."""
+
+    @abstractmethod
+    def __getitem__(self, name: str) -> Handle:
+        """Return the table called `name`; in a transaction as that sees it.
+
+        Raises:
+            TableNotFoundError: No table has that name.
+        """
+
+    @abstractmethod
+    def create_table(
+        self, name: str, schema: object, primary_key: str | Sequence[str] = ()
+    ) -> Handle:
+        """Create a table; without `primary_key` a plain one.
+
+        Args:
+            name: 1-128 letters, digits, `_`, `-`, `.`; not starting with `.` or `_`.
+            schema: A pyarrow schema, or a dict of name to type ("int64", "string", ...).
+            primary_key: One column or several: int, string, binary, date, timestamp, decimal, bool.
+
+        Raises:
+            TableExistsError, RequestError: The name is taken or not allowed; a bad schema or key.
+        """
+
+    @abstractmethod
+    def drop_table(self, name: str) -> Done:
+        """Drop a table; older snapshots still see it."""
+
+    @abstractmethod
+    def rename_table(self, name: str, new_name: str) -> Done:
+        """Rename a table; handles of it go on."""
+
+    @abstractmethod
+    def claim(self, app: str, holder: str | None = None, at: int | None = None) -> int:
+        """Claim a token app and return the claim; from this commit on older claims are fenced.
+
+        Args:
+            app: The app of tokens (app, batch).
+            holder: A name of the claimant (the id of a run). While the holder has the app, it gets
+                the same claim again.
+            at: The number for a new claim of this holder. Of several holders the one with the
+                highest number has the app in the end, in whatever order they come.
+
+        Raises:
+            FencedError: The holder had claimed the app, and another holder claimed it later. With
+                `at`: another holder has the app at that number or a higher one. In a transaction
+                whose token was applied before: the claim is not `holder`'s any more, or had none.
+        """
