@@ -227,6 +227,10 @@ class Table(WritableTable[Receipt, Receipt]):
 
     __slots__ = ()
 
+    def __repr__(self) -> str:
+        key = ", ".join(self.primary_key)
+        return f"<table {self.name!r}, {f'key {key}' if key else 'plain'}: {self.schema.names}>"
+
     @abstractmethod
     def dataset(self) -> SnapshotDataset:
         """Return a fresh snapshot of the table as a pyarrow dataset."""

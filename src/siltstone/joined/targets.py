@@ -122,15 +122,15 @@ def server_at(url: str, token: object = None, cafile: object = None) -> ServerTa
         RequestError: It is no URL of a server; a token that cannot be in a header.
         UnavailableError: `cafile` cannot be read.
     """
+    refusal = RequestError("a server is http://host:port or https://host:port, and no more")
     try:
         parts = urlsplit(url)
         name, port = parts.hostname, parts.port or PORT
     except ValueError:
-        name, port = None, PORT
-        parts = urlsplit("")
+        raise refusal from None
     is_bare = not (parts.query or parts.fragment or parts.username or parts.path.strip("/"))
     if name is None or not is_bare:
-        raise RequestError("a server is http://host:port or https://host:port, and no more")
+        raise refusal
     shown = token if token is not None else os.environ.get(TOKEN_VARIABLE) or None
     if shown is not None and not (
         isinstance(shown, str) and shown.isascii() and shown.isprintable()

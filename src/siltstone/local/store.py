@@ -26,7 +26,6 @@ from siltstone.engine.read.moment import refuse_future, time_us_of
 from siltstone.engine.read.past import log_entry
 from siltstone.engine.read.view import State
 from siltstone.engine.write.stage_task import StageTask, begin
-from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.errors import RequestError, SnapshotExpiredError, UnavailableError
 from siltstone.joined.address import address_of
 from siltstone.lance_namespace.fresh import FreshVersions
@@ -113,7 +112,7 @@ class LocalStore(Store):
 
     def table(self, table_id: int) -> LocalTable:
         """Return the table with this id, whatever its name is."""
-        return LocalTable(self._core, table_id, self._begin, lambda: self._owner().indexes)
+        return LocalTable(self._core, table_id, lambda: self._owner().indexes)
 
     def create_table(
         self, name: str, schema: object, primary_key: str | Sequence[str] = ()
@@ -156,9 +155,6 @@ class LocalStore(Store):
                 made.rollback()
                 raise
         return made
-
-    def _begin(self) -> EngineTransaction:
-        return EngineTransaction(self._core)
 
     def stage(self, table: str, op: str | None = None, *, order_by: str | None = None) -> StageTask:
         return begin(self._core, table, op, order_by)
