@@ -45,9 +45,6 @@ NO_OPERATIONS = {
     "import_external": "works on the files, and commits by a transaction",
     "adopt": "is the old name of `import_external`",
     "backup": "works on the files, after a checkpoint",
-    "phase": "is known to the process that commits",
-    "read_seq": "came with the answer to the begin",
-    "receipt": "came with the answer to the commit",
 }
 OF_ONE_FACE = {
     (Face.STORE, "close"): "ends the connections of this process, and no more",

@@ -24,7 +24,6 @@ LARGE = {
     "LocalStore": _STORE,
     "LocalTable": _STORE,
     "LocalTransaction": _STORE,
-    "EngineTransactionTable": "every way to write to a table of a transaction, one method each",
     "Files": _FILES,
     "RealFiles": _FILES,
     "SnapshotDataset": "pyarrow's interface of a data set, refused where DuckDB does not need it",

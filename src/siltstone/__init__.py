@@ -50,27 +50,14 @@ if TYPE_CHECKING:
     from siltstone.engine.write.stage_task import Staged, StageTask
     from siltstone.joined.store import JoinedStore
     from siltstone.query.scan.scan_task import ScanTask
-    from siltstone.server.rest.server import RestServer
-    from siltstone.server.rpc.server import LocalServer
     from siltstone.store import connect
 
 _closing.register()  # now: exit hooks that a program registers from here on still find its stores
 
 
-def _local_server() -> "type[LocalServer]":
-    from siltstone.server.rpc.server import LocalServer  # noqa: PLC0415 - an extra
-
-    return LocalServer
-
-
-def _rest_server() -> "type[RestServer]":
-    from siltstone.server.rest.server import RestServer  # noqa: PLC0415 - an extra
-
-    return RestServer
-
-
-_serving.attach("serve_local", _local_server)
-_serving.attach("serve", _rest_server)
+# The server is an extra, imported when it is asked for.
+_serving.attach("serve_local", lambda: import_module("siltstone.server.rpc.server").LocalServer)
+_serving.attach("serve", lambda: import_module("siltstone.server.rest.server").RestServer)
 
 # Lance and Arrow take 0.7 s to import; the command line answers --help without them.
 _RESULTS = (

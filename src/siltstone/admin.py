@@ -17,7 +17,7 @@ from siltstone.engine.read.moment import time_us_of
 from siltstone.engine.recover.following import Follower
 from siltstone.errors import BusyError, CorruptionError, OwnedError
 from siltstone.formats.backup import Backup
-from siltstone.maintenance.backup.backup import BackedUp, Backuper, Progress
+from siltstone.maintenance.backup.backup import BackedUp, Progress
 from siltstone.maintenance.backup.restore import Restored, Restorer
 from siltstone.maintenance.compaction.compaction import TARGET_ROWS, Optimized, called
 from siltstone.maintenance.compaction.optimize import WORKERS, Execute
@@ -30,13 +30,7 @@ from siltstone.maintenance.merge.merge import ATTEMPTS, Deferred, Merged
 from siltstone.maintenance.repair.quarantine import Item, Quarantine
 from siltstone.maintenance.repair.repair_plan import Repaired, Step
 from siltstone.maintenance.repair.verify import Verified
-from siltstone.open.environment import (
-    Env,
-    Maintainers,
-    Storage,
-    maintainers,
-    repair_tools,
-)
+from siltstone.open.environment import Env, Maintainers, Storage, maintainers
 from siltstone.open.owner import own_store
 from siltstone.open.parts import Owner
 from siltstone.open.paths import root_of
@@ -335,7 +329,7 @@ def verify_store(
     Raises:
         RequestError: No store.
     """
-    return repair_tools(_storage(path, options)).verifier.run(deep=deep, on_progress=on_progress)
+    return _storage(path, options).verifier().run(deep=deep, on_progress=on_progress)
 
 
 def repair(
@@ -360,7 +354,7 @@ def repair(
         OwnedError: There is something to repair, and a process owns the store.
         BusyError, UnavailableError: Run it again; the file system refuses.
     """
-    repairer = repair_tools(_storage(path, options)).repairer
+    repairer = _storage(path, options).repairer()
     found = repairer.run(dry_run=dry_run, deep=deep, on_progress=on_progress)
     root, env = root_of(path), Env()
     return with_orphans(found, root, resolve(root, options), env) if found.is_whole else found
@@ -418,9 +412,10 @@ def backup_store(
         CorruptionError: A file of the store is damaged; it is named.
         BusyError, UnavailableError: Another backup into it runs; the file system refuses.
     """
-    backuper = Backuper(_storage(path, options).site)
-    return backuper.run(
-        root_of(directory), incremental=incremental, link=link, on_progress=on_progress
+    return (
+        _storage(path, options)
+        .backuper()
+        .run(root_of(directory), incremental=incremental, link=link, on_progress=on_progress)
     )
 
 

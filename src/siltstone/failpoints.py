@@ -21,7 +21,7 @@ import re
 import signal
 import socket as sockets
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from siltstone.errors import RequestError
@@ -32,132 +32,93 @@ _ORDER = re.compile(r"([a-z_.]+)=([a-z]+)(?:@([1-9]\d{0,8}))?")
 Action = Literal["kill", "raise", "pause", "note"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Point:
-    """A place in the code: its name in an order, and the durable part of the work there."""
+    """A place in the code: the durable part of the work there, and its name in an order.
 
-    label: str
+    The name in an order follows from that in the catalog: MERGE_AFTER_PLAN is "merge.after_plan".
+    """
+
     durable: str
+    label: str = field(init=False)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.label = name.lower().replace("_", ".", 1)
 
 
 class Failpoint:
     """The catalog. Not an Enum: there the name alone would take 90 ns (Python 3.11)."""
 
-    FLUSH_BEFORE_PLAN = Point("flush.before_plan", "the log alone has the rows; nothing is sealed")
-    FLUSH_AFTER_PLAN = Point(
-        "flush.after_plan", "the log has the rows, in segments that are sealed"
-    )
-    FLUSH_AFTER_FRAGMENTS = Point("flush.after_fragments", "synced, unused files")
-    FLUSH_BEFORE_PUBLISH = Point("flush.before_publish", "files, and pins over them, unused")
-    FLUSH_AFTER_PUBLISH = Point(
-        "flush.after_publish", "the record; the log still has its rows, too"
-    )
-    FLUSH_AFTER_RETIRE = Point(
-        "flush.after_retire", "the record; segments below its floor are recycled"
-    )
+    FLUSH_BEFORE_PLAN = Point("the log alone has the rows; nothing is sealed")
+    FLUSH_AFTER_PLAN = Point("the log has the rows, in segments that are sealed")
+    FLUSH_AFTER_FRAGMENTS = Point("synced, unused files")
+    FLUSH_BEFORE_PUBLISH = Point("files, and pins over them, unused")
+    FLUSH_AFTER_PUBLISH = Point("the record; the log still has its rows, too")
+    FLUSH_AFTER_RETIRE = Point("the record; segments below its floor are recycled")
 
-    PUBLISH_AFTER_CREATE = Point(
-        "publish.after_create", "a record, its own or another's; its maker has no answer yet"
-    )
+    PUBLISH_AFTER_CREATE = Point("a record, its own or another's; its maker has no answer yet")
 
-    MERGE_BEFORE_PLAN = Point("merge.before_plan", "nothing of the merge")
-    MERGE_AFTER_PLAN = Point("merge.after_plan", "nothing of a table of which the overlay is known")
-    MERGE_AFTER_FRAGMENTS = Point("merge.after_fragments", "synced, unused bases")
-    MERGE_BEFORE_PUBLISH = Point("merge.before_publish", "the same; the winner's record is read")
-    MERGE_AFTER_PUBLISH = Point(
-        "merge.after_publish", "the record; readers by path see the old bases"
-    )
+    MERGE_BEFORE_PLAN = Point("nothing of the merge")
+    MERGE_AFTER_PLAN = Point("nothing of a table of which the overlay is known")
+    MERGE_AFTER_FRAGMENTS = Point("synced, unused bases")
+    MERGE_BEFORE_PUBLISH = Point("the same; the winner's record is read")
+    MERGE_AFTER_PUBLISH = Point("the record; readers by path see the old bases")
 
-    OPTIMIZE_BEFORE_PLAN = Point("optimize.before_plan", "nothing of the optimize")
-    OPTIMIZE_AFTER_PLAN = Point("optimize.after_plan", "nothing; the tasks are known")
-    OPTIMIZE_AFTER_TASK = Point(
-        "optimize.after_task", "synced files of one task, noted in its job's record"
-    )
-    OPTIMIZE_AFTER_FRAGMENTS = Point("optimize.after_fragments", "the same of all tasks")
-    OPTIMIZE_BEFORE_PUBLISH = Point(
-        "optimize.before_publish", "rewrites on the winner's pins, unnamed"
-    )
-    OPTIMIZE_AFTER_PUBLISH = Point(
-        "optimize.after_publish", "the record; readers by path see old bases"
-    )
+    OPTIMIZE_BEFORE_PLAN = Point("nothing of the optimize")
+    OPTIMIZE_AFTER_PLAN = Point("nothing; the tasks are known")
+    OPTIMIZE_AFTER_TASK = Point("synced files of one task, noted in its job's record")
+    OPTIMIZE_AFTER_FRAGMENTS = Point("the same of all tasks")
+    OPTIMIZE_BEFORE_PUBLISH = Point("rewrites on the winner's pins, unnamed")
+    OPTIMIZE_AFTER_PUBLISH = Point("the record; readers by path see old bases")
 
-    INDEX_BEFORE_PLAN = Point("index.before_plan", "declarations; nothing of the build")
-    INDEX_AFTER_PLAN = Point("index.after_plan", "nothing of the build; its tasks are known")
-    INDEX_BEFORE_BUILD = Point("index.before_build", "the record of its job; no file of an index")
-    INDEX_AFTER_BUILD = Point("index.after_build", "synced, unused files of all segments")
-    INDEX_BEFORE_PUBLISH = Point("index.before_publish", "the same, on the winner's pins, unnamed")
-    INDEX_AFTER_PUBLISH = Point(
-        "index.after_publish", "the record; readers by path see bases without the indexes"
-    )
+    INDEX_BEFORE_PLAN = Point("declarations; nothing of the build")
+    INDEX_AFTER_PLAN = Point("nothing of the build; its tasks are known")
+    INDEX_BEFORE_BUILD = Point("the record of its job; no file of an index")
+    INDEX_AFTER_BUILD = Point("synced, unused files of all segments")
+    INDEX_BEFORE_PUBLISH = Point("the same, on the winner's pins, unnamed")
+    INDEX_AFTER_PUBLISH = Point("the record; readers by path see bases without the indexes")
 
-    VACUUM_BEFORE_PLAN = Point("vacuum.before_plan", "nothing of the vacuum")
-    VACUUM_AFTER_PLAN = Point("vacuum.after_plan", "nothing; the oldest record to keep is known")
-    VACUUM_BEFORE_PUBLISH = Point("vacuum.before_publish", "nothing; the winner's record is read")
-    VACUUM_AFTER_PUBLISH = Point(
-        "vacuum.after_publish", "older seqs are refused; FLOOR is the old one"
-    )
-    VACUUM_AFTER_FLOOR = Point("vacuum.after_floor", "FLOOR; all that it gives up is still there")
-    VACUUM_AFTER_TRIM = Point("vacuum.after_trim", "the record without the unneeded past")
-    VACUUM_AFTER_UNLINK = Point(
-        "vacuum.after_unlink", "records below FLOOR are gone, their files not"
-    )
-    VACUUM_AFTER_GC_HORIZON = Point(
-        "vacuum.after_gc_horizon", "the record with the gc horizon; all garbage is still there"
-    )
-    VACUUM_BEFORE_DELETE = Point("vacuum.before_delete", "the same; the garbage is listed")
-    VACUUM_AFTER_DELETE = Point("vacuum.after_delete", "the garbage is gone")
+    VACUUM_BEFORE_PLAN = Point("nothing of the vacuum")
+    VACUUM_AFTER_PLAN = Point("nothing; the oldest record to keep is known")
+    VACUUM_BEFORE_PUBLISH = Point("nothing; the winner's record is read")
+    VACUUM_AFTER_PUBLISH = Point("older seqs are refused; FLOOR is the old one")
+    VACUUM_AFTER_FLOOR = Point("FLOOR; all that it gives up is still there")
+    VACUUM_AFTER_TRIM = Point("the record without the unneeded past")
+    VACUUM_AFTER_UNLINK = Point("records below FLOOR are gone, their files not")
+    VACUUM_AFTER_GC_HORIZON = Point("the record with the gc horizon; all garbage is still there")
+    VACUUM_BEFORE_DELETE = Point("the same; the garbage is listed")
+    VACUUM_AFTER_DELETE = Point("the garbage is gone")
 
-    BACKUP_AFTER_PLAN = Point("backup.after_plan", "nothing; the snapshot is leased")
-    BACKUP_AFTER_COPY = Point("backup.after_copy", "files that no backup names; its log is missing")
-    BACKUP_BEFORE_PUBLISH = Point("backup.before_publish", "all files of a backup that none names")
-    BACKUP_AFTER_PUBLISH = Point("backup.after_publish", "the backup")
-    RESTORE_BEFORE_PLAN = Point(
-        "restore.before_plan", "the sign in a directory that it is half restored"
-    )
-    RESTORE_AFTER_COPY = Point("restore.after_copy", "the sign, and files; no log, no record")
-    RESTORE_BEFORE_PUBLISH = Point("restore.before_publish", "the same, and the log; no record")
-    RESTORE_AFTER_PUBLISH = Point(
-        "restore.after_publish", "the record: it is a store; the sign is still there"
-    )
-    REPAIR_AFTER_PLAN = Point("repair.after_plan", "nothing; the store is owned")
-    REPAIR_AFTER_FLOOR = Point("repair.after_floor", "FLOOR, where it was lost")
-    REPAIR_BEFORE_PUBLISH = Point(
-        "repair.before_publish", "damaged files are in quarantine, replaced by copies"
-    )
-    REPAIR_AFTER_PUBLISH = Point("repair.after_publish", "the record that serves from now on")
+    BACKUP_AFTER_PLAN = Point("nothing; the snapshot is leased")
+    BACKUP_AFTER_COPY = Point("files that no backup names; its log is missing")
+    BACKUP_BEFORE_PUBLISH = Point("all files of a backup that none names")
+    BACKUP_AFTER_PUBLISH = Point("the backup")
+    RESTORE_BEFORE_PLAN = Point("the sign in a directory that it is half restored")
+    RESTORE_AFTER_COPY = Point("the sign, and files; no log, no record")
+    RESTORE_BEFORE_PUBLISH = Point("the same, and the log; no record")
+    RESTORE_AFTER_PUBLISH = Point("the record: it is a store; the sign is still there")
+    REPAIR_AFTER_PLAN = Point("nothing; the store is owned")
+    REPAIR_AFTER_FLOOR = Point("FLOOR, where it was lost")
+    REPAIR_BEFORE_PUBLISH = Point("damaged files are in quarantine, replaced by copies")
+    REPAIR_AFTER_PUBLISH = Point("the record that serves from now on")
 
-    DDL_BEFORE_PLAN = Point("ddl.before_plan", "nothing of the change of a definition")
-    DDL_AFTER_PLAN = Point(
-        "ddl.after_plan", "the change is in its transaction; staged files at most"
-    )
-    ATTACH_BEFORE_PLAN = Point("attach.before_plan", "pieces of a job, synced, marked as open")
-    ATTACH_AFTER_PLAN = Point("attach.after_plan", "one unused pin over the pieces")
-    TAKE_BEFORE_PLAN = Point("take.before_plan", "a version that another Lance client staged")
-    TAKE_AFTER_MOVE = Point("take.after_move", "its manifest, under its private name")
-    TAKE_AFTER_PLAN = Point("take.after_plan", "its files, synced, and an unused pin over them")
-    COMMIT_BEFORE_FRAME = Point(
-        "commit.before_frame", "nothing of the transaction but staged files"
-    )
-    COMMIT_AFTER_FRAME = Point("commit.after_frame", "the frame; no caller has an answer")
-    SHOW_BEFORE_LINK = Point("show.before_link", "the frame; a version has no public name yet")
-    SHOW_AFTER_LINK = Point("show.after_link", "the frame, and the public name of one table")
+    DDL_BEFORE_PLAN = Point("nothing of the change of a definition")
+    DDL_AFTER_PLAN = Point("the change is in its transaction; staged files at most")
+    ATTACH_BEFORE_PLAN = Point("pieces of a job, synced, marked as open")
+    ATTACH_AFTER_PLAN = Point("one unused pin over the pieces")
+    TAKE_BEFORE_PLAN = Point("a version that another Lance client staged")
+    TAKE_AFTER_MOVE = Point("its manifest, under its private name")
+    TAKE_AFTER_PLAN = Point("its files, synced, and an unused pin over them")
+    COMMIT_BEFORE_FRAME = Point("nothing of the transaction but staged files")
+    COMMIT_AFTER_FRAME = Point("the frame; no caller has an answer")
+    SHOW_BEFORE_LINK = Point("the frame; a version has no public name yet")
+    SHOW_AFTER_LINK = Point("the frame, and the public name of one table")
 
-    NAME_AFTER_LINK = Point(
-        "name.after_link", "nothing: new files have both names, which a power cut may take"
-    )
-    ASIDE_AFTER_LINK = Point(
-        "aside.after_link", "a version by path under both its public name and our own"
-    )
-    ASIDE_AFTER_UNLINK = Point(
-        "aside.after_unlink", "a version by path under our own name; ours has no public one yet"
-    )
+    NAME_AFTER_LINK = Point("nothing: new files have both names, which a power cut may take")
+    ASIDE_AFTER_LINK = Point("a version by path under both its public name and our own")
+    ASIDE_AFTER_UNLINK = Point("a version by path under our own name; ours has no public one yet")
 
-    IMPORT_AFTER_COMMIT = Point(
-        "import.after_commit", "the rows of a version by path; its manifest is still where it was"
-    )
-
-    def __init__(self, label: str, durable: str) -> None:
-        self.label, self.durable = label, durable
+    IMPORT_AFTER_COMMIT = Point("the rows of a version by path; its manifest is still where it was")
 
 
 CATALOG = tuple(value for value in vars(Failpoint).values() if isinstance(value, Point))

@@ -113,7 +113,7 @@ def _temporary_directory() -> Path:
 
 def _temporary(opened: Opened, number: int) -> Store:
     opened.is_temporary = True
-    return LocalStore.handle(opened, number)
+    return LocalStore(opened, number)
 
 
 def _join(root: Path, options: Options) -> Store:
@@ -132,7 +132,7 @@ def _join(root: Path, options: Options) -> Store:
 
 def _serving(opened: Opened, number: int) -> Store:
     """Return a handle that lets others join."""
-    db = LocalStore.handle(opened, number)
+    db = LocalStore(opened, number)
     with contextlib.suppress(UnavailableError):  # without the extra it is alone
         db.share_locally()
     return db

@@ -9,7 +9,7 @@ import pytest
 
 from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.reader import Readers
-from siltstone.open.environment import RepairTools, Storage, repair_tools
+from siltstone.open.environment import Storage
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.tables.jobs import Jobs
 from tests.crash.store_life import (
@@ -44,14 +44,12 @@ STEPS = [
 ]
 
 
-def tools_of(files: SimFiles) -> RepairTools:
+def storage_of(files: SimFiles) -> Storage:
     manifests = ManifestStore(files, ROOT, now_us=lambda: 1, new_token=next_name)
     tables = fake_lance(ROOT, files, token=next_name)
     readers = Readers(tables.reader, PastRecords(manifests), index_bytes_max=1 << 20)
     jobs = Jobs(files, ROOT, lambda: 1, next_name)
-    return repair_tools(
-        Storage(ROOT, files, manifests, tables, readers, jobs, lambda: 1, next_name)
-    )
+    return Storage(ROOT, files, manifests, tables, readers, jobs, lambda: 1, next_name)
 
 
 def next_name() -> str:
@@ -102,7 +100,7 @@ def test_a_repair_cut_off_at_any_step_is_completed_by_the_next(
     damage(life.files)
     camera = Camera(life)
     life.files.faults = [camera]
-    done = tools_of(life.files).repairer.run(dry_run=False, deep=True)
+    done = storage_of(life.files).repairer().run(dry_run=False, deep=True)
     camera.take("at the end")
     assert done.steps
     assert done.is_whole
@@ -114,9 +112,9 @@ def test_a_repair_cut_off_at_any_step_is_completed_by_the_next(
 
 
 def require_repaired(files: SimFiles, seq: int, expected: Answer, label: str) -> None:
-    done = tools_of(files).repairer.run(dry_run=False, deep=True)
+    done = storage_of(files).repairer().run(dry_run=False, deep=True)
     assert done.is_whole, f"{label}: {done}"
-    again = tools_of(files).repairer.run(dry_run=False, deep=True)
+    again = storage_of(files).repairer().run(dry_run=False, deep=True)
     assert (again.steps, again.unproven) == ((), ()), label
     db = open_store(files)
     assert (db.seq, rows_of(answer(db))) == (seq, expected), label
@@ -125,4 +123,4 @@ def require_repaired(files: SimFiles, seq: int, expected: Answer, label: str) ->
     db.checkpoint()
     db.merge()
     assert rows_of(answer(db)) == expected, label
-    assert tools_of(files).verifier.run(deep=False).is_sound, label
+    assert storage_of(files).verifier().run(deep=False).is_sound, label

@@ -37,7 +37,7 @@ def compacted(db: st.Store, first: int = 0, end: int = 12):
 
 def commit(db: st.Store, incarnation: int, *results) -> None:
     with db.transaction() as tx:
-        tx.engine.compact(incarnation, results, tx.engine.core.begun().first_us)
+        tx.compact(incarnation, results, tx.core.begun().first_us)
 
 
 def parts(db: st.Store) -> int:
@@ -96,7 +96,7 @@ def test_an_append_that_wins_is_built_upon(made) -> None:
     db, table = made
     tx = db.transaction()
     incarnation, result = compacted(db)
-    tx.engine.compact(incarnation, [result], tx.engine.core.begun().first_us)
+    tx.compact(incarnation, [result], tx.core.begun().first_us)
     table.append({"id": 9, "v": 9})
     expected = rows(table)
     tx.commit()
@@ -108,7 +108,7 @@ def test_a_delete_that_wins_is_no_loss(made) -> None:
     db, table = made
     tx = db.transaction()
     incarnation, result = compacted(db)
-    tx.engine.compact(incarnation, [result], tx.engine.core.begun().first_us)
+    tx.compact(incarnation, [result], tx.core.begun().first_us)
     table.delete_where("v = 2")
     expected = rows(table)
     with pytest.raises(st.ConflictError):
@@ -156,7 +156,7 @@ def test_a_merge_that_began_before_it_is_done_again_on_top(made) -> None:
     tx = db.transaction()
     source = pa.table({"id": [1, 7], "v": [100, 700]})
     how = Merge(("id",), True, True, False, None, 100)
-    assert merge(tx.engine, "log", source, how) == MergeInserted(4, 1, 0)
+    assert merge(tx, "log", source, how) == MergeInserted(4, 1, 0)
     commit(db, *compacted(db))
     tx.commit()
     kept = [(n, turn) for n in (0, 2) for turn in range(4)]

@@ -10,6 +10,7 @@ import pytest
 import siltstone as st
 from siltstone.api.tables import Table
 from siltstone.formats.manifest import Record
+from siltstone.local.tables import LocalTable
 from siltstone.maintenance.index.indexer import TableIndexes
 
 SCHEMA = {"id": "int64", "customer": "int64"}
@@ -51,7 +52,7 @@ def meanwhile(
     """Return a handle of `orders`; while one of its indexes is made or dropped, others commit."""
     assert db._parts.owner is not None
     indexes = TableIndexes(db._parts.owner.indexes._indexer, Checkpoints(db, before, behind))
-    return Table(db._core, db["orders"].id, db.transaction, lambda: indexes)
+    return LocalTable(db._core, db["orders"].id, lambda: indexes)
 
 
 def names(table: Table) -> list[str]:

@@ -21,7 +21,7 @@ from siltstone.engine.read.reader import Readers
 from siltstone.errors import CorruptionError, OwnedError, SiltstoneError, SnapshotExpiredError
 from siltstone.formats import manifest
 from siltstone.maintenance.repair.verify import WARNING
-from siltstone.open.environment import Storage, repair_tools
+from siltstone.open.environment import Storage
 from siltstone.options import Options
 from siltstone.storage.manifest.manifest_store import ManifestStore, random_token
 from siltstone.storage.tables.jobs import Jobs
@@ -47,24 +47,22 @@ class Place:
     def records(self) -> list[Path]:
         return sorted((self.root / "manifest").glob("*.json"))
 
-    def tools(self):
+    def storage(self):
         tables = fake_lance(self.root, self.files)
         readers = Readers(tables.reader, PastRecords(self.manifests), index_bytes_max=1 << 20)
         clock = Clock()
         jobs = Jobs(self.files, self.root, clock, random_token)
-        return repair_tools(
-            Storage(self.root, self.files, self.manifests, tables, readers, jobs, clock)
-        )
+        return Storage(self.root, self.files, self.manifests, tables, readers, jobs, clock)
 
     def repair(self, **options):
-        return self.tools().repairer.run(**options)
+        return self.storage().repairer().run(**options)
 
     def repair_store(self, *, dry_run: bool = True):
         found = self.repair(dry_run=dry_run)
         return with_orphans(found, self.root, Options(segment_bytes=65_536), env_of())
 
     def verify(self, *, deep: bool = True):
-        return self.tools().verifier.run(deep=deep)
+        return self.storage().verifier().run(deep=deep)
 
     def content(self) -> dict[str, list[tuple]]:
         with open_store(self.root) as db:

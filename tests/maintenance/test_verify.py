@@ -96,12 +96,11 @@ def test_a_flipped_byte_in_any_data_file_is_found_by_the_deep_check(db):
 
 def fresh_verify(db, *, deep: bool):
     """Verify with nothing in memory of what was read before."""
-    from siltstone.open.environment import repair_tools
     from tests.support.fake_lance import fake_lance
 
     parts = db._parts
-    made = repair_tools(replace(parts.storage, tables=fake_lance(db.path, parts.files)))
-    return made.verifier.run(deep=deep)
+    storage = replace(parts.storage, tables=fake_lance(db.path, parts.files))
+    return storage.verifier().run(deep=deep)
 
 
 def test_damaged_records_and_floor_are_named(db):

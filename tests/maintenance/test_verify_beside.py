@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from siltstone.maintenance.backup.backup import Backuper
 from siltstone.maintenance.backup.restore import Restorer
-from siltstone.open.environment import Env, Storage, repair_tools
+from siltstone.open.environment import Env, Storage
 from siltstone.options import Options
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.manifest_store import random_token, system_time_us
@@ -60,11 +59,10 @@ def test_nothing_is_found_beside_an_owner_at_full_work_and_every_backup_is_one_m
             root, before = bank.db.path, bank.db.seq
             until(lambda: bank.db.seq > before + 20)  # noqa: B023 - it is called here
             storage = Storage.of(root, Options(), fake_env_of(files))
-            made = repair_tools(storage)
-            report = made.verifier.run(deep=number % 2 == 0)
+            report = storage.verifier().run(deep=number % 2 == 0)
             assert report.findings == (), report
-            assert made.repairer.run(dry_run=False).steps == ()
-            Backuper(storage.site).run(tmp_path / "b", incremental=True)
+            assert storage.repairer().run(dry_run=False).steps == ()
+            storage.backuper().run(tmp_path / "b", incremental=True)
     finally:
         bank.is_open = False
         threads.join()
@@ -92,7 +90,7 @@ def test_an_owner_that_begins_while_the_log_is_read_is_no_damage(tmp_path, monke
             open_store(root).close()
         return of_segment(*args)
 
-    made = repair_tools(Storage.of(root, Options(), fake_env_of(files)))
+    storage = Storage.of(root, Options(), fake_env_of(files))
     monkeypatch.setattr(segments, "read_header", after_an_opening)
-    assert made.verifier.run().findings == ()
+    assert storage.verifier().run().findings == ()
     assert not openings

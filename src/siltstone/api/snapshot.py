@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
-import pyarrow.compute as pc
-
-from siltstone.api.tables import SnapshotTable
+from siltstone.api.tables import Columns, Condition, SnapshotTable
 from siltstone.context_exits import close_on_exit
 from siltstone.query.scan.scan_plan import ROWS_MAX
 from siltstone.query.scan.scan_task import ScanTask
@@ -52,8 +49,8 @@ class Snapshot(ABC):
     def scan_tasks(
         self,
         table: str,
-        columns: Sequence[str] | None = None,
-        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
+        columns: Columns = None,
+        filter: Condition = None,  # noqa: A002 - the contract's name
         *,
         rows_max: int = ROWS_MAX,
     ) -> list[ScanTask]:

@@ -13,32 +13,17 @@ Maintenance that needs no open store is in `siltstone.admin`. Over 400 lines for
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import pyarrow as pa
 
-from siltstone.api.results import (
-    Adopted,
-    BackedUp,
-    Deferred,
-    JobStatus,
-    LogEntry,
-    Merged,
-    Optimized,
-    Progress,
-    Receipt,
-    Record,
-    Repaired,
-    Status,
-    Vacuumed,
-    Verified,
-)
+from siltstone.api import results
 from siltstone.api.serving import Service
 from siltstone.api.snapshot import Snapshot
-from siltstone.api.tables import Table
+from siltstone.api.tables import Table, TableDefinitions
 from siltstone.api.transaction import Transaction
 from siltstone.context_exits import close_on_exit
 from siltstone.engine.write.stage_task import StageTask
@@ -58,7 +43,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Store(ABC):
+class Store(TableDefinitions[Table, results.Receipt]):
     """See the module. Any thread; a context manager. `path` is its directory, at its owner."""
 
     path: Path
@@ -72,43 +57,6 @@ class Store(ABC):
     @abstractmethod
     def is_read_only(self) -> bool:
         """Whether this handle only reads."""
-
-    # tables
-
-    @abstractmethod
-    def tables(self) -> list[str]:
-        """Return the names of all tables, sorted."""
-
-    @abstractmethod
-    def __getitem__(self, name: str) -> Table:
-        """Return the table called `name`.
-
-        Raises:
-            TableNotFoundError: No table has that name.
-        """
-
-    @abstractmethod
-    def create_table(
-        self, name: str, schema: object, primary_key: str | Sequence[str] = ()
-    ) -> Table:
-        """Create a table; without `primary_key` a plain one.
-
-        Args:
-            name: 1-128 letters, digits, `_`, `-`, `.`; not starting with `.` or `_`.
-            schema: A pyarrow schema, or a dict of name to type ("int64", "string", ...).
-            primary_key: One column or several: int, string, binary, date, timestamp, decimal, bool.
-
-        Raises:
-            TableExistsError, RequestError: The name is taken or not allowed; a bad schema or key.
-        """
-
-    @abstractmethod
-    def drop_table(self, name: str) -> Receipt:
-        """Drop a table; older snapshots still see it."""
-
-    @abstractmethod
-    def rename_table(self, name: str, new_name: str) -> Receipt:
-        """Rename a table; handles of it go on."""
 
     # transactions
 
@@ -172,22 +120,6 @@ class Store(ABC):
                 return work(tx)
 
         return Retry(attempts).run(once)
-
-    @abstractmethod
-    def claim(self, app: str, holder: str | None = None, at: int | None = None) -> int:
-        """Claim a token app and return the claim; from now on older claims of it are fenced.
-
-        Args:
-            app: The app of tokens (app, batch).
-            holder: A name of the claimant (the id of a run). While the holder has the app, it gets
-                the same claim again.
-            at: The number for a new claim of this holder. Of several holders the one with the
-                highest number has the app in the end, in whatever order they come.
-
-        Raises:
-            FencedError: The holder had claimed the app, and another holder claimed it later. With
-                `at`: another holder has the app at that number or a higher one.
-        """
 
     @abstractmethod
     def claimed(self, app: str) -> tuple[int, str]:
@@ -294,7 +226,7 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def log(self, limit: int = 20) -> list[LogEntry]:
+    def log(self, limit: int = 20) -> list[results.LogEntry]:
         """Return the newest commits, newest first, at most `limit`.
 
         Below the oldest sequence number that is kept, a table has the oldest name that is known;
@@ -302,7 +234,7 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def tag(self, name: str, seq: int | None = None, *, lasts: object = None) -> Receipt:
+    def tag(self, name: str, seq: int | None = None, *, lasts: object = None) -> results.Receipt:
         """Tag a sequence number (default: the newest durable one), which keeps it from vacuum.
 
         Args:
@@ -321,7 +253,7 @@ class Store(ABC):
         """Return the tags and their sequence numbers."""
 
     @abstractmethod
-    def untag(self, name: str) -> Receipt:
+    def untag(self, name: str) -> results.Receipt:
         """Remove a tag."""
 
     @property
@@ -377,7 +309,7 @@ class Store(ABC):
     # maintenance
 
     @abstractmethod
-    def checkpoint(self) -> Record:
+    def checkpoint(self) -> results.Record:
         """Flush all commits so far into Lance; blocks nobody."""
 
     @abstractmethod
@@ -387,7 +319,7 @@ class Store(ABC):
         *,
         attempts: int = ATTEMPTS,
         publish_attempts: int = ATTEMPTS_MAX,
-    ) -> Merged | Deferred:
+    ) -> results.Merged | results.Deferred:
         """Merge what is flushed into the base of one table, or of all tables.
 
         Args:
@@ -409,7 +341,7 @@ class Store(ABC):
         attempts: int = ATTEMPTS,
         publish_attempts: int = ATTEMPTS_MAX,
         workers: int = WORKERS,
-    ) -> Optimized | Deferred:
+    ) -> results.Optimized | results.Deferred:
         """Write many small files of one table, or of all, again as few large ones.
 
         It changes no result.
@@ -426,7 +358,7 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def vacuum(self, dry_run: bool = True, *, grace_s: float = GRACE_S) -> Vacuumed:
+    def vacuum(self, dry_run: bool = True, *, grace_s: float = GRACE_S) -> results.Vacuumed:
         """Delete the files that no kept record, tag or reader needs.
 
         Args:
@@ -436,7 +368,9 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def verify(self, *, deep: bool = False, on_progress: Progress | None = None) -> Verified:
+    def verify(
+        self, *, deep: bool = False, on_progress: results.Progress | None = None
+    ) -> results.Verified:
         """Read the files of the store and report the damaged ones; changes nothing.
 
         Args:
@@ -453,8 +387,8 @@ class Store(ABC):
         dry_run: bool = True,
         *,
         deep: bool = False,
-        on_progress: Progress | None = None,
-    ) -> Repaired:
+        on_progress: results.Progress | None = None,
+    ) -> results.Repaired:
         """Report what is damaged and what repair could do. To repair, close the store first.
 
         With `dry_run=False` it raises as soon as there is something to do: close the store, and
@@ -465,7 +399,7 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def import_external(self, table: str, dry_run: bool = True) -> Adopted:
+    def import_external(self, table: str, dry_run: bool = True) -> results.Adopted:
         """Commit the rows that other programs appended to a plain table without siltstone.
 
         That is `lance.write_dataset(path, mode="append")` on the table's folder; `verify` reports
@@ -481,7 +415,7 @@ class Store(ABC):
             SchemaMismatchError: The rows do not fit the table.
         """
 
-    def adopt(self, table: str, dry_run: bool = True) -> Adopted:
+    def adopt(self, table: str, dry_run: bool = True) -> results.Adopted:
         """Do what `import_external` does, under its old name."""
         return self.import_external(table, dry_run)
 
@@ -492,8 +426,8 @@ class Store(ABC):
         incremental: bool = False,
         *,
         link: bool = False,
-        on_progress: Progress | None = None,
-    ) -> BackedUp:
+        on_progress: results.Progress | None = None,
+    ) -> results.BackedUp:
         """Copy one consistent snapshot, all that is durable now, while writers go on.
 
         The owner makes a checkpoint first. `siltstone.restore` makes a store of the backup.
@@ -511,11 +445,11 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def status(self) -> Status:
+    def status(self) -> results.Status:
         """Return the state of the store: sequence numbers, log, memory, tables, last failure."""
 
     @abstractmethod
-    def jobs(self) -> list[JobStatus]:
+    def jobs(self) -> list[results.JobStatus]:
         """Return the maintenance jobs of all processes: running, dead, and the last that ended.
 
         The next optimize uses what a dead one finished; `repair` puts a dead job's record aside.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +23,15 @@ if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
     from siltstone.query.sql.dataset import SnapshotDataset
+
+
+Columns: TypeAlias = Sequence[str] | None
+"""The columns to return, in this order; None returns all."""
+Condition: TypeAlias = str | pc.Expression | None
+"""A SQL boolean expression, or an Arrow expression; None is true for all rows."""
+Rows = TypeVar("Rows")
+Handle = TypeVar("Handle")
+Done = TypeVar("Done")
 
 
 class ReadableTable(ABC):
@@ -81,8 +90,8 @@ class ReadableTable(ABC):
     @abstractmethod
     def scan(
         self,
-        columns: Sequence[str] | None = None,
-        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
+        columns: Columns = None,
+        filter: Condition = None,  # noqa: A002 - the contract's name
         limit: int | None = None,
     ) -> pa.RecordBatchReader:
         """Return a stream of the rows, in no order.
@@ -98,30 +107,18 @@ class ReadableTable(ABC):
         """
 
     @abstractmethod
-    def count(self, filter: str | pc.Expression | None = None) -> int:  # noqa: A002
+    def count(self, filter: Condition = None) -> int:  # noqa: A002
         """Return the number of rows, or of the rows that match `filter`; see `scan`."""
 
-    def to_arrow(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
-    ) -> pa.Table:
+    def to_arrow(self, columns: Columns = None, filter: Condition = None) -> pa.Table:  # noqa: A002
         """Return the rows as a table; see `scan`."""
         return self.scan(columns, filter).read_all()
 
-    def to_pandas(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
-    ) -> pd.DataFrame:
+    def to_pandas(self, columns: Columns = None, filter: Condition = None) -> pd.DataFrame:  # noqa: A002
         """Return the rows as a pandas data frame; see `scan`."""
         return self.to_arrow(columns, filter).to_pandas()
 
-    def to_polars(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
-    ) -> Any:
+    def to_polars(self, columns: Columns = None, filter: Condition = None) -> Any:  # noqa: A002
         """Return the rows as a Polars data frame; see `scan`.
 
         Raises:
@@ -144,19 +141,19 @@ class SnapshotTable(ReadableTable):
         """Return the table as a pyarrow dataset: DuckDB, Polars and pandas push down into it."""
 
 
-class Table(ReadableTable):
-    """One table of an open store. Reads see the newest commit; each write is a transaction."""
+class WritableTable(ReadableTable, Generic[Rows, Done]):
+    """How a table is written.
+
+    `Rows` is what a write of rows returns, and `Done` any other: `Table` returns the receipt of its
+    commit, `TransactionTable` how many rows it wrote, or None.
+    """
 
     __slots__ = ()
-
-    @abstractmethod
-    def dataset(self) -> SnapshotDataset:
-        """Return a fresh snapshot of the table as a pyarrow dataset."""
 
     # keyed tables
 
     @abstractmethod
-    def upsert(self, rows: object) -> Receipt:
+    def upsert(self, rows: object) -> Rows:
         """Add or replace whole rows; of rows with equal keys the last one counts.
 
         An upsert never conflicts. If another commit renames or drops a column at the same time,
@@ -173,7 +170,7 @@ class Table(ReadableTable):
         """
 
     @abstractmethod
-    def insert(self, rows: object) -> Receipt:
+    def insert(self, rows: object) -> Rows:
         """Add rows whose keys no row has yet.
 
         Raises:
@@ -182,44 +179,61 @@ class Table(ReadableTable):
         """
 
     @abstractmethod
-    def update(self, key: object, /, **values: object) -> Receipt:
-        """Change the named columns of one row; `receipt.rows` is 0 if no row has the key."""
+    def update(self, key: object, /, **values: object) -> Rows:
+        """Change the named columns of one row; the number of rows is 0 if no row has the key."""
 
     @abstractmethod
-    def delete(self, keys: object) -> Receipt:
-        """Delete the rows of some keys, one or a list. Absent keys are no error. No conflicts."""
+    def delete(self, keys: object) -> Rows:
+        """Delete the rows of some keys, one or a list. Absent keys are no error. No conflicts.
+
+        The number of rows is the number of given keys.
+        """
 
     # plain tables
 
     @abstractmethod
-    def append(self, rows: object) -> Receipt:
+    def append(self, rows: object) -> Rows:
         """Add rows to a plain table."""
 
     @abstractmethod
-    def overwrite(self, rows: object) -> Receipt:
+    def overwrite(self, rows: object) -> Rows:
         """Replace all rows of a plain table."""
 
     # both
 
     @abstractmethod
-    def delete_where(self, filter: str) -> Receipt:  # noqa: A002 - the contract's name
+    def delete_where(self, filter: str) -> Rows:  # noqa: A002 - the contract's name
         """Delete the rows that match a SQL boolean expression."""
 
     @abstractmethod
-    def truncate(self) -> Receipt:
+    def truncate(self) -> Done:
         """Delete all rows at once; older snapshots still see them."""
 
     @abstractmethod
-    def add_column(self, name: str, kind: object) -> Receipt:
+    def add_column(self, name: str, kind: object) -> Done:
         """Add a nullable column."""
 
     @abstractmethod
-    def drop_column(self, name: str) -> Receipt:
+    def drop_column(self, name: str) -> Done:
         """Drop a column. A column that is added later under the same name is another column."""
 
     @abstractmethod
-    def rename_column(self, name: str, new_name: str) -> Receipt:
+    def rename_column(self, name: str, new_name: str) -> Done:
         """Rename a column."""
+
+
+class Table(WritableTable[Receipt, Receipt]):
+    """One table of an open store. Reads see the newest commit; each write is a transaction."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        key = ", ".join(self.primary_key)
+        return f"<table {self.name!r}, {f'key {key}' if key else 'plain'}: {self.schema.names}>"
+
+    @abstractmethod
+    def dataset(self) -> SnapshotDataset:
+        """Return a fresh snapshot of the table as a pyarrow dataset."""
 
     # indexes of keyed tables
 
@@ -273,7 +287,7 @@ class Table(ReadableTable):
         """
 
 
-class TransactionTable(ReadableTable):
+class TransactionTable(WritableTable[int, None]):
     """One table in one transaction: reads see own writes. Writes return how many rows they wrote.
 
     The arguments and errors are those of `Table`.
@@ -281,46 +295,58 @@ class TransactionTable(ReadableTable):
 
     __slots__ = ()
 
-    @abstractmethod
-    def upsert(self, rows: object) -> int:
-        """Add or replace whole rows; of rows with equal keys the last one counts."""
+
+class TableDefinitions(ABC, Generic[Handle, Done]):
+    """The tables of a store or of a transaction: how they are found, made, dropped and renamed."""
 
     @abstractmethod
-    def insert(self, rows: object) -> int:
-        """Add rows whose keys no row has yet."""
+    def tables(self) -> list[str]:
+        """Return the names of all tables, sorted; in a transaction with its own changes."""
 
     @abstractmethod
-    def update(self, key: object, /, **values: object) -> int:
-        """Change the named columns of one row; return 1, or 0 if no row has the key."""
+    def __getitem__(self, name: str) -> Handle:
+        """Return the table called `name`; in a transaction as that sees it.
+
+        Raises:
+            TableNotFoundError: No table has that name.
+        """
 
     @abstractmethod
-    def delete(self, keys: object) -> int:
-        """Delete the rows of some keys, one or a list; return how many keys were given."""
+    def create_table(
+        self, name: str, schema: object, primary_key: str | Sequence[str] = ()
+    ) -> Handle:
+        """Create a table; without `primary_key` a plain one.
+
+        Args:
+            name: 1-128 letters, digits, `_`, `-`, `.`; not starting with `.` or `_`.
+            schema: A pyarrow schema, or a dict of name to type ("int64", "string", ...).
+            primary_key: One column or several: int, string, binary, date, timestamp, decimal, bool.
+
+        Raises:
+            TableExistsError, RequestError: The name is taken or not allowed; a bad schema or key.
+        """
 
     @abstractmethod
-    def append(self, rows: object) -> int:
-        """Add rows to a plain table."""
+    def drop_table(self, name: str) -> Done:
+        """Drop a table; older snapshots still see it."""
 
     @abstractmethod
-    def overwrite(self, rows: object) -> int:
-        """Replace all rows of a plain table."""
+    def rename_table(self, name: str, new_name: str) -> Done:
+        """Rename a table; handles of it go on."""
 
     @abstractmethod
-    def delete_where(self, filter: str) -> int:  # noqa: A002 - the contract's name
-        """Delete the rows that match a SQL boolean expression; return how many."""
+    def claim(self, app: str, holder: str | None = None, at: int | None = None) -> int:
+        """Claim a token app and return the claim; from this commit on older claims are fenced.
 
-    @abstractmethod
-    def truncate(self) -> None:
-        """Delete all rows at once; older snapshots still see them."""
+        Args:
+            app: The app of tokens (app, batch).
+            holder: A name of the claimant (the id of a run). While the holder has the app, it gets
+                the same claim again.
+            at: The number for a new claim of this holder. Of several holders the one with the
+                highest number has the app in the end, in whatever order they come.
 
-    @abstractmethod
-    def add_column(self, name: str, kind: object) -> None:
-        """Add a nullable column."""
-
-    @abstractmethod
-    def drop_column(self, name: str) -> None:
-        """Drop a column. A column that is added later under the same name is another column."""
-
-    @abstractmethod
-    def rename_column(self, name: str, new_name: str) -> None:
-        """Rename a column."""
+        Raises:
+            FencedError: The holder had claimed the app, and another holder claimed it later. With
+                `at`: another holder has the app at that number or a higher one. In a transaction
+                whose token was applied before: the claim is not `holder`'s any more, or had none.
+        """

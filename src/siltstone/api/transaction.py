@@ -8,24 +8,27 @@ Other users see nothing before `commit`. One thread at a time uses a transaction
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Self
 
 from siltstone.api.results import Receipt
-from siltstone.api.tables import TransactionTable
+from siltstone.api.tables import TableDefinitions, TransactionTable
 from siltstone.context_exits import commit_on_exit
 from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.engine.write.transaction import Phase
+from siltstone.errors import RequestError
 
 
-class Transaction(ABC):
+class Transaction(TableDefinitions[TransactionTable, None]):
     """See the module. A context manager: commits at the end of the block; an error rolls back."""
 
-    @property
-    @abstractmethod
-    def phase(self) -> Phase:
-        """How far it is."""
+    phase: Phase
+    """How far it is."""
+    read_seq: int
+    """The sequence number of its snapshot."""
+    receipt: Receipt | None
+    """The receipt of the commit; None before it."""
 
     @property
     def is_open(self) -> bool:
@@ -33,23 +36,15 @@ class Transaction(ABC):
         return self.phase is Phase.OPEN
 
     @property
-    @abstractmethod
-    def read_seq(self) -> int:
-        """The sequence number of its snapshot."""
-
-    @property
-    @abstractmethod
-    def receipt(self) -> Receipt | None:
-        """The receipt of the commit; None before it."""
-
-    @property
-    @abstractmethod
     def seq(self) -> int:
         """The sequence number of the commit; that of the snapshot if it wrote nothing.
 
         Raises:
             RequestError: It is not committed.
         """
+        if self.receipt is None:
+            raise RequestError("the transaction has no seq before it is committed")
+        return self.receipt.seq
 
     @property
     @abstractmethod
@@ -67,34 +62,8 @@ class Transaction(ABC):
     __exit__ = commit_on_exit
 
     @abstractmethod
-    def __getitem__(self, name: str) -> TransactionTable:
-        """Return the table called `name`, as this transaction sees it.
-
-        Raises:
-            TableNotFoundError: No table has that name.
-        """
-
-    @abstractmethod
     def table(self, table_id: int) -> TransactionTable:
         """Return the table with this id (`Table.id`), whatever its name is in this transaction."""
-
-    @abstractmethod
-    def tables(self) -> list[str]:
-        """Return the names of all tables, own changes included."""
-
-    @abstractmethod
-    def create_table(
-        self, name: str, schema: object, primary_key: str | Sequence[str] = ()
-    ) -> TransactionTable:
-        """Create a table; without `primary_key` a plain one. See `Store.create_table`."""
-
-    @abstractmethod
-    def drop_table(self, name: str) -> None:
-        """Drop a table with its rows; older snapshots still see it."""
-
-    @abstractmethod
-    def rename_table(self, name: str, new_name: str) -> None:
-        """Rename a table; handles of it go on."""
 
     @abstractmethod
     def attach(self, stage: StageTask, staged: Sequence[Staged], overwrite: bool = False) -> int:
@@ -138,17 +107,6 @@ class Transaction(ABC):
     @abstractmethod
     def tag(self, name: str, seq: int | None, lasts_s: int = 0) -> None:
         """Tag a sequence number for `lasts_s` seconds (0: for ever); None removes the tag."""
-
-    @abstractmethod
-    def claim(self, app: str, holder: str | None = None, at: int | None = None) -> int:
-        """Claim a token app and return the claim; from this commit on older claims are fenced.
-
-        See `Store.claim`.
-
-        Raises:
-            FencedError: As for `Store.claim`. If the transaction's token was applied before: the
-                claim is not `holder`'s any more, or had no holder.
-        """
 
     @abstractmethod
     def commit(self) -> Receipt:

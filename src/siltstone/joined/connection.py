@@ -15,7 +15,7 @@ import time
 import weakref
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -38,7 +38,7 @@ class Message:
     path: str
     body: bytes = b""
     kind: str = protocol.VALUES_TYPE
-    headers: Mapping[str, str] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class OwnerConnection(http.client.HTTPConnection):
@@ -69,11 +69,7 @@ class OwnerConnection(http.client.HTTPConnection):
             SiltstoneError: The error that the owner answered with.
             OSError, HTTPException: The connection broke.
         """
-        headers = {
-            "content-type": message.kind,
-            **(message.headers or {}),
-            **self._target.headers,
-        }
+        headers = {"content-type": message.kind, **message.headers, **self._target.headers}
         self._held = [] if len(message.body) <= ONE_PIECE_BYTES_MAX else None
         try:
             path = f"{self._target.prefix}/{message.path}"
@@ -132,55 +128,47 @@ def value_of(response: http.client.HTTPResponse) -> Any:
     return decode(response.read())
 
 
-class RowAnswer:
-    """The rows of one answer, as they arrive on the connection that they were asked on."""
+def rows_of(
+    connection: OwnerConnection,
+    response: http.client.HTTPResponse,
+    give: Callable[[OwnerConnection], None],
+    lost: Callable[[BaseException], SiltstoneError],
+) -> pa.RecordBatchReader:
+    """Return the rows of an answer as they arrive; one that is left early closes its connection.
 
-    def __init__(self, connection: OwnerConnection, response: http.client.HTTPResponse) -> None:
-        """Read what the columns are.
+    Args:
+        connection: What the rows were asked on.
+        response: The answer.
+        give: Gets the connection when all of the answer is read.
+        lost: Makes the error of an answer that broke off.
 
-        Raises:
-            OSError, HTTPException: The answer broke off before it said so.
-        """
-        self._connection, self._response = connection, response
-        try:
-            self._stream = pa.ipc.open_stream(pa.PythonFile(response, "r"))
-        except pa.ArrowInvalid as error:  # Arrow calls a stream that ended early no stream
-            raise http.client.HTTPException(in_words(error)) from error
+    Raises:
+        OSError, HTTPException: The answer broke off before it said what the columns are.
+    """
+    try:
+        stream = pa.ipc.open_stream(pa.PythonFile(response, "r"))
+    except pa.ArrowInvalid as error:  # Arrow calls a stream that ended early no stream
+        raise http.client.HTTPException(in_words(error)) from error
 
-    def reader(
-        self,
-        give: Callable[[OwnerConnection], None],
-        lost: Callable[[BaseException], SiltstoneError],
-    ) -> pa.RecordBatchReader:
-        """Return the rows as a stream; one that is left before its end closes its connection.
-
-        Args:
-            give: Gets the connection when all of the answer is read.
-            lost: Makes the error of an answer that broke off.
-        """
-        batches = self._batches(give, lost)
-        weakref.finalize(batches, _leave, self._connection, self._response)
-        return pa.RecordBatchReader.from_batches(self._stream.schema, batches)
-
-    def _batches(
-        self,
-        give: Callable[[OwnerConnection], None],
-        lost: Callable[[BaseException], SiltstoneError],
-    ) -> Iterator[pa.RecordBatch]:
+    def arriving() -> Iterator[pa.RecordBatch]:
         try:
             while True:
-                batch, metadata = self._stream.read_next_batch_with_custom_metadata()
+                batch, metadata = stream.read_next_batch_with_custom_metadata()
                 found = dict(metadata or {})
                 if protocol.ERROR_KEY in found or protocol.END_KEY in found:
                     break
                 yield batch
-            self._response.read()
+            response.read()
         except (*BROKEN, StopIteration, pa.ArrowException) as error:
-            self._connection.close()
+            connection.close()
             raise lost(error) from error
-        give(self._connection)
+        give(connection)
         if protocol.ERROR_KEY in found:
             raise raised(decode(found[protocol.ERROR_KEY]))
+
+    batches = arriving()
+    weakref.finalize(batches, _leave, connection, response)
+    return pa.RecordBatchReader.from_batches(stream.schema, batches)
 
 
 def _leave(connection: OwnerConnection, response: http.client.HTTPResponse) -> None:

@@ -35,7 +35,7 @@ from siltstone.errors import (
     in_words,
 )
 from siltstone.joined import protocol
-from siltstone.joined.connection import BROKEN, Message, OwnerConnection, RowAnswer, value_of
+from siltstone.joined.connection import BROKEN, Message, OwnerConnection, rows_of, value_of
 from siltstone.joined.targets import SocketTarget, Target
 from siltstone.joined.values import encode, stream_bytes, too_large
 from siltstone.operations import Effect, Operation
@@ -205,7 +205,7 @@ class ConnectionPool:
             body, kind = encode([list(arguments), dict(named or {})]), protocol.VALUES_TYPE
         if len(body) > most:
             raise too_large(most)
-        return Message(path, body, kind, headers)
+        return Message(path, body, kind, headers or {})
 
     def ask(self, message: Message, *, tries: int = 2) -> Any:
         """Ask on any connection, `tries` times in all; return a value, or a reader of rows.
@@ -221,7 +221,7 @@ class ConnectionPool:
                 with _answered(connection):
                     response = connection.ask(message)
                     if response.headers.get_content_type() == protocol.ARROW_TYPE:
-                        return RowAnswer(connection, response).reader(self.give, self._cut_off)
+                        return rows_of(connection, response, self.give, self._cut_off)
                     value = value_of(response)
             except BROKEN as error:
                 if not left:
@@ -285,19 +285,16 @@ class ConnectionPool:
             raise
 
     def _gone(self, error: BaseException) -> SiltstoneError:
-        if self.refusal is not None:
-            return ClosedError(self.refusal)
-        return UnavailableError(
-            f"the owner of {self.root} is gone ({in_words(error)}); nothing was changed by this"
-            " call: connect again"
-        )
+        why = f"({in_words(error)}); nothing was changed by this call: connect again"
+        return self._ended(why)
 
     def _cut_off(self, error: BaseException) -> SiltstoneError:
+        return self._ended(f"in the middle of a scan: {in_words(error)}")
+
+    def _ended(self, how: str) -> SiltstoneError:
         if self.refusal is not None:
             return ClosedError(self.refusal)
-        return UnavailableError(
-            f"the owner of {self.root} is gone in the middle of a scan: {in_words(error)}"
-        )
+        return UnavailableError(f"the owner of {self.root} is gone {how}")
 
 
 def _refuse_version(spoken: object) -> None:

@@ -6,6 +6,7 @@ import weakref
 from typing import Any
 
 from siltstone.api.snapshot import Snapshot
+from siltstone.engine.read.moment import as_utc
 from siltstone.errors import ClosedError
 from siltstone.joined import protocol
 from siltstone.joined.connection_pool import ConnectionPool
@@ -21,6 +22,7 @@ class JoinedSnapshot(Snapshot):
 
     def __init__(self, pool: ConnectionPool, named: dict[str, object]) -> None:
         self._pool = pool
+        named = {**named, "at": as_utc(named.get("at"))}
         home, found = pool.open(protocol.ADDRESSES["snapshot"], named)
         self._id: str = found["id"]
         self.seq: int = found["seq"]

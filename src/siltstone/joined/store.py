@@ -15,9 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from siltstone.api.results import Adopted, BackedUp, Progress, Repaired, Verified
+from siltstone.api import results
 from siltstone.api.store import Store
-from siltstone.engine.read.moment import as_utc
 from siltstone.errors import RequestError
 from siltstone.joined.connection_pool import ConnectionPool
 from siltstone.joined.remote import ask, remote
@@ -27,13 +26,14 @@ from siltstone.joined.targets import Target
 from siltstone.joined.transaction import JoinedTransaction
 from siltstone.lance_namespace.catalog import WRITES
 from siltstone.lance_namespace.requests import Answer, Request
-from siltstone.maintenance.backup.backup import Backuper
-from siltstone.maintenance.repair.external_appends import Adopter
-from siltstone.maintenance.repair.quarantine import Quarantine
 from siltstone.open.paths import root_of
 from siltstone.operations import Effect, Face, Operation, operation
-from siltstone.options import resolve
-from siltstone.storage.site import site_of
+from siltstone.options import Options, resolve
+
+_OPENED: dict[str, Callable[[ConnectionPool, dict[str, object]], object]] = {
+    "transaction": JoinedTransaction,
+    "snapshot": JoinedSnapshot,
+}
 
 
 @remote(Face.STORE)
@@ -76,6 +76,9 @@ class JoinedStore(Store):
             )
 
     def _ask(self, operation: Operation, arguments: list[object], named: dict[str, object]) -> Any:
+        opened = _OPENED.get(operation.name)
+        if opened is not None:
+            return opened(self.pool, named)
         if operation.files:
             self._require_near(operation.files)
         return self.pool.call(operation, "", arguments, named)
@@ -85,24 +88,6 @@ class JoinedStore(Store):
 
     def __getitem__(self, name: str) -> JoinedTable:
         return self._table(ask(self, operation(Face.STORE, "id_of"), name))
-
-    # transactions and snapshots
-
-    def transaction(
-        self,
-        *,
-        isolation: str = "snapshot",
-        durability: str = "sync",
-        token: tuple[str, int] | None = None,
-        claim: int | None = None,
-    ) -> JoinedTransaction:
-        named: dict[str, object] = {"isolation": isolation, "durability": durability}
-        return JoinedTransaction(self.pool, {**named, "token": token, "claim": claim})
-
-    def snapshot(
-        self, *, seq: int | None = None, at: object = None, tag: str | None = None
-    ) -> JoinedSnapshot:
-        return JoinedSnapshot(self.pool, {"seq": seq, "at": as_utc(at), "tag": tag})
 
     def lance_catalog(self, operation_name: str, request: Request, keyed: str) -> Answer:
         """Have the owner answer a request of the Lance Namespace spec; see `LanceCatalog`.
@@ -132,7 +117,9 @@ class JoinedStore(Store):
 
     # maintenance of the owner, or by this process
 
-    def verify(self, *, deep: bool = False, on_progress: Progress | None = None) -> Verified:
+    def verify(
+        self, *, deep: bool = False, on_progress: results.Progress | None = None
+    ) -> results.Verified:
         if on_progress is not None:
             raise RequestError("progress is heard in the owner, or with read_only=True")
         return ask(self, operation(Face.STORE, "verify"), deep=deep)
@@ -142,20 +129,23 @@ class JoinedStore(Store):
         dry_run: bool = True,
         *,
         deep: bool = False,
-        on_progress: Progress | None = None,
-    ) -> Repaired:
+        on_progress: results.Progress | None = None,
+    ) -> results.Repaired:
         self._require_near("for this call")
         from siltstone.admin import repair  # noqa: PLC0415 - it brings an owner's parts
 
         return repair(self.path, dry_run=dry_run, deep=deep, on_progress=on_progress)
 
-    def import_external(self, table: str, dry_run: bool = True) -> Adopted:
+    def import_external(self, table: str, dry_run: bool = True) -> results.Adopted:
         self._require_near("for this call")
         found = self[table].id
         self.checkpoint()
-        site = site_of(str(self.path), "scrub")
-        adopter = Adopter(site, Quarantine(site))
-        return adopter.run(found, site.manifests.newest(), self.transaction, dry_run=dry_run)
+        from siltstone.open.environment import Env, Storage  # noqa: PLC0415 - as in `repair`
+
+        storage = Storage.of(self.path, Options(verify="scrub"), Env())
+        return storage.adopter().run(
+            found, storage.manifests.newest(), self.transaction, dry_run=dry_run
+        )
 
     def backup(
         self,
@@ -163,14 +153,21 @@ class JoinedStore(Store):
         incremental: bool = False,
         *,
         link: bool = False,
-        on_progress: Progress | None = None,
-    ) -> BackedUp:
+        on_progress: results.Progress | None = None,
+    ) -> results.BackedUp:
         # By this process, after a checkpoint of the owner.
         self._require_near("for this call")
         self.checkpoint()
-        backuper = Backuper(site_of(str(self.path), "scrub"))
-        target = Path(directory).absolute()
-        return backuper.run(target, incremental=incremental, link=link, on_progress=on_progress)
+        from siltstone.admin import backup_store  # noqa: PLC0415 - as in `repair`
+
+        return backup_store(
+            self.path,
+            directory,
+            incremental=incremental,
+            link=link,
+            on_progress=on_progress,
+            verify="scrub",
+        )
 
     def close(self) -> None:
         # Open transactions are rolled back.

@@ -31,10 +31,6 @@ class JoinedTable(Table):
     def __init__(self, db: JoinedStore, table_id: int) -> None:
         self._db, self._id = db, table_id
 
-    def __repr__(self) -> str:
-        key = ", ".join(self.primary_key)
-        return f"<table {self.name!r}, {f'key {key}' if key else 'plain'}: {self.schema.names}>"
-
     def _ask(self, operation: Operation, arguments: list[object], named: dict[str, object]) -> Any:
         return self._db.pool.call(operation, f"table/{self._id}", arguments, named)
 

@@ -10,7 +10,7 @@ import os
 import socket
 import ssl
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, TypeAlias
 from urllib.parse import urlsplit
 
 from siltstone.errors import RequestError, UnavailableError
@@ -22,50 +22,23 @@ GONE_S = 60
 _KEPT_ALIVE = {"TCP_KEEPIDLE": GONE_S // 2, "TCP_KEEPINTVL": GONE_S // 6, "TCP_KEEPCNT": 3}
 
 
-class Target(Protocol):
-    """Where connections go; `host` and `prefix` are the Host and the start of the path in HTTP."""
-
-    @property
-    def host(self) -> str: ...
-
-    @property
-    def prefix(self) -> str: ...
-
-    @property
-    def headers(self) -> dict[str, str]: ...
-
-    def dial(self, timeout_s: float) -> socket.socket:
-        """Return a connected socket.
-
-        Raises:
-            OSError: Nobody answers.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class SocketTarget:
     """The socket of an owner on this machine."""
 
+    host: ClassVar[str] = "localhost"
+    prefix: ClassVar[str] = "/v1"
     address: str
 
     def __str__(self) -> str:
         return self.address
 
     @property
-    def host(self) -> str:
-        return "localhost"
-
-    @property
-    def prefix(self) -> str:
-        return "/v1"
-
-    @property
     def headers(self) -> dict[str, str]:
         return {}
 
     def dial(self, timeout_s: float) -> socket.socket:
-        """Connect to the socket."""
+        """Connect to the socket; OSError if nobody answers."""
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         made.settimeout(timeout_s)
         try:
@@ -80,6 +53,7 @@ class SocketTarget:
 class ServerTarget:
     """A server at a URL; the access token is in no representation."""
 
+    prefix: ClassVar[str] = "/v1/joined"
     url: str
     name: str
     port: int
@@ -96,15 +70,11 @@ class ServerTarget:
         return f"{name}:{self.port}"
 
     @property
-    def prefix(self) -> str:
-        return "/v1/joined"
-
-    @property
     def headers(self) -> dict[str, str]:
         return {} if self.token is None else {"authorization": f"Bearer {self.token}"}
 
     def dial(self, timeout_s: float) -> socket.socket:
-        """Connect, and shake hands if the URL is https."""
+        """Connect, and shake hands if the URL is https; OSError if nobody answers."""
         made = socket.create_connection((self.name, self.port), timeout_s)
         try:
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -116,6 +86,10 @@ class ServerTarget:
         except OSError:
             made.close()
             raise
+
+
+Target: TypeAlias = SocketTarget | ServerTarget
+"""Where connections go; `host` and `prefix` are the Host and the start of the path in HTTP."""
 
 
 def keep_alive(sock: socket.socket) -> None:
@@ -148,15 +122,15 @@ def server_at(url: str, token: object = None, cafile: object = None) -> ServerTa
         RequestError: It is no URL of a server; a token that cannot be in a header.
         UnavailableError: `cafile` cannot be read.
     """
+    refusal = RequestError("a server is http://host:port or https://host:port, and no more")
     try:
         parts = urlsplit(url)
         name, port = parts.hostname, parts.port or PORT
     except ValueError:
-        name, port = None, PORT
-        parts = urlsplit("")
+        raise refusal from None
     is_bare = not (parts.query or parts.fragment or parts.username or parts.path.strip("/"))
     if name is None or not is_bare:
-        raise RequestError("a server is http://host:port or https://host:port, and no more")
+        raise refusal
     shown = token if token is not None else os.environ.get(TOKEN_VARIABLE) or None
     if shown is not None and not (
         isinstance(shown, str) and shown.isascii() and shown.isprintable()

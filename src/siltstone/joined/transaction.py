@@ -12,7 +12,7 @@ from typing import Any
 from siltstone.api.transaction import Transaction
 from siltstone.engine.commit.write_set import Receipt
 from siltstone.engine.write.transaction import Phase
-from siltstone.errors import ClosedError, RequestError, SiltstoneError
+from siltstone.errors import ClosedError, SiltstoneError
 from siltstone.joined import protocol
 from siltstone.joined.connection import Message
 from siltstone.joined.connection_pool import ConnectionPool
@@ -31,37 +31,19 @@ class JoinedTransaction(Transaction):
         self._pool = pool
         self._home, found = pool.open(protocol.ADDRESSES["transaction"], named)
         self._key: str = found["id"]
-        self._read_seq: int = found["seq"]
-        self._phase = Phase.OPEN
-        self._receipt: Receipt | None = None
+        self.read_seq = found["seq"]
+        self.phase = Phase.OPEN
+        self.receipt = None
         self._ids: dict[str, int] = {}
         self._abandoned = weakref.finalize(self, self._home.close)
 
     def __repr__(self) -> str:
-        return f"<Transaction {self._phase.value}, read seq {self._read_seq}>"
+        return f"<Transaction {self.phase.value}, read seq {self.read_seq}>"
 
     def _require_open(self) -> None:
         self._pool.check()
-        if self._phase is not Phase.OPEN:
-            raise ClosedError(f"the transaction is {self._phase.value}; begin a new one")
-
-    @property
-    def phase(self) -> Phase:
-        return self._phase
-
-    @property
-    def read_seq(self) -> int:
-        return self._read_seq
-
-    @property
-    def receipt(self) -> Receipt | None:
-        return self._receipt
-
-    @property
-    def seq(self) -> int:
-        if self._receipt is None:
-            raise RequestError("the transaction has no seq before it is committed")
-        return self._receipt.seq
+        if self.phase is not Phase.OPEN:
+            raise ClosedError(f"the transaction is {self.phase.value}; begin a new one")
 
     # asking
 
@@ -112,15 +94,15 @@ class JoinedTransaction(Transaction):
 
     def commit(self) -> Receipt:
         self._require_open()
-        self._phase = Phase.ENDED
+        self.phase = Phase.ENDED
         self._abandoned.detach()
         path = f"transaction/{self._key}/commit"
-        self._receipt = found = self._pool.commit(self._home, Message(path))
-        self._phase = Phase.COMMITTED
+        self.receipt = found = self._pool.commit(self._home, Message(path))
+        self.phase = Phase.COMMITTED
         return found
 
     def rollback(self) -> None:
-        if self._phase is not Phase.OPEN:
+        if self.phase is not Phase.OPEN:
             return
         try:
             ask(self, operation(Face.TRANSACTION, "rollback"))
@@ -130,4 +112,4 @@ class JoinedTransaction(Transaction):
             self._abandoned.detach()
             self._pool.give(self._home)
         finally:
-            self._phase = Phase.ENDED
+            self.phase = Phase.ENDED

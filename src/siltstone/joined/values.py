@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone import errors
+from siltstone.engine.catalog.row_input import stream_of
 from siltstone.engine.commit.write_set import Receipt
 from siltstone.engine.filter import pickled
 from siltstone.engine.read.past import LogEntry
@@ -189,10 +190,9 @@ def _out(value: object) -> object:
             return make(value)
     if _CLASSES.get(_name(type(value))) is type(value):
         return _out_struct(value)
-    if hasattr(value, "__arrow_c_stream__"):
-        return _out_rows(pa.RecordBatchReader.from_stream(cast("Any", value)))
-    if hasattr(value, "__arrow_c_array__"):
-        return _out_batch(pa.record_batch(cast("Any", value)))
+    stream = stream_of(value)
+    if stream is not None:
+        return _ext(10, stream_bytes(stream))
     raise RequestError(f"{value!r:.80} ({type(value).__name__}) cannot be sent to the owner")
 
 
@@ -237,14 +237,6 @@ def _out_array(array: np.ndarray) -> object:
     if array.dtype.hasobject or array.ndim != 1:
         return _out(array.tolist())
     return _ext(12, [array.dtype.str, array.tobytes()])
-
-
-def _out_rows(batches: pa.RecordBatchReader) -> object:
-    return _ext(10, stream_bytes(batches))
-
-
-def _out_batch(batch: pa.RecordBatch) -> object:
-    return _out_rows(pa.RecordBatchReader.from_batches(batch.schema, [batch]))
 
 
 def _out_scalar(scalar: pa.Scalar) -> object:
@@ -295,15 +287,12 @@ _OUT_OF_KINDS: tuple[tuple[Any, Callable[[Any], object]], ...] = (
     (pa.Scalar, _out_scalar),
     (pa.DataType, lambda kind: _out_fields(16, [pa.field("value", kind)])),
     (pc.Expression, _out_expression),
-    (pa.RecordBatch, _out_batch),
-    (pa.RecordBatchReader, _out_rows),
-    (bool, bool),
     (int, _out_int),
     (float, float),
     (str, str),
     ((bytearray, memoryview), bytes),
     ((set, frozenset, range, list), _parts),
-    (Decimal, lambda value: _ext(8, str(value))),
+    (Decimal, _OUT[Decimal]),
     (tuple, _out_tuple),
     (Mapping, _out_dict),
 )

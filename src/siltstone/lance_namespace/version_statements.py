@@ -72,7 +72,8 @@ class VersionStatements:
 
     def begin_versions(self, name: str) -> None:
         """Give a plain table that has columns its first version, empty, if it has none."""
-        self.tx.rows.plain(self.tx.table(self.tx[name].id)).begin()
+        self.tx.require_open()
+        self.tx.rows.plain(self.tx.named(name)).begin()
 
     def import_version(self, name: str, given: StagedVersion) -> TableVersion:
         """Import a version that another Lance client staged on the newest one seen here.

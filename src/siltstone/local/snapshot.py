@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
-import pyarrow.compute as pc
-
 from siltstone.api.snapshot import Snapshot
-from siltstone.api.tables import SnapshotTable
+from siltstone.api.tables import Columns, Condition, SnapshotTable
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.commit.core import Core
 from siltstone.engine.read.readable import Readable
@@ -121,8 +118,8 @@ class LocalSnapshot(Snapshot):
     def scan_tasks(
         self,
         table: str,
-        columns: Sequence[str] | None = None,
-        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
+        columns: Columns = None,
+        filter: Condition = None,  # noqa: A002 - the contract's name
         *,
         rows_max: int = ROWS_MAX,
     ) -> list[ScanTask]:

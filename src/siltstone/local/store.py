@@ -15,52 +15,32 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from siltstone.api.results import (
-    Adopted,
-    BackedUp,
-    Deferred,
-    JobStatus,
-    LogEntry,
-    Merged,
-    Optimized,
-    Progress,
-    Receipt,
-    Record,
-    Repaired,
-    Status,
-    Vacuumed,
-    Verified,
-)
+from siltstone.api import results
 from siltstone.api.serving import Endpoint, Service, server_of
 from siltstone.api.store import Store
 from siltstone.api.transaction import Transaction
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
 from siltstone.engine.commit import interrupts
-from siltstone.engine.commit.core import Core
 from siltstone.engine.read.moment import refuse_future, time_us_of
 from siltstone.engine.read.past import log_entry
 from siltstone.engine.read.view import State
 from siltstone.engine.write.stage_task import StageTask, begin
-from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.errors import RequestError, SnapshotExpiredError, UnavailableError
 from siltstone.joined.address import address_of
 from siltstone.lance_namespace.fresh import FreshVersions
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.tables import LocalTable
 from siltstone.local.transaction import LocalTransaction
-from siltstone.maintenance.backup.backup import Backuper
 from siltstone.maintenance.compaction.compaction import TARGET_ROWS, called
 from siltstone.maintenance.compaction.optimize import WORKERS
 from siltstone.maintenance.gc.vacuum import GRACE_S
 from siltstone.maintenance.merge.merge import ATTEMPTS
-from siltstone.maintenance.repair.external_appends import Adopter
-from siltstone.maintenance.repair.quarantine import Quarantine
 from siltstone.maintenance.schedule.status import jobs_of, status_of
-from siltstone.open.environment import Env, RepairTools, repair_tools
+from siltstone.open.environment import Env
 from siltstone.open.follower import follow_store
 from siltstone.open.owner import own_store
-from siltstone.open.parts import Owner, Parts
+from siltstone.open.parts import Owner
 from siltstone.open.paths import root_of
 from siltstone.open.shared import Opened, read, share
 from siltstone.options import Options, seconds_of
@@ -77,21 +57,11 @@ if TYPE_CHECKING:
 class LocalStore(Store):
     """See the module. Any thread."""
 
-    def __init__(
-        self,
-        root: Path,
-        options: Options,
-        parts: Parts,
-        opened: Opened | None = None,
-        core: Core | None = None,
-        number: int = 0,
-    ) -> None:
-        """Use `connect`."""
-        self.path, self.options = root, options
-        self._parts = parts
-        self._core = core or parts.core
-        self._opened = opened or Opened.alone(root, options, parts)
-        self._number = number
+    def __init__(self, opened: Opened, number: int = 0) -> None:
+        """Use `connect`. `number` is that of the handle; without one it is the store's own."""
+        self.path, self.options, self._parts = opened.root, opened.options, opened.parts
+        self._core = opened.core(number) if number else opened.parts.core
+        self._opened, self._number = opened, number
 
     @classmethod
     def open(
@@ -99,15 +69,9 @@ class LocalStore(Store):
     ) -> LocalStore:
         """Open a store in an environment; tests bring simulated ones, which are not shared."""
         if env is None:
-            return (read if read_only else share)(root, options, cls.handle)
+            return (read if read_only else share)(root, options, cls)
         wire = follow_store if read_only else own_store
-        return cls(root, options, wire(root, options, env))
-
-    @classmethod
-    def handle(cls, opened: Opened, number: int) -> LocalStore:
-        """Return a handle on a store that this process has open; `number` is the handle's."""
-        core = opened.core(number) if number else None
-        return cls(opened.root, opened.options, opened.parts, opened, core, number)
+        return cls(Opened.alone(root, options, wire(root, options, env)))
 
     def __repr__(self) -> str:
         if self._core.refusal is not None:
@@ -130,17 +94,24 @@ class LocalStore(Store):
 
     # tables
 
-    def tables(self) -> list[str]:
+    def _state(self) -> State:
+        """Return what a new snapshot sees.
+
+        Raises:
+            ClosedError: The handle is closed, or was inherited by a fork.
+        """
         self._core.check()
-        return catalogs.names(self._core.state().view.catalog)
+        return self._core.state()
+
+    def tables(self) -> list[str]:
+        return catalogs.names(self._state().view.catalog)
 
     def __getitem__(self, name: str) -> LocalTable:
-        self._core.check()
-        return self.table(catalogs.find(self._core.state().view.catalog, name).id)
+        return self.table(catalogs.find(self._state().view.catalog, name).id)
 
     def table(self, table_id: int) -> LocalTable:
         """Return the table with this id, whatever its name is."""
-        return LocalTable(self._core, table_id, self._begin, lambda: self._owner().indexes)
+        return LocalTable(self._core, table_id, lambda: self._owner().indexes)
 
     def create_table(
         self, name: str, schema: object, primary_key: str | Sequence[str] = ()
@@ -149,13 +120,13 @@ class LocalStore(Store):
             tx.create_table(name, schema, primary_key)
         return self[name]
 
-    def drop_table(self, name: str) -> Receipt:
+    def drop_table(self, name: str) -> results.Receipt:
         return self._commit(lambda tx: tx.drop_table(name))
 
-    def rename_table(self, name: str, new_name: str) -> Receipt:
+    def rename_table(self, name: str, new_name: str) -> results.Receipt:
         return self._commit(lambda tx: tx.rename_table(name, new_name))
 
-    def _commit(self, work: Callable[[Transaction], object]) -> Receipt:
+    def _commit(self, work: Callable[[Transaction], object]) -> results.Receipt:
         with self.transaction() as tx:
             work(tx)
         assert tx.receipt is not None
@@ -171,7 +142,7 @@ class LocalStore(Store):
         token: tuple[str, int] | None = None,
         claim: int | None = None,
     ) -> LocalTransaction:
-        engine = EngineTransaction(
+        made = LocalTransaction(
             self._core, isolation=isolation, durability=durability, token=token, claim=claim
         )
         if durability == "async":
@@ -180,12 +151,9 @@ class LocalStore(Store):
             try:
                 owner.syncer.start()
             except UnavailableError:
-                engine.rollback()
+                made.rollback()
                 raise
-        return LocalTransaction(engine)
-
-    def _begin(self) -> EngineTransaction:
-        return EngineTransaction(self._core)
+        return made
 
     def stage(self, table: str, op: str | None = None, *, order_by: str | None = None) -> StageTask:
         return begin(self._core, table, op, order_by)
@@ -195,8 +163,7 @@ class LocalStore(Store):
             return tx.claim(app, holder, at)
 
     def claimed(self, app: str) -> tuple[int, str]:
-        self._core.check()
-        found = catalogs.app_of(self._core.state().view.catalog, definitions.check_app(app))
+        found = catalogs.app_of(self._state().view.catalog, definitions.check_app(app))
         return found.claim, found.holder
 
     def outcome(self, transaction_id: str) -> str:
@@ -206,17 +173,16 @@ class LocalStore(Store):
     def numbered(self, numbers: Iterator[int]) -> LocalStore:
         """Return the same store, whose next commits have these numbers in their ids."""
         core = replace(self._parts.core, numbers=numbers)
-        return LocalStore(self.path, self.options, replace(self._parts, core=core))
+        return LocalStore(Opened.alone(self.path, self.options, replace(self._parts, core=core)))
 
     # snapshots and queries
 
     def snapshot(
         self, *, seq: int | None = None, at: object = None, tag: str | None = None
     ) -> LocalSnapshot:
-        self._core.check()
+        state = self._state()
         if sum(x is not None for x in (seq, at, tag)) > 1:
             raise RequestError("a snapshot is at a seq, at a moment or at a tag: give one")
-        state = self._core.state()
         wanted = state.visible if seq is None else seq
         if at is not None:
             wanted = self._seq_at(state, at)
@@ -283,13 +249,11 @@ class LocalStore(Store):
         return cut(self._core, state, table, since, upto, rows_max)
 
     def changes_from(self, table: str) -> int:
-        self._core.check()
-        return begins_at(self._core.state(), table)
+        return begins_at(self._state(), table)
 
     def _range(self, since: int, until: int | None, rows_max: int = 1) -> tuple[State, int]:
         """Return the state to read changes of, and the sequence number where they end."""
-        self._core.check()
-        state = self._core.state()
+        state = self._state()
         durable = min(self.durable_seq, state.visible)  # of the state that is read, not of a later
         for seq in (since, until):
             if seq is not None and type(seq) is not int:
@@ -304,14 +268,13 @@ class LocalStore(Store):
             raise RequestError(f"rows_max is an integer from 1, not {rows_max!r}")
         return state, durable if until is None else until
 
-    def log(self, limit: int = 20) -> list[LogEntry]:
-        self._core.check()
+    def log(self, limit: int = 20) -> list[results.LogEntry]:
+        state = self._state()
         if limit < 0:
             raise RequestError(f"limit is at least 0, not {limit}")
-        state = self._core.state()
         return [log_entry(state, commit) for commit in self._parts.commits.newest(state, limit)]
 
-    def tag(self, name: str, seq: int | None = None, *, lasts: object = None) -> Receipt:
+    def tag(self, name: str, seq: int | None = None, *, lasts: object = None) -> results.Receipt:
         self._core.check()
         if not isinstance(name, str) or not 0 < len(name) <= 128:
             raise RequestError(f"a tag is a string of 1 to 128 characters, not {name!r}")
@@ -327,22 +290,19 @@ class LocalStore(Store):
             return self._commit(lambda tx: tx.tag(name, wanted, lasts_s))
 
     def tags(self) -> dict[str, int]:
-        self._core.check()
-        return {tag.name: tag.seq for tag in self._core.state().view.catalog.tags}
+        return {tag.name: tag.seq for tag in self._state().view.catalog.tags}
 
-    def untag(self, name: str) -> Receipt:
+    def untag(self, name: str) -> results.Receipt:
         return self._commit(lambda tx: tx.tag(name, None))
 
     @property
     def seq(self) -> int:
-        self._core.check()
-        return self._core.state().visible
+        return self._state().visible
 
     @property
     def durable_seq(self) -> int:
-        self._core.check()
-        committer = self._core.committer
-        return self._core.state().visible if committer is None else committer.durable_seq
+        state, committer = self._state(), self._core.committer
+        return state.visible if committer is None else committer.durable_seq
 
     # serving others
 
@@ -390,8 +350,7 @@ class LocalStore(Store):
         """
         server = server_of(call)
         self._core.check()
-        inner = LocalStore(self.path, self.options, self._parts, self._opened)
-        made = server(inner, self._parts, *arguments, **options)
+        made = server(LocalStore(self._opened), self._parts, *arguments, **options)
         if self._core.refusal is not None:
             made.close()
             self._core.check()
@@ -399,7 +358,7 @@ class LocalStore(Store):
 
     # maintenance
 
-    def checkpoint(self) -> Record:
+    def checkpoint(self) -> results.Record:
         owner = self._owner()
         if owner.optimizer.has_left():
             owner.optimizer.take_finished()
@@ -411,7 +370,7 @@ class LocalStore(Store):
         *,
         attempts: int = ATTEMPTS,
         publish_attempts: int = ATTEMPTS_MAX,
-    ) -> Merged | Deferred:
+    ) -> results.Merged | results.Deferred:
         owner = self._owner()
         found = catalogs.id_of(self._core.state().view.catalog, table)
         result = owner.merger.merge(found, attempts=attempts, publish_attempts=publish_attempts)
@@ -426,7 +385,7 @@ class LocalStore(Store):
         attempts: int = ATTEMPTS,
         publish_attempts: int = ATTEMPTS_MAX,
         workers: int = WORKERS,
-    ) -> Optimized | Deferred:
+    ) -> results.Optimized | results.Deferred:
         owner = self._owner()
         result = owner.optimizer.optimize(
             catalogs.id_of(self._core.state().view.catalog, table),
@@ -438,36 +397,37 @@ class LocalStore(Store):
         owner.checkpointer.refresh()
         return called(result, table)
 
-    def vacuum(self, dry_run: bool = True, *, grace_s: float = GRACE_S) -> Vacuumed:
+    def vacuum(self, dry_run: bool = True, *, grace_s: float = GRACE_S) -> results.Vacuumed:
         return self._owner().vacuum.run(dry_run=dry_run, grace_s=grace_s)
 
-    def verify(self, *, deep: bool = False, on_progress: Progress | None = None) -> Verified:
-        return self._repair_tools().verifier.run(deep=deep, on_progress=on_progress)
+    def verify(
+        self, *, deep: bool = False, on_progress: results.Progress | None = None
+    ) -> results.Verified:
+        self._core.check()
+        return self._parts.storage.verifier().run(deep=deep, on_progress=on_progress)
 
     def repair(
         self,
         dry_run: bool = True,
         *,
         deep: bool = False,
-        on_progress: Progress | None = None,
-    ) -> Repaired:
-        tools = self._repair_tools()
-        return tools.repairer.run(dry_run=dry_run, deep=deep, on_progress=on_progress)
-
-    def _repair_tools(self) -> RepairTools:
+        on_progress: results.Progress | None = None,
+    ) -> results.Repaired:
         self._core.check()
-        return repair_tools(self._parts.storage)
+        repairer = self._parts.storage.repairer()
+        return repairer.run(dry_run=dry_run, deep=deep, on_progress=on_progress)
 
-    def import_external(self, table: str, dry_run: bool = True) -> Adopted:
+    def import_external(self, table: str, dry_run: bool = True) -> results.Adopted:
         self._core.check()
         if not dry_run:
             self._owner()
         found = self[table].id
         if not self.is_read_only:
             self.checkpoint()
-        site = self._parts.storage.site
-        adopter = Adopter(site, Quarantine(site))
-        return adopter.run(found, site.manifests.newest(), self.transaction, dry_run=dry_run)
+        storage = self._parts.storage
+        return storage.adopter().run(
+            found, storage.manifests.newest(), self.transaction, dry_run=dry_run
+        )
 
     def backup(
         self,
@@ -475,25 +435,24 @@ class LocalStore(Store):
         incremental: bool = False,
         *,
         link: bool = False,
-        on_progress: Progress | None = None,
-    ) -> BackedUp:
+        on_progress: results.Progress | None = None,
+    ) -> results.BackedUp:
         self._core.check()
         if not self.is_read_only:
             self.checkpoint()
-        backuper = Backuper(self._parts.storage.site)
-        target = root_of(directory)
-        return backuper.run(target, incremental=incremental, link=link, on_progress=on_progress)
+        return self._parts.storage.backuper().run(
+            root_of(directory), incremental=incremental, link=link, on_progress=on_progress
+        )
 
-    def status(self) -> Status:
-        self._core.check()
+    def status(self) -> results.Status:
         return status_of(
             self._parts.storage.site,
-            self._core.state(),
+            self._state(),
             self._parts.counts(),
             memory_bytes_max=self.options.memory_bytes_max,
         )
 
-    def jobs(self) -> list[JobStatus]:
+    def jobs(self) -> list[results.JobStatus]:
         self._core.check()
         return jobs_of(self._parts.storage.jobs)
 

@@ -40,23 +40,12 @@ ATTEMPTS = 100
 class LocalTable(Readable, Table):
     """See the module. It carries the table's id: a rename does not disturb it."""
 
-    __slots__ = ("_begin", "_core", "_id", "_indexes", "_seen")
+    __slots__ = ("_core", "_id", "_indexes", "_seen")
 
-    def __init__(
-        self,
-        core: Core,
-        table_id: int,
-        begin: Callable[[], EngineTransaction],
-        indexes: Callable[[], TableIndexes],
-    ) -> None:
-        self._core, self._id, self._begin, self._indexes = core, table_id, begin, indexes
-        self._seen: tuple[object, TableDefinition] | None = (
-            None  # one reference: threads share a handle
-        )
-
-    def __repr__(self) -> str:
-        key = ", ".join(self.primary_key)
-        return f"<table {self.name!r}, {f'key {key}' if key else 'plain'}: {self.schema.names}>"
+    def __init__(self, core: Core, table_id: int, indexes: Callable[[], TableIndexes]) -> None:
+        self._core, self._id, self._indexes = core, table_id, indexes
+        # One reference: threads share a handle.
+        self._seen: tuple[object, TableDefinition] | None = None
 
     def _look(self) -> tuple[State, TableDefinition]:
         self._core.check()
@@ -237,7 +226,7 @@ class LocalTable(Readable, Table):
         self, work: Callable[[EngineTransactionTable], object], attempts: int = ATTEMPTS
     ) -> Receipt:
         def once() -> Receipt:
-            with self._begin() as tx:
+            with EngineTransaction(self._core) as tx:
                 work(EngineTransactionTable(tx, self._id))  # by id: it may be renamed meanwhile
             assert tx.receipt is not None
             return tx.receipt

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from siltstone.api.results import Receipt
 from siltstone.api.tables import TransactionTable
 from siltstone.api.transaction import Transaction
 from siltstone.engine.catalog import catalog as catalogs
@@ -14,8 +13,7 @@ from siltstone.engine.read.since import changed_since
 from siltstone.engine.read.view import State
 from siltstone.engine.write.definition_statements import DefinitionStatements
 from siltstone.engine.write.merge_insert import Merge, MergeInserted, merge
-from siltstone.engine.write.stage_task import Staged, StageTask
-from siltstone.engine.write.transaction import EngineTransaction, Phase
+from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.engine.write.transaction_table import EngineTransactionTable
 from siltstone.errors import RequestError
 from siltstone.lance_namespace.version_statements import VersionStatements
@@ -26,59 +24,37 @@ class LocalTransactionTable(EngineTransactionTable, TransactionTable):
 
     __slots__ = ()
 
+    @property
+    def id(self) -> int:
+        return self._id
 
-class LocalTransaction(Transaction):
-    """A transaction of this process. `engine` has what only this package needs of it."""
 
-    def __init__(self, engine: EngineTransaction) -> None:
-        self.engine = engine
-        self._definitions = DefinitionStatements(engine)
+class LocalTransaction(EngineTransaction, Transaction):
+    """A transaction of this process."""
 
-    def __repr__(self) -> str:
-        return repr(self.engine)
+    def _require_open(self) -> None:
+        self.require_open()
 
     @property
-    def phase(self) -> Phase:
-        return self.engine.phase
-
-    @property
-    def read_seq(self) -> int:
-        return self.engine.read_seq
-
-    @property
-    def receipt(self) -> Receipt | None:
-        return self.engine.receipt
-
-    @property
-    def seq(self) -> int:
-        receipt = self.engine.receipt
-        if receipt is None:
-            raise RequestError("the transaction has no seq before it is committed")
-        return receipt.seq
-
-    @property
-    def is_applied(self) -> bool:
-        return self.engine.is_applied
+    def _definitions(self) -> DefinitionStatements:
+        return DefinitionStatements(self)
 
     @property
     def lance(self) -> VersionStatements:
         """The transaction as other Lance clients see it, through the namespace."""
-        return VersionStatements(self.engine)
+        return VersionStatements(self)
 
     def merge_insert(self, name: str, rows: pa.Table, how: Merge) -> MergeInserted:
         """Merge rows into a table; see `engine.write.merge_insert`."""
-        return merge(self.engine, name, rows, how)
-
-    def _require_open(self) -> None:
-        self.engine.require_open()
+        return merge(self, name, rows, how)
 
     def __getitem__(self, name: str) -> LocalTransactionTable:
         self._require_open()
-        return LocalTransactionTable(self.engine, self.engine.named(name).id)
+        return LocalTransactionTable(self, self.named(name).id)
 
     def table(self, table_id: int) -> LocalTransactionTable:
         """Return the table with this id, for callers that have no name of it."""
-        return LocalTransactionTable(self.engine, table_id)
+        return LocalTransactionTable(self, table_id)
 
     def tables(self) -> list[str]:
         return self._definitions.tables()
@@ -95,20 +71,16 @@ class LocalTransaction(Transaction):
     def rename_table(self, name: str, new_name: str) -> None:
         self._definitions.rename_table(name, new_name)
 
-    def attach(self, stage: StageTask, staged: Sequence[Staged], overwrite: bool = False) -> int:
-        return self.engine.attach(stage, staged, overwrite)
-
     def changed_since(
         self, table_id: int, since: int, own: Sequence[tuple[int, int]] = ()
     ) -> tuple[str, int]:
-        tx = self.engine
-        table = tx.table(table_id)
-        if tx.is_applied:
+        table = self.definition(table_id)
+        if self.is_applied:
             return catalogs.name_of(table), 0
-        if since > tx.read_seq:
-            raise RequestError(f"seq {since} is in the future: the store is at seq {tx.read_seq}")
-        state = State(tx.view, tx.read_seq)
-        touched = tx.core.touched(state, since)
+        if since > self.read_seq:
+            raise RequestError(f"seq {since} is in the future: the store is at seq {self.read_seq}")
+        state = State(self.view, self.read_seq)
+        touched = self.core.touched(state, since)
         return catalogs.name_of(table), changed_since(state, table, since, own, touched)
 
     def tag(self, name: str, seq: int | None, lasts_s: int = 0) -> None:
@@ -116,9 +88,3 @@ class LocalTransaction(Transaction):
 
     def claim(self, app: str, holder: str | None = None, at: int | None = None) -> int:
         return self._definitions.claim(app, holder, at)
-
-    def commit(self) -> Receipt:
-        return self.engine.commit()
-
-    def rollback(self) -> None:
-        self.engine.rollback()

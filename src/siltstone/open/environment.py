@@ -7,14 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from siltstone.engine.read.past import PastRecords
+from siltstone.engine.commit.core import Core
+from siltstone.engine.read.past import CommitHistory, PastRecords
 from siltstone.engine.read.reader import Readers
+from siltstone.engine.read.view import State
 from siltstone.errors import RequestError
 from siltstone.formats.manifest import Record
+from siltstone.maintenance.backup.backup import Backuper
 from siltstone.maintenance.compaction.optimize import Optimizer
 from siltstone.maintenance.compaction.plain_table_commit import PlainTables
 from siltstone.maintenance.index.indexer import Indexer
 from siltstone.maintenance.merge.merge import Merger, Promoter
+from siltstone.maintenance.repair.external_appends import Adopter
+from siltstone.maintenance.repair.quarantine import Quarantine
 from siltstone.maintenance.repair.repair import Repairer
 from siltstone.maintenance.repair.verify import Verifier
 from siltstone.options import Options
@@ -88,6 +93,26 @@ class Storage:
         made = (self.manifests, self.tables, self.jobs)
         return Site(self.root, self.files, *made, self.now_us, self.new_token)
 
+    def backuper(self) -> Backuper:
+        """Return what makes backups of the store."""
+        return Backuper(self.site)
+
+    def adopter(self) -> Adopter:
+        """Return what commits the rows that other programs appended."""
+        return Adopter(self.site, Quarantine(self.site))
+
+    def verifier(self) -> Verifier:
+        """Return what finds damage, also in a store that does not open any more."""
+        return Verifier(self.site, self.readers)
+
+    def repairer(self) -> Repairer:
+        """Return what repairs damage, also in a store that does not open any more."""
+        return Repairer(self.site, self.verifier(), self.indexer())
+
+    def indexer(self) -> Indexer:
+        """Return what builds indexes."""
+        return Indexer(self.site, Promoter(self.site).promote_late)
+
 
 @dataclass(frozen=True, slots=True)
 class Maintainers:
@@ -100,24 +125,27 @@ class Maintainers:
 
 def maintainers(storage: Storage, plain: PlainTables) -> Maintainers:
     """Return the maintainers of a store; they hold no lock and no state."""
-    site = storage.site
-    promote_late = Promoter(site).promote_late
-    indexer = Indexer(site, promote_late)
+    site, indexer = storage.site, storage.indexer()
     merger = Merger(site, storage.readers, indexer.catch_up_late)
-    return Maintainers(merger, Optimizer(site, promote_late, indexer, plain), indexer)
+    optimizer = Optimizer(site, Promoter(site).promote_late, indexer, plain)
+    return Maintainers(merger, optimizer, indexer)
 
 
-@dataclass(frozen=True, slots=True)
-class RepairTools:
-    """What finds and repairs damage in a store, also in one that does not open any more."""
-
-    verifier: Verifier
-    repairer: Repairer
-
-
-def repair_tools(storage: Storage) -> RepairTools:
-    """Return the repair tools of a store; they hold no lock and no state between two calls."""
-    site = storage.site
-    verifier = Verifier(site, storage.readers)
-    indexer = Indexer(site, Promoter(site).promote_late)
-    return RepairTools(verifier, Repairer(site, verifier, indexer))
+def core_of(
+    storage: Storage, commits: CommitHistory, options: Options, state: Callable[[], State]
+) -> Core:
+    """Return the core of a store that is only read; its owner adds what writes."""
+    return Core(
+        tables=storage.tables,
+        readers=storage.readers,
+        state=state,
+        find_token=lambda token: commits.find_token(state(), token),
+        touched=commits.touched,
+        files=storage.files,
+        new_token=storage.new_token,
+        now_us=storage.now_us,
+        gc_horizon_us=lambda: storage.gc_horizon_us(state().view.record),
+        hold=storage.jobs.hold,
+        root=storage.root,
+        verify=options.verify,
+    )

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from siltstone.engine.commit.core import Core
 from siltstone.engine.read.past import CommitHistory
 from siltstone.engine.recover.following import Follower
-from siltstone.open.environment import Env, Storage
+from siltstone.open.environment import Env, Storage, core_of
 from siltstone.open.parts import Parts
 from siltstone.options import Options
 
@@ -22,18 +21,5 @@ def follow_store(root: Path, options: Options, env: Env) -> Parts:
     commits = CommitHistory(storage.tables.reader)
     follower = Follower(env.files, root, storage.manifests, storage.readers)
     first_seq = follower.state().visible
-    core = Core(
-        tables=storage.tables,
-        readers=storage.readers,
-        state=follower.state,
-        find_token=lambda token: commits.find_token(follower.state(), token),
-        touched=commits.touched,
-        files=env.files,
-        new_token=env.new_token,
-        now_us=env.now_us,
-        gc_horizon_us=lambda: storage.gc_horizon_us(follower.state().view.record),
-        hold=storage.jobs.hold,
-        root=root,
-        verify=options.verify,
-    )
+    core = core_of(storage, commits, options, follower.state)
     return Parts(core, storage, commits, first_seq, follower=follower)

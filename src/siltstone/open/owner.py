@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import threading
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -37,7 +38,7 @@ from siltstone.maintenance.merge.merge_child import MergeChild
 from siltstone.maintenance.schedule.scheduler import KeyWatch, Scheduler
 from siltstone.maintenance.schedule.syncer import Syncer
 from siltstone.open.background import Background
-from siltstone.open.environment import Env, Storage, maintainers
+from siltstone.open.environment import Env, Storage, core_of, maintainers
 from siltstone.open.parts import Owner, Parts
 from siltstone.options import Options
 from siltstone.storage.manifest.format_check import refuse_newer
@@ -150,21 +151,23 @@ class _Opening:
             checkpoint=checkpointer.checkpoint,
             fit=self._reserve.fit,
         )
-        background = Background(
+        owner = Owner(
             ownership=self._ownership,
             wal=wal,
             committer=committer,
             checkpointer=checkpointer,
-            tables=storage.tables,
-            maintainers=work,
-            vacuum=vacuum,
-            rest=rest,
+            merger=work.merger,
+            optimizer=work.optimizer,
+            indexes=TableIndexes(work.indexer, checkpointer),
             merge_child=MergeChild(self._root),
             optimize_child=MergeChild(self._root, kind="optimize"),
-            keys=KeyWatch(index_bytes_max=options.memory_bytes_max // 4),
-            memory_bytes_max=options.memory_bytes_max,
+            syncer=Syncer(committer, options.sync_interval_ms),
+            vacuum=vacuum,
+            rest=rest,
         )
-        scheduler = Scheduler(
+        keys = KeyWatch(index_bytes_max=options.memory_bytes_max // 4)
+        background = Background(owner, storage.tables.reader, keys, options.memory_bytes_max)
+        owner.scheduler = scheduler = Scheduler(
             committer,
             background.work(),
             memtable_bytes_max=_memtable_bytes_max(options),
@@ -176,26 +179,11 @@ class _Opening:
         core.room, core.after_commit = scheduler.room, scheduler.after_commit
         self._reserve.fit(wal.size)
         self._ownership.announce(epoch=state.view.record.epoch)
-        owner = Owner(
-            ownership=self._ownership,
-            wal=wal,
-            committer=committer,
-            checkpointer=checkpointer,
-            merger=work.merger,
-            optimizer=work.optimizer,
-            indexes=TableIndexes(work.indexer, checkpointer),
-            merge_child=background.merge_child,
-            optimize_child=background.optimize_child,
-            scheduler=scheduler,
-            syncer=Syncer(committer, options.sync_interval_ms),
-            vacuum=vacuum,
-            rest=rest,
-        )
         scheduler.start()
         return Parts(core, storage, self._commits, state.visible, owner)
 
     def _core(self, wal: Wal, state: State, replayer: Replayer) -> tuple[Core, Committer]:
-        options, env, storage, commits = self._options, self._env, self._storage, self._commits
+        options, storage, commits = self._options, self._storage, self._commits
         recent = RecentWrites(min(RECENT_BYTES_MAX, options.memory_bytes_max // 8))
         transactions = OpenTransactions()
         committer = Committer(
@@ -203,24 +191,13 @@ class _Opening:
             state=state,
             epoch=state.view.record.epoch,
             last_time_us=replayer.last_time_us,
-            clock=env.now_us,
+            clock=storage.now_us,
             recent=recent,
             transactions=transactions,
         )
         committer.active_bytes = replayer.nbytes
-        core = Core(
-            tables=storage.tables,
-            readers=storage.readers,
-            state=committer.current,
-            find_token=lambda token: commits.find_token(committer.state, token),
-            touched=commits.touched,
-            files=env.files,
-            new_token=env.new_token,
-            now_us=env.now_us,
-            gc_horizon_us=lambda: storage.gc_horizon_us(committer.state.view.record),
-            hold=storage.jobs.hold,
-            root=self._root,
-            verify=options.verify,
+        core = replace(
+            core_of(storage, commits, options, committer.current),
             committer=committer,
             recent=recent,
             transactions=transactions,

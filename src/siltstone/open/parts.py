@@ -53,10 +53,11 @@ class Owner:
     indexes: TableIndexes
     merge_child: MergeChild
     optimize_child: MergeChild
-    scheduler: Scheduler
     syncer: Syncer
     vacuum: Vacuum
     rest: Rest
+    scheduler: Scheduler = field(init=False)
+    """Made last: it runs the others."""
 
     def failure(self) -> str | None:
         """Return why nothing can be written until the store is opened again, or None."""

@@ -37,7 +37,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -265,11 +265,7 @@ _registry = _Registry()
 def _lose(opened: Opened, number: int) -> None:
     """Note a lost handle: a finalizer, which takes no lock and calls nothing that does."""
     _registry.lost.append((opened, number))
-    closer.ask(_close_idle)
-
-
-def _close_idle() -> None:
-    _registry.close_idle()
+    closer.ask(_registry.close_idle)
 
 
 def _warn(opened: Opened) -> None:
@@ -337,7 +333,9 @@ def share(
                 if number is not None:
                     opened.require_in_place()
                     return (made := handle(opened, number))
-            if waiter is not None and not waiter.acquire(timeout=_left(deadline)):
+            if waiter is not None and not waiter.acquire(
+                timeout=max(0.0, deadline - time.monotonic())
+            ):
                 raise OwnedError(root, os.getpid(), platform.node())
         except BaseException:
             with DeferredSignals():
@@ -347,10 +345,6 @@ def share(
                     opened.leave(number)
             del made  # until now, so that the collector does not count it as lost
             raise
-
-
-def _left(deadline: float) -> float:
-    return max(0.0, deadline - time.monotonic())
 
 
 def _moved_on(opened: Opened, will_serve: bool) -> int | None:
@@ -367,15 +361,14 @@ def _moved_on(opened: Opened, will_serve: bool) -> int | None:
 
 def _owned(opened: Opened, options: Options) -> OwnedError:
     """Return the error for a `connect` with other options; it names the socket to join."""
-    both = {f.name: (getattr(opened.options, f.name), getattr(options, f.name))
-            for f in fields(Options)}  # fmt: skip
+    ours, given = asdict(opened.options), asdict(options)
     endpoint = opened.parts.endpoint
     return OwnedError(
         opened.root,
         os.getpid(),
         platform.node(),
         None if endpoint is None else str(endpoint.address),
-        differing={name: (ours, given) for name, (ours, given) in both.items() if ours != given},
+        differing={name: (ours[name], given[name]) for name in ours if ours[name] != given[name]},
     )
 
 
@@ -447,9 +440,7 @@ def _close_all() -> None:
         with _registry.lock:
             opened.handles.clear()
             opened.begin_closing()
-        with contextlib.suppress(
-            SiltstoneError
-        ):  # poisoned, say: recovery decides, as after a kill
+        with contextlib.suppress(SiltstoneError):  # poisoned: recovery decides, as after a kill
             opened.shut()
 
 

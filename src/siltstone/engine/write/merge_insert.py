@@ -62,7 +62,7 @@ def merge(tx: EngineTransaction, name: str, rows: pa.Table, how: Merge) -> Merge
     _refuse_many(rows.num_rows, how)
     table = tx[name]
     if not table.primary_key:
-        return _PlainMerge(tx, table, rows, how).run()
+        return _PlainMerge(tx, name, rows, how).run()
     if set(how.on) != set(table.primary_key):
         raise RequestError(
             f"{name!r} is merged on its primary key {list(table.primary_key)}, not on"
@@ -130,10 +130,8 @@ def _patched(old: pa.Table, new: pa.Table) -> pa.Table:
 class _PlainMerge:
     """One merge into a plain table; it is one version of it."""
 
-    def __init__(
-        self, tx: EngineTransaction, table: EngineTransactionTable, rows: pa.Table, how: Merge
-    ) -> None:
-        definition = tx.table(table.id)
+    def __init__(self, tx: EngineTransaction, name: str, rows: pa.Table, how: Merge) -> None:
+        definition = tx.named(name)
         self._writes, self._how = tx.rows.plain(definition), how
         self._schema = schema = self._writes.table_schema.arrow
         # Cast once to what the table holds: it must equal what is read from there.

@@ -156,7 +156,7 @@ class EngineTransaction:
                 raise
             return found
 
-    def table(self, table_id: int) -> TableDefinition:
+    def definition(self, table_id: int) -> TableDefinition:
         """Return the definition of a table, own changes included."""
         self.require_open()
         found = self._found.get(table_id)
@@ -187,14 +187,14 @@ class EngineTransaction:
         self.require_open()
         if self.is_applied:
             return 0
-        table = self.table(stage.table_id)
+        table = self.definition(stage.table_id)
         self.hold.keep()
         core = self.core
         self.hold.names_since(stage.started_us(core.files, core.root, staged))
         cross(Failpoint.ATTACH_BEFORE_PLAN)
         if overwrite:
             self.truncate(table)
-            table = self.table(stage.table_id)
+            table = self.definition(stage.table_id)
         rows = self.rows.attach(table, stage, staged)
         cross(Failpoint.ATTACH_AFTER_PLAN)
         return rows

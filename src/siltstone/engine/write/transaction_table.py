@@ -44,17 +44,12 @@ class EngineTransactionTable(Readable):
         return f"<table {self.name!r} in {self._tx!r}>"
 
     @property
-    def id(self) -> int:
-        """Its id in this store: stays when it is renamed, and is never given again."""
-        return self._id
-
-    @property
     def name(self) -> str:
         """The table's name, own renames included."""
         return catalogs.name_of(self._table())
 
     def _table(self) -> TableDefinition:
-        return self._tx.table(self._id)
+        return self._tx.definition(self._id)
 
     def _reader(self) -> Reader:
         return self._tx.rows.reader(self._table())
