@@ -402,7 +402,7 @@ class FakeNames:
     def __init__(self, data: FakeFiles) -> None:
         self._data = data
 
-    def show(self, folder: str, pins: Sequence[Pin], *, is_whole: bool = False) -> None:
+    def show(self, folder: str, pins: Iterable[Pin], *, is_whole: bool = False) -> None:
         where = self._data.root / folder
         wanted = {pin.version: self._data.root / pin.path for pin in pins}
         with translated(where, is_reading=False):
@@ -533,7 +533,8 @@ class FakeClientViews:
         made = self._rewriter.rewrite(folder, pin, drop=drop, batches=batches)
         file = InventoryFile(made.path, made.size, made.xxh3)
         own = () if made is pin else (file,)
-        return Ephemeral(version, made.path, made.size, made.xxh3, made.rows, own)
+        pin = Pin(version, made.path, made.size, made.xxh3, made.rows, "")
+        return Ephemeral(pin, own)
 
     def write_directory(self, listed: Sequence[Listed]) -> None:
         """See `tables.ClientViews.write_directory`; no reader of a fake knows it."""

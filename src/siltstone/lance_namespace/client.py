@@ -15,20 +15,20 @@ answers get the classes and the errors of the specification.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
 
 import lance_namespace as spec
 import lance_namespace.errors as spec_errors
+import pyarrow as pa
 
 from siltstone.context_exits import close_on_exit, commit_on_exit
 from siltstone.errors import RequestError, SiltstoneError
-from siltstone.lance_namespace.catalog import READS, WRITES, LanceCatalog
+from siltstone.lance_namespace.catalog import OPERATIONS, LanceCatalog
 from siltstone.lance_namespace.errors import code_of
 from siltstone.lance_namespace.fresh import KEYED
 from siltstone.lance_namespace.requests import Answer, Request
-from siltstone.lance_namespace.schemas import json_schema
 from siltstone.lance_namespace.store_scopes import (
     LanceStore,
     LiveScope,
@@ -36,7 +36,6 @@ from siltstone.lance_namespace.store_scopes import (
     TransactionScope,
 )
 from siltstone.lance_namespace.turns import Turns
-from siltstone.units import require
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,37 +46,19 @@ _ERRORS: dict[int, type[spec_errors.LanceNamespaceError]] = {
     for kind in vars(spec_errors).values()
     if isinstance(kind, type) and issubclass(kind, spec_errors.LanceNamespaceError)
 }
-_RESPONSES = {
-    "list_namespaces": spec.ListNamespacesResponse,
-    "describe_namespace": spec.DescribeNamespaceResponse,
-    "namespace_exists": spec.NamespaceExistsResponse,
-    "create_namespace": spec.CreateNamespaceResponse,
-    "drop_namespace": spec.DropNamespaceResponse,
-    "list_tables": spec.ListTablesResponse,
-    "list_all_tables": spec.ListTablesResponse,
-    "declare_table": spec.DeclareTableResponse,
-    "create_empty_table": spec.CreateEmptyTableResponse,
-    "describe_table": spec.DescribeTableResponse,
-    "table_exists": spec.TableExistsResponse,
-    "drop_table": spec.DropTableResponse,
-    "deregister_table": spec.DeregisterTableResponse,
-    "rename_table": spec.RenameTableResponse,
-    "list_table_branches": spec.ListTableBranchesResponse,
-    "list_table_versions": spec.ListTableVersionsResponse,
-    "describe_table_version": spec.DescribeTableVersionResponse,
-    "create_table_version": spec.CreateTableVersionResponse,
-    "batch_create_table_versions": spec.BatchCreateTableVersionsResponse,
-    "batch_delete_table_versions": spec.BatchDeleteTableVersionsResponse,
-    "batch_commit_tables": spec.BatchCommitTablesResponse,
+_TYPE_NAMES = {
+    "string": "utf8",
+    "large_string": "large_utf8",
+    "halffloat": "float16",
+    "float": "float32",
+    "double": "float64",
+    "date32[day]": "date32",
 }
-_OPERATIONS = {
+_OTHER_NAMES = {
     "create_empty_table": "declare_table",  # its name in older versions of the specification
     "deregister_table": "drop_table",  # the store keeps no table that it does not list
 }
-require(
-    not {_OPERATIONS.get(name, name) for name in _RESPONSES} ^ (READS | WRITES),
-    "an operation of the specification without a response",
-)
+_OTHER_RESPONSES = {"list_all_tables": spec.ListTablesResponse}
 _numbers = itertools.count(1)
 
 
@@ -96,7 +77,7 @@ class OwnersStore(Protocol):
 
 
 class _ScopedNamespace(spec.LanceNamespace):
-    """The operations of the specification over one scope: those of `_RESPONSES`.
+    """The operations of the specification over one scope: those of the catalog.
 
     The base class refuses all others as unsupported.
     """
@@ -120,12 +101,31 @@ def _answer(answers: Answers, operation: str, request: Any) -> Answer:
         kind = _ERRORS.get(code_of(error), spec_errors.InternalError)
         raise kind(str(error)) from error
     if "schema" in found:
-        found["schema"] = json_schema(found["schema"])
+        found["schema"] = {"fields": _fields(found["schema"])}
     return found
 
 
-def _method(name: str, response: Callable[..., Any]) -> Callable[[_ScopedNamespace, Any], Any]:
-    operation = _OPERATIONS.get(name, name)
+def _fields(fields: Iterable[pa.Field]) -> list[dict[str, Any]]:
+    """Return columns, or the fields of a struct, as the JSON of the specification."""
+    return [{"name": f.name, "nullable": f.nullable, "type": _type(f.type)} for f in fields]
+
+
+def _type(kind: pa.DataType) -> dict[str, Any]:
+    if pa.types.is_fixed_size_list(kind):
+        item = _fields([kind.value_field])
+        return {"type": "fixed_size_list", "fields": item, "length": kind.list_size}
+    if pa.types.is_list(kind):
+        return {"type": "list", "fields": _fields([kind.value_field])}
+    if pa.types.is_struct(kind):
+        return {"type": "struct", "fields": _fields(kind)}
+    return {"type": _TYPE_NAMES.get(str(kind), str(kind))}
+
+
+def _method(name: str, operation: str) -> Callable[[_ScopedNamespace, Any], Any]:
+    """Return the method that the specification calls `name`: it answers `operation`."""
+    response = _OTHER_RESPONSES.get(name)
+    if response is None:
+        response = getattr(spec, f"{name.title().replace('_', '')}Response")
 
     def method(self: _ScopedNamespace, request: Any) -> Any:
         return response(**_answer(self.answers, operation, request))
@@ -135,8 +135,8 @@ def _method(name: str, response: Callable[..., Any]) -> Callable[[_ScopedNamespa
     return method
 
 
-for _name, _response in _RESPONSES.items():
-    setattr(_ScopedNamespace, _name, _method(_name, _response))
+for _name, _operation in ({name: name for name in OPERATIONS} | _OTHER_NAMES).items():
+    setattr(_ScopedNamespace, _name, _method(_name, _operation))
 
 
 class SiltstoneNamespace(_ScopedNamespace):

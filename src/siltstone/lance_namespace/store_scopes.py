@@ -6,7 +6,7 @@ Lock: one for each transaction, over a statement.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from siltstone.engine.commit.write_set import Receipt
 from siltstone.errors import ReadOnlyError
 from siltstone.lance_namespace.fresh import FreshSource, FreshVersions
 from siltstone.lance_namespace.scope import LanceReads
-from siltstone.lance_namespace.shown_tables import ShownTables
+from siltstone.lance_namespace.table_versions import TableVersions
 from siltstone.lance_namespace.turns import Turns
 from siltstone.lance_namespace.version_statements import VersionStatements
 
@@ -55,6 +55,38 @@ class LanceStore(Protocol):
     ) -> AbstractContextManager[LanceTransaction]: ...
 
     def fresh_versions(self) -> FreshVersions: ...
+
+
+class ShownTables:
+    """Tables as other clients see them: keyed ones at their last merge, or fresh.
+
+    A keyed table that was never merged has an empty version, so that it can be opened; with a
+    read-only store it has none, because that writes nothing unasked. `clears`: clients may write,
+    so versions of plain tables that were written by path are set aside.
+    """
+
+    def __init__(
+        self,
+        reads: LanceReads,
+        fresh: FreshVersions | None,
+        of: Callable[[str], TableVersions] | None,
+        *,
+        clears: bool = False,
+    ) -> None:
+        self._reads, self._fresh, self._of, self._clears = reads, fresh, of, clears
+
+    def tables(self) -> list[str]:
+        return self._reads.tables()
+
+    def versions(self, name: str, /) -> TableVersions:
+        seen = self._reads.versions(name)
+        if self._fresh is None:
+            return seen
+        if not seen.is_keyed:
+            if self._clears:
+                self._fresh.clear_way(seen)
+            return seen
+        return self._fresh.merged(seen) if self._of is None else self._of(name)
 
 
 class LiveScope:

@@ -22,8 +22,9 @@ from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.errors import RequestError, UnavailableError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import group
+from siltstone.formats.manifest import Version
 from siltstone.lance_namespace import table_versions
-from siltstone.lance_namespace.table_versions import TableVersion, TableVersions
+from siltstone.lance_namespace.table_versions import TableVersions
 from siltstone.storage.lance.external.version_import import staged_manifest
 from siltstone.storage.tables.tables import ImportedVersion, StagedVersion
 
@@ -74,7 +75,7 @@ class VersionStatements:
         """Give a plain table that has columns its first version, empty, if it has none."""
         self.tx.rows.plain(self.tx.table(self.tx[name].id)).begin()
 
-    def import_version(self, name: str, given: StagedVersion) -> TableVersion:
+    def import_version(self, name: str, given: StagedVersion) -> Version:
         """Import a version that another Lance client staged on the newest one seen here.
 
         Importing the same manifest a second time returns the same version.
@@ -94,7 +95,8 @@ class VersionStatements:
             return known
         # A client that lost looks for the winner where readers of the plain path do.
         if seen.committed:
-            core.tables.names.show(seen.folder, seen.pins, is_whole=True)
+            newest_first = (version.pin for version in reversed(seen.committed))
+            core.tables.names.show(seen.folder, newest_first, is_whole=True)
         table_versions.check_built_on(seen, given.version, core.tables)
         table_versions.check_next(seen, given.version, tx.read_seq)
         cross(Failpoint.TAKE_BEFORE_PLAN)
@@ -113,7 +115,7 @@ class VersionStatements:
         if entry is not None:
             tx.change(entry)
         cross(Failpoint.TAKE_AFTER_PLAN)
-        return TableVersion(given.version, taken.pin, 0)
+        return table_versions.uncommitted(taken.pin)
 
     def hide_versions(self, name: str, first: int, end: int) -> int:
         """Hide the versions [first, end) from lists; return how many there were.
@@ -125,7 +127,7 @@ class VersionStatements:
         seen = self.versions(name)
         if seen.is_keyed:
             table_versions.refuse_keyed(name)
-        gone = [v for v in seen.versions if first <= v.number < end and not v.is_hidden]
+        gone = [v for v in seen.versions if first <= v.pin.version < end and not v.is_hidden]
         if tx.is_applied:
             return len(gone)
         if seen.newest in gone:

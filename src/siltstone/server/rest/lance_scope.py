@@ -13,7 +13,7 @@ from pathlib import Path
 
 from siltstone.errors import ReadOnlyError
 from siltstone.lance_namespace.fresh import KEYED
-from siltstone.lance_namespace.shown_tables import ShownTables
+from siltstone.lance_namespace.store_scopes import ShownTables
 from siltstone.lance_namespace.turns import Turns
 from siltstone.lance_namespace.version_statements import VersionStatements
 from siltstone.local.transaction import LocalTransaction

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from siltstone.errors import SiltstoneError
+from siltstone.formats.manifest import Pin
 from siltstone.storage.lance import directory as lance_directory
 from siltstone.storage.lance import manifest as lance_manifest
 from siltstone.storage.lance import overlay, root_tables
@@ -37,8 +38,6 @@ from siltstone.storage.tables.tables import PRIVATE_DIRECTORY, Ephemeral, Listed
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from siltstone.formats.manifest import Pin
 
 
 class LanceClientViews:
@@ -147,9 +146,8 @@ class LanceClientViews:
         names = [str(path.relative_to(self._root)), *(f"{folder}/{name}" for name in new)]
         files = [describe(self._files, self._root, name) for name in names]
         manifest = files[0]
-        return Ephemeral(
-            version, manifest.path, manifest.size, manifest.xxh3, dataset.count_rows(), (*files,)
-        )
+        pin = Pin(version, manifest.path, manifest.size, manifest.xxh3, dataset.count_rows(), "")
+        return Ephemeral(pin, (*files,))
 
     def _cloned(self, folder: str, pin: Pin) -> bytes:
         """Return the manifest of a dataset that has a pin's files by their absolute paths."""

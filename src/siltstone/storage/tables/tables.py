@@ -171,16 +171,13 @@ class RootTable:
 
 @dataclass(frozen=True, slots=True)
 class Ephemeral:
-    """A version for other Lance clients that no pin names; `files` were written for it alone.
+    """A version for other Lance clients that no record names; `files` were written for it alone.
 
-    Nothing of it is durable: after a crash it is garbage.
+    Nothing of it is durable: after a crash it is garbage. `pin` is over it all the same, without an
+    inventory.
     """
 
-    version: int
-    path: str
-    size: int
-    xxh3: str
-    rows: int
+    pin: Pin
     files: tuple[InventoryFile, ...]
 
 
@@ -451,10 +448,11 @@ class TableIndexer(Protocol):
 class PublicNames(Protocol):
     """The names by which programs that know nothing of siltstone find versions and files."""
 
-    def show(self, folder: str, pins: Sequence[Pin], *, is_whole: bool = False) -> None:
+    def show(self, folder: str, pins: Iterable[Pin], *, is_whole: bool = False) -> None:
         """Show pins to readers and writers of the plain path, too; removes none. Idempotent.
 
-        `is_whole`: they are all pins of the table, in order; the next call checks only newer ones.
+        `is_whole`: they are all pins of the table, the newest first; the next call takes only the
+        newer ones from `pins`.
         """
         ...
 
