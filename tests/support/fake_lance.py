@@ -25,7 +25,7 @@ from siltstone.errors import UnavailableError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage.lance.errors import translated
-from siltstone.storage.lance.external import external_versions, version_import
+from siltstone.storage.lance.external import external_tables, version_import
 from siltstone.storage.tables import promotion, staging
 from siltstone.storage.tables.inventories import Inventories, check, describe
 from siltstone.storage.tables.tables import (
@@ -99,8 +99,7 @@ class FakeFiles:
             self.files.sync_dir((self.root / path).parent)
             below = "" if pin is None else pin.inventory
             inventory = self.inventories.add(below, added, manifest.live)
-            file = describe(self.files, self.root, path)
-        return Pin(version, path, file.size, file.xxh3, sum(manifest.rows), inventory)
+            return self.inventories.pin(version, path, sum(manifest.rows), inventory)
 
 
 class FakeReader:
@@ -465,7 +464,7 @@ class FakeExternal:
     def versions(self, folder: str) -> list[ExternalVersion]:
         """Take each for one that appended the last of its data files."""
         found: list[ExternalVersion] = []
-        for version, path in external_versions.manifests(self._data.files, self._data.root, folder):
+        for version, path in external_tables.manifests(self._data.files, self._data.root, folder):
             try:
                 manifest = FakeManifest.decode(self._data.read(path))
             except ValueError as error:

@@ -22,7 +22,6 @@ from siltstone.storage.lance.indexer import LanceIndexer
 from siltstone.storage.lance.public_names import LanceNames
 from siltstone.storage.lance.reader import OPEN_PARTS_MAX, LanceReader
 from siltstone.storage.lance.rewriter import LanceRewriter
-from siltstone.storage.lance.row_files import RowFiles
 from siltstone.storage.lance.staged_catalog import lance_module
 from siltstone.storage.lance.writer import LanceWriter
 from siltstone.storage.tables.tables import Tables
@@ -53,17 +52,17 @@ def lance_tables(
     """
     data = DatasetFiles(root, files, token)
     reader = LanceReader(data, verify=verify, open_parts_max=open_parts_max)
-    rows, commits = RowFiles(data), LanceCommits(data)
-    writer = LanceWriter(data, reader, rows, commits)
+    commits = LanceCommits(data)
+    writer = LanceWriter(data, reader, commits)
     return Tables(
         reader=reader,
         writer=writer,
-        rewriter=LanceRewriter(reader, rows, commits),
+        rewriter=LanceRewriter(reader, commits),
         compactor=LanceCompactor(data, reader, commits),
         indexer=LanceIndexer(data, reader, commits),
         names=LanceNames(data),
         external=LanceExternal(data, reader),
-        clients=LanceClientViews(data, reader=reader, rows=rows, commits=commits, writer=writer),
+        clients=LanceClientViews(data, reader, commits, writer),
     )
 
 

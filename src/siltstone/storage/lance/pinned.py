@@ -32,7 +32,8 @@ from siltstone.formats.inventory import InventoryFile
 from siltstone.storage.lance import indexes as lance_indexes
 from siltstone.storage.lance.errors import is_panic, translated
 from siltstone.storage.tables import staging
-from siltstone.storage.tables.tables import POSITION, WORN_RATIO, Segment
+from siltstone.storage.tables.tables import POSITION, WORN_RATIO, Segment, Span
+from siltstone.units import require
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -70,6 +71,14 @@ class Part:
     index: int
     lance_start: int
     stored: int
+
+    @property
+    def span(self) -> Span:
+        """The positions [first, end) of its rows."""
+        return self.start, self.start + self.rows
+
+    def is_within(self, span: Span) -> bool:
+        return span[0] <= self.start and self.start + self.rows <= span[1]
 
 
 class LancePinned:
@@ -116,16 +125,13 @@ class LancePinned:
     @property
     def spans(self) -> list[tuple[int, int]]:
         """See `tables.PinnedTable.spans`."""
-        return [(part.start, part.start + part.rows) for part in self.parts]
+        return [part.span for part in self.parts]
 
     @property
     def worn(self) -> list[tuple[int, int]]:
         """See `tables.PinnedTable.worn`."""
-        return [
-            (part.start, part.start + part.rows)
-            for part in self.parts
-            if part.rows and part.stored - part.rows >= WORN_RATIO * part.stored
-        ]
+        worn = [p for p in self.parts if p.rows and p.stored - p.rows >= WORN_RATIO * p.stored]
+        return [part.span for part in worn]
 
     @property
     def segments(self) -> list[Segment]:
@@ -134,7 +140,7 @@ class LancePinned:
 
     @cached_property
     def _segments(self) -> list[Segment]:
-        spans = {part.number: (part.start, part.start + part.rows) for part in self.parts}
+        spans = {part.number: part.span for part in self.parts}
         with translated(self._where, is_reading=True):
             return lance_indexes.segments(self.dataset, spans)
 
@@ -168,8 +174,7 @@ class LancePinned:
         self._know(columns)
         wanted = range(len(self.parts)) if seqs is None else self._within(*seqs)
         if within is not None:
-            spans = self.spans
-            wanted = [i for i in wanted if within[0] <= spans[i][0] and spans[i][1] <= within[1]]
+            wanted = [i for i in wanted if self.parts[i].is_within(within)]
         self._check(wanted)
         is_whole = prefilter is None and len(wanted) == len(self.parts)
         addresses = positions and not is_whole
@@ -231,6 +236,13 @@ class LancePinned:
         shift = np.array([part.lance_start - part.start for part in self.parts], dtype=np.int64)
         return positions + shift[index]
 
+    def parts_with(self, spans: Iterable[Span]) -> list[Part]:
+        """Return the parts with these spans, which the version must have."""
+        wanted = set(spans)
+        parts = [part for part in self.parts if part.span in wanted]
+        require(len(parts) == len(wanted), f"{sorted(wanted)} are not all parts of {self.pin.path}")
+        return parts
+
     def fragments_for(self, parts: Iterable[Part]) -> list[Any]:
         """Return Lance's handles of parts, after a check of their files.
 
@@ -249,7 +261,7 @@ class LancePinned:
         """Yield the rows of some fragments, all columns, except those at `dropped` (ascending)."""
         for index in parts:
             part = self.parts[index]
-            gone = np.searchsorted(dropped, [part.start, part.start + part.rows])
+            gone = np.searchsorted(dropped, part.span)
             if gone[1] - gone[0] == part.rows:
                 continue
             self._check([index])
@@ -267,15 +279,12 @@ class LancePinned:
                 keep[dropped[low:high] - start] = False
                 start += batch.num_rows
                 yield batch if low == high else batch.filter(pa.array(keep))
-            if start != part.start + part.rows:
+            if start != part.span[1]:
                 raise CorruptionError(self._where, None, f"fragment {part.number} lacks rows")
 
-    def inventory(self) -> dict[str, InventoryFile]:
-        """Return path -> file for every data file of the pin."""
-        return self._files
-
     @cached_property
-    def _files(self) -> dict[str, InventoryFile]:
+    def files(self) -> dict[str, InventoryFile]:
+        """The data files of the pin by their paths."""
         return self._live(path for part in self.parts for path in part.paths)
 
     @cached_property
@@ -285,7 +294,7 @@ class LancePinned:
         Of 10 M rows a narrow scan in batches of Lance's default 8,192 takes 28 ms, of 65,536 16 ms;
         and beside a thread that writes, each batch waits for the interpreter's lock.
         """
-        stored = sum(file.size for file in self._files.values())
+        stored = sum(file.size for file in self.files.values())
         row_bytes = _COMPRESSION * stored // max(1, self.rows)
         return max(_BATCH_ROWS_MIN, min(_BATCH_ROWS_MAX, _BATCH_BYTES // max(1, row_bytes)))
 
@@ -357,7 +366,7 @@ class LancePinned:
         """Return the fragments that may hold a row with low < _seq <= high."""
 
         def may_hold(part: Part) -> bool:
-            return all(self._files[path].may_hold(low, high) for path in part.paths)
+            return all(self.files[path].may_hold(low, high) for path in part.paths)
 
         return [index for index, part in enumerate(self.parts) if may_hold(part)]
 
@@ -365,7 +374,7 @@ class LancePinned:
         fresh = [int(index) for index in wanted if index not in self._verified]
         if fresh:
             paths = [path for index in fresh for path in self.parts[index].paths]
-            self._verify(deadline.checked([self._files[path] for path in paths]))
+            self._verify(deadline.checked([self.files[path] for path in paths]))
             self._verified.update(fresh)
 
     def _batches(self, wanted: Sequence[int], options: dict[str, Any]) -> Iterator[pa.RecordBatch]:
@@ -401,7 +410,7 @@ class LancePinned:
         nbytes = 0
         for index in wanted:
             piece.append(index)
-            nbytes += sum(self._files[path].size for path in self.parts[index].paths)
+            nbytes += sum(self.files[path].size for path in self.parts[index].paths)
             if nbytes >= PIECE_BYTES:
                 yield piece
                 piece, nbytes = [], 0

@@ -68,7 +68,7 @@ class LanceReader:
         indexes = self._inventories.live(
             pin.inventory, self._data.index_files(folder, table.dataset, pin.inventory)
         )
-        return [*table.inventory().values(), *indexes.values(), *notes, manifest, *inventories]
+        return [*table.files.values(), *indexes.values(), *notes, manifest, *inventories]
 
     def check(self, folder: str, pin: Pin) -> None:
         """See `tables.TableReader.check`."""

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from siltstone.storage.lance.commits import LanceCommits
+from siltstone.storage.lance.commits import LanceCommits, fragments_of
 from siltstone.storage.lance.pinned import LancePinned, Part
 from siltstone.storage.lance.reader import LanceReader
-from siltstone.storage.lance.row_files import RowFiles, fragments_of
 from siltstone.storage.lance.staged_catalog import lance_module
 from siltstone.storage.tables import staging
 from siltstone.storage.tables.tables import StagedFiles
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
 class LanceRewriter:
     """See `tables.TableRewriter`; threads may share it."""
 
-    def __init__(self, reader: LanceReader, rows: RowFiles, commits: LanceCommits) -> None:
-        self._reader, self._rows, self._commits = reader, rows, commits
+    def __init__(self, reader: LanceReader, commits: LanceCommits) -> None:
+        self._reader, self._commits = reader, commits
 
     def touched(
         self, folder: str, pin: Pin, drop: np.ndarray, *, compact_below: int, has_more: bool
@@ -72,9 +71,7 @@ class LanceRewriter:
     ) -> Pin:
         """See `tables.TableRewriter.replace`."""
         table = self._reader.fresh(folder, pin)
-        spans = set(gone)
-        parts = [part for part in table.parts if (part.start, part.start + part.rows) in spans]
-        require(len(parts) == len(spans), f"{sorted(spans)} are not all parts of {pin.path}")
+        parts = table.parts_with(gone)
         if not parts and not staged.rows:
             return pin
         known = staging.columns_of(table.dataset.lance_schema, table.schema)
@@ -118,16 +115,16 @@ class LanceRewriter:
     ) -> StagedFiles:
         """Stage what is left of the fragments `touched` and then the rows `added`."""
         first = next(added, None)
-        inputs = [table.inventory()[p] for index in touched for p in table.parts[index].paths]
+        inputs = [table.files[p] for index in touched for p in table.parts[index].paths]
         span = staging.span(inputs, seqs, has_more=first is not None)
         more = added if first is None else chain([first], added)
         rows = table.surviving(touched, dropped)
         found = staging.peeked(chain(rows, more))
         if found is None:
             return StagedFiles(0, (), (), ())
-        fragments = self._rows.write(folder, table.dataset, table.schema, found[1])
+        fragments = self._commits.write_rows(folder, table.dataset, table.schema, found[1])
         staging.check_field_ids(fragments, table.dataset.lance_schema, table.schema.names)
-        return self._rows.seal(folder, fragments, (), span)
+        return self._commits.seal_rows(folder, fragments, (), span)
 
 
 def _ascending(positions: np.ndarray) -> np.ndarray:

@@ -49,7 +49,7 @@ def show(files: Files, root: Path, table: RootTable, clone: Clone) -> None:
     if newest and _is_whole(files, where, newest) and _mark(files, where, newest) == made_of:
         return
     number = max(newest + 1, table.pin.version)
-    data = manifest.changed(clone(table.folder, table.pin), version=number, writer_flags=FENCE)
+    data = manifest.renumbered(clone(table.folder, table.pin), number, writer_flags=FENCE)
     files.mkdir(where / _MARKS)
     files.mkdir(where / _VERSIONS)
     if files.create_if_absent(where / _MARKS / str(number), made_of):  # else another process does

@@ -6,11 +6,10 @@ import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from siltstone.storage.lance.commits import LanceCommits
+from siltstone.storage.lance.commits import LanceCommits, fragments_of
 from siltstone.storage.lance.dataset_files import DATA, TRANSACTIONS, DatasetFiles
 from siltstone.storage.lance.errors import translated
 from siltstone.storage.lance.reader import LanceReader
-from siltstone.storage.lance.row_files import RowFiles, fragments_of
 from siltstone.storage.lance.staged_catalog import lance_module, open_newest, put, writing
 from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables import staging
@@ -25,11 +24,9 @@ if TYPE_CHECKING:
 class LanceWriter:
     """See `tables.TableWriter`; threads may share it."""
 
-    def __init__(
-        self, data: DatasetFiles, reader: LanceReader, rows: RowFiles, commits: LanceCommits
-    ) -> None:
+    def __init__(self, data: DatasetFiles, reader: LanceReader, commits: LanceCommits) -> None:
         self._root, self._files = data.root, data.files
-        self._reader, self._rows, self._commits = reader, rows, commits
+        self._reader, self._commits = reader, commits
 
     def create(self, folder: str, schema: pa.Schema) -> Pin:
         """See `tables.TableWriter.create`. Stable row ids on, Lance's own clean-up off."""
@@ -58,10 +55,10 @@ class LanceWriter:
         if found is None:
             return StagedFiles(0, (), (), ())
         schema = staging.narrowed(dataset.schema, found[0].names)
-        fragments = self._rows.write(folder, dataset, schema, found[1])
+        fragments = self._commits.write_rows(folder, dataset, schema, found[1])
         staging.check_field_ids(fragments, dataset.lance_schema, schema.names)
         columns = staging.columns_of(dataset.lance_schema, schema)
-        return self._rows.seal(folder, fragments, columns, seqs)
+        return self._commits.seal_rows(folder, fragments, columns, seqs)
 
     def commit(self, folder: str, pin: Pin, staged: StagedFiles) -> Pin:
         """See `tables.TableWriter.commit`."""
@@ -96,10 +93,12 @@ class LanceWriter:
         staged = StagedFiles(0, (), (), ())
         if found is not None:
             staging.narrowed(schema, found[0].names)
-            fragments = self._rows.write(folder, dataset, schema, found[1], mode="overwrite")
+            fragments = self._commits.write_rows(
+                folder, dataset, schema, found[1], mode="overwrite"
+            )
             fresh = importlib.import_module("lance.schema").LanceSchema.from_pyarrow(schema)
             staging.check_field_ids(fragments, fresh, schema.names)
-            staged = self._rows.seal(folder, fragments, (), None)
+            staged = self._commits.seal_rows(folder, fragments, (), None)
         operation = lance_module().LanceOperation.Overwrite(schema, fragments_of(staged))
         return self._commits.commit(folder, pin, [operation], staged.files, rows=staged.rows)
 
