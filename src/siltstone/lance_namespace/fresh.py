@@ -15,14 +15,14 @@ import contextlib
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.commit.core import Core
 from siltstone.engine.read.read_union import KeyedReader
-from siltstone.engine.read.reader import Reader, plain_folder
+from siltstone.engine.read.reader import plain_folder
 from siltstone.errors import BusyError, TableNotFoundError, UnavailableError
 from siltstone.formats.manifest import Pin, Version
+from siltstone.lance_namespace.scope import LanceSnapshot
 from siltstone.lance_namespace.table_versions import TableVersions
 from siltstone.maintenance.merge.merge import altered, live_batches
 from siltstone.storage.tables.kept_names import kept_of
@@ -35,16 +35,6 @@ BYTES_MAX = 1 << 30
 KEPT_S = 600.0
 KEPT_LEAST_S = 60.0
 _STARTS_MAX = 256
-
-
-class FreshSource(Protocol):
-    """A snapshot: all tables at one seq."""
-
-    seq: int
-
-    def versions(self, table: str, /) -> TableVersions: ...
-
-    def reader_of(self, table: str, /) -> Reader: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +75,7 @@ class FreshVersions:
         self._made: list[_FreshVersion] = []
         self._starts: dict[tuple[str, str, int], Pin] = {}
 
-    def live(self, at: FreshSource, table: str) -> TableVersions:
+    def live(self, at: LanceSnapshot, table: str) -> TableVersions:
         """Return a keyed table with its fresh versions, the newest not older than the interval.
 
         Raises:
@@ -101,7 +91,7 @@ class FreshVersions:
                     self._make(at, table, seen, newest)
             return _shown(seen, self._of(seen.folder))
 
-    def exact(self, at: FreshSource, table: str) -> TableVersions:
+    def exact(self, at: LanceSnapshot, table: str) -> TableVersions:
         """Return a keyed table with one version, that of the snapshot's own seq.
 
         Raises:
@@ -159,7 +149,7 @@ class FreshVersions:
         return sorted(mine, key=lambda made: made.seq)
 
     def _make(
-        self, at: FreshSource, table: str, seen: TableVersions, newest: _FreshVersion | None
+        self, at: LanceSnapshot, table: str, seen: TableVersions, newest: _FreshVersion | None
     ) -> None:
         reader = at.reader_of(table)
         assert isinstance(reader, KeyedReader)

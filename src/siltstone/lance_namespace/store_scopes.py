@@ -14,17 +14,11 @@ from typing import Any, Protocol
 
 from siltstone.engine.commit.write_set import Receipt
 from siltstone.errors import ReadOnlyError
-from siltstone.lance_namespace.fresh import FreshSource, FreshVersions
-from siltstone.lance_namespace.scope import LanceReads
+from siltstone.lance_namespace.fresh import FreshVersions
+from siltstone.lance_namespace.scope import LanceReads, LanceSnapshot
 from siltstone.lance_namespace.table_versions import TableVersions
 from siltstone.lance_namespace.turns import Turns
 from siltstone.lance_namespace.version_statements import VersionStatements
-
-
-class LanceSnapshot(FreshSource, LanceReads, Protocol):
-    """A snapshot: all tables at one seq."""
-
-    def close(self) -> None: ...
 
 
 class LanceTransaction(Protocol):

@@ -49,7 +49,7 @@ from siltstone.storage.lance.staged_catalog import (
 from siltstone.storage.lance.writer import LanceWriter
 from siltstone.storage.tables import promotion, staging
 from siltstone.storage.tables.inventories import describe
-from siltstone.storage.tables.tables import PRIVATE_DIRECTORY, Ephemeral, Listed, RootTable
+from siltstone.storage.tables.tables import PRIVATE_DIRECTORY, Batches, Ephemeral, Listed, RootTable
 
 if TYPE_CHECKING:
     from siltstone.storage.lance.pinned import LancePinned
@@ -81,13 +81,7 @@ class LanceClientViews:
         self._reader, self._commits, self._writer = reader, commits, writer
 
     def overlaid(
-        self,
-        folder: str,
-        pin: Pin,
-        *,
-        drop: np.ndarray,
-        batches: Iterable[pa.RecordBatch],
-        version: int,
+        self, folder: str, pin: Pin, *, drop: np.ndarray, batches: Batches, version: int
     ) -> Ephemeral:
         """See `tables.ClientViews.overlaid`. After a crash, vacuum deletes the files."""
         table, where = self._reader.open(folder, pin), self._root / folder
@@ -144,12 +138,7 @@ class LanceClientViews:
             raise failed[0]
 
     def _renumbered(
-        self,
-        folder: str,
-        catalog: StagedCatalog,
-        dataset: Any,
-        own: Sequence[Any],
-        version: int,
+        self, folder: str, catalog: StagedCatalog, dataset: Any, own: Sequence[Any], version: int
     ) -> Ephemeral:
         written = catalog.versions[dataset.version]
         path = catalog.location / promotion.public_name(version)

@@ -17,7 +17,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage.lance.dataset_files import DATA, TRANSACTIONS, DatasetFiles
 from siltstone.storage.lance.errors import translated
@@ -29,7 +28,7 @@ from siltstone.storage.lance.staged_catalog import (
     writing,
 )
 from siltstone.storage.tables import staging
-from siltstone.storage.tables.tables import PRIVATE_DIRECTORY, StagedFiles
+from siltstone.storage.tables.tables import PRIVATE_DIRECTORY, Batches, Entries, Seqs, StagedFiles
 from siltstone.units import require
 
 
@@ -41,12 +40,7 @@ class LanceCommits:
         self._inventories, self._token = data.inventories, data.token
 
     def write_rows(
-        self,
-        folder: str,
-        dataset: Any,
-        schema: pa.Schema,
-        batches: Iterable[pa.RecordBatch],
-        mode: str = "append",
+        self, folder: str, dataset: Any, schema: pa.Schema, batches: Batches, mode: str = "append"
     ) -> list[Any]:
         """Write rows through Lance; what the caller's iterator raises comes out as it is."""
         where, feed = self._root / folder, staging.BatchFeed(batches, schema)
@@ -64,7 +58,7 @@ class LanceCommits:
         folder: str,
         fragments: Sequence[Any],
         columns: tuple[staging.Column, ...],
-        seqs: tuple[int, int] | None,
+        seqs: Seqs | None,
     ) -> StagedFiles:
         """Make data files durable, and describe them to a commit."""
         with translated(self._root / folder, is_reading=False):
@@ -87,13 +81,7 @@ class LanceCommits:
         return StagedCatalog(location, self._files, versions)
 
     def commit(
-        self,
-        folder: str,
-        pin: Pin,
-        operations: Iterable[Any],
-        added: Iterable[InventoryFile],
-        *,
-        rows: int,
+        self, folder: str, pin: Pin, operations: Iterable[Any], added: Entries, *, rows: int
     ) -> Pin:
         """Put changes on a pin in one transaction; `added` are their files, `rows` what is left."""
         where = self._root / folder
@@ -110,7 +98,7 @@ class LanceCommits:
         below: str,
         catalog: StagedCatalog,
         dataset: Any,
-        added: Iterable[InventoryFile],
+        added: Entries,
         *,
         rows: int,
     ) -> Pin:

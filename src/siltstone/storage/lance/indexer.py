@@ -43,7 +43,7 @@ class LanceIndexer:
             built = lance_indexes.build(table.dataset, spec, fragments)
             home = f"{folder}/{INDEX_DIRECTORY}/{built.uuid}"
             written = kept.place(self._files, self._root, home)
-            left = lance_indexes.staging_of(written)
+            left = written / lance_indexes.STAGING
             if self._files.is_dir(left):
                 self._files.rmdir(left)
             self._data.name(f"{home}/{name}" for name in self._files.list(written))

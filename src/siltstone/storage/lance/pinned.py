@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from siltstone import deadline
 from siltstone.errors import CorruptionError, RequestError, SchemaMismatchError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.storage.lance import indexes as lance_indexes
+from siltstone.storage.lance.dataset_files import DatasetFiles
 from siltstone.storage.lance.errors import is_panic, translated
 from siltstone.storage.tables import staging
 from siltstone.storage.tables.tables import POSITION, WORN_RATIO, Segment, Span
@@ -53,6 +53,7 @@ _AHEAD = {"batch_readahead": 4, "fragment_readahead": 2, "io_buffer_size": 32 <<
 # Of a filter that finds nothing Lance gives no batch before the end. So a scan that must have ended
 # by then is done in pieces, each of so many bytes of files (a part at least): a second, or less.
 PIECE_BYTES = 256 << 20
+Verify = Callable[[Iterable[InventoryFile]], None]
 _POSITION_FIELD = pa.field(POSITION, pa.int64(), nullable=False)
 
 
@@ -85,33 +86,26 @@ class LancePinned:
     """See `tables.PinnedTable`.
 
     Args:
+        data: The files of the store's datasets.
+        folder: The dataset's, relative to the store's root.
+        pin: The version.
         dataset: A Lance handle opened at the pin.
-        live: Returns the inventory entries of data files, with paths relative to the store's root.
         verify: Checks files that this process has not checked yet.
-        index_paths: Returns the paths of the files of all indexes, in the form of `live`.
     """
 
     def __init__(
-        self,
-        dataset: Any,
-        *,
-        folder: str,
-        root: Path,
-        pin: Pin,
-        live: Callable[[Iterable[str]], dict[str, InventoryFile]],
-        verify: Callable[[Iterable[InventoryFile]], None],
-        index_paths: Callable[[], list[str]],
+        self, data: DatasetFiles, folder: str, pin: Pin, dataset: Any, verify: Verify
     ) -> None:
         self.dataset, self.pin = dataset, pin
         self.schema: pa.Schema = dataset.schema
-        self._folder, self._where = folder, root / folder
-        self._live, self._verify, self._index_paths = live, verify, index_paths
+        self._data, self._folder, self._where = data, folder, data.root / folder
+        self._verify = verify
         self.parts, self.fragments = self._ordered(dataset.get_fragments())
         self._is_reordered = any(part.start != part.lance_start for part in self.parts)
         self.rows = pin.rows
         if sum(part.rows for part in self.parts) != pin.rows:
             raise CorruptionError(
-                root / pin.path,
+                data.root / pin.path,
                 None,
                 f"the manifest has {sum(p.rows for p in self.parts)} rows, the pin {pin.rows}",
             )
@@ -153,7 +147,8 @@ class LancePinned:
         if not self.segments:
             return False
         try:
-            self._verify(self._live(self._index_paths()).values())
+            paths = self._data.index_files(self._folder, self.dataset, self.pin.inventory)
+            self._verify(self._live(paths).values())
         except (CorruptionError, RequestError) as error:
             _log.warning("scans continue without a damaged index: %s", error)
             return False
@@ -178,19 +173,17 @@ class LancePinned:
         self._check(wanted)
         is_whole = prefilter is None and len(wanted) == len(self.parts)
         addresses = positions and not is_whole
+        is_indexed = prefilter is not None and indexed and self._has_sound_indexes
         options: dict[str, Any] = {
+            "columns": None if columns is None else list(columns),
+            "filter": prefilter,
+            "use_scalar_index": is_indexed,
+            "limit": limit,
             "scan_in_order": True,
             "with_row_address": addresses,
             "batch_size": self._batch_rows,
             **_AHEAD,
         }
-        if columns is not None:
-            options["columns"] = list(columns)
-        if prefilter is not None:
-            options["filter"] = prefilter
-            options["use_scalar_index"] = indexed and self._has_sound_indexes
-        if limit is not None:
-            options["limit"] = limit
         batches = self._batches(wanted, options)
         if not positions:
             return batches
@@ -309,6 +302,9 @@ class LancePinned:
         order = np.argsort(numbers)
         return numbers[order], self._starts[order]
 
+    def _live(self, paths: Iterable[str]) -> dict[str, InventoryFile]:
+        return self._data.inventories.live(self.pin.inventory, paths)
+
     def _ordered(self, fragments: Sequence[Any]) -> tuple[tuple[Part, ...], list[Any]]:
         parts: list[Part] = []
         start = 0
@@ -364,11 +360,11 @@ class LancePinned:
 
     def _within(self, low: int, high: int) -> list[int]:
         """Return the fragments that may hold a row with low < _seq <= high."""
-
-        def may_hold(part: Part) -> bool:
-            return all(self.files[path].may_hold(low, high) for path in part.paths)
-
-        return [index for index, part in enumerate(self.parts) if may_hold(part)]
+        return [
+            index
+            for index, part in enumerate(self.parts)
+            if all(self.files[path].may_hold(low, high) for path in part.paths)
+        ]
 
     def _check(self, wanted: Iterable[int]) -> None:
         fresh = [int(index) for index in wanted if index not in self._verified]
@@ -385,15 +381,15 @@ class LancePinned:
             scanner = self.dataset.scanner(**options)
         if not wanted:
             return iter(())
-        if deadline.is_set() and "filter" in options and not options["use_scalar_index"]:
+        if deadline.is_set() and options["filter"] is not None and not options["use_scalar_index"]:
             return self._in_pieces(wanted, options)
-        return self._stream(scanner, options.get("filter"))
+        return self._stream(scanner, options["filter"])
 
     def _in_pieces(
         self, wanted: Iterable[int], options: dict[str, Any]
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a scan of parts, and look at the deadline between any two pieces."""
-        left = options.get("limit")
+        left = options["limit"]
         for piece in self._pieces(wanted):
             deadline.check()
             fragments = [self.fragments[index] for index in piece]

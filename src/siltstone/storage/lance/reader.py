@@ -94,15 +94,7 @@ class LanceReader:
 
     def pinned(self, folder: str, pin: Pin, dataset: Any) -> LancePinned:
         """Return the reads of a version that Lance opened as `dataset`."""
-        return LancePinned(
-            dataset,
-            folder=folder,
-            root=self._root,
-            pin=pin,
-            live=lambda paths: self._inventories.live(pin.inventory, paths),
-            verify=self._verify,
-            index_paths=lambda: self._data.index_files(folder, dataset, pin.inventory),
-        )
+        return LancePinned(self._data, folder, pin, dataset, self._verify)
 
     def keep(self, table: LancePinned) -> LancePinned:
         """Keep a version open, for the next `open` of its pin."""

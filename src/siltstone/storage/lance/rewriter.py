@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from siltstone.storage.lance.pinned import LancePinned, Part
 from siltstone.storage.lance.reader import LanceReader
 from siltstone.storage.lance.staged_catalog import lance_module
 from siltstone.storage.tables import staging
-from siltstone.storage.tables.tables import StagedFiles
+from siltstone.storage.tables.tables import Batches, Seqs, StagedFiles
 from siltstone.units import require
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ class LanceRewriter:
         pin: Pin,
         *,
         drop: np.ndarray,
-        batches: Iterable[pa.RecordBatch],
+        batches: Batches,
         compact_below: int = 0,
-        seqs: tuple[int, int] | None = None,
+        seqs: Seqs | None = None,
         is_numbered: bool = False,
     ) -> Pin:
         """See `tables.TableRewriter.rewrite`. Inputs are verified; no deletion file is written.
@@ -111,7 +111,7 @@ class LanceRewriter:
         touched: Sequence[int],
         dropped: np.ndarray,
         added: Iterator[pa.RecordBatch],
-        seqs: tuple[int, int] | None,
+        seqs: Seqs | None,
     ) -> StagedFiles:
         """Stage what is left of the fragments `touched` and then the rows `added`."""
         first = next(added, None)

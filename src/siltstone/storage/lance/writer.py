@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from siltstone.storage.lance.commits import LanceCommits, fragments_of
@@ -13,7 +13,7 @@ from siltstone.storage.lance.reader import LanceReader
 from siltstone.storage.lance.staged_catalog import lance_module, open_newest, put, writing
 from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables import staging
-from siltstone.storage.tables.tables import StagedFiles
+from siltstone.storage.tables.tables import Batches, Seqs, StagedFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,12 +42,7 @@ class LanceWriter:
         return self._commits.seal(folder, "", catalog, dataset, (), rows=0)
 
     def stage(
-        self,
-        folder: str,
-        pin: Pin,
-        batches: Iterable[pa.RecordBatch],
-        *,
-        seqs: tuple[int, int] | None = None,
+        self, folder: str, pin: Pin, batches: Batches, *, seqs: Seqs | None = None
     ) -> StagedFiles:
         """See `tables.TableWriter.stage`."""
         dataset = self._reader.open(folder, pin).dataset
@@ -73,20 +68,11 @@ class LanceWriter:
             folder, pin, [operation], staged.files, rows=pin.rows + staged.rows
         )
 
-    def append(
-        self,
-        folder: str,
-        pin: Pin,
-        batches: Iterable[pa.RecordBatch],
-        *,
-        seqs: tuple[int, int] | None = None,
-    ) -> Pin:
+    def append(self, folder: str, pin: Pin, batches: Batches, *, seqs: Seqs | None = None) -> Pin:
         """See `tables.TableWriter.append`."""
         return self.commit(folder, pin, self.stage(folder, pin, batches, seqs=seqs))
 
-    def overwrite(
-        self, folder: str, pin: Pin, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
-    ) -> Pin:
+    def overwrite(self, folder: str, pin: Pin, schema: pa.Schema, batches: Batches) -> Pin:
         """See `tables.TableWriter.overwrite`. Field ids restart: older staged files do not fit."""
         dataset = self._reader.open(folder, pin).dataset
         found = staging.peeked(batches)
