@@ -11,17 +11,9 @@ merge. The operations on many versions or tables, all or none, are here.
 from __future__ import annotations
 
 from siltstone.errors import RequestError
-from siltstone.lance_namespace import tables, versions
+from siltstone.lance_namespace import requests, tables, versions
 from siltstone.lance_namespace.errors import UnsupportedOperationError
-from siltstone.lance_namespace.requests import (
-    Answer,
-    Request,
-    bounded,
-    ranges_of,
-    refuse_branch,
-    refuse_twice,
-    table_of,
-)
+from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.lance_namespace.scope import Scope, committed_by
 from siltstone.lance_namespace.version_statements import VersionStatements
 from siltstone.lance_namespace.versions import described, import_staged
@@ -29,8 +21,8 @@ from siltstone.lance_namespace.versions import described, import_staged
 
 def batch_create_table_versions(scope: Scope, request: Request) -> Answer:
     """Commit versions of many tables, all or none."""
-    entries = bounded(request.get("entries"), "entries")
-    refuse_twice(entries)
+    entries = requests.bounded(request.get("entries"), "entries")
+    requests.refuse_twice(entries)
     with scope.writing() as tx:
         made = [import_staged(tx, entry) for entry in entries]
     return {"versions": [described(scope, each) for each in made]} | committed_by(scope)
@@ -45,8 +37,9 @@ def batch_delete_table_versions(scope: Scope, request: Request) -> Answer:
 
 def batch_commit_tables(scope: Scope, request: Request) -> Answer:
     """Commit operations on many tables in one step: all or none, results in their order."""
-    operations = [_operation(each) for each in bounded(request.get("operations"), "operations")]
-    refuse_twice([each for kind, each in operations if kind == "create_table_version"])
+    asked = requests.bounded(request.get("operations"), "operations")
+    operations = [_operation(each) for each in asked]
+    requests.refuse_twice([each for kind, each in operations if kind == "create_table_version"])
     with scope.writing() as tx:
         made = [{kind: _STATEMENTS[kind](scope, tx, each)} for kind, each in operations]
     return {"results": made} | committed_by(scope)
@@ -65,9 +58,9 @@ def _create(scope: Scope, tx: VersionStatements, request: Request) -> Answer:
 
 
 def _hide(_scope: Scope, tx: VersionStatements, request: Request) -> Answer:
-    refuse_branch(request)
-    name = table_of(request)
-    hidden = sum(tx.hide_versions(name, first, end) for first, end in ranges_of(request))
+    requests.refuse_branch(request)
+    name = requests.table_of(request)
+    hidden = sum(tx.hide_versions(name, first, end) for first, end in requests.ranges_of(request))
     return {"deleted_count": hidden}
 
 

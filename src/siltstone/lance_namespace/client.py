@@ -17,7 +17,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
+from pathlib import Path
+from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 import lance_namespace as spec
 import lance_namespace.errors as spec_errors
@@ -25,20 +26,12 @@ import pyarrow as pa
 
 from siltstone.context_exits import close_on_exit, commit_on_exit
 from siltstone.errors import RequestError, SiltstoneError
+from siltstone.lance_namespace import store_scopes as scopes
 from siltstone.lance_namespace.catalog import OPERATIONS, LanceCatalog
 from siltstone.lance_namespace.errors import code_of
 from siltstone.lance_namespace.fresh import KEYED
 from siltstone.lance_namespace.requests import Answer, Request
-from siltstone.lance_namespace.store_scopes import (
-    LanceStore,
-    LiveScope,
-    SnapshotScope,
-    TransactionScope,
-)
 from siltstone.lance_namespace.turns import Turns
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Answers = Callable[[str, Request], Answer]
 _ERRORS: dict[int, type[spec_errors.LanceNamespaceError]] = {
@@ -143,7 +136,7 @@ class SiltstoneNamespace(_ScopedNamespace):
     """A store's tables at their newest versions; each change is a commit. Any thread."""
 
     def __init__(
-        self, db: LanceStore | OwnersStore, *, keyed: Literal["merged", "fresh"] = "merged"
+        self, db: scopes.LanceStore | OwnersStore, *, keyed: Literal["merged", "fresh"] = "merged"
     ) -> None:
         """Serve `db`, which its caller closes; a read-only one answers reads.
 
@@ -162,7 +155,7 @@ class SiltstoneNamespace(_ScopedNamespace):
             answers = partial(db.lance_catalog, keyed=keyed)
             answers("namespace_exists", {})  # whether the files are here, and the owner can do it
         else:
-            answers = LanceCatalog(LiveScope(db, Turns(), is_fresh=keyed == "fresh")).answer
+            answers = LanceCatalog(scopes.LiveScope(db, Turns(), is_fresh=keyed == "fresh")).answer
         super().__init__(answers, db.path, "live")
         self._db, self._keyed = db, keyed
 
@@ -185,13 +178,13 @@ class TransactionNamespace(_ScopedNamespace):
     statements on keyed tables in the same commit.
     """
 
-    def __init__(self, db: LanceStore | OwnersStore, **options: Any) -> None:
+    def __init__(self, db: scopes.LanceStore | OwnersStore, **options: Any) -> None:
         """Use `SiltstoneNamespace.transaction`."""
         self.transaction: Any = db.transaction(**options)
         if isinstance(db, OwnersStore):
             answers = self.transaction.lance_catalog
         else:
-            scope = TransactionScope(db.path, self.transaction, db.fresh_versions())
+            scope = scopes.TransactionScope(db.path, self.transaction, db.fresh_versions())
             answers = LanceCatalog(scope).answer
         super().__init__(answers, db.path, "transaction")
 
@@ -222,7 +215,7 @@ class TransactionNamespace(_ScopedNamespace):
 class SnapshotNamespace(_ScopedNamespace):
     """All tables at one seq, for as long as the block lasts, or until `close`."""
 
-    def __init__(self, db: LanceStore | OwnersStore, snapshot: Any, keyed: str) -> None:
+    def __init__(self, db: scopes.LanceStore | OwnersStore, snapshot: Any, keyed: str) -> None:
         """Use `SiltstoneNamespace.at`."""
         self.snapshot = snapshot
         if isinstance(db, OwnersStore):
@@ -230,7 +223,7 @@ class SnapshotNamespace(_ScopedNamespace):
         else:
             is_fresh = keyed == "fresh"
             fresh = None if db.is_read_only and not is_fresh else db.fresh_versions()
-            scope = SnapshotScope(db.path, snapshot, fresh, is_fresh=is_fresh)
+            scope = scopes.SnapshotScope(db.path, snapshot, fresh, is_fresh=is_fresh)
             answers = LanceCatalog(scope).answer
         super().__init__(answers, db.path, f"seq {snapshot.seq}")
 

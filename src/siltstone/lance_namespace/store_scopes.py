@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -51,6 +52,7 @@ class LanceStore(Protocol):
     def fresh_versions(self) -> FreshVersions: ...
 
 
+@dataclass(frozen=True, slots=True)
 class ShownTables:
     """Tables as other clients see them: keyed ones at their last merge, or fresh.
 
@@ -59,15 +61,10 @@ class ShownTables:
     so versions of plain tables that were written by path are set aside.
     """
 
-    def __init__(
-        self,
-        reads: LanceReads,
-        fresh: FreshVersions | None,
-        of: Callable[[str], TableVersions] | None,
-        *,
-        clears: bool = False,
-    ) -> None:
-        self._reads, self._fresh, self._of, self._clears = reads, fresh, of, clears
+    _reads: LanceReads
+    _fresh: FreshVersions | None
+    _of: Callable[[str], TableVersions] | None = None
+    clears: bool = False
 
     def tables(self) -> list[str]:
         return self._reads.tables()
@@ -77,7 +74,7 @@ class ShownTables:
         if self._fresh is None:
             return seen
         if not seen.is_keyed:
-            if self._clears:
+            if self.clears:
                 self._fresh.clear_way(seen)
             return seen
         return self._fresh.merged(seen) if self._of is None else self._of(name)
@@ -100,14 +97,7 @@ class LiveScope:
         self._db, self._turns, self._is_fresh = db, turns, is_fresh
         self._commits = commits or db
         self._last = threading.local()
-
-    @property
-    def root(self) -> Path:
-        return self._db.path
-
-    @property
-    def is_writable(self) -> bool:
-        return not self._db.is_read_only
+        self.root, self.is_writable = db.path, not db.is_read_only
 
     @contextmanager
     def reading(self) -> Generator[LanceReads]:
@@ -127,10 +117,8 @@ class LiveScope:
         if tx.receipt is not None:
             self._last.transaction_id = tx.receipt.transaction_id or None
 
-    @contextmanager
-    def turn(self, name: str) -> Generator[None]:
-        with self._turns.of(name):
-            yield
+    def turn(self, name: str) -> AbstractContextManager[object]:
+        return self._turns.of(name)
 
     def note_refused(self, name: str, number: int) -> None:
         self._turns.note_refused(name, number)
@@ -148,15 +136,12 @@ class TransactionScope:
     def __init__(self, root: Path, tx: LanceTransaction, fresh: FreshVersions) -> None:
         self.root, self._tx, self._fresh = root, tx.lance, fresh
         self._lock, self._turns = threading.RLock(), Turns()
-
-    @property
-    def is_writable(self) -> bool:
-        return True
+        self.is_writable = True
 
     @contextmanager
     def reading(self) -> Generator[LanceReads]:
         with self._lock:
-            yield ShownTables(self._tx, self._fresh, None, clears=True)
+            yield ShownTables(self._tx, self._fresh, clears=True)
 
     @contextmanager
     def writing(self) -> Generator[VersionStatements]:
@@ -189,10 +174,7 @@ class SnapshotScope:
     ) -> None:
         self.root, self._snapshot, self._fresh = root, snapshot, fresh
         self._of = partial(fresh.exact, snapshot) if is_fresh and fresh is not None else None
-
-    @property
-    def is_writable(self) -> bool:
-        return False
+        self.is_writable = False
 
     @contextmanager
     def reading(self) -> Generator[LanceReads]:

@@ -7,21 +7,8 @@ exist have a table.
 from __future__ import annotations
 
 from siltstone.errors import RequestError
-from siltstone.lance_namespace.errors import (
-    NamespaceExistsError,
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
-    UnsupportedOperationError,
-)
-from siltstone.lance_namespace.requests import (
-    Answer,
-    Request,
-    ids_of,
-    namespace_of,
-    page,
-    renamed,
-    table_of,
-)
+from siltstone.lance_namespace import errors, requests
+from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.lance_namespace.scope import Scope, committed_by, known
 from siltstone.lance_namespace.table_versions import TableVersions
 from siltstone.lance_namespace.version_statements import VersionStatements
@@ -30,12 +17,12 @@ from siltstone.lance_namespace.versions import listed
 
 def list_namespaces(scope: Scope, request: Request) -> Answer:
     """List the namespaces below the root; there are none below those."""
-    if namespace_of(request):
+    if requests.namespace_of(request):
         describe_namespace(scope, request)
         return {"namespaces": []}
     with scope.reading() as db:
-        found = {ids[0] for ids in map(ids_of, db.tables()) if len(ids) > 1}
-    return page(sorted(found), request, "namespaces")
+        found = {ids[0] for ids in map(requests.ids_of, db.tables()) if len(ids) > 1}
+    return requests.page(sorted(found), request, "namespaces")
 
 
 def describe_namespace(scope: Scope, request: Request) -> Answer:
@@ -44,15 +31,15 @@ def describe_namespace(scope: Scope, request: Request) -> Answer:
     Raises:
         NamespaceNotFoundError: It is not the root, and has no table.
     """
-    name = namespace_of(request)
+    name = requests.namespace_of(request)
     with scope.reading() as db:
         if name and not any(table.startswith(f"{name}.") for table in db.tables()):
-            raise NamespaceNotFoundError(name)
+            raise errors.NamespaceNotFoundError(name)
     return {"properties": {}}
 
 
 def namespace_exists(scope: Scope, request: Request) -> Answer:
-    """Raise NamespaceNotFoundError unless the namespace exists."""
+    """Raise errors.NamespaceNotFoundError unless the namespace exists."""
     describe_namespace(scope, request)
     return {}
 
@@ -64,14 +51,14 @@ def create_namespace(scope: Scope, request: Request) -> Answer:
         NamespaceExistsError: It exists, and another mode is asked for.
         UnsupportedOperationError: It does not exist.
     """
-    name, mode = namespace_of(request), str(request.get("mode") or "create")
+    name, mode = requests.namespace_of(request), str(request.get("mode") or "create")
     try:
         describe_namespace(scope, request)
-    except NamespaceNotFoundError:
+    except errors.NamespaceNotFoundError:
         reason = f"the namespace {name!r} comes with its first table: create the table in it"
-        raise UnsupportedOperationError(reason) from None
+        raise errors.UnsupportedOperationError(reason) from None
     if mode.replace("_", "").lower() != "existok":
-        raise NamespaceExistsError(name or "$")
+        raise errors.NamespaceExistsError(name or "$")
     return {"properties": {}}
 
 
@@ -79,10 +66,10 @@ def drop_namespace(scope: Scope, request: Request) -> Answer:
     """Refuse to drop a namespace: it exists while it has a table.
 
     Raises:
-        NamespaceNotFoundError, NamespaceNotEmptyError: Always one of them.
+        errors.NamespaceNotFoundError, NamespaceNotEmptyError: Always one of them.
     """
     describe_namespace(scope, request)
-    raise NamespaceNotEmptyError(namespace_of(request) or "$")
+    raise errors.NamespaceNotEmptyError(requests.namespace_of(request) or "$")
 
 
 def list_tables(scope: Scope, request: Request) -> Answer:
@@ -91,23 +78,23 @@ def list_tables(scope: Scope, request: Request) -> Answer:
     Raises:
         NamespaceNotFoundError: It is not the root, and has no such table.
     """
-    path = namespace_of(request)
+    path = requests.namespace_of(request)
     with scope.reading() as db:
         names = db.tables()
         if not request.get("include_declared", True):
             names = [name for name in names if len(db.versions(name).schema)]
     if path and not any(name.startswith(f"{path}.") for name in names):
-        raise NamespaceNotFoundError(path)
+        raise errors.NamespaceNotFoundError(path)
     above = [path] if path else []
-    inside = [ids[-1] for ids in map(ids_of, names) if ids[:-1] == above]
-    return page(sorted(inside), request, "tables")
+    inside = [ids[-1] for ids in map(requests.ids_of, names) if ids[:-1] == above]
+    return requests.page(sorted(inside), request, "tables")
 
 
 def list_all_tables(scope: Scope, request: Request) -> Answer:
     """List all tables by their full names, `db$t`."""
     with scope.reading() as db:
-        names = sorted("$".join(ids_of(name)) for name in db.tables())
-    return page(names, request, "tables")
+        names = sorted("$".join(requests.ids_of(name)) for name in db.tables())
+    return requests.page(names, request, "tables")
 
 
 def declare_table(scope: Scope, request: Request) -> Answer:
@@ -119,10 +106,10 @@ def declare_table(scope: Scope, request: Request) -> Answer:
 
 def describe_table(scope: Scope, request: Request) -> Answer:
     """Return where a table lies; with `load_detailed_metadata` also its version and schema."""
-    name = table_of(request)
+    name = requests.table_of(request)
     seen = _begun(scope, name)
     location = str(scope.root / seen.folder)
-    ids = ids_of(name)
+    ids = requests.ids_of(name)
     answer: Answer = {
         "table": ids[-1],
         "namespace": ids[:-1],
@@ -156,7 +143,7 @@ def _begun(scope: Scope, name: str) -> TableVersions:
 
 def table_exists(scope: Scope, request: Request) -> Answer:
     """Raise TableNotFoundError unless the table exists."""
-    known(scope, table_of(request))
+    known(scope, requests.table_of(request))
     return {}
 
 
@@ -169,8 +156,8 @@ def drop_table(scope: Scope, request: Request) -> Answer:
 
 def rename_table(scope: Scope, request: Request) -> Answer:
     """Rename a table, also into another namespace."""
-    name = table_of(request)
-    new_name = renamed(name, request)
+    name = requests.table_of(request)
+    new_name = requests.renamed(name, request)
     with scope.writing() as tx:
         tx.rename_table(name, new_name)
     return committed_by(scope)
@@ -178,7 +165,7 @@ def rename_table(scope: Scope, request: Request) -> Answer:
 
 def list_table_branches(scope: Scope, request: Request) -> Answer:
     """Return the branches of a table besides main: it has none."""
-    known(scope, table_of(request))
+    known(scope, requests.table_of(request))
     return {"branches": {}}
 
 
@@ -186,7 +173,7 @@ def declare(scope: Scope, tx: VersionStatements, request: Request) -> Answer:
     """Declare a table as a statement of a transaction."""
     if request.get("location"):
         raise RequestError("the location of a table cannot be chosen: tables lie in the store")
-    name = table_of(request)
+    name = requests.table_of(request)
     tx.declare_table(name)
     folder = tx.versions(name).folder
     return {"location": str(scope.root / folder), "managed_versioning": True}
@@ -194,7 +181,7 @@ def declare(scope: Scope, tx: VersionStatements, request: Request) -> Answer:
 
 def drop(scope: Scope, tx: VersionStatements, request: Request) -> Answer:
     """Drop a table as a statement of a transaction."""
-    name = table_of(request)
+    name = requests.table_of(request)
     location = str(scope.root / tx.versions(name).folder)
     tx.drop_table(name)
-    return {"id": ids_of(name), "location": location}
+    return {"id": requests.ids_of(name), "location": location}

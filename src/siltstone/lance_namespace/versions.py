@@ -6,15 +6,9 @@ from pathlib import Path
 
 from siltstone.errors import ConflictError
 from siltstone.formats.manifest import Version
+from siltstone.lance_namespace import requests
 from siltstone.lance_namespace.errors import InvalidTableStateError, VersionNotFoundError
-from siltstone.lance_namespace.requests import (
-    Answer,
-    Request,
-    number_of,
-    page,
-    refuse_branch,
-    table_of,
-)
+from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.lance_namespace.scope import Scope, committed_by, known
 from siltstone.lance_namespace.table_versions import TableVersions
 from siltstone.lance_namespace.version_statements import VersionStatements
@@ -23,18 +17,18 @@ from siltstone.storage.tables.tables import OtherLineError, StagedVersion
 
 def list_table_versions(scope: Scope, request: Request) -> Answer:
     """List versions by their numbers, as `descending` and `limit` ask."""
-    refuse_branch(request)
-    versions = [v for v in known(scope, table_of(request)).versions if not v.is_hidden]
+    requests.refuse_branch(request)
+    versions = [v for v in known(scope, requests.table_of(request)).versions if not v.is_hidden]
     if request.get("descending"):
         versions.reverse()
-    found = page(versions, request, "versions")
+    found = requests.page(versions, request, "versions")
     return found | {"versions": [described(scope, each) for each in found["versions"]]}
 
 
 def describe_table_version(scope: Scope, request: Request) -> Answer:
     """Describe one version; without a number the newest."""
-    refuse_branch(request)
-    seen = known(scope, table_of(request))
+    requests.refuse_branch(request)
+    seen = known(scope, requests.table_of(request))
     wanted = request.get("version")
     if wanted is None and seen.newest is not None:
         wanted = seen.newest.pin.version
@@ -66,15 +60,15 @@ def create_table_version(scope: Scope, request: Request) -> Answer:
         ConflictError: Another commit has the number.
         InvalidTableStateError: The version was not built on the newest one.
     """
-    name = table_of(request)
+    name = requests.table_of(request)
     try:
         with scope.turn(name), scope.writing() as tx:
             made = import_staged(tx, request)
     except ConflictError as error:
-        _refuse_unknown(scope, name, number_of(request.get("version")), error)
+        _refuse_unknown(scope, name, requests.number_of(request.get("version")), error)
         raise
     except OtherLineError as error:
-        scope.note_refused(name, number_of(request.get("version")))
+        scope.note_refused(name, requests.number_of(request.get("version")))
         raise InvalidTableStateError(str(error)) from error
     return {"version": described(scope, made)} | committed_by(scope)
 
@@ -93,13 +87,13 @@ def _refuse_unknown(scope: Scope, name: str, number: int, error: ConflictError) 
 
 def import_staged(tx: VersionStatements, request: Request) -> Version:
     """Import a version that a client staged, as a statement of a transaction."""
-    refuse_branch(request)
+    requests.refuse_branch(request)
     given = StagedVersion(
-        number_of(request.get("version")),
+        requests.number_of(request.get("version")),
         request.get("manifest_path") or "",
         request.get("manifest_size"),
     )
-    return tx.import_version(table_of(request), given)
+    return tx.import_version(requests.table_of(request), given)
 
 
 def listed(seen: TableVersions, number: object) -> Version:
@@ -108,7 +102,7 @@ def listed(seen: TableVersions, number: object) -> Version:
     Raises:
         VersionNotFoundError: There is none.
     """
-    found = seen.find(number_of(number)) if number is not None else None
+    found = seen.find(requests.number_of(number)) if number is not None else None
     if found is None or found.is_hidden:
         raise VersionNotFoundError(seen.name, number)
     return found

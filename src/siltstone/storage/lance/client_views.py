@@ -26,7 +26,7 @@ import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +38,7 @@ from siltstone.storage.lance import root_tables
 from siltstone.storage.lance.commits import LanceCommits
 from siltstone.storage.lance.dataset_files import DATA, TRANSACTIONS, DatasetFiles
 from siltstone.storage.lance.errors import translated
+from siltstone.storage.lance.pinned import LancePinned
 from siltstone.storage.lance.reader import LanceReader
 from siltstone.storage.lance.staged_catalog import (
     StagedCatalog,
@@ -50,9 +51,6 @@ from siltstone.storage.lance.writer import LanceWriter
 from siltstone.storage.tables import promotion, staging
 from siltstone.storage.tables.inventories import describe
 from siltstone.storage.tables.tables import PRIVATE_DIRECTORY, Batches, Ephemeral, Listed, RootTable
-
-if TYPE_CHECKING:
-    from siltstone.storage.lance.pinned import LancePinned
 
 _FRAGMENTS_FROM = 1 << 31
 _FRAGMENTS_MAX = 64

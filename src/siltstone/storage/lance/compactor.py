@@ -14,10 +14,11 @@ import functools
 import importlib
 import json
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
+from siltstone.formats.manifest import Pin
 from siltstone.storage.lance import indexes as lance_indexes
 from siltstone.storage.lance.commits import LanceCommits
 from siltstone.storage.lance.dataset_files import DATA, DatasetFiles
@@ -26,10 +27,6 @@ from siltstone.storage.lance.reader import LanceReader
 from siltstone.storage.tables import staging
 from siltstone.storage.tables.tables import Compacted, InputsMovedError, Span
 from siltstone.units import require
-
-if TYPE_CHECKING:
-    from siltstone.formats.manifest import Pin
-
 
 _EVERY_ROW = 1 << 62
 

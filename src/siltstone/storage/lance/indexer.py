@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from siltstone.formats.manifest import Pin
 from siltstone.storage.lance import indexes as lance_indexes
 from siltstone.storage.lance.commits import LanceCommits
 from siltstone.storage.lance.compactor import canonical, described
@@ -21,9 +22,6 @@ from siltstone.storage.tables.tables import (
     InputsMovedError,
     Span,
 )
-
-if TYPE_CHECKING:
-    from siltstone.formats.manifest import Pin
 
 
 class LanceIndexer:

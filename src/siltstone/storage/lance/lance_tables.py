@@ -9,10 +9,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from siltstone.storage.files.files import Files
 from siltstone.storage.lance.client_views import LanceClientViews
 from siltstone.storage.lance.commits import LanceCommits
 from siltstone.storage.lance.compactor import LanceCompactor
@@ -21,13 +21,9 @@ from siltstone.storage.lance.external.external_tables import LanceExternal
 from siltstone.storage.lance.indexer import LanceIndexer
 from siltstone.storage.lance.public_names import LanceNames
 from siltstone.storage.lance.reader import OPEN_PARTS_MAX, LanceReader
-from siltstone.storage.lance.rewriter import LanceRewriter
 from siltstone.storage.lance.staged_catalog import lance_module
-from siltstone.storage.lance.writer import LanceWriter
+from siltstone.storage.lance.writer import LanceRewriter, LanceWriter
 from siltstone.storage.tables.tables import Tables
-
-if TYPE_CHECKING:
-    from siltstone.storage.files.files import Files
 
 
 def _token() -> str:

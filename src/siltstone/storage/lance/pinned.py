@@ -20,25 +20,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from siltstone import deadline
 from siltstone.errors import CorruptionError, RequestError, SchemaMismatchError
 from siltstone.formats.inventory import InventoryFile
+from siltstone.formats.manifest import Pin
 from siltstone.storage.lance import indexes as lance_indexes
 from siltstone.storage.lance.dataset_files import DatasetFiles
 from siltstone.storage.lance.errors import is_panic, translated
 from siltstone.storage.tables import staging
 from siltstone.storage.tables.tables import POSITION, WORN_RATIO, Segment, Span
 from siltstone.units import require
-
-if TYPE_CHECKING:
-    import pyarrow.compute as pc
-
-    from siltstone.formats.manifest import Pin
 
 _log = logging.getLogger(__name__)
 _ADDRESS, _ROW_ID = "_rowaddr", "_rowid"
@@ -431,9 +428,7 @@ class LancePinned:
         try:
             return scanner.to_reader()
         except BaseException as error:
-            if not isinstance(error, Exception) and not is_panic(error):
-                raise
-            if self._takes(wanted):
+            if not (isinstance(error, Exception) or is_panic(error)) or self._takes(wanted):
                 raise
             raise RequestError(
                 f"{self._where}: Lance does not accept the filter {str(wanted)[:200]!r}: {error}"

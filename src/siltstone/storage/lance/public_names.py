@@ -10,15 +10,12 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from siltstone.formats.manifest import Pin
 from siltstone.storage.lance.dataset_files import DatasetFiles
 from siltstone.storage.lance.errors import translated
 from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables import promotion
-
-if TYPE_CHECKING:
-    from siltstone.formats.manifest import Pin
 
 _SHOWN_MAX = 100_000
 _UNITED_MAX = 10_000

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from siltstone.errors import RequestError
 from siltstone.formats.inventory import InventoryFile
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow.compute as pc
-
-    from siltstone.formats.manifest import Pin
+from siltstone.formats.manifest import Pin
 
 WORN_RATIO = 0.1  # as in Lance: from so much on a compaction materializes deletions
 POSITION = "_position"
@@ -235,7 +232,7 @@ class PinnedTable(Protocol):
         columns: Sequence[str] | None = None,
         *,
         prefilter: str | pc.Expression | None = None,
-        seqs: Seqs | None = None,
+        seqs: Span | None = None,
         positions: bool = False,
         limit: int | None = None,
         within: Span | None = None,
@@ -301,7 +298,7 @@ class TableWriter(Protocol):
     ) -> StagedFiles:
         """Write rows, columns matched by name; nullable columns may be missing.
 
-        `seqs` are those of these rows.
+        `seqs` are those of all these rows.
         """
         ...
 

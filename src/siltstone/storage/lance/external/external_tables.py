@@ -18,11 +18,14 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from siltstone.errors import CorruptionError, RequestError, SiltstoneError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import Pin
+from siltstone.storage.files.files import Files
 from siltstone.storage.lance import manifest as lance_manifest
 from siltstone.storage.lance.dataset_files import TRANSACTIONS, DatasetFiles
 from siltstone.storage.lance.errors import translated
@@ -38,11 +41,6 @@ from siltstone.storage.tables.tables import (
     ImportedVersion,
     StagedVersion,
 )
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from siltstone.storage.files.files import Files
 
 ASIDE = f"{PRIVATE_DIRECTORY}/{promotion.EXTERNAL_DIRECTORY}"
 

@@ -15,17 +15,15 @@ import re
 from collections.abc import Collection, Container, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from siltstone.errors import RequestError
+from siltstone.storage.files.files import Files
 from siltstone.storage.tables.kept_names import kept_of
 from siltstone.storage.tables.promotion import EXTERNAL_DIRECTORY, public_name
 from siltstone.storage.tables.tables import INDEX_DIRECTORY, PRIVATE_DIRECTORY, StagedVersion
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from siltstone.storage.files.files import Files
 
 MANIFEST_BYTES_MAX = 256 << 20
 VERSION_MAX = (1 << 63) - 1
