@@ -159,7 +159,7 @@ def rename_table(scope: Scope, request: Request) -> Answer:
     name = requests.table_of(request)
     new_name = requests.renamed(name, request)
     with scope.writing() as tx:
-        tx.rename_table(name, new_name)
+        tx.definitions.rename_table(name, new_name)
     return committed_by(scope)
 
 
@@ -174,7 +174,7 @@ def declare(scope: Scope, tx: VersionStatements, request: Request) -> Answer:
     if request.get("location"):
         raise RequestError("the location of a table cannot be chosen: tables lie in the store")
     name = requests.table_of(request)
-    tx.declare_table(name)
+    tx.definitions.declare_table(name)
     folder = tx.versions(name).folder
     return {"location": str(scope.root / folder), "managed_versioning": True}
 
@@ -183,5 +183,5 @@ def drop(scope: Scope, tx: VersionStatements, request: Request) -> Answer:
     """Drop a table as a statement of a transaction."""
     name = requests.table_of(request)
     location = str(scope.root / tx.versions(name).folder)
-    tx.drop_table(name)
+    tx.definitions.drop_table(name)
     return {"id": requests.ids_of(name), "location": location}

@@ -39,17 +39,10 @@ class VersionStatements:
         """Return the names of all tables, own changes included."""
         return catalogs.names(self.tx.catalog)
 
-    def drop_table(self, name: str) -> None:
-        """Drop a table with its rows; older snapshots still see it."""
-        DefinitionStatements(self.tx).drop_table(name)
-
-    def rename_table(self, name: str, new_name: str) -> None:
-        """Rename a table; handles of it go on."""
-        DefinitionStatements(self.tx).rename_table(name, new_name)
-
-    def declare_table(self, name: str) -> None:
-        """Create a plain table without columns, which its first version brings."""
-        DefinitionStatements(self.tx).declare_table(name)
+    @property
+    def definitions(self) -> DefinitionStatements:
+        """What creates, renames and drops tables."""
+        return DefinitionStatements(self.tx)
 
     def versions(self, name: str) -> TableVersions:
         """Return a table as other Lance clients see it in this transaction.

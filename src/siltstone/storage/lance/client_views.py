@@ -167,11 +167,12 @@ class LanceClientViews:
             return (Path(target) / "t" / "_versions" / name).read_bytes()
 
     def _forget_lists(self, where: Path, needed: Collection[str], number: int) -> None:
+        oldest = time.time() - _KEPT_S
         kept = {*needed, str(where / "_versions" / promotion.public_name(number))}
         for folder in ("_versions", DATA, TRANSACTIONS, PRIVATE_DIRECTORY):
             for path in self._below(where / folder):
                 name = str(path.relative_to(self._root))
-                if name not in kept and str(path) not in kept and self._is_stale(path):
+                if name not in kept and str(path) not in kept and self._files.mtime(path) < oldest:
                     self._files.unlink(path)
                     if folder == PRIVATE_DIRECTORY and not self._files.list(path.parent):
                         self._files.rmdir(path.parent)
@@ -180,9 +181,6 @@ class LanceClientViews:
         for name in self._files.list(folder):
             path = folder / name
             yield from self._below(path) if self._files.is_dir(path) else [path]
-
-    def _is_stale(self, path: Path) -> bool:
-        return time.time() - self._files.mtime(path) > _KEPT_S
 
 
 def _hidden(table: LancePinned, drop: np.ndarray) -> tuple[list[Any], list[int]]:

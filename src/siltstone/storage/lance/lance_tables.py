@@ -26,16 +26,12 @@ from siltstone.storage.lance.writer import LanceRewriter, LanceWriter
 from siltstone.storage.tables.tables import Tables
 
 
-def _token() -> str:
-    return uuid.uuid4().hex
-
-
 def lance_tables(
     root: Path,
     files: Files,
     *,
     verify: str = "first_use",
-    token: Callable[[], str] = _token,
+    token: Callable[[], str] = lambda: uuid.uuid4().hex,
     open_parts_max: int = OPEN_PARTS_MAX,
 ) -> Tables:
     """Return the datasets of the store at `root`. One per open store; threads may share it.

@@ -11,10 +11,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from siltstone.errors import RequestError
 from siltstone.units import require
 
+T = TypeVar("T", int, bytes)
 _FOOTER = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
 _MAGIC = b"LANC"
@@ -56,10 +58,10 @@ def decode(data: bytes) -> Manifest:
             raise RequestError("the manifest is cut off, or not a manifest of Lance")
         found = {number: value for number, value, _ in _fields(body)}
         return Manifest(
-            version=_integer(found.get(_VERSION, 0)),
-            reader_flags=_integer(found.get(_READER_FLAGS, 0)),
-            writer_flags=_integer(found.get(_WRITER_FLAGS, 0)),
-            transaction=_text(found.get(_TRANSACTION, b"")),
+            version=_typed(found.get(_VERSION, 0), int),
+            reader_flags=_typed(found.get(_READER_FLAGS, 0), int),
+            writer_flags=_typed(found.get(_WRITER_FLAGS, 0), int),
+            transaction=_typed(found.get(_TRANSACTION, b""), bytes).decode(),
         )
     except (struct.error, IndexError, OverflowError, ValueError, TypeError) as error:
         raise RequestError("the manifest is cut off, or not a manifest of Lance") from error
@@ -144,13 +146,7 @@ def _varint(body: bytes, at: int) -> tuple[int, int]:
     raise ValueError(at)
 
 
-def _integer(value: int | bytes) -> int:
-    if isinstance(value, bytes):
-        raise TypeError
+def _typed(value: object, kind: type[T]) -> T:
+    if not isinstance(value, kind):
+        raise TypeError(value)
     return value
-
-
-def _text(value: int | bytes) -> str:
-    if isinstance(value, int):
-        raise TypeError
-    return value.decode()

@@ -203,7 +203,7 @@ def manifests(files: Files, root: Path, folder: str) -> list[tuple[int, str]]:
         final = [name for name in names if name.endswith(promotion.SUFFIX)]
         versions = {name: promotion.version_of(name) for name in final}
         public = [where / inside / name for name in final]
-        ours = promotion.identities(files, where, public) if final else frozenset()
+        ours = promotion.identities(files, where, public)
         for name, version in versions.items():
             identity = _strange(files, where / inside / name, ours)
             if version is not None and identity is not None:

@@ -130,15 +130,20 @@ def refuse_lost(operation: Any, known: Collection[int]) -> None:
     Raises:
         RequestError: It changes such fragments.
     """
-    changed = {fragment.id for fragment in getattr(operation, "updated_fragments", ())}
-    changed.update(getattr(operation, "removed_fragment_ids", ()))
-    changed.update(getattr(operation, "deleted_fragment_ids", ()))
-    lost = sorted(changed.difference(known))
+    lost = sorted(with_rows_gone(operation).difference(known))
     if lost:
         raise RequestError(
             f"the version changes fragments {lost}, which are not in the version that it follows;"
             " open the table again"
         )
+
+
+def with_rows_gone(operation: Any) -> set[int]:
+    """Return the fragments that a delete or an update takes away, or rows of them."""
+    found = {each.id for each in getattr(operation, "updated_fragments", ())}
+    found.update(getattr(operation, "removed_fragment_ids", ()))
+    found.update(getattr(operation, "deleted_fragment_ids", ()))
+    return found
 
 
 def refuse_blobs(schema: pa.Schema) -> None:
