@@ -138,14 +138,11 @@ class FreshVersions:
     def _of(self, folder: str) -> list[_FreshVersion]:
         """Return the versions of a table, the oldest first; forget those that vacuum took."""
         files, root = self._core.files, self._core.root
-        lost = [
-            made
-            for made in self._made
-            if made.folder == folder
-            and not all(files.exists(root / file.path) for file in made.written.files)
-        ]
-        self._made = [made for made in self._made if made not in lost]
         mine = [made for made in self._made if made.folder == folder]
+        for made in mine.copy():
+            if not all(files.exists(root / file.path) for file in made.written.files):
+                mine.remove(made)
+                self._made.remove(made)
         return sorted(mine, key=lambda made: made.seq)
 
     def _make(

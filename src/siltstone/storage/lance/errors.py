@@ -71,10 +71,8 @@ def translated(folder: Path, *, is_reading: bool) -> Generator[None]:
         yield
     except errors.SiltstoneError:
         raise
-    except Exception as error:
-        raise classify(error, folder, is_reading=is_reading) from error
     except BaseException as error:
-        if is_panic(error):
+        if isinstance(error, Exception) or is_panic(error):
             raise classify(error, folder, is_reading=is_reading) from error
         raise
 

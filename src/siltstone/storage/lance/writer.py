@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 import numpy as np
@@ -105,15 +105,14 @@ class LanceWriter:
             return pin
         catalog = self._commits.begin(folder, {pin.version: self._root / pin.path})
         with writing(where, catalog):
-            dataset = open_newest(catalog)
             if rename:
-                dataset.alter_columns(*({"path": o, "name": n} for o, n in rename.items()))
+                open_newest(catalog).alter_columns(
+                    *({"path": o, "name": n} for o, n in rename.items())
+                )
             if drop:
-                dataset = open_newest(catalog)
-                dataset.drop_columns(list(drop))
+                open_newest(catalog).drop_columns(list(drop))
             if add:
-                dataset = open_newest(catalog)
-                dataset.add_columns(list(add))
+                open_newest(catalog).add_columns(list(add))
             dataset = open_newest(catalog)
         return self._commits.seal(folder, pin.inventory, catalog, dataset, (), rows=pin.rows)
 
@@ -157,9 +156,12 @@ class LanceRewriter:
         touched = _touched(table, dropped, compact_below, has_more=found is not None)
         if found is None and not touched:
             return pin
-        added = found[1] if found is not None else iter(())
-        staged = self._rewritten(folder, table, touched, dropped, added, seqs)
         parts = [table.parts[index] for index in touched]
+        inputs = [table.files[path] for part in parts for path in part.paths]
+        span = staging.span(inputs, seqs, has_more=found is not None)
+        added = () if found is None else found[1]
+        rows = chain(table.surviving(touched, dropped), added)
+        staged = self._rewritten(folder, table, rows, span)
         return self._replaced(folder, table, parts, staged, is_numbered=is_numbered)
 
     def replace(
@@ -198,26 +200,15 @@ class LanceRewriter:
         )
 
     def _rewritten(
-        self,
-        folder: str,
-        table: LancePinned,
-        touched: Sequence[int],
-        dropped: np.ndarray,
-        added: Iterator[pa.RecordBatch],
-        seqs: Seqs | None,
+        self, folder: str, table: LancePinned, rows: Batches, seqs: Seqs | None
     ) -> StagedFiles:
-        """Stage what is left of the fragments `touched` and then the rows `added`."""
-        first = next(added, None)
-        inputs = [table.files[p] for index in touched for p in table.parts[index].paths]
-        span = staging.span(inputs, seqs, has_more=first is not None)
-        more = added if first is None else chain([first], added)
-        rows = table.surviving(touched, dropped)
-        found = staging.peeked(chain(rows, more))
+        """Stage what is left of the parts to write anew, and then the rows to add."""
+        found = staging.peeked(rows)
         if found is None:
             return StagedFiles(0, (), (), ())
         fragments = self._commits.write_rows(folder, table.dataset, table.schema, found[1])
         staging.check_field_ids(fragments, table.dataset.lance_schema, table.schema.names)
-        return self._commits.seal_rows(folder, fragments, (), span)
+        return self._commits.seal_rows(folder, fragments, (), seqs)
 
 
 def _ascending(positions: np.ndarray) -> np.ndarray:
