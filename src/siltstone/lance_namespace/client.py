@@ -85,19 +85,6 @@ class _ScopedNamespace(spec.LanceNamespace):
         return self._id
 
 
-def _answer(answers: Answers, operation: str, request: Any) -> Answer:
-    """Answer a request, which is a model of the specification or a dict."""
-    fields = request if isinstance(request, dict) else request.to_dict()
-    try:
-        found = answers(operation, fields)
-    except SiltstoneError as error:
-        kind = _ERRORS.get(code_of(error), spec_errors.InternalError)
-        raise kind(str(error)) from error
-    if "schema" in found:
-        found["schema"] = {"fields": _fields(found["schema"])}
-    return found
-
-
 def _fields(fields: Iterable[pa.Field]) -> list[dict[str, Any]]:
     """Return columns, or the fields of a struct, as the JSON of the specification."""
     return [{"name": f.name, "nullable": f.nullable, "type": _type(f.type)} for f in fields]
@@ -115,13 +102,24 @@ def _type(kind: pa.DataType) -> dict[str, Any]:
 
 
 def _method(name: str, operation: str) -> Callable[[_ScopedNamespace, Any], Any]:
-    """Return the method that the specification calls `name`: it answers `operation`."""
+    """Return the method that the specification calls `name`: it answers `operation`.
+
+    A request is a model of the specification, or a dict.
+    """
     response = _OTHER_RESPONSES.get(name)
     if response is None:
         response = getattr(spec, f"{name.title().replace('_', '')}Response")
 
     def method(self: _ScopedNamespace, request: Any) -> Any:
-        return response(**_answer(self.answers, operation, request))
+        fields = request if isinstance(request, dict) else request.to_dict()
+        try:
+            found = self.answers(operation, fields)
+        except SiltstoneError as error:
+            kind = _ERRORS.get(code_of(error), spec_errors.InternalError)
+            raise kind(str(error)) from error
+        if "schema" in found:
+            found["schema"] = {"fields": _fields(found["schema"])}
+        return response(**found)
 
     method.__name__, method.__qualname__ = name, f"{_ScopedNamespace.__name__}.{name}"
     method.__doc__ = f"See `{operation}` of the Lance catalog."

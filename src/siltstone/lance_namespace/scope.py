@@ -31,8 +31,6 @@ class LanceSnapshot(LanceReads, Protocol):
 
     def reader_of(self, table: str, /) -> Reader: ...
 
-    def close(self) -> None: ...
-
 
 class Scope(Protocol):
     """Where operations go; `root` is the store's directory."""

@@ -33,13 +33,10 @@ def describe_table_version(scope: Scope, request: Request) -> Answer:
     if wanted is None and seen.newest is not None:
         wanted = seen.newest.pin.version
     # Lance asks who took a number that was skipped before it tries a higher one.
-    if type(wanted) is int and seen.has_skipped(wanted):
-        after = seen.after(wanted)
-        assert after is not None
-        return {"version": described(scope, after) | {"version": wanted}}
-    if type(wanted) is int and _is_refused(scope, seen, wanted):
-        assert seen.newest is not None
-        return {"version": described(scope, seen.newest) | {"version": wanted}}
+    if type(wanted) is int and (seen.has_skipped(wanted) or _is_refused(scope, seen, wanted)):
+        shown = seen.after(wanted) or seen.newest
+        assert shown is not None
+        return {"version": described(scope, shown) | {"version": wanted}}
     return {"version": described(scope, listed(seen, wanted))}
 
 

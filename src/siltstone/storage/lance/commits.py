@@ -90,24 +90,18 @@ class LanceCommits:
             dataset = open_newest(catalog)
             for operation in operations:
                 dataset = put(catalog, dataset, operation, read_version=max(catalog.versions))
-        return self.seal(folder, pin.inventory, catalog, dataset, added, rows=rows)
+        return self.seal(pin.inventory, catalog, dataset, added, rows=rows)
 
     def seal(
-        self,
-        folder: str,
-        below: str,
-        catalog: StagedCatalog,
-        dataset: Any,
-        added: Entries,
-        *,
-        rows: int,
+        self, below: str, catalog: StagedCatalog, dataset: Any, added: Entries, *, rows: int
     ) -> Pin:
         """Make a staged version durable and name it.
 
         A data file that a commit adds is already synced; Lance's commit itself wrote the manifest
         and the account of the transaction.
         """
-        where, version = self._root / folder, dataset.version
+        where, version = catalog.location.parent.parent, dataset.version
+        folder = str(where.relative_to(self._root))
         path = catalog.versions[version]
         with translated(where, is_reading=False):
             note = dataset.read_transaction(version)

@@ -40,7 +40,7 @@ class LanceWriter:
         with writing(where, catalog):
             overwrite = lance_module().LanceOperation.Overwrite(schema, [])
             dataset = put(catalog, str(catalog.location), overwrite, enable_stable_row_ids=True)
-        return self._commits.seal(folder, "", catalog, dataset, (), rows=0)
+        return self._commits.seal("", catalog, dataset, (), rows=0)
 
     def stage(
         self, folder: str, pin: Pin, batches: Batches, *, seqs: Seqs | None = None
@@ -114,7 +114,7 @@ class LanceWriter:
             if add:
                 open_newest(catalog).add_columns(list(add))
             dataset = open_newest(catalog)
-        return self._commits.seal(folder, pin.inventory, catalog, dataset, (), rows=pin.rows)
+        return self._commits.seal(pin.inventory, catalog, dataset, (), rows=pin.rows)
 
 
 class LanceRewriter:
