@@ -12,6 +12,7 @@ from siltstone.storage.lance.compactor import canonical, described
 from siltstone.storage.lance.dataset_files import DatasetFiles
 from siltstone.storage.lance.errors import translated
 from siltstone.storage.lance.external import version_import
+from siltstone.storage.lance.pinned import parts_with
 from siltstone.storage.lance.reader import LanceReader
 from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables import staging
@@ -36,7 +37,7 @@ class LanceIndexer:
         """See `tables.TableIndexer.build`. Inputs are verified."""
         table, where = self._reader.fresh(folder, pin), self._root / folder
         staging.refuse_unknown(table.schema, spec.column)
-        fragments = table.fragments_for(table.parts_with(within))
+        fragments = table.fragments_for(parts_with(table, within))
         with translated(where, is_reading=False):
             built = lance_indexes.build(table.dataset, spec, fragments)
             home = f"{folder}/{INDEX_DIRECTORY}/{built.uuid}"

@@ -226,13 +226,6 @@ class LancePinned:
         shift = np.array([part.lance_start - part.start for part in self.parts], dtype=np.int64)
         return positions + shift[index]
 
-    def parts_with(self, spans: Iterable[Span]) -> list[Part]:
-        """Return the parts with these spans, which the version must have."""
-        wanted = set(spans)
-        parts = [part for part in self.parts if part.span in wanted]
-        require(len(parts) == len(wanted), f"{sorted(wanted)} are not all parts of {self.pin.path}")
-        return parts
-
     def fragments_for(self, parts: Iterable[Part]) -> list[Any]:
         """Return Lance's handles of parts, after a check of their files.
 
@@ -491,3 +484,11 @@ class LancePinned:
             gone[addresses & np.uint64((1 << _OFFSET_BITS) - 1)] = False
             known = self._deletions[number] = np.flatnonzero(gone)
         return known
+
+
+def parts_with(table: LancePinned, spans: Iterable[Span]) -> list[Part]:
+    """Return the parts with these spans, which the version must have."""
+    wanted = set(spans)
+    parts = [part for part in table.parts if part.span in wanted]
+    require(len(parts) == len(wanted), f"{sorted(wanted)} are not all parts of {table.pin.path}")
+    return parts

@@ -1,4 +1,4 @@
-"""Lance writer: datasets made, rows staged and committed, or written anew; columns altered."""
+"""Lance writer: datasets made, rows staged and committed, or rewritten; columns altered."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from siltstone.formats.manifest import Pin
 from siltstone.storage.lance.commits import LanceCommits, fragments_of
 from siltstone.storage.lance.dataset_files import DATA, TRANSACTIONS, DatasetFiles
 from siltstone.storage.lance.errors import translated
-from siltstone.storage.lance.pinned import LancePinned, Part
+from siltstone.storage.lance.pinned import LancePinned, Part, parts_with
 from siltstone.storage.lance.reader import LanceReader
 from siltstone.storage.lance.staged_catalog import lance_module, open_newest, put, writing
 from siltstone.storage.tables import kept_names as kept
@@ -169,7 +169,7 @@ class LanceRewriter:
     ) -> Pin:
         """See `tables.TableRewriter.replace`."""
         table = self._reader.fresh(folder, pin)
-        parts = table.parts_with(gone)
+        parts = parts_with(table, gone)
         if not parts and not staged.rows:
             return pin
         known = staging.columns_of(table.dataset.lance_schema, table.schema)
