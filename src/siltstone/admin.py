@@ -184,10 +184,9 @@ def drop_index_in(path: str | os.PathLike[str], table: str, name: str, **options
 @contextlib.contextmanager
 def _owned(path: str | os.PathLike[str], options: dict[str, object]) -> Generator[Owner | None]:
     """Own a store for a moment; None beside its owner."""
-    root, env = root_of(path), Env()
-    env.require_store(root)
+    root, found, env = _existing(path, options)
     try:
-        parts = own_store(root, replace(resolve(root, options), background=False), env)
+        parts = own_store(root, replace(found, background=False), env)
     except OwnedError:
         yield None
         return
@@ -217,11 +216,8 @@ class _Admin:
             BusyError: It is in the log alone.
         """
         found = self.id_of(table)
-        known = (
-            None
-            if found is None
-            else catalogs.by_id(self.storage.manifests.newest().catalog, found)
-        )
+        newest = self.storage.manifests.newest().catalog
+        known = None if found is None else catalogs.by_id(newest, found)
         if known is None:
             text = "its owner has not flushed it yet: make a checkpoint there, or try again later"
             raise BusyError(f"table {table!r} is in the log alone, {text}")
@@ -242,9 +238,16 @@ def _admin(
 
 def _storage(path: str | os.PathLike[str], options: dict[str, object]) -> Storage:
     """Return the storage of the store at `path`, which must be there."""
+    return Storage.of(*_existing(path, options))
+
+
+def _existing(
+    path: str | os.PathLike[str], options: dict[str, object]
+) -> tuple[Path, Options, Env]:
+    """Return the directory, the options and the seam of a store that must be there."""
     root, env = root_of(path), Env()
     env.require_store(root)
-    return Storage.of(root, resolve(root, options), env)
+    return root, resolve(root, options), env
 
 
 def _follower(storage: Storage) -> Follower:
@@ -282,9 +285,7 @@ def vacuum_store(
         UnavailableError, BusyError: What was deleted was garbage; call again.
         CorruptionError: A record or a pin that is needed is damaged: its files were spared.
     """
-    root, env = root_of(path), Env()
-    env.require_store(root)
-    found = resolve(root, options)
+    root, found, env = _existing(path, options)
     if not dry_run:
         with _owned(path, options) as owner:
             if owner is not None:
@@ -354,10 +355,10 @@ def repair(
         OwnedError: There is something to repair, and a process owns the store.
         BusyError, UnavailableError: Run it again; the file system refuses.
     """
-    repairer = _storage(path, options).repairer()
+    place = _existing(path, options)
+    repairer = Storage.of(*place).repairer()
     found = repairer.run(dry_run=dry_run, deep=deep, on_progress=on_progress)
-    root, env = root_of(path), Env()
-    return with_orphans(found, root, resolve(root, options), env) if found.is_whole else found
+    return with_orphans(found, *place) if found.is_whole else found
 
 
 def with_orphans(found: Repaired, root: Path, options: Options, env: Env) -> Repaired:

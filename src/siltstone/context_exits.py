@@ -10,7 +10,6 @@ An error of the block always goes on to the caller. A class takes one of the two
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Protocol
 
 
@@ -31,22 +30,12 @@ class Committable(Protocol):
     def rollback(self) -> None: ...
 
 
-def close_on_exit(
-    self: Closable,
-    kind: type[BaseException] | None,  # noqa: ARG001 - the protocol's arguments
-    error: BaseException | None,  # noqa: ARG001
-    trace: TracebackType | None,  # noqa: ARG001
-) -> None:
+def close_on_exit(self: Closable, *_: object) -> None:
     """Close, whatever the block did."""
     self.close()
 
 
-def commit_on_exit(
-    self: Committable,
-    kind: type[BaseException] | None,
-    error: BaseException | None,  # noqa: ARG001
-    trace: TracebackType | None,  # noqa: ARG001
-) -> None:
+def commit_on_exit(self: Committable, kind: type[BaseException] | None, *_: object) -> None:
     """Commit what a block that returned left open; roll back what one that raised did."""
     if not self.is_open:
         return

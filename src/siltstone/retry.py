@@ -15,10 +15,6 @@ from siltstone.errors import ConflictError, RequestError
 T = TypeVar("T")
 
 
-def _always() -> bool:
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class Retry:
     """How often work is tried at most, and the errors after which it is tried again."""
@@ -26,7 +22,7 @@ class Retry:
     attempts: int
     errors: tuple[type[Exception], ...] = (ConflictError,)
 
-    def run(self, work: Callable[[], T], *, may_repeat: Callable[[], bool] = _always) -> T:
+    def run(self, work: Callable[[], T], *, may_repeat: Callable[[], bool] = lambda: True) -> T:
         """Return what `work` returns.
 
         Args:

@@ -177,8 +177,8 @@ _clients = itertools.count(1)
 
 
 def _declared(tx: Transaction) -> None:
-    tx.lance.declare_table("a")
-    tx.lance.declare_table("b")
+    tx.lance.definitions.declare_table("a")
+    tx.lance.definitions.declare_table("b")
 
 
 def versions(*values: int, hides: bool = False) -> Step:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from siltstone.storage.lance.external import external_versions
+from siltstone.storage.lance.external import external_tables
 from siltstone.storage.tables import promotion
 from siltstone.storage.tables.promotion import public_name
 from tests.crash.store_life import IS_LONG
@@ -47,7 +47,7 @@ def promote(files: SimFiles) -> None:
 
 
 def kept(files: SimFiles) -> list[str]:
-    found = external_versions.manifests(files, ROOT, "tables/t-1")
+    found = external_tables.manifests(files, ROOT, "tables/t-1")
     return [files.read(ROOT / path).decode() for _, path in found]
 
 

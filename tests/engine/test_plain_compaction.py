@@ -52,7 +52,7 @@ def rows(table) -> list[tuple[int, int]]:
 
 def numbers(db: st.Store) -> list[int]:
     with db.transaction() as tx:
-        found = [version.number for version in tx.lance.versions("log").versions]
+        found = [version.pin.version for version in tx.lance.versions("log").versions]
         tx.rollback()
     return found
 

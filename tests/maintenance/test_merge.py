@@ -260,7 +260,7 @@ def test_readers_of_the_plain_path_see_the_last_merge(tmp_path: Path) -> None:
             assert duckdb.sql("select count(*) from plain").fetchall() == [(merged.num_rows,)]
 
 
-def test_a_strangers_clean_up_on_the_plain_path_spares_every_past(tmp_path: Path) -> None:
+def test_an_external_clean_up_on_the_plain_path_spares_every_past(tmp_path: Path) -> None:
     with st.connect(tmp_path / "db", segment_bytes=65_536, background=False) as db:
         table = db.create_table("t", SCHEMA, primary_key="id")
         plain = db.create_table("p", SCHEMA)

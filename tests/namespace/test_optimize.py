@@ -12,7 +12,7 @@ from tests.namespace.clients import ids, make, opened, rows
 
 def numbers(db: Store) -> list[int]:
     with db.transaction() as tx:
-        found = [version.number for version in tx.lance.versions("t").versions]
+        found = [version.pin.version for version in tx.lance.versions("t").versions]
         tx.rollback()
     return found
 

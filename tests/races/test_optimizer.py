@@ -17,7 +17,7 @@ import pytest
 import siltstone as st
 from siltstone.failpoints import Failpoint, Point
 from siltstone.storage.files.files import RealFiles
-from siltstone.storage.lance import compaction
+from siltstone.storage.lance import compactor
 from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.manifest.manifest_store import ManifestStore, system_time_us
 from siltstone.storage.tables.tables import Compacted, InputsMovedError
@@ -288,13 +288,13 @@ def test_a_compaction_whose_input_gained_deletions_after_the_plan_is_refused(
     """Lance itself applies a hand-made Rewrite of it, and brings the deleted rows back."""
     rows = pa.table({"id": range(8)})
     dataset = lance.write_dataset(rows, tmp_path / "t", max_rows_per_file=4)
-    inputs, fragments = compaction.compact(dataset, dataset.get_fragments())
+    inputs, fragments = compactor.compact(dataset, dataset.get_fragments())
     compacted = Compacted(
-        8, tuple(map(compaction.canonical, inputs)), tuple(map(json.dumps, fragments)), ()
+        8, tuple(map(compactor.canonical, inputs)), tuple(map(json.dumps, fragments)), ()
     )
-    unchecked = compaction.rewrite(dataset, [compacted])
+    unchecked = compactor.rewrite(dataset, [compacted])
     dataset.delete("id = 1")
     with pytest.raises(InputsMovedError):
-        compaction.rewrite(dataset, [compacted])
+        compactor.rewrite(dataset, [compacted])
     raised = lance.LanceDataset.commit(dataset, unchecked, read_version=dataset.version)
     assert raised.to_table()["id"].to_pylist() == list(range(8))

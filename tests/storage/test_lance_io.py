@@ -1,4 +1,4 @@
-"""What Lance does silently does not happen: wrong columns, lost syncs, damage, strangers."""
+"""What Lance does silently does not happen: wrong columns, lost syncs, damage, clean-ups."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_promotion_takes_back_what_is_not_listed_any_more(
     assert ids(tables, pin) == [1, 2, 3]
 
 
-def test_a_strangers_clean_up_and_append_leave_every_promoted_pin_readable(
+def test_an_external_clean_up_and_append_leave_every_promoted_pin_readable(
     tables: Tables, pin: Pin, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     plain = str(tmp_path / FOLDER)

@@ -25,7 +25,7 @@ from siltstone.errors import UnavailableError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage.lance.errors import translated
-from siltstone.storage.lance.external import external_versions, version_import
+from siltstone.storage.lance.external import external_tables, version_import
 from siltstone.storage.tables import promotion, staging
 from siltstone.storage.tables.inventories import Inventories, check, describe
 from siltstone.storage.tables.tables import (
@@ -99,8 +99,7 @@ class FakeFiles:
             self.files.sync_dir((self.root / path).parent)
             below = "" if pin is None else pin.inventory
             inventory = self.inventories.add(below, added, manifest.live)
-            file = describe(self.files, self.root, path)
-        return Pin(version, path, file.size, file.xxh3, sum(manifest.rows), inventory)
+            return self.inventories.pin(version, path, sum(manifest.rows), inventory)
 
 
 class FakeReader:
@@ -402,7 +401,7 @@ class FakeNames:
     def __init__(self, data: FakeFiles) -> None:
         self._data = data
 
-    def show(self, folder: str, pins: Sequence[Pin], *, is_whole: bool = False) -> None:
+    def show(self, folder: str, pins: Iterable[Pin], *, is_whole: bool = False) -> None:
         where = self._data.root / folder
         wanted = {pin.version: self._data.root / pin.path for pin in pins}
         with translated(where, is_reading=False):
@@ -465,7 +464,7 @@ class FakeExternal:
     def versions(self, folder: str) -> list[ExternalVersion]:
         """Take each for one that appended the last of its data files."""
         found: list[ExternalVersion] = []
-        for version, path in external_versions.manifests(self._data.files, self._data.root, folder):
+        for version, path in external_tables.manifests(self._data.files, self._data.root, folder):
             try:
                 manifest = FakeManifest.decode(self._data.read(path))
             except ValueError as error:
@@ -533,7 +532,8 @@ class FakeClientViews:
         made = self._rewriter.rewrite(folder, pin, drop=drop, batches=batches)
         file = InventoryFile(made.path, made.size, made.xxh3)
         own = () if made is pin else (file,)
-        return Ephemeral(version, made.path, made.size, made.xxh3, made.rows, own)
+        pin = Pin(version, made.path, made.size, made.xxh3, made.rows, "")
+        return Ephemeral(pin, own)
 
     def write_directory(self, listed: Sequence[Listed]) -> None:
         """See `tables.ClientViews.write_directory`; no reader of a fake knows it."""

@@ -5,41 +5,83 @@
     scope              where statements go: each its own commit, an open transaction, a snapshot
 
 A plain table is versions that clients stage and this commits. A keyed one is read as of its last
-merge.
+merge. The operations on many versions or tables, all or none, are here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from siltstone.lance_namespace.batches import BatchOperations
+from siltstone.errors import RequestError
+from siltstone.lance_namespace import requests, tables, versions
 from siltstone.lance_namespace.errors import UnsupportedOperationError
-from siltstone.lance_namespace.namespaces import NamespaceOperations
 from siltstone.lance_namespace.requests import Answer, Request
-from siltstone.lance_namespace.scope import Scope
-from siltstone.lance_namespace.tables import TableOperations
-from siltstone.lance_namespace.versions import VersionOperations
-from siltstone.units import require
+from siltstone.lance_namespace.scope import Scope, committed_by
+from siltstone.lance_namespace.version_statements import VersionStatements
+from siltstone.lance_namespace.versions import described, import_staged
 
-READS = frozenset(
-    (
-        *("list_namespaces", "describe_namespace", "namespace_exists"),
-        *("create_namespace", "drop_namespace"),  # they change nothing: see NamespaceOperations
-        *("list_tables", "list_all_tables", "describe_table", "table_exists"),
-        *("list_table_branches", "list_table_versions", "describe_table_version"),
-    )
+
+def batch_create_table_versions(scope: Scope, request: Request) -> Answer:
+    """Commit versions of many tables, all or none."""
+    entries = requests.bounded(request.get("entries"), "entries")
+    requests.refuse_twice(entries)
+    with scope.writing() as tx:
+        made = [import_staged(tx, entry) for entry in entries]
+    return {"versions": [described(scope, each) for each in made]} | committed_by(scope)
+
+
+def batch_delete_table_versions(scope: Scope, request: Request) -> Answer:
+    """Hide versions from lists, by ranges; snapshots read them until the retention is over."""
+    with scope.writing() as tx:
+        found = _hide(scope, tx, request)
+    return found | committed_by(scope)
+
+
+def batch_commit_tables(scope: Scope, request: Request) -> Answer:
+    """Commit operations on many tables in one step: all or none, results in their order."""
+    asked = requests.bounded(request.get("operations"), "operations")
+    operations = [_operation(each) for each in asked]
+    requests.refuse_twice([each for kind, each in operations if kind == "create_table_version"])
+    with scope.writing() as tx:
+        made = [{kind: _STATEMENTS[kind](scope, tx, each)} for kind, each in operations]
+    return {"results": made} | committed_by(scope)
+
+
+def _operation(given: Request) -> tuple[str, Request]:
+    found = [(kind, each) for kind, each in given.items() if each is not None]
+    if len(found) != 1 or found[0][0] not in _STATEMENTS:
+        kinds = [kind for kind, _ in found]
+        raise RequestError(f"an operation must be one of {(*_STATEMENTS,)}; got {kinds}")
+    return found[0]
+
+
+def _create(scope: Scope, tx: VersionStatements, request: Request) -> Answer:
+    return {"version": described(scope, import_staged(tx, request))}
+
+
+def _hide(_scope: Scope, tx: VersionStatements, request: Request) -> Answer:
+    requests.refuse_branch(request)
+    name = requests.table_of(request)
+    hidden = sum(tx.hide_versions(name, first, end) for first, end in requests.ranges_of(request))
+    return {"deleted_count": hidden}
+
+
+_STATEMENTS = {
+    "declare_table": tables.declare,
+    "create_table_version": _create,
+    "delete_table_versions": _hide,
+    "deregister_table": tables.drop,
+}
+_READS = (
+    *(tables.list_namespaces, tables.describe_namespace, tables.namespace_exists),
+    *(tables.create_namespace, tables.drop_namespace),  # they change nothing
+    *(tables.list_tables, tables.list_all_tables, tables.describe_table, tables.table_exists),
+    *(tables.list_table_branches, versions.list_table_versions, versions.describe_table_version),
 )
-WRITES = frozenset(
-    (
-        *("declare_table", "drop_table", "rename_table", "create_table_version"),
-        *("batch_create_table_versions", "batch_delete_table_versions", "batch_commit_tables"),
-    )
+_WRITES = (
+    *(tables.declare_table, tables.drop_table, tables.rename_table, versions.create_table_version),
+    *(batch_create_table_versions, batch_delete_table_versions, batch_commit_tables),
 )
-
-
-_KINDS = (NamespaceOperations, TableOperations, VersionOperations, BatchOperations)
-_KIND_OF = {name: kind for kind in _KINDS for name in READS | WRITES if hasattr(kind, name)}
-require(_KIND_OF.keys() == READS | WRITES, "an operation that is neither read nor write")
+OPERATIONS = {each.__name__: each for each in (*_READS, *_WRITES)}
+WRITES = frozenset(each.__name__ for each in _WRITES)
 
 
 class LanceCatalog:
@@ -49,14 +91,12 @@ class LanceCatalog:
         self._scope = scope
 
     def answer(self, operation: str, request: Request) -> Answer:
-        """Answer a request by the name of its operation, one of `READS` and `WRITES`.
+        """Answer a request by the name of its operation, one of `OPERATIONS`.
 
         Raises:
             UnsupportedOperationError: There is no such operation.
             SiltstoneError: Any other of `siltstone.errors` or of `errors` here.
         """
-        kind = _KIND_OF.get(operation)
-        if kind is None:
+        if operation not in OPERATIONS:
             raise UnsupportedOperationError(f"there is no operation {operation!r:.80}")
-        method: Callable[[Request], Answer] = getattr(kind(self._scope), operation)
-        return method(request)
+        return OPERATIONS[operation](self._scope, request)

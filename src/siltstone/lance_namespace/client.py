@@ -15,31 +15,23 @@ answers get the classes and the errors of the specification.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
+from pathlib import Path
+from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 import lance_namespace as spec
 import lance_namespace.errors as spec_errors
+import pyarrow as pa
 
 from siltstone.context_exits import close_on_exit, commit_on_exit
 from siltstone.errors import RequestError, SiltstoneError
-from siltstone.lance_namespace.catalog import READS, WRITES, LanceCatalog
+from siltstone.lance_namespace import store_scopes as scopes
+from siltstone.lance_namespace.catalog import OPERATIONS, LanceCatalog
 from siltstone.lance_namespace.errors import code_of
 from siltstone.lance_namespace.fresh import KEYED
 from siltstone.lance_namespace.requests import Answer, Request
-from siltstone.lance_namespace.schemas import json_schema
-from siltstone.lance_namespace.store_scopes import (
-    LanceStore,
-    LiveScope,
-    SnapshotScope,
-    TransactionScope,
-)
 from siltstone.lance_namespace.turns import Turns
-from siltstone.units import require
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Answers = Callable[[str, Request], Answer]
 _ERRORS: dict[int, type[spec_errors.LanceNamespaceError]] = {
@@ -47,37 +39,19 @@ _ERRORS: dict[int, type[spec_errors.LanceNamespaceError]] = {
     for kind in vars(spec_errors).values()
     if isinstance(kind, type) and issubclass(kind, spec_errors.LanceNamespaceError)
 }
-_RESPONSES = {
-    "list_namespaces": spec.ListNamespacesResponse,
-    "describe_namespace": spec.DescribeNamespaceResponse,
-    "namespace_exists": spec.NamespaceExistsResponse,
-    "create_namespace": spec.CreateNamespaceResponse,
-    "drop_namespace": spec.DropNamespaceResponse,
-    "list_tables": spec.ListTablesResponse,
-    "list_all_tables": spec.ListTablesResponse,
-    "declare_table": spec.DeclareTableResponse,
-    "create_empty_table": spec.CreateEmptyTableResponse,
-    "describe_table": spec.DescribeTableResponse,
-    "table_exists": spec.TableExistsResponse,
-    "drop_table": spec.DropTableResponse,
-    "deregister_table": spec.DeregisterTableResponse,
-    "rename_table": spec.RenameTableResponse,
-    "list_table_branches": spec.ListTableBranchesResponse,
-    "list_table_versions": spec.ListTableVersionsResponse,
-    "describe_table_version": spec.DescribeTableVersionResponse,
-    "create_table_version": spec.CreateTableVersionResponse,
-    "batch_create_table_versions": spec.BatchCreateTableVersionsResponse,
-    "batch_delete_table_versions": spec.BatchDeleteTableVersionsResponse,
-    "batch_commit_tables": spec.BatchCommitTablesResponse,
+_TYPE_NAMES = {
+    "string": "utf8",
+    "large_string": "large_utf8",
+    "halffloat": "float16",
+    "float": "float32",
+    "double": "float64",
+    "date32[day]": "date32",
 }
-_OPERATIONS = {
+_OTHER_NAMES = {
     "create_empty_table": "declare_table",  # its name in older versions of the specification
     "deregister_table": "drop_table",  # the store keeps no table that it does not list
 }
-require(
-    not {_OPERATIONS.get(name, name) for name in _RESPONSES} ^ (READS | WRITES),
-    "an operation of the specification without a response",
-)
+_OTHER_RESPONSES = {"list_all_tables": spec.ListTablesResponse}
 _numbers = itertools.count(1)
 
 
@@ -96,7 +70,7 @@ class OwnersStore(Protocol):
 
 
 class _ScopedNamespace(spec.LanceNamespace):
-    """The operations of the specification over one scope: those of `_RESPONSES`.
+    """The operations of the specification over one scope: those of the catalog.
 
     The base class refuses all others as unsupported.
     """
@@ -111,39 +85,56 @@ class _ScopedNamespace(spec.LanceNamespace):
         return self._id
 
 
-def _answer(answers: Answers, operation: str, request: Any) -> Answer:
-    """Answer a request, which is a model of the specification or a dict."""
-    fields = request if isinstance(request, dict) else request.to_dict()
-    try:
-        found = answers(operation, fields)
-    except SiltstoneError as error:
-        kind = _ERRORS.get(code_of(error), spec_errors.InternalError)
-        raise kind(str(error)) from error
-    if "schema" in found:
-        found["schema"] = json_schema(found["schema"])
-    return found
+def _fields(fields: Iterable[pa.Field]) -> list[dict[str, Any]]:
+    """Return columns, or the fields of a struct, as the JSON of the specification."""
+    return [{"name": f.name, "nullable": f.nullable, "type": _type(f.type)} for f in fields]
 
 
-def _method(name: str, response: Callable[..., Any]) -> Callable[[_ScopedNamespace, Any], Any]:
-    operation = _OPERATIONS.get(name, name)
+def _type(kind: pa.DataType) -> dict[str, Any]:
+    if pa.types.is_fixed_size_list(kind):
+        item = _fields([kind.value_field])
+        return {"type": "fixed_size_list", "fields": item, "length": kind.list_size}
+    if pa.types.is_list(kind):
+        return {"type": "list", "fields": _fields([kind.value_field])}
+    if pa.types.is_struct(kind):
+        return {"type": "struct", "fields": _fields(kind)}
+    return {"type": _TYPE_NAMES.get(str(kind), str(kind))}
+
+
+def _method(name: str, operation: str) -> Callable[[_ScopedNamespace, Any], Any]:
+    """Return the method that the specification calls `name`: it answers `operation`.
+
+    A request is a model of the specification, or a dict.
+    """
+    response = _OTHER_RESPONSES.get(name)
+    if response is None:
+        response = getattr(spec, f"{name.title().replace('_', '')}Response")
 
     def method(self: _ScopedNamespace, request: Any) -> Any:
-        return response(**_answer(self.answers, operation, request))
+        fields = request if isinstance(request, dict) else request.to_dict()
+        try:
+            found = self.answers(operation, fields)
+        except SiltstoneError as error:
+            kind = _ERRORS.get(code_of(error), spec_errors.InternalError)
+            raise kind(str(error)) from error
+        if "schema" in found:
+            found["schema"] = {"fields": _fields(found["schema"])}
+        return response(**found)
 
     method.__name__, method.__qualname__ = name, f"{_ScopedNamespace.__name__}.{name}"
     method.__doc__ = f"See `{operation}` of the Lance catalog."
     return method
 
 
-for _name, _response in _RESPONSES.items():
-    setattr(_ScopedNamespace, _name, _method(_name, _response))
+for _name, _operation in ({name: name for name in OPERATIONS} | _OTHER_NAMES).items():
+    setattr(_ScopedNamespace, _name, _method(_name, _operation))
 
 
 class SiltstoneNamespace(_ScopedNamespace):
     """A store's tables at their newest versions; each change is a commit. Any thread."""
 
     def __init__(
-        self, db: LanceStore | OwnersStore, *, keyed: Literal["merged", "fresh"] = "merged"
+        self, db: scopes.LanceStore | OwnersStore, *, keyed: Literal["merged", "fresh"] = "merged"
     ) -> None:
         """Serve `db`, which its caller closes; a read-only one answers reads.
 
@@ -162,7 +153,7 @@ class SiltstoneNamespace(_ScopedNamespace):
             answers = partial(db.lance_catalog, keyed=keyed)
             answers("namespace_exists", {})  # whether the files are here, and the owner can do it
         else:
-            answers = LanceCatalog(LiveScope(db, Turns(), is_fresh=keyed == "fresh")).answer
+            answers = LanceCatalog(scopes.LiveScope(db, Turns(), is_fresh=keyed == "fresh")).answer
         super().__init__(answers, db.path, "live")
         self._db, self._keyed = db, keyed
 
@@ -185,13 +176,13 @@ class TransactionNamespace(_ScopedNamespace):
     statements on keyed tables in the same commit.
     """
 
-    def __init__(self, db: LanceStore | OwnersStore, **options: Any) -> None:
+    def __init__(self, db: scopes.LanceStore | OwnersStore, **options: Any) -> None:
         """Use `SiltstoneNamespace.transaction`."""
         self.transaction: Any = db.transaction(**options)
         if isinstance(db, OwnersStore):
             answers = self.transaction.lance_catalog
         else:
-            scope = TransactionScope(db.path, self.transaction, db.fresh_versions())
+            scope = scopes.TransactionScope(db.path, self.transaction, db.fresh_versions())
             answers = LanceCatalog(scope).answer
         super().__init__(answers, db.path, "transaction")
 
@@ -222,7 +213,7 @@ class TransactionNamespace(_ScopedNamespace):
 class SnapshotNamespace(_ScopedNamespace):
     """All tables at one seq, for as long as the block lasts, or until `close`."""
 
-    def __init__(self, db: LanceStore | OwnersStore, snapshot: Any, keyed: str) -> None:
+    def __init__(self, db: scopes.LanceStore | OwnersStore, snapshot: Any, keyed: str) -> None:
         """Use `SiltstoneNamespace.at`."""
         self.snapshot = snapshot
         if isinstance(db, OwnersStore):
@@ -230,7 +221,7 @@ class SnapshotNamespace(_ScopedNamespace):
         else:
             is_fresh = keyed == "fresh"
             fresh = None if db.is_read_only and not is_fresh else db.fresh_versions()
-            scope = SnapshotScope(db.path, snapshot, fresh, is_fresh=is_fresh)
+            scope = scopes.SnapshotScope(db.path, snapshot, fresh, is_fresh=is_fresh)
             answers = LanceCatalog(scope).answer
         super().__init__(answers, db.path, f"seq {snapshot.seq}")
 

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from siltstone.errors import (
-    BusyError,
-    ConflictError,
-    FencedError,
-    OwnedError,
-    ReadOnlyError,
-    RequestError,
-    SchemaMismatchError,
-    SiltstoneError,
-    TableExistsError,
-    TableNotFoundError,
-    UnavailableError,
-)
+from siltstone import errors
 
 INTERNAL = 18
 
 
-class UnsupportedOperationError(RequestError):
+class UnsupportedOperationError(errors.RequestError):
     """The specification has the operation; this store does not offer it."""
 
 
-class NamespaceNotFoundError(RequestError):
+class NamespaceNotFoundError(errors.RequestError):
     """There is no such namespace: it would have a table."""
 
     def __init__(self, name: str) -> None:
@@ -31,7 +19,7 @@ class NamespaceNotFoundError(RequestError):
         super().__init__(f"there is no namespace {name!r}; a namespace exists while it has a table")
 
 
-class NamespaceExistsError(RequestError):
+class NamespaceExistsError(errors.RequestError):
     """The namespace has a table, or is the root."""
 
     def __init__(self, name: str) -> None:
@@ -39,7 +27,7 @@ class NamespaceExistsError(RequestError):
         super().__init__(f"the namespace {name!r} exists already")
 
 
-class NamespaceNotEmptyError(RequestError):
+class NamespaceNotEmptyError(errors.RequestError):
     """The namespace has a table."""
 
     def __init__(self, name: str) -> None:
@@ -47,7 +35,7 @@ class NamespaceNotEmptyError(RequestError):
         super().__init__(f"the namespace {name!r} is not empty; drop its tables instead")
 
 
-class VersionNotFoundError(RequestError):
+class VersionNotFoundError(errors.RequestError):
     """A table has no version of that number (any more)."""
 
     def __init__(self, table: str, version: object) -> None:
@@ -55,30 +43,30 @@ class VersionNotFoundError(RequestError):
         super().__init__(f"{table!r} has no version {version}; list its versions")
 
 
-class InvalidTableStateError(RequestError):
+class InvalidTableStateError(errors.RequestError):
     """The table is in another state than the request assumes; nothing was changed."""
 
 
-_CODES: tuple[tuple[type[SiltstoneError], int], ...] = (
+_CODES: tuple[tuple[type[errors.SiltstoneError], int], ...] = (
     (UnsupportedOperationError, 0),
     (NamespaceNotFoundError, 1),
     (NamespaceExistsError, 2),
     (NamespaceNotEmptyError, 3),
-    (TableNotFoundError, 4),
-    (TableExistsError, 5),
+    (errors.TableNotFoundError, 4),
+    (errors.TableExistsError, 5),
     (VersionNotFoundError, 11),
     (InvalidTableStateError, 19),
-    (SchemaMismatchError, 20),
-    (ReadOnlyError, 15),
-    (RequestError, 13),
-    (ConflictError, 14),
-    (BusyError, 17),
-    (UnavailableError, 17),
-    (OwnedError, 17),
-    (FencedError, 17),
+    (errors.SchemaMismatchError, 20),
+    (errors.ReadOnlyError, 15),
+    (errors.RequestError, 13),
+    (errors.ConflictError, 14),
+    (errors.BusyError, 17),
+    (errors.UnavailableError, 17),
+    (errors.OwnedError, 17),
+    (errors.FencedError, 17),
 )
 
 
-def code_of(error: SiltstoneError) -> int:
+def code_of(error: errors.SiltstoneError) -> int:
     """Return the code of the Lance Namespace specification for an error."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), INTERNAL)

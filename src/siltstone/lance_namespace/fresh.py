@@ -15,15 +15,14 @@ import contextlib
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.commit.core import Core
 from siltstone.engine.read.read_union import KeyedReader
-from siltstone.engine.read.reader import Reader, plain_folder
+from siltstone.engine.read.reader import plain_folder
 from siltstone.errors import BusyError, TableNotFoundError, UnavailableError
 from siltstone.formats.manifest import Pin, Version
+from siltstone.lance_namespace.scope import LanceSnapshot
 from siltstone.lance_namespace.table_versions import TableVersions
 from siltstone.maintenance.merge.merge import altered, live_batches
 from siltstone.storage.tables.kept_names import kept_of
@@ -38,27 +37,21 @@ KEPT_LEAST_S = 60.0
 _STARTS_MAX = 256
 
 
-class FreshSource(Protocol):
-    """A snapshot: all tables at one seq."""
-
-    seq: int
-
-    def versions(self, table: str, /) -> TableVersions: ...
-
-    def reader_of(self, table: str, /) -> Reader: ...
-
-
 @dataclass(frozen=True, slots=True)
 class _FreshVersion:
     folder: str
     base: str
     table_schema: int
     made_us: int
-    version: Ephemeral
+    written: Ephemeral
+
+    @property
+    def seq(self) -> int:
+        return self.written.pin.version
 
     @property
     def nbytes(self) -> int:
-        return sum(file.size for file in self.version.files)
+        return sum(file.size for file in self.written.files)
 
 
 class FreshVersions:
@@ -82,7 +75,7 @@ class FreshVersions:
         self._made: list[_FreshVersion] = []
         self._starts: dict[tuple[str, str, int], Pin] = {}
 
-    def live(self, at: FreshSource, table: str) -> TableVersions:
+    def live(self, at: LanceSnapshot, table: str) -> TableVersions:
         """Return a keyed table with its fresh versions, the newest not older than the interval.
 
         Raises:
@@ -98,7 +91,7 @@ class FreshVersions:
                     self._make(at, table, seen, newest)
             return _shown(seen, self._of(seen.folder))
 
-    def exact(self, at: FreshSource, table: str) -> TableVersions:
+    def exact(self, at: LanceSnapshot, table: str) -> TableVersions:
         """Return a keyed table with one version, that of the snapshot's own seq.
 
         Raises:
@@ -107,11 +100,9 @@ class FreshVersions:
         """
         seen = at.versions(table)
         with self._lock:
-            found = [made for made in self._of(seen.folder) if made.version.version == at.seq]
-            if not found:
+            if all(made.seq != at.seq for made in self._of(seen.folder)):
                 self._make(at, table, seen, None)
-                found = [made for made in self._of(seen.folder) if made.version.version == at.seq]
-            return _shown(seen, found)
+            return _shown(seen, [made for made in self._of(seen.folder) if made.seq == at.seq])
 
     def clear_way(self, seen: TableVersions) -> None:
         """Set aside versions that were written by path above the newest one of a plain table.
@@ -130,7 +121,7 @@ class FreshVersions:
         if seen.committed or not seen.is_keyed:
             return seen
         with self._lock:
-            pin = self._start(seen, None, None)
+            pin = self._start(seen, None)
         return replace(seen, committed=(Version(0, pin),))
 
     def close(self) -> None:
@@ -142,68 +133,54 @@ class FreshVersions:
 
     def _is_young(self, made: _FreshVersion, seq: int) -> bool:
         age_us = self._core.now_us() - made.made_us
-        return made.version.version >= seq or age_us < self._interval_us
+        return made.seq >= seq or age_us < self._interval_us
 
     def _of(self, folder: str) -> list[_FreshVersion]:
         """Return the versions of a table, the oldest first; forget those that vacuum took."""
         files, root = self._core.files, self._core.root
-        lost = [
-            made
-            for made in self._made
-            if made.folder == folder
-            and not all(files.exists(root / file.path) for file in made.version.files)
-        ]
-        self._made = [made for made in self._made if made not in lost]
         mine = [made for made in self._made if made.folder == folder]
-        return sorted(mine, key=lambda made: made.version.version)
+        for made in mine.copy():
+            if not all(files.exists(root / file.path) for file in made.written.files):
+                mine.remove(made)
+                self._made.remove(made)
+        return sorted(mine, key=lambda made: made.seq)
 
     def _make(
-        self, at: FreshSource, table: str, seen: TableVersions, newest: _FreshVersion | None
+        self, at: LanceSnapshot, table: str, seen: TableVersions, newest: _FreshVersion | None
     ) -> None:
         reader = at.reader_of(table)
         assert isinstance(reader, KeyedReader)
-        base = "" if reader.base is None else reader.base.table.pin.path
-        if newest is not None and _is_same(newest, reader, base):
+        if newest is not None and _is_same(newest, reader):
             return
         self._make_room()
-        pin = self._start(seen, reader.table_schema, reader)
         overlay = reader.overlay()
-        version = self._core.tables.clients.overlaid(
+        made = self._core.tables.clients.overlaid(
             seen.folder,
-            pin,
+            self._start(seen, reader),
             drop=overlay.shadowed,
             batches=live_batches(overlay, reader.table_schema),
             version=at.seq,
         )
-        table_schema = reader.table_schema.id
-        self._made.append(
-            _FreshVersion(seen.folder, base, table_schema, self._core.now_us(), version)
-        )
+        now_us, table_schema = self._core.now_us(), reader.table_schema.id
+        self._made.append(_FreshVersion(seen.folder, _base_of(reader), table_schema, now_us, made))
 
-    def _start(
-        self, seen: TableVersions, table_schema: TableSchema | None, reader: KeyedReader | None
-    ) -> Pin:
+    def _start(self, seen: TableVersions, reader: KeyedReader | None) -> Pin:
         """Return the version to lay rows over: the base, with today's columns, or an empty one."""
         base = None if reader is None else reader.base
-        tables, pin = self._core.tables, None if base is None else base.table.pin
-        if (
-            base is not None
-            and table_schema is not None
-            and base.table_schema.id == table_schema.id
-        ):
+        table_schema = 0 if reader is None else reader.table_schema.id
+        if base is not None and base.table_schema.id == table_schema:
             return base.table.pin
-        key = (
-            seen.folder,
-            "" if pin is None else pin.path,
-            0 if table_schema is None else table_schema.id,
-        )
+        key = seen.folder, "" if reader is None else _base_of(reader), table_schema
         known = self._starts.get(key)
         if known is not None and self._core.files.exists(self._core.root / known.path):
             return known
-        if pin is None or base is None or table_schema is None:
-            made = tables.writer.create(seen.folder, seen.schema)
+        writer = self._core.tables.writer
+        if reader is None or base is None:
+            made = writer.create(seen.folder, seen.schema)
         else:
-            made = altered(tables.writer, seen.folder, pin, base.table_schema, table_schema)
+            made = altered(
+                writer, seen.folder, base.table.pin, base.table_schema, reader.table_schema
+            )
         if len(self._starts) >= _STARTS_MAX:
             self._starts = {}
         self._starts[key] = made
@@ -235,29 +212,28 @@ class FreshVersions:
 
     def _delete(self, made: _FreshVersion) -> None:
         files, root = self._core.files, self._core.root
-        for file in made.version.files:
+        for file in made.written.files:
             for name in (file.path, kept_of(file.path)):
                 with contextlib.suppress(FileNotFoundError):
                     if name is not None:
                         files.unlink(root / name)
         with contextlib.suppress(OSError):  # vacuum takes what is left
-            files.rmdir((root / made.version.path).parent)
+            files.rmdir((root / made.written.pin.path).parent)
 
 
-def _is_same(made: _FreshVersion, reader: KeyedReader, base: str) -> bool:
+def _base_of(reader: KeyedReader) -> str:
+    return "" if reader.base is None else reader.base.table.pin.path
+
+
+def _is_same(made: _FreshVersion, reader: KeyedReader) -> bool:
     """Return whether a version that was made shows all rows that the reader does."""
     last = max((source.last_seq for source in reader.sources), default=0)
     return (
-        made.base == base
+        made.base == _base_of(reader)
         and made.table_schema == reader.table_schema.id
-        and last <= made.version.version
+        and last <= made.seq
     )
 
 
 def _shown(seen: TableVersions, made: Sequence[_FreshVersion]) -> TableVersions:
-    return replace(seen, committed=tuple(_version(each.version) for each in made))
-
-
-def _version(made: Ephemeral) -> Version:
-    pin = Pin(made.version, made.path, made.size, made.xxh3, made.rows, "")
-    return Version(made.version, pin)
+    return replace(seen, committed=tuple(Version(each.seq, each.written.pin) for each in made))

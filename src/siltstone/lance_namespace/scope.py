@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
+from siltstone.engine.read.reader import Reader
 from siltstone.lance_namespace.requests import Answer
 from siltstone.lance_namespace.table_versions import TableVersions
 from siltstone.lance_namespace.version_statements import VersionStatements
@@ -21,6 +22,14 @@ class LanceReads(Protocol):
     def tables(self) -> list[str]: ...
 
     def versions(self, name: str, /) -> TableVersions: ...
+
+
+class LanceSnapshot(LanceReads, Protocol):
+    """A snapshot: all tables at one seq."""
+
+    seq: int
+
+    def reader_of(self, table: str, /) -> Reader: ...
 
 
 class Scope(Protocol):

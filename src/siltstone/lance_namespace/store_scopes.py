@@ -6,25 +6,20 @@ Lock: one for each transaction, over a statement.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from siltstone.engine.commit.write_set import Receipt
 from siltstone.errors import ReadOnlyError
-from siltstone.lance_namespace.fresh import FreshSource, FreshVersions
-from siltstone.lance_namespace.scope import LanceReads
-from siltstone.lance_namespace.shown_tables import ShownTables
+from siltstone.lance_namespace.fresh import FreshVersions
+from siltstone.lance_namespace.scope import LanceReads, LanceSnapshot
+from siltstone.lance_namespace.table_versions import TableVersions
 from siltstone.lance_namespace.turns import Turns
 from siltstone.lance_namespace.version_statements import VersionStatements
-
-
-class LanceSnapshot(FreshSource, LanceReads, Protocol):
-    """A snapshot: all tables at one seq."""
-
-    def close(self) -> None: ...
 
 
 class LanceTransaction(Protocol):
@@ -57,6 +52,34 @@ class LanceStore(Protocol):
     def fresh_versions(self) -> FreshVersions: ...
 
 
+@dataclass(frozen=True, slots=True)
+class ShownTables:
+    """Tables as other clients see them: keyed ones at their last merge, or fresh.
+
+    A keyed table that was never merged has an empty version, so that it can be opened; with a
+    read-only store it has none, because that writes nothing unasked. `clears`: clients may write,
+    so versions of plain tables that were written by path are set aside.
+    """
+
+    _reads: LanceReads
+    _fresh: FreshVersions | None
+    _of: Callable[[str], TableVersions] | None = None
+    clears: bool = False
+
+    def tables(self) -> list[str]:
+        return self._reads.tables()
+
+    def versions(self, name: str, /) -> TableVersions:
+        seen = self._reads.versions(name)
+        if self._fresh is None:
+            return seen
+        if not seen.is_keyed:
+            if self.clears:
+                self._fresh.clear_way(seen)
+            return seen
+        return self._fresh.merged(seen) if self._of is None else self._of(name)
+
+
 class LiveScope:
     """Each request sees the newest seq, and each change is a commit of its own. Any thread.
 
@@ -74,14 +97,7 @@ class LiveScope:
         self._db, self._turns, self._is_fresh = db, turns, is_fresh
         self._commits = commits or db
         self._last = threading.local()
-
-    @property
-    def root(self) -> Path:
-        return self._db.path
-
-    @property
-    def is_writable(self) -> bool:
-        return not self._db.is_read_only
+        self.root, self.is_writable = db.path, not db.is_read_only
 
     @contextmanager
     def reading(self) -> Generator[LanceReads]:
@@ -101,10 +117,8 @@ class LiveScope:
         if tx.receipt is not None:
             self._last.transaction_id = tx.receipt.transaction_id or None
 
-    @contextmanager
-    def turn(self, name: str) -> Generator[None]:
-        with self._turns.of(name):
-            yield
+    def turn(self, name: str) -> AbstractContextManager[object]:
+        return self._turns.of(name)
 
     def note_refused(self, name: str, number: int) -> None:
         self._turns.note_refused(name, number)
@@ -122,15 +136,12 @@ class TransactionScope:
     def __init__(self, root: Path, tx: LanceTransaction, fresh: FreshVersions) -> None:
         self.root, self._tx, self._fresh = root, tx.lance, fresh
         self._lock, self._turns = threading.RLock(), Turns()
-
-    @property
-    def is_writable(self) -> bool:
-        return True
+        self.is_writable = True
 
     @contextmanager
     def reading(self) -> Generator[LanceReads]:
         with self._lock:
-            yield ShownTables(self._tx, self._fresh, None, clears=True)
+            yield ShownTables(self._tx, self._fresh, clears=True)
 
     @contextmanager
     def writing(self) -> Generator[VersionStatements]:
@@ -163,10 +174,7 @@ class SnapshotScope:
     ) -> None:
         self.root, self._snapshot, self._fresh = root, snapshot, fresh
         self._of = partial(fresh.exact, snapshot) if is_fresh and fresh is not None else None
-
-    @property
-    def is_writable(self) -> bool:
-        return False
+        self.is_writable = False
 
     @contextmanager
     def reading(self) -> Generator[LanceReads]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import overload
 
 import pyarrow as pa
 
@@ -32,38 +31,6 @@ ROW_OPERATIONS = (
 _BLIND_OPERATIONS = frozenset(("Append", "Overwrite", "ReserveFragments"))
 
 
-class _Pins(Sequence[Pin]):
-    """The pins of versions, without a list of them."""
-
-    def __init__(self, versions: Sequence[Version]) -> None:
-        self._versions = versions
-
-    def __len__(self) -> int:
-        return len(self._versions)
-
-    @overload
-    def __getitem__(self, index: int) -> Pin: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Pin]: ...
-    def __getitem__(self, index: int | slice) -> Pin | Sequence[Pin]:
-        if isinstance(index, slice):
-            return _Pins(self._versions[index])
-        return self._versions[index].pin
-
-
-@dataclass(frozen=True, slots=True)
-class TableVersion:
-    """One version: its manifest (`path` relative to the store's root) and its time.
-
-    `seq` is 0 for a version that a transaction has not committed.
-    """
-
-    number: int
-    pin: Pin
-    seq: int
-    is_hidden: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class TableVersions:
     """A table at one seq; `folder` below the root.
@@ -80,49 +47,41 @@ class TableVersions:
     own: Sequence[Pin] = ()
 
     @property
-    def versions(self) -> list[TableVersion]:
+    def versions(self) -> list[Version]:
         """All versions, the oldest first."""
-        return [*map(_committed, self.committed), *map(_own, self.own)]
+        return [*self.committed, *map(uncommitted, self.own)]
 
     @property
-    def pins(self) -> Sequence[Pin]:
-        """The pins of the committed versions, each created when it is first used."""
-        return _Pins(self.committed)
-
-    @property
-    def newest(self) -> TableVersion | None:
+    def newest(self) -> Version | None:
         """The newest version of the table; None if it has none yet."""
         if self.own:
-            return _own(self.own[-1])
-        return _committed(self.committed[-1]) if self.committed else None
+            return uncommitted(self.own[-1])
+        return self.committed[-1] if self.committed else None
 
-    def find(self, number: int) -> TableVersion | None:
+    def find(self, number: int) -> Version | None:
         """Return the version with a number, hidden or not."""
         found = self.after(number)
-        return found if found is not None and found.number == number else None
+        return found if found is not None and found.pin.version == number else None
 
     def has_skipped(self, number: int) -> bool:
         """Return whether no version has a number, although there are lower and higher ones."""
         after = self.after(number)
-        if after is None or after.number == number:
+        if after is None or after.pin.version == number:
             return False
         lowest = self.committed[0].pin if self.committed else self.own[0]
         return lowest.version < number
 
-    def after(self, number: int) -> TableVersion | None:
+    def after(self, number: int) -> Version | None:
         """Return the version after a number; for a skipped number, the next one."""
         place = bisect_left(self.committed, number, key=lambda version: version.pin.version)
         if place < len(self.committed):
-            return _committed(self.committed[place])
-        return next((_own(pin) for pin in self.own if pin.version >= number), None)
+            return self.committed[place]
+        return next((uncommitted(pin) for pin in self.own if pin.version >= number), None)
 
 
-def _committed(version: Version) -> TableVersion:
-    return TableVersion(version.pin.version, version.pin, version.seq, version.is_hidden)
-
-
-def _own(pin: Pin) -> TableVersion:
-    return TableVersion(pin.version, pin, 0)
+def uncommitted(pin: Pin) -> Version:
+    """Return a version that a transaction has not committed: its seq is 0."""
+    return Version(0, pin)
 
 
 def of_plain(table: TableDefinition, seq: int, own: Sequence[Pin] = ()) -> TableVersions:
@@ -181,7 +140,7 @@ def check_built_on(table: TableVersions, number: int, tables: Tables) -> None:
             program wrote by path, the client may write again.
     """
     newest = table.newest
-    current = newest.number if newest is not None else 0
+    current = newest.pin.version if newest is not None else 0
     if number <= current + 1:
         return
     tables.names.set_aside(table.folder, table.committed[-1].pin.version if table.committed else 0)
@@ -241,7 +200,7 @@ def check_kept(table: TableVersions, taken: ImportedVersion, tables: TableReader
         return
     back = set(taken.back)
     newest_first = reversed(table.versions)
-    for version in sorted(newest_first, key=lambda one: one.number != taken.restored):
+    for version in sorted(newest_first, key=lambda one: one.pin.version != taken.restored):
         back.difference_update(file.path for file in tables.files(table.folder, version.pin))
         if not back:
             return

@@ -1,132 +1,187 @@
-"""Tables: the operations of the Lance catalog on tables."""
+"""Tables: the operations of the Lance catalog on tables, and on namespaces.
+
+Each function with a scope and a request answers the operation of its name. The namespaces that
+exist have a table.
+"""
 
 from __future__ import annotations
 
 from siltstone.errors import RequestError
-from siltstone.lance_namespace.errors import NamespaceNotFoundError
-from siltstone.lance_namespace.requests import (
-    Answer,
-    Request,
-    ids_of,
-    namespace_of,
-    page,
-    renamed,
-    table_of,
-)
+from siltstone.lance_namespace import errors, requests
+from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.lance_namespace.scope import Scope, committed_by, known
 from siltstone.lance_namespace.table_versions import TableVersions
 from siltstone.lance_namespace.version_statements import VersionStatements
 from siltstone.lance_namespace.versions import listed
 
 
-class TableOperations:
-    """Each method answers the operation of its name."""
+def list_namespaces(scope: Scope, request: Request) -> Answer:
+    """List the namespaces below the root; there are none below those."""
+    if requests.namespace_of(request):
+        describe_namespace(scope, request)
+        return {"namespaces": []}
+    with scope.reading() as db:
+        found = {ids[0] for ids in map(requests.ids_of, db.tables()) if len(ids) > 1}
+    return requests.page(sorted(found), request, "namespaces")
 
-    def __init__(self, scope: Scope) -> None:
-        self._scope = scope
 
-    def list_tables(self, request: Request) -> Answer:
-        """List the tables of a namespace, by their short names.
+def describe_namespace(scope: Scope, request: Request) -> Answer:
+    """Return the properties of a namespace: it has none.
 
-        Raises:
-            NamespaceNotFoundError: It is not the root, and has no such table.
-        """
-        path = namespace_of(request)
-        with self._scope.reading() as db:
-            names = db.tables()
-            if not request.get("include_declared", True):
-                names = [name for name in names if len(db.versions(name).schema)]
-        if path and not any(name.startswith(f"{path}.") for name in names):
-            raise NamespaceNotFoundError(path)
-        above = [path] if path else []
-        inside = [ids[-1] for ids in map(ids_of, names) if ids[:-1] == above]
-        return page(sorted(inside), request, "tables")
+    Raises:
+        NamespaceNotFoundError: It is not the root, and has no table.
+    """
+    name = requests.namespace_of(request)
+    with scope.reading() as db:
+        if name and not any(table.startswith(f"{name}.") for table in db.tables()):
+            raise errors.NamespaceNotFoundError(name)
+    return {"properties": {}}
 
-    def list_all_tables(self, request: Request) -> Answer:
-        """List all tables by their full names, `db$t`."""
-        with self._scope.reading() as db:
-            names = sorted("$".join(ids_of(name)) for name in db.tables())
-        return page(names, request, "tables")
 
-    def declare_table(self, request: Request) -> Answer:
-        """Create a plain table without columns; its first version brings them."""
-        with self._scope.writing() as tx:
-            found = declare(self._scope, tx, request)
-        return found | committed_by(self._scope)
+def namespace_exists(scope: Scope, request: Request) -> Answer:
+    """Raise errors.NamespaceNotFoundError unless the namespace exists."""
+    describe_namespace(scope, request)
+    return {}
 
-    def describe_table(self, request: Request) -> Answer:
-        """Return where a table lies; with `load_detailed_metadata` also its version and schema."""
-        name = table_of(request)
-        seen = self._begun(name)
-        location = str(self._scope.root / seen.folder)
-        ids = ids_of(name)
-        answer: Answer = {
-            "table": ids[-1],
-            "namespace": ids[:-1],
-            "location": location,
-            "managed_versioning": True,
-            "is_only_declared": not len(seen.schema),
-            "properties": {"siltstone.kind": "keyed" if seen.is_keyed else "plain"},
-        }
-        if request.get("with_table_uri"):
-            answer["table_uri"] = location
-        wanted = request.get("version")
-        if wanted is not None:
-            answer["version"] = listed(seen, wanted).number
-        elif request.get("load_detailed_metadata") and seen.newest is not None:
-            answer["version"] = seen.newest.number
-        if request.get("load_detailed_metadata"):
-            answer["schema"] = seen.schema
-        return answer
 
-    def _begun(self, name: str) -> TableVersions:
-        """Return a table; a plain one with columns gets its first version, if it has none."""
-        seen = known(self._scope, name)
-        has_none = seen.newest is None and not seen.is_keyed and len(seen.schema) > 0
-        if not (has_none and self._scope.is_writable):
-            return seen
-        with self._scope.writing() as tx:
-            tx.begin_versions(name)
-        return known(self._scope, name)
+def create_namespace(scope: Scope, request: Request) -> Answer:
+    """Answer for a namespace that exists, in the mode "exist_ok"; refuse to create one.
 
-    def table_exists(self, request: Request) -> Answer:
-        """Raise TableNotFoundError unless the table exists."""
-        known(self._scope, table_of(request))
-        return {}
+    Raises:
+        NamespaceExistsError: It exists, and another mode is asked for.
+        UnsupportedOperationError: It does not exist.
+    """
+    name, mode = requests.namespace_of(request), str(request.get("mode") or "create")
+    try:
+        describe_namespace(scope, request)
+    except errors.NamespaceNotFoundError:
+        reason = f"the namespace {name!r} comes with its first table: create the table in it"
+        raise errors.UnsupportedOperationError(reason) from None
+    if mode.replace("_", "").lower() != "existok":
+        raise errors.NamespaceExistsError(name or "$")
+    return {"properties": {}}
 
-    def drop_table(self, request: Request) -> Answer:
-        """Drop a table. Snapshots see it until the retention is over; then its files go."""
-        with self._scope.writing() as tx:
-            found = drop(self._scope, tx, request)
-        return found | committed_by(self._scope)
 
-    def rename_table(self, request: Request) -> Answer:
-        """Rename a table, also into another namespace."""
-        name = table_of(request)
-        new_name = renamed(name, request)
-        with self._scope.writing() as tx:
-            tx.rename_table(name, new_name)
-        return committed_by(self._scope)
+def drop_namespace(scope: Scope, request: Request) -> Answer:
+    """Refuse to drop a namespace: it exists while it has a table.
 
-    def list_table_branches(self, request: Request) -> Answer:
-        """Return the branches of a table besides main: it has none."""
-        known(self._scope, table_of(request))
-        return {"branches": {}}
+    Raises:
+        errors.NamespaceNotFoundError, NamespaceNotEmptyError: Always one of them.
+    """
+    describe_namespace(scope, request)
+    raise errors.NamespaceNotEmptyError(requests.namespace_of(request) or "$")
+
+
+def list_tables(scope: Scope, request: Request) -> Answer:
+    """List the tables of a namespace, by their short names.
+
+    Raises:
+        NamespaceNotFoundError: It is not the root, and has no such table.
+    """
+    path = requests.namespace_of(request)
+    with scope.reading() as db:
+        names = db.tables()
+        if not request.get("include_declared", True):
+            names = [name for name in names if len(db.versions(name).schema)]
+    if path and not any(name.startswith(f"{path}.") for name in names):
+        raise errors.NamespaceNotFoundError(path)
+    above = [path] if path else []
+    inside = [ids[-1] for ids in map(requests.ids_of, names) if ids[:-1] == above]
+    return requests.page(sorted(inside), request, "tables")
+
+
+def list_all_tables(scope: Scope, request: Request) -> Answer:
+    """List all tables by their full names, `db$t`."""
+    with scope.reading() as db:
+        names = sorted("$".join(requests.ids_of(name)) for name in db.tables())
+    return requests.page(names, request, "tables")
+
+
+def declare_table(scope: Scope, request: Request) -> Answer:
+    """Create a plain table without columns; its first version brings them."""
+    with scope.writing() as tx:
+        found = declare(scope, tx, request)
+    return found | committed_by(scope)
+
+
+def describe_table(scope: Scope, request: Request) -> Answer:
+    """Return where a table lies; with `load_detailed_metadata` also its version and schema."""
+    name = requests.table_of(request)
+    seen = _begun(scope, name)
+    location = str(scope.root / seen.folder)
+    ids = requests.ids_of(name)
+    answer: Answer = {
+        "table": ids[-1],
+        "namespace": ids[:-1],
+        "location": location,
+        "managed_versioning": True,
+        "is_only_declared": not len(seen.schema),
+        "properties": {"siltstone.kind": "keyed" if seen.is_keyed else "plain"},
+    }
+    if request.get("with_table_uri"):
+        answer["table_uri"] = location
+    wanted = request.get("version")
+    if wanted is not None:
+        answer["version"] = listed(seen, wanted).pin.version
+    elif request.get("load_detailed_metadata") and seen.newest is not None:
+        answer["version"] = seen.newest.pin.version
+    if request.get("load_detailed_metadata"):
+        answer["schema"] = seen.schema
+    return answer
+
+
+def _begun(scope: Scope, name: str) -> TableVersions:
+    """Return a table; a plain one with columns gets its first version, if it has none."""
+    seen = known(scope, name)
+    has_none = seen.newest is None and not seen.is_keyed and len(seen.schema) > 0
+    if not (has_none and scope.is_writable):
+        return seen
+    with scope.writing() as tx:
+        tx.begin_versions(name)
+    return known(scope, name)
+
+
+def table_exists(scope: Scope, request: Request) -> Answer:
+    """Raise TableNotFoundError unless the table exists."""
+    known(scope, requests.table_of(request))
+    return {}
+
+
+def drop_table(scope: Scope, request: Request) -> Answer:
+    """Drop a table. Snapshots see it until the retention is over; then its files go."""
+    with scope.writing() as tx:
+        found = drop(scope, tx, request)
+    return found | committed_by(scope)
+
+
+def rename_table(scope: Scope, request: Request) -> Answer:
+    """Rename a table, also into another namespace."""
+    name = requests.table_of(request)
+    new_name = requests.renamed(name, request)
+    with scope.writing() as tx:
+        tx.definitions.rename_table(name, new_name)
+    return committed_by(scope)
+
+
+def list_table_branches(scope: Scope, request: Request) -> Answer:
+    """Return the branches of a table besides main: it has none."""
+    known(scope, requests.table_of(request))
+    return {"branches": {}}
 
 
 def declare(scope: Scope, tx: VersionStatements, request: Request) -> Answer:
     """Declare a table as a statement of a transaction."""
     if request.get("location"):
         raise RequestError("the location of a table cannot be chosen: tables lie in the store")
-    name = table_of(request)
-    tx.declare_table(name)
+    name = requests.table_of(request)
+    tx.definitions.declare_table(name)
     folder = tx.versions(name).folder
     return {"location": str(scope.root / folder), "managed_versioning": True}
 
 
 def drop(scope: Scope, tx: VersionStatements, request: Request) -> Answer:
     """Drop a table as a statement of a transaction."""
-    name = table_of(request)
+    name = requests.table_of(request)
     location = str(scope.root / tx.versions(name).folder)
-    tx.drop_table(name)
-    return {"id": ids_of(name), "location": location}
+    tx.definitions.drop_table(name)
+    return {"id": requests.ids_of(name), "location": location}

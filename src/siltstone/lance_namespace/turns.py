@@ -17,13 +17,6 @@ WAIT_S_MAX = 60.0
 _REFUSED_MAX = 256
 
 
-class _Turn:
-    """The lock of one name, for as long as a request holds it or waits."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-
-
 class Turns:
     """The turns of requests that commit to one table, or end one transaction. Any thread."""
 
@@ -31,7 +24,8 @@ class Turns:
         self._wait_s_max = wait_s_max
         self._lock = threading.Lock()
         self._refused: dict[tuple[str, int], None] = {}
-        self._turns: weakref.WeakValueDictionary[str, _Turn] = weakref.WeakValueDictionary()
+        # Each lives for as long as a request holds it or waits.
+        self._turns = weakref.WeakValueDictionary[str, threading.Lock]()
 
     @contextmanager
     def of(self, name: str) -> Generator[None]:
@@ -41,21 +35,21 @@ class Turns:
             BusyError: One of them took too long, and still runs; nothing was begun.
         """
         with self._lock:
-            turn = self._turns.setdefault(name, _Turn())
-        if not turn.lock.acquire(timeout=self._wait_s_max):
+            turn = self._turns.setdefault(name, threading.Lock())
+        if not turn.acquire(timeout=self._wait_s_max):
             raise BusyError(
                 f"another request about the same still runs after {self._wait_s_max:g} s; ask again"
             )
         try:
             yield
         finally:
-            turn.lock.release()
+            turn.release()
 
     def is_taken(self, name: str) -> bool:
         """Return whether a request about `name` is under way."""
         with self._lock:
             turn = self._turns.get(name)
-        return turn is not None and turn.lock.locked()
+        return turn is not None and turn.locked()
 
     def note_refused(self, name: str, number: int) -> None:
         """Note that no version of that number was made: its client asks for it next.

@@ -22,8 +22,9 @@ from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.errors import RequestError, UnavailableError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import group
+from siltstone.formats.manifest import Version
 from siltstone.lance_namespace import table_versions
-from siltstone.lance_namespace.table_versions import TableVersion, TableVersions
+from siltstone.lance_namespace.table_versions import TableVersions
 from siltstone.storage.lance.external.version_import import staged_manifest
 from siltstone.storage.tables.tables import ImportedVersion, StagedVersion
 
@@ -38,17 +39,10 @@ class VersionStatements:
         """Return the names of all tables, own changes included."""
         return catalogs.names(self.tx.catalog)
 
-    def drop_table(self, name: str) -> None:
-        """Drop a table with its rows; older snapshots still see it."""
-        DefinitionStatements(self.tx).drop_table(name)
-
-    def rename_table(self, name: str, new_name: str) -> None:
-        """Rename a table; handles of it go on."""
-        DefinitionStatements(self.tx).rename_table(name, new_name)
-
-    def declare_table(self, name: str) -> None:
-        """Create a plain table without columns, which its first version brings."""
-        DefinitionStatements(self.tx).declare_table(name)
+    @property
+    def definitions(self) -> DefinitionStatements:
+        """What creates, renames and drops tables."""
+        return DefinitionStatements(self.tx)
 
     def versions(self, name: str) -> TableVersions:
         """Return a table as other Lance clients see it in this transaction.
@@ -75,7 +69,7 @@ class VersionStatements:
         self.tx.require_open()
         self.tx.rows.plain(self.tx.named(name)).begin()
 
-    def import_version(self, name: str, given: StagedVersion) -> TableVersion:
+    def import_version(self, name: str, given: StagedVersion) -> Version:
         """Import a version that another Lance client staged on the newest one seen here.
 
         Importing the same manifest a second time returns the same version.
@@ -95,7 +89,8 @@ class VersionStatements:
             return known
         # A client that lost looks for the winner where readers of the plain path do.
         if seen.committed:
-            core.tables.names.show(seen.folder, seen.pins, is_whole=True)
+            newest_first = (version.pin for version in reversed(seen.committed))
+            core.tables.names.show(seen.folder, newest_first, is_whole=True)
         table_versions.check_built_on(seen, given.version, core.tables)
         table_versions.check_next(seen, given.version, tx.read_seq)
         cross(Failpoint.TAKE_BEFORE_PLAN)
@@ -114,7 +109,7 @@ class VersionStatements:
         if entry is not None:
             tx.change(entry)
         cross(Failpoint.TAKE_AFTER_PLAN)
-        return TableVersion(given.version, taken.pin, 0)
+        return table_versions.uncommitted(taken.pin)
 
     def hide_versions(self, name: str, first: int, end: int) -> int:
         """Hide the versions [first, end) from lists; return how many there were.
@@ -126,7 +121,7 @@ class VersionStatements:
         seen = self.versions(name)
         if seen.is_keyed:
             table_versions.refuse_keyed(name)
-        gone = [v for v in seen.versions if first <= v.number < end and not v.is_hidden]
+        gone = [v for v in seen.versions if first <= v.pin.version < end and not v.is_hidden]
         if tx.is_applied:
             return len(gone)
         if seen.newest in gone:

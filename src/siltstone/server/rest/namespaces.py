@@ -17,7 +17,7 @@ from typing import Any
 from siltstone.errors import ReadOnlyError
 from siltstone.lance_namespace.catalog import LanceCatalog
 from siltstone.lance_namespace.fresh import KEYED
-from siltstone.lance_namespace.shown_tables import ShownTables
+from siltstone.lance_namespace.store_scopes import ShownTables
 from siltstone.lance_namespace.table_versions import ROW_OPERATIONS
 from siltstone.lance_namespace.turns import Turns
 from siltstone.lance_namespace.version_statements import VersionStatements

@@ -1,28 +1,45 @@
 """Client views: what is written for other Lance clients alone, and what no pin names.
 
-A version with rows laid over a pin (`overlay`), and the lists of Lance's directory namespace
-(`directory`, `root_tables`).
+An overlay, a version with more rows over a pin:
+
+    deletion files of the hidden rows           ─▶ one commit in private ─▶ its manifest, with a
+    one fragment or several of the rows on top      number of its own
+
+A client may cache several versions by the number of the version or of the fragment, so neither is
+ever reused. Fragments on top have numbers from 2^31 on, which no dataset of ours ever reaches.
+
+The `__manifest` dataset of Lance's directory namespace, for readers only (and `root_tables`):
+
+    object_id (key)   object_type           location             metadata, base_objects: null
+    db                namespace             null
+    db$t              table                 tables/db.t-1/base
+
+Another object type would keep reads working and break every write of other clients, so there are
+only these two. A feature flag that no writer knows stops writers: they would overwrite the whole
+table, and their list would differ from the store.
 """
 
 from __future__ import annotations
 
+import json
 import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from siltstone.errors import SiltstoneError
-from siltstone.storage.lance import directory as lance_directory
+from siltstone.errors import SiltstoneError, UnavailableError
+from siltstone.formats.manifest import Pin
 from siltstone.storage.lance import manifest as lance_manifest
-from siltstone.storage.lance import overlay, root_tables
+from siltstone.storage.lance import root_tables
 from siltstone.storage.lance.commits import LanceCommits
 from siltstone.storage.lance.dataset_files import DATA, TRANSACTIONS, DatasetFiles
 from siltstone.storage.lance.errors import translated
+from siltstone.storage.lance.pinned import LancePinned
 from siltstone.storage.lance.reader import LanceReader
-from siltstone.storage.lance.row_files import RowFiles
 from siltstone.storage.lance.staged_catalog import (
     StagedCatalog,
     lance_module,
@@ -33,50 +50,47 @@ from siltstone.storage.lance.staged_catalog import (
 from siltstone.storage.lance.writer import LanceWriter
 from siltstone.storage.tables import promotion, staging
 from siltstone.storage.tables.inventories import describe
-from siltstone.storage.tables.tables import PRIVATE_DIRECTORY, Ephemeral, Listed, RootTable
+from siltstone.storage.tables.tables import PRIVATE_DIRECTORY, Batches, Ephemeral, Listed, RootTable
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from siltstone.formats.manifest import Pin
+_FRAGMENTS_FROM = 1 << 31
+_FRAGMENTS_MAX = 64
+_FOLDER = "__manifest"
+_FENCE = {"lance.namespace.manifest.writer_feature_flags": str(1 << 62)}
+_KEPT_S = 3_600.0
+_KEY = {b"lance-schema:unenforced-primary-key:position": b"0"}
+_LIST_SCHEMA = pa.schema(
+    [
+        pa.field("object_id", pa.string(), nullable=False, metadata=_KEY),
+        pa.field("object_type", pa.string(), nullable=False),
+        pa.field("location", pa.string()),
+        pa.field("metadata", pa.string()),
+        pa.field("base_objects", pa.list_(pa.field("object_id", pa.string()))),
+    ]
+)
 
 
 class LanceClientViews:
     """See `tables.ClientViews`; threads may share it."""
 
     def __init__(
-        self,
-        data: DatasetFiles,
-        *,
-        reader: LanceReader,
-        rows: RowFiles,
-        commits: LanceCommits,
-        writer: LanceWriter,
+        self, data: DatasetFiles, reader: LanceReader, commits: LanceCommits, writer: LanceWriter
     ) -> None:
         self._data, self._root, self._files = data, data.root, data.files
-        self._reader, self._rows, self._commits, self._writer = reader, rows, commits, writer
+        self._reader, self._commits, self._writer = reader, commits, writer
 
     def overlaid(
-        self,
-        folder: str,
-        pin: Pin,
-        *,
-        drop: np.ndarray,
-        batches: Iterable[pa.RecordBatch],
-        version: int,
+        self, folder: str, pin: Pin, *, drop: np.ndarray, batches: Batches, version: int
     ) -> Ephemeral:
         """See `tables.ClientViews.overlaid`. After a crash, vacuum deletes the files."""
         table, where = self._reader.open(folder, pin), self._root / folder
         found = staging.peeked(batches)
         catalog = self._commits.begin(folder, {pin.version: self._root / pin.path})
         with writing(where, catalog):
-            changed, gone = overlay.hidden(table, np.sort(drop))
-            added = (
-                []
-                if found is None
-                else self._rows.write(folder, table.dataset, table.schema, found[1])
-            )
-            added = [*overlay.numbered(added, version)]
+            changed, gone = _hidden(table, np.sort(drop))
+            added: list[Any] = []
+            if found is not None:
+                added = self._commits.write_rows(folder, table.dataset, table.schema, found[1])
+                added = [*_numbered(added, version)]
             update = lance_module().LanceOperation.Update(gone, changed, added)
             dataset = put(catalog, open_newest(catalog), update, read_version=pin.version)
         with translated(where, is_reading=False):
@@ -88,14 +102,14 @@ class LanceClientViews:
         It writes a new dataset, durable before the link that makes it the newest version. It
         deletes the files of older lists after an hour, because a reader may still use them.
         """
-        folder, where = lance_directory.FOLDER, self._root / lance_directory.FOLDER
-        pin = self._writer.create(folder, lance_directory.SCHEMA)
-        pin = self._writer.append(folder, pin, [lance_directory.rows(listed)])
+        folder, where = _FOLDER, self._root / _FOLDER
+        pin = self._writer.create(folder, _LIST_SCHEMA)
+        pin = self._writer.append(folder, pin, [_rows(listed)])
         catalog = self._commits.begin(folder, {pin.version: self._root / pin.path})
         with writing(where, catalog):
-            open_newest(catalog).update_metadata(lance_directory.FENCE)
+            open_newest(catalog).update_metadata(_FENCE)
             dataset = open_newest(catalog)
-        pin = self._commits.seal(folder, pin.inventory, catalog, dataset, (), rows=pin.rows)
+        pin = self._commits.seal(pin.inventory, catalog, dataset, (), rows=pin.rows)
         needed = {file.path for file in self._reader.files(folder, pin)}
         with translated(where, is_reading=False):
             public = where / "_versions"
@@ -117,17 +131,12 @@ class LanceClientViews:
                 failed.append(error)
         with translated(self._root, is_reading=False):
             names = [table.name for table in tables]
-            root_tables.forget(self._files, self._root, names, lance_directory.KEPT_S)
+            root_tables.forget(self._files, self._root, names, _KEPT_S)
         if failed:
             raise failed[0]
 
     def _renumbered(
-        self,
-        folder: str,
-        catalog: StagedCatalog,
-        dataset: Any,
-        own: Sequence[Any],
-        version: int,
+        self, folder: str, catalog: StagedCatalog, dataset: Any, own: Sequence[Any], version: int
     ) -> Ephemeral:
         written = catalog.versions[dataset.version]
         path = catalog.location / promotion.public_name(version)
@@ -140,16 +149,14 @@ class LanceClientViews:
             f"{DATA}/{x.path}"
             for f in mine
             for x in f.metadata.files
-            if f.fragment_id >= overlay.FRAGMENTS_FROM
+            if f.fragment_id >= _FRAGMENTS_FROM
         ]
         new += [str(f.deletion_file()) for f in mine if f.metadata.deletion_file]
         self._data.name(f"{folder}/{name}" for name in new)
-        names = [str(path.relative_to(self._root)), *(f"{folder}/{name}" for name in new)]
-        files = [describe(self._files, self._root, name) for name in names]
-        manifest = files[0]
-        return Ephemeral(
-            version, manifest.path, manifest.size, manifest.xxh3, dataset.count_rows(), (*files,)
-        )
+        name = str(path.relative_to(self._root))
+        pin = self._data.inventories.pin(version, name, dataset.count_rows(), "")
+        names = [name, *(f"{folder}/{each}" for each in new)]
+        return Ephemeral(pin, tuple(describe(self._files, self._root, each) for each in names))
 
     def _cloned(self, folder: str, pin: Pin) -> bytes:
         """Return the manifest of a dataset that has a pin's files by their absolute paths."""
@@ -160,11 +167,12 @@ class LanceClientViews:
             return (Path(target) / "t" / "_versions" / name).read_bytes()
 
     def _forget_lists(self, where: Path, needed: Collection[str], number: int) -> None:
+        oldest = time.time() - _KEPT_S
         kept = {*needed, str(where / "_versions" / promotion.public_name(number))}
         for folder in ("_versions", DATA, TRANSACTIONS, PRIVATE_DIRECTORY):
             for path in self._below(where / folder):
                 name = str(path.relative_to(self._root))
-                if name not in kept and str(path) not in kept and self._is_stale(path):
+                if name not in kept and str(path) not in kept and self._files.mtime(path) < oldest:
                     self._files.unlink(path)
                     if folder == PRIVATE_DIRECTORY and not self._files.list(path.parent):
                         self._files.rmdir(path.parent)
@@ -174,5 +182,41 @@ class LanceClientViews:
             path = folder / name
             yield from self._below(path) if self._files.is_dir(path) else [path]
 
-    def _is_stale(self, path: Path) -> bool:
-        return time.time() - self._files.mtime(path) > lance_directory.KEPT_S
+
+def _hidden(table: LancePinned, drop: np.ndarray) -> tuple[list[Any], list[int]]:
+    """Write deletion files; return the fragments that lose rows, and the numbers of lost ones."""
+    changed: list[Any] = []
+    gone: list[int] = []
+    for part in table.parts:
+        low, high = np.searchsorted(drop, part.span)
+        if low == high:
+            continue
+        offsets = (drop[low:high] - part.start).tolist()
+        left = table.fragment_of(part).delete_rows(offsets)
+        if left is None:
+            gone.append(part.number)
+        else:
+            changed.append(left.metadata if hasattr(left, "metadata") else left)
+    return changed, gone
+
+
+def _numbered(fragments: Sequence[Any], version: int) -> Iterable[Any]:
+    """Yield staged fragments with numbers that only this version has.
+
+    Raises:
+        UnavailableError: There are too many of them: merge first.
+    """
+    if len(fragments) > _FRAGMENTS_MAX:
+        raise UnavailableError(
+            f"{len(fragments)} fragments of rows are not merged, at most {_FRAGMENTS_MAX} can be"
+            " shown to other clients: merge first"
+        )
+    first = _FRAGMENTS_FROM + version * _FRAGMENTS_MAX % _FRAGMENTS_FROM
+    for index, fragment in enumerate(fragments):
+        yield type(fragment).from_json(json.dumps(fragment.to_json() | {"id": first + index}))
+
+
+def _rows(listed: Sequence[Listed]) -> pa.RecordBatch:
+    """Return the rows that list namespaces and tables."""
+    rows = [{"object_id": i.name, "object_type": i.kind, "location": i.folder} for i in listed]
+    return pa.RecordBatch.from_pylist(rows, schema=_LIST_SCHEMA)

@@ -1,4 +1,4 @@
-"""Lance commits: a private transaction on a pin, from its catalog to the next pin.
+"""Lance commits: rows into data files, and a private transaction from a pin to the next one.
 
     write files ─▶ sync them, their directories ─▶ Lance commit ─▶ sync manifest, txn file,
     directories ─▶ inventory (synced) ─▶ pin
@@ -9,26 +9,69 @@ leaves files that no pin names.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import importlib
+import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from siltstone.formats.inventory import InventoryFile
+import pyarrow as pa
+
 from siltstone.formats.manifest import Pin
 from siltstone.storage.lance.dataset_files import DATA, TRANSACTIONS, DatasetFiles
 from siltstone.storage.lance.errors import translated
-from siltstone.storage.lance.staged_catalog import StagedCatalog, open_newest, put, writing
-from siltstone.storage.tables.inventories import describe
-from siltstone.storage.tables.tables import PRIVATE_DIRECTORY
+from siltstone.storage.lance.staged_catalog import (
+    StagedCatalog,
+    lance_module,
+    open_newest,
+    put,
+    writing,
+)
+from siltstone.storage.tables import staging
+from siltstone.storage.tables.tables import PRIVATE_DIRECTORY, Batches, Entries, Seqs, StagedFiles
 from siltstone.units import require
 
 
 class LanceCommits:
-    """Commits to datasets. Threads may share it: every commit has a catalog of its own."""
+    """Writes to datasets. Threads may share it: every commit has a catalog of its own."""
 
     def __init__(self, data: DatasetFiles) -> None:
         self._data, self._root, self._files = data, data.root, data.files
         self._inventories, self._token = data.inventories, data.token
+
+    def write_rows(
+        self, folder: str, dataset: Any, schema: pa.Schema, batches: Batches, mode: str = "append"
+    ) -> list[Any]:
+        """Write rows through Lance; what the caller's iterator raises comes out as it is."""
+        where, feed = self._root / folder, staging.BatchFeed(batches, schema)
+        try:
+            with translated(where, is_reading=False):
+                write = importlib.import_module("lance.fragment").write_fragments
+                return write(feed.reader(), dataset, mode=mode)
+        except Exception:
+            if feed.error is not None:
+                raise feed.error from None  # what the caller's own iterator raised
+            raise
+
+    def seal_rows(
+        self,
+        folder: str,
+        fragments: Sequence[Any],
+        columns: tuple[staging.Column, ...],
+        seqs: Seqs | None,
+    ) -> StagedFiles:
+        """Make data files durable, and describe them to a commit."""
+        with translated(self._root / folder, is_reading=False):
+            names = [f"{folder}/{DATA}/{file.path}" for f in fragments for file in f.files]
+            self._data.name(names)
+            files = self._inventories.seal(names, seqs)
+            self._data.sync_names(folder, DATA)
+        return StagedFiles(
+            sum(fragment.num_rows for fragment in fragments),
+            tuple(json.dumps(fragment.to_json()) for fragment in fragments),
+            tuple(files),
+            columns,
+        )
 
     def begin(self, folder: str, versions: dict[int, Path]) -> StagedCatalog:
         """Return the catalog of a new transaction, in a directory of its own."""
@@ -38,13 +81,7 @@ class LanceCommits:
         return StagedCatalog(location, self._files, versions)
 
     def commit(
-        self,
-        folder: str,
-        pin: Pin,
-        operations: Iterable[Any],
-        added: Iterable[InventoryFile],
-        *,
-        rows: int,
+        self, folder: str, pin: Pin, operations: Iterable[Any], added: Entries, *, rows: int
     ) -> Pin:
         """Put changes on a pin in one transaction; `added` are their files, `rows` what is left."""
         where = self._root / folder
@@ -53,24 +90,18 @@ class LanceCommits:
             dataset = open_newest(catalog)
             for operation in operations:
                 dataset = put(catalog, dataset, operation, read_version=max(catalog.versions))
-        return self.seal(folder, pin.inventory, catalog, dataset, added, rows=rows)
+        return self.seal(pin.inventory, catalog, dataset, added, rows=rows)
 
     def seal(
-        self,
-        folder: str,
-        below: str,
-        catalog: StagedCatalog,
-        dataset: Any,
-        added: Iterable[InventoryFile],
-        *,
-        rows: int,
+        self, below: str, catalog: StagedCatalog, dataset: Any, added: Entries, *, rows: int
     ) -> Pin:
         """Make a staged version durable and name it.
 
         A data file that a commit adds is already synced; Lance's commit itself wrote the manifest
         and the account of the transaction.
         """
-        where, version = self._root / folder, dataset.version
+        where, version = catalog.location.parent.parent, dataset.version
+        folder = str(where.relative_to(self._root))
         path = catalog.versions[version]
         with translated(where, is_reading=False):
             note = dataset.read_transaction(version)
@@ -91,8 +122,7 @@ class LanceCommits:
             live += self._data.index_files(folder, dataset, below)
             inventory = self._inventories.add(below, [*notes, *added], live)
             name = str(path.relative_to(self._root))
-            manifest = describe(self._files, self._root, name)
-        return Pin(version, name, manifest.size, manifest.xxh3, rows, inventory)
+            return self._inventories.pin(version, name, rows, inventory)
 
     def tidy(self, location: Path, kept: Path) -> None:
         """Delete what Lance left beside the one manifest that the transaction is about."""
@@ -104,3 +134,8 @@ class LanceCommits:
                 self._files.rmdir(path)
             elif path != kept:
                 self._files.unlink(path)
+
+
+def fragments_of(staged: StagedFiles) -> list[Any]:
+    metadata = lance_module().FragmentMetadata
+    return [metadata.from_json(text) for text in staged.fragments]

@@ -1,24 +1,34 @@
-"""Lance compactor: parts of a version rewritten as few files, and put into later versions."""
+"""Lance compactor: parts of a version rewritten as few files, and put into later versions.
+
+Lance's own task does the work, so that rows keep their stable ids; its own planner and commit are
+not used. It groups fragments by number, ours by position; and `Compaction.commit` makes two
+commits, and looks for the first one in `_versions/`, where a private manifest is not.
+
+Lance applies a hand-made Rewrite unchecked: an input that gained deletions since would restore its
+deleted rows. Only `rewrite` builds one, and it refuses such inputs.
+"""
 
 from __future__ import annotations
 
+import functools
+import importlib
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from siltstone.storage.lance import compaction
+import pyarrow as pa
+
+from siltstone.formats.manifest import Pin
 from siltstone.storage.lance import indexes as lance_indexes
 from siltstone.storage.lance.commits import LanceCommits
 from siltstone.storage.lance.dataset_files import DATA, DatasetFiles
 from siltstone.storage.lance.errors import translated
-from siltstone.storage.lance.pinned import LancePinned, Part
 from siltstone.storage.lance.reader import LanceReader
 from siltstone.storage.tables import staging
-from siltstone.storage.tables.tables import Compacted, Span
+from siltstone.storage.tables.tables import Compacted, InputsMovedError, Span
 from siltstone.units import require
 
-if TYPE_CHECKING:
-    from siltstone.formats.manifest import Pin
+_EVERY_ROW = 1 << 62
 
 
 class LanceCompactor:
@@ -31,12 +41,12 @@ class LanceCompactor:
     def compact(self, folder: str, pin: Pin, within: tuple[int, int]) -> Compacted:
         """See `tables.TableCompactor.compact`. Inputs are verified."""
         table = self._reader.fresh(folder, pin)
-        parts = _parts_within(table, within)
+        parts = [part for part in table.parts if part.is_within(within)]
         require(bool(parts), f"{within} of {pin.path} holds no part")
-        inputs = [table.inventory()[path] for part in parts for path in part.paths]
+        inputs = [table.files[path] for part in parts for path in part.paths]
         fragments = [table.fragment_of(part) for part in parts]
         with translated(self._root / folder, is_reading=False):
-            old, new = compaction.compact(table.dataset, fragments)
+            old, new = compact(table.dataset, fragments)
             names = [f"{folder}/{DATA}/{file['path']}" for f in new for file in f["files"]]
             self._data.name(names)
             files = self._inventories.seal(names, staging.span(inputs, None, has_more=False))
@@ -45,7 +55,7 @@ class LanceCompactor:
         require(rows == within[1] - within[0], f"{within} of {pin.path} gave {rows} rows")
         return Compacted(
             rows,
-            tuple(compaction.canonical(fragment) for fragment in old),
+            tuple(canonical(fragment) for fragment in old),
             tuple(json.dumps(fragment) for fragment in new),
             tuple(files),
         )
@@ -54,20 +64,18 @@ class LanceCompactor:
         """See `tables.TableCompactor.untouched`."""
         if pin.path == planned.path:
             return [True] * len(within)
-        today = compaction.described(self._reader.open(folder, pin).dataset)
+        today = described(self._reader.open(folder, pin).dataset)
         table = self._reader.open(folder, planned)
-        before = compaction.described(table.dataset)
+        before = described(table.dataset)
         return [
-            all(
-                before[part.number] == today.get(part.number) for part in _parts_within(table, span)
-            )
+            all(before[p.number] == today.get(p.number) for p in table.parts if p.is_within(span))
             for span in within
         ]
 
     def ready(self, folder: str, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
         """See `tables.TableCompactor.ready`."""
         dataset = self._reader.open(folder, pin).dataset
-        split = lance_indexes.split(dataset, map(compaction.numbers, compacted))
+        split = lance_indexes.split(dataset, map(numbers, compacted))
         if not split:
             return pin
         return self._commits.commit(
@@ -79,9 +87,9 @@ class LanceCompactor:
         if not compacted:
             return pin
         dataset = self._reader.open(folder, pin).dataset
-        operations = [compaction.rewrite(dataset, compacted)]
+        operations = [rewrite(dataset, compacted)]
         # Lance refuses to compact what an index covers together with what it does not.
-        split = lance_indexes.split(dataset, map(compaction.numbers, compacted))
+        split = lance_indexes.split(dataset, map(numbers, compacted))
         if split:
             operations.insert(0, lance_indexes.change(dataset, (), split))
         files = [file for item in compacted for file in item.files]
@@ -100,7 +108,70 @@ class LanceCompactor:
         ]
 
 
-def _parts_within(table: LancePinned, within: Span) -> list[Part]:
-    """Return the parts whose rows all lie in [first, end)."""
-    first, end = within
-    return [p for p in table.parts if first <= p.start and p.start + p.rows <= end]
+def compact(dataset: Any, fragments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Rewrite `fragments` of `dataset`.
+
+    Returns:
+        The inputs and the new fragments, as Lance describes them in JSON.
+    """
+    optimize = importlib.import_module("lance.optimize")
+    wanted = json.loads(_some_task())
+    wanted["task"]["fragments"] = [fragment.metadata.to_json() for fragment in fragments]
+    wanted["read_version"] = dataset.version
+    wanted["options"]["data_storage_version"] = dataset.data_storage_version
+    task = optimize.CompactionTask.from_json(json.dumps(wanted))
+    done = json.loads(task.execute(dataset).json())
+    return done["original_fragments"], done["new_fragments"]
+
+
+@functools.cache
+def _some_task() -> str:
+    """Return a task with all the options that this Lance knows, of two fragments in memory.
+
+    Of the dataset itself a plan may have none: what an index covers, and what not, stays apart.
+    """
+    optimize = importlib.import_module("lance.optimize")
+    write = importlib.import_module("lance").write_dataset
+    rows = pa.table({"n": [1, 2]})
+    dataset = write(
+        rows, "memory://siltstone-task", max_rows_per_file=1, enable_stable_row_ids=True
+    )
+    plan = optimize.Compaction.plan(dataset, {"target_rows_per_fragment": _EVERY_ROW})
+    return plan.tasks[0].json()
+
+
+def canonical(fragment: Any) -> str:
+    """Return a key that is equal for two descriptions of one fragment with the same rows."""
+    metadata = importlib.import_module("lance").FragmentMetadata
+    described = metadata.from_json(json.dumps(fragment)).to_json()
+    return json.dumps(described, sort_keys=True)
+
+
+def described(dataset: Any) -> dict[int, str]:
+    """Return all fragments of a version by their ids, in the form of `canonical`."""
+    return {f.fragment_id: canonical(f.metadata.to_json()) for f in dataset.get_fragments()}
+
+
+def numbers(compacted: Compacted) -> set[int]:
+    """Return the ids of the fragments that were compacted."""
+    return {json.loads(text)["id"] for text in compacted.inputs}
+
+
+def rewrite(dataset: Any, compacted: Iterable[Compacted]) -> Any:
+    """Return the one operation that replaces the inputs of `compacted` by its results.
+
+    Raises:
+        InputsMovedError: An input is not in `dataset`, or has changed.
+    """
+    lance = importlib.import_module("lance")
+    today = set(described(dataset).values())
+    groups = []
+    for item in compacted:
+        if not today.issuperset(item.inputs):
+            raise InputsMovedError
+        old, new = (
+            [lance.FragmentMetadata.from_json(text) for text in texts]
+            for texts in (item.inputs, item.fragments)
+        )
+        groups.append(lance.LanceOperation.RewriteGroup(old, new))
+    return lance.LanceOperation.Rewrite(groups=groups, rewritten_indices=[])

@@ -15,16 +15,14 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from siltstone.failpoints import Failpoint, cross
+from siltstone.storage.files.files import Files
 from siltstone.storage.files.syncs import Syncing, Syncs
 from siltstone.storage.lance.external import version_import
 from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables.inventories import Inventories
-
-if TYPE_CHECKING:
-    from siltstone.storage.files.files import Files
 
 DATA, TRANSACTIONS = "data", "_transactions"
 _NAMED_MAX = 1_000_000

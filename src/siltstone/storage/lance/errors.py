@@ -11,14 +11,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from siltstone.errors import (
-    CorruptionError,
-    InvariantError,
-    RequestError,
-    SchemaMismatchError,
-    SiltstoneError,
-    UnavailableError,
-)
+from siltstone import errors
 
 _NO_SPACE_TEXTS = ("No space left on device", "os error 28", "Disk quota exceeded", "os error 122")
 _REFUSED_TEXTS = (
@@ -41,34 +34,34 @@ def is_panic(error: BaseException) -> bool:
     return type(error).__name__ == "PanicException"
 
 
-def classify(error: BaseException, folder: Path, *, is_reading: bool) -> SiltstoneError:
+def classify(error: BaseException, folder: Path, *, is_reading: bool) -> errors.SiltstoneError:
     """Return our error for an error of Lance over the dataset in `folder`."""
     text = str(error)
-    if isinstance(error, SiltstoneError):
+    if isinstance(error, errors.SiltstoneError):
         return error
     if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or _has(text, _NO_SPACE_TEXTS):
-        return UnavailableError(f"{folder}: no space left; free some, then try again")
+        return errors.UnavailableError(f"{folder}: no space left; free some, then try again")
     if _has(text, _REFUSED_TEXTS):
-        return UnavailableError(f"{folder}: the file system refuses: {text}")
+        return errors.UnavailableError(f"{folder}: the file system refuses: {text}")
     return (
         _classify_read(error, folder, text) if is_reading else _classify_write(error, folder, text)
     )
 
 
-def _classify_write(error: BaseException, folder: Path, text: str) -> SiltstoneError:
+def _classify_write(error: BaseException, folder: Path, text: str) -> errors.SiltstoneError:
     if _has(text, _MET_TEXTS):
-        return UnavailableError(
+        return errors.UnavailableError(
             f"{folder}: another process promotes at the same time; try again: {text}"
         )
     if _GONE_TEXT in text:
-        return UnavailableError(
+        return errors.UnavailableError(
             f"{folder}: the files being written were deleted; try again: {text}"
         )
     if isinstance(error, (ValueError, TypeError, NotImplementedError)) or _has(text, _UNFIT_TEXTS):
-        return SchemaMismatchError(f"{folder}: Lance cannot store these rows: {text}")
+        return errors.SchemaMismatchError(f"{folder}: Lance cannot store these rows: {text}")
     if is_panic(error):
-        return InvariantError(f"{folder}: Lance panicked while it wrote: {text}")
-    return UnavailableError(f"{folder}: the write failed: {text}")
+        return errors.InvariantError(f"{folder}: Lance panicked while it wrote: {text}")
+    return errors.UnavailableError(f"{folder}: the write failed: {text}")
 
 
 @contextmanager
@@ -76,21 +69,19 @@ def translated(folder: Path, *, is_reading: bool) -> Generator[None]:
     """Run calls of Lance; convert their errors to ours."""
     try:
         yield
-    except SiltstoneError:
+    except errors.SiltstoneError:
         raise
-    except Exception as error:
-        raise classify(error, folder, is_reading=is_reading) from error
     except BaseException as error:
-        if is_panic(error):
+        if isinstance(error, Exception) or is_panic(error):
             raise classify(error, folder, is_reading=is_reading) from error
         raise
 
 
-def _classify_read(error: BaseException, folder: Path, text: str) -> SiltstoneError:
+def _classify_read(error: BaseException, folder: Path, text: str) -> errors.SiltstoneError:
     # "Invalid user input" is how a filter or a column that is not there comes out of a scan.
     if isinstance(error, (TypeError, KeyError)) or "Invalid user input" in text:
-        return RequestError(f"{folder}: {text}")
-    return CorruptionError(folder, None, f"Lance cannot read it: {text}")
+        return errors.RequestError(f"{folder}: {text}")
+    return errors.CorruptionError(folder, None, f"Lance cannot read it: {text}")
 
 
 def _has(text: str, parts: tuple[str, ...]) -> bool:

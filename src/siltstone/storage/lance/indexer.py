@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from siltstone.storage.lance import compaction
+from siltstone.formats.manifest import Pin
 from siltstone.storage.lance import indexes as lance_indexes
 from siltstone.storage.lance.commits import LanceCommits
+from siltstone.storage.lance.compactor import canonical, described
 from siltstone.storage.lance.dataset_files import DatasetFiles
 from siltstone.storage.lance.errors import translated
 from siltstone.storage.lance.external import version_import
+from siltstone.storage.lance.pinned import parts_with
 from siltstone.storage.lance.reader import LanceReader
 from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables import staging
@@ -21,10 +23,6 @@ from siltstone.storage.tables.tables import (
     InputsMovedError,
     Span,
 )
-from siltstone.units import require
-
-if TYPE_CHECKING:
-    from siltstone.formats.manifest import Pin
 
 
 class LanceIndexer:
@@ -39,15 +37,12 @@ class LanceIndexer:
         """See `tables.TableIndexer.build`. Inputs are verified."""
         table, where = self._reader.fresh(folder, pin), self._root / folder
         staging.refuse_unknown(table.schema, spec.column)
-        wanted = set(within)
-        parts = [part for part in table.parts if (part.start, part.start + part.rows) in wanted]
-        require(len(parts) == len(wanted), f"{sorted(wanted)} are not all parts of {pin.path}")
-        fragments = table.fragments_for(parts)
+        fragments = table.fragments_for(parts_with(table, within))
         with translated(where, is_reading=False):
             built = lance_indexes.build(table.dataset, spec, fragments)
             home = f"{folder}/{INDEX_DIRECTORY}/{built.uuid}"
             written = kept.place(self._files, self._root, home)
-            left = lance_indexes.staging_of(written)
+            left = written / lance_indexes.STAGING
             if self._files.is_dir(left):
                 self._files.rmdir(left)
             self._data.name(f"{home}/{name}" for name in self._files.list(written))
@@ -55,7 +50,7 @@ class LanceIndexer:
             with self._syncs.all() as syncing:
                 self._data.begin(syncing, names, is_known=True)
                 files = self._inventories.hashed(names, None)
-        inputs = [compaction.canonical(each.metadata.to_json()) for each in fragments]
+        inputs = [canonical(each.metadata.to_json()) for each in fragments]
         return BuiltSegment(spec.name, tuple(inputs), lance_indexes.encode(built), tuple(files))
 
     def put(
@@ -65,10 +60,7 @@ class LanceIndexer:
         if not (built or gone):
             return pin
         dataset = self._reader.open(folder, pin).dataset
-        today = {
-            compaction.canonical(f.metadata.to_json()): f.fragment_id
-            for f in dataset.get_fragments()
-        }
+        today = {text: number for number, text in described(dataset).items()}
         new: list[Any] = []
         for segment in built:
             covered = {today[text] for text in segment.inputs if text in today}

@@ -19,12 +19,11 @@ import importlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from siltstone.storage.tables.tables import IndexKind, IndexSpec, Segment
 
-_STAGING = "staging"
+STAGING = "staging"  # the empty directory that a merged text index leaves in its own
 _SCALAR = {"btree": "BTREE", "bitmap": "BITMAP", "fts": "INVERTED"}
 _ENCODINGS = {"flat": "IVF_FLAT", "pq": "IVF_PQ", "sq": "IVF_SQ"}
 _KINDS: dict[str, IndexKind] = {"BTree": "btree", "Bitmap": "bitmap", "Inverted": "fts"}
@@ -34,39 +33,34 @@ TRAINING_ROWS_MIN = 256
 
 def build(dataset: Any, spec: IndexSpec, fragments: Sequence[Any]) -> Any:
     """Write a segment over `fragments` of `dataset`; return Lance's description of it."""
-    numbers = [fragment.fragment_id for fragment in fragments]
+    kind, options = _SCALAR.get(spec.kind, ""), dict[str, Any](spec.options)
     if spec.kind == "vector":
-        rows = sum(fragment.metadata.num_rows for fragment in fragments)
-        return _build_vectors(dataset, spec, numbers, rows)
+        kind, options = _vector(options, sum(f.metadata.num_rows for f in fragments))
     built = dataset.create_index_uncommitted(
         spec.column,
-        _SCALAR[spec.kind],
+        kind,
         name=spec.name,
         replace=True,  # of the name alone: nothing is committed
-        fragment_ids=numbers,
-        **dict(spec.options),
+        fragment_ids=[fragment.fragment_id for fragment in fragments],
+        **options,
     )
     # Of a text index the parts lie aside until they are merged, also when there is but one.
     return dataset.merge_existing_index_segments([built]) if spec.kind == "fts" else built
 
 
-def _build_vectors(dataset: Any, spec: IndexSpec, numbers: list[int], rows: int) -> Any:
-    options = dict(spec.options)
+def _vector(options: Mapping[str, Any], rows: int) -> tuple[str, dict[str, Any]]:
+    """Return Lance's name of a vector index over so many rows, and Lance's options."""
     encoding = str(options.get("encoding", "flat"))
     if rows < TRAINING_ROWS_MIN:
         encoding = "flat"  # too few to train a code book of
     partitions = int(options.get("partitions", max(1, rows // PARTITION_ROWS)))
-    more = {"num_sub_vectors": options["sub_vectors"]} if "sub_vectors" in options else {}
-    return dataset.create_index_uncommitted(
-        spec.column,
-        _ENCODINGS[encoding],
-        name=spec.name,
-        replace=True,  # of the name alone: nothing is committed
-        metric=str(options.get("metric", "l2")),
-        num_partitions=max(1, min(partitions, rows // TRAINING_ROWS_MIN)),
-        fragment_ids=numbers,
-        **(more if encoding == "pq" else {}),
-    )
+    found = {
+        "metric": str(options.get("metric", "l2")),
+        "num_partitions": max(1, min(partitions, rows // TRAINING_ROWS_MIN)),
+    }
+    if encoding == "pq" and "sub_vectors" in options:
+        found["num_sub_vectors"] = options["sub_vectors"]
+    return _ENCODINGS[encoding], found
 
 
 def encode(index: Any) -> str:
@@ -157,8 +151,3 @@ def split(dataset: Any, groups: Iterable[Collection[int]]) -> set[str]:
         for segment in found
         if any(0 < len(group & set(segment.fragment_ids)) < len(group) for group in wanted)
     }
-
-
-def staging_of(home: Path) -> Path:
-    """Return the empty directory that a merged text index leaves in its own."""
-    return home / _STAGING

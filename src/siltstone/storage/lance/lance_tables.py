@@ -9,10 +9,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from siltstone.storage.files.files import Files
 from siltstone.storage.lance.client_views import LanceClientViews
 from siltstone.storage.lance.commits import LanceCommits
 from siltstone.storage.lance.compactor import LanceCompactor
@@ -21,18 +21,9 @@ from siltstone.storage.lance.external.external_tables import LanceExternal
 from siltstone.storage.lance.indexer import LanceIndexer
 from siltstone.storage.lance.public_names import LanceNames
 from siltstone.storage.lance.reader import OPEN_PARTS_MAX, LanceReader
-from siltstone.storage.lance.rewriter import LanceRewriter
-from siltstone.storage.lance.row_files import RowFiles
 from siltstone.storage.lance.staged_catalog import lance_module
-from siltstone.storage.lance.writer import LanceWriter
+from siltstone.storage.lance.writer import LanceRewriter, LanceWriter
 from siltstone.storage.tables.tables import Tables
-
-if TYPE_CHECKING:
-    from siltstone.storage.files.files import Files
-
-
-def _token() -> str:
-    return uuid.uuid4().hex
 
 
 def lance_tables(
@@ -40,7 +31,7 @@ def lance_tables(
     files: Files,
     *,
     verify: str = "first_use",
-    token: Callable[[], str] = _token,
+    token: Callable[[], str] = lambda: uuid.uuid4().hex,
     open_parts_max: int = OPEN_PARTS_MAX,
 ) -> Tables:
     """Return the datasets of the store at `root`. One per open store; threads may share it.
@@ -53,17 +44,17 @@ def lance_tables(
     """
     data = DatasetFiles(root, files, token)
     reader = LanceReader(data, verify=verify, open_parts_max=open_parts_max)
-    rows, commits = RowFiles(data), LanceCommits(data)
-    writer = LanceWriter(data, reader, rows, commits)
+    commits = LanceCommits(data)
+    writer = LanceWriter(data, reader, commits)
     return Tables(
         reader=reader,
         writer=writer,
-        rewriter=LanceRewriter(reader, rows, commits),
+        rewriter=LanceRewriter(reader, commits),
         compactor=LanceCompactor(data, reader, commits),
         indexer=LanceIndexer(data, reader, commits),
         names=LanceNames(data),
         external=LanceExternal(data, reader),
-        clients=LanceClientViews(data, reader=reader, rows=rows, commits=commits, writer=writer),
+        clients=LanceClientViews(data, reader, commits, writer),
     )
 
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from siltstone.errors import RequestError
 from siltstone.units import require
 
+T = TypeVar("T", int, bytes)
 _FOOTER = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
 _MAGIC = b"LANC"
@@ -54,23 +56,18 @@ def decode(data: bytes) -> Manifest:
         body = data[position + _LENGTH.size : position + _LENGTH.size + length]
         if magic != _MAGIC or len(body) != length:
             raise RequestError("the manifest is cut off, or not a manifest of Lance")
-        found = dict(_fields(body))
+        found = {number: value for number, value, _ in _fields(body)}
         return Manifest(
-            version=_integer(found.get(_VERSION, 0)),
-            reader_flags=_integer(found.get(_READER_FLAGS, 0)),
-            writer_flags=_integer(found.get(_WRITER_FLAGS, 0)),
-            transaction=_text(found.get(_TRANSACTION, b"")),
+            version=_typed(found.get(_VERSION, 0), int),
+            reader_flags=_typed(found.get(_READER_FLAGS, 0), int),
+            writer_flags=_typed(found.get(_WRITER_FLAGS, 0), int),
+            transaction=_typed(found.get(_TRANSACTION, b""), bytes).decode(),
         )
     except (struct.error, IndexError, OverflowError, ValueError, TypeError) as error:
         raise RequestError("the manifest is cut off, or not a manifest of Lance") from error
 
 
-def renumbered(data: bytes, version: int) -> bytes:
-    """Return a manifest of Lance with another version number, otherwise unchanged."""
-    return changed(data, version=version)
-
-
-def changed(data: bytes, *, version: int, writer_flags: int = 0) -> bytes:
+def renumbered(data: bytes, version: int, *, writer_flags: int = 0) -> bytes:
     """Return a manifest of Lance with another version number, and with more flags for writers.
 
     Sections before the protobuf (indexes, the transaction) are found by their positions, which do
@@ -84,22 +81,12 @@ def changed(data: bytes, *, version: int, writer_flags: int = 0) -> bytes:
     values = {_VERSION: version}
     if writer_flags:
         values[_WRITER_FLAGS] = decode(data).writer_flags | writer_flags
-    kept = [body[first:end] for number, first, end in _spans(body) if number not in values]
+    kept = [field for number, _, field in _fields(body) if number not in values]
     given = [_encoded(number << 3) + _encoded(value) for number, value in values.items()]
     made = b"".join(kept + given)
     footer = _FOOTER.pack(position, major, minor, magic)
     after = data[start + length : -_FOOTER.size]
     return data[:position] + _LENGTH.pack(len(made)) + made + after + footer
-
-
-def _spans(body: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield the top-level fields of a message: number, first byte, end."""
-    at = 0
-    while at < len(body):
-        first = at
-        key, at = _varint(body, at)
-        _, at = _value(body, key & 7, at)
-        yield key >> 3, first, at
 
 
 def _encoded(value: int) -> bytes:
@@ -123,15 +110,16 @@ def refuse_flags(manifest: Manifest) -> None:
         raise RequestError(f"the version needs features that this store does not support: {names}")
 
 
-def _fields(body: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the top-level fields of a protobuf message: the number, and the value as it lies."""
+def _fields(body: bytes) -> Iterator[tuple[int, int | bytes, bytes]]:
+    """Yield the top-level fields of a protobuf message: number, value, and all its bytes."""
     at = 0
     while at < len(body):
+        first = at
         key, at = _varint(body, at)
         value, at = _value(body, key & 7, at)
         if at > len(body):
             raise ValueError(at)
-        yield key >> 3, value
+        yield key >> 3, value, body[first:at]
 
 
 def _value(body: bytes, kind: int, at: int) -> tuple[int | bytes, int]:
@@ -158,13 +146,7 @@ def _varint(body: bytes, at: int) -> tuple[int, int]:
     raise ValueError(at)
 
 
-def _integer(value: int | bytes) -> int:
-    if isinstance(value, bytes):
-        raise TypeError
+def _typed(value: object, kind: type[T]) -> T:
+    if not isinstance(value, kind):
+        raise TypeError(value)
     return value
-
-
-def _text(value: int | bytes) -> str:
-    if isinstance(value, int):
-        raise TypeError
-    return value.decode()

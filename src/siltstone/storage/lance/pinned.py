@@ -20,24 +20,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from siltstone import deadline
 from siltstone.errors import CorruptionError, RequestError, SchemaMismatchError
 from siltstone.formats.inventory import InventoryFile
+from siltstone.formats.manifest import Pin
 from siltstone.storage.lance import indexes as lance_indexes
+from siltstone.storage.lance.dataset_files import DatasetFiles
 from siltstone.storage.lance.errors import is_panic, translated
 from siltstone.storage.tables import staging
-from siltstone.storage.tables.tables import POSITION, WORN_RATIO, Segment
-
-if TYPE_CHECKING:
-    import pyarrow.compute as pc
-
-    from siltstone.formats.manifest import Pin
+from siltstone.storage.tables.tables import POSITION, WORN_RATIO, Segment, Span
+from siltstone.units import require
 
 _log = logging.getLogger(__name__)
 _ADDRESS, _ROW_ID = "_rowaddr", "_rowid"
@@ -52,6 +50,7 @@ _AHEAD = {"batch_readahead": 4, "fragment_readahead": 2, "io_buffer_size": 32 <<
 # Of a filter that finds nothing Lance gives no batch before the end. So a scan that must have ended
 # by then is done in pieces, each of so many bytes of files (a part at least): a second, or less.
 PIECE_BYTES = 256 << 20
+Verify = Callable[[Iterable[InventoryFile]], None]
 _POSITION_FIELD = pa.field(POSITION, pa.int64(), nullable=False)
 
 
@@ -71,38 +70,39 @@ class Part:
     lance_start: int
     stored: int
 
+    @property
+    def span(self) -> Span:
+        """The positions [first, end) of its rows."""
+        return self.start, self.start + self.rows
+
+    def is_within(self, span: Span) -> bool:
+        return span[0] <= self.start and self.start + self.rows <= span[1]
+
 
 class LancePinned:
     """See `tables.PinnedTable`.
 
     Args:
+        data: The files of the store's datasets.
+        folder: The dataset's, relative to the store's root.
+        pin: The version.
         dataset: A Lance handle opened at the pin.
-        live: Returns the inventory entries of data files, with paths relative to the store's root.
         verify: Checks files that this process has not checked yet.
-        index_paths: Returns the paths of the files of all indexes, in the form of `live`.
     """
 
     def __init__(
-        self,
-        dataset: Any,
-        *,
-        folder: str,
-        root: Path,
-        pin: Pin,
-        live: Callable[[Iterable[str]], dict[str, InventoryFile]],
-        verify: Callable[[Iterable[InventoryFile]], None],
-        index_paths: Callable[[], list[str]],
+        self, data: DatasetFiles, folder: str, pin: Pin, dataset: Any, verify: Verify
     ) -> None:
         self.dataset, self.pin = dataset, pin
         self.schema: pa.Schema = dataset.schema
-        self._folder, self._where = folder, root / folder
-        self._live, self._verify, self._index_paths = live, verify, index_paths
+        self._data, self._folder, self._where = data, folder, data.root / folder
+        self._verify = verify
         self.parts, self.fragments = self._ordered(dataset.get_fragments())
         self._is_reordered = any(part.start != part.lance_start for part in self.parts)
         self.rows = pin.rows
         if sum(part.rows for part in self.parts) != pin.rows:
             raise CorruptionError(
-                root / pin.path,
+                data.root / pin.path,
                 None,
                 f"the manifest has {sum(p.rows for p in self.parts)} rows, the pin {pin.rows}",
             )
@@ -116,16 +116,13 @@ class LancePinned:
     @property
     def spans(self) -> list[tuple[int, int]]:
         """See `tables.PinnedTable.spans`."""
-        return [(part.start, part.start + part.rows) for part in self.parts]
+        return [part.span for part in self.parts]
 
     @property
     def worn(self) -> list[tuple[int, int]]:
         """See `tables.PinnedTable.worn`."""
-        return [
-            (part.start, part.start + part.rows)
-            for part in self.parts
-            if part.rows and part.stored - part.rows >= WORN_RATIO * part.stored
-        ]
+        worn = [p for p in self.parts if p.rows and p.stored - p.rows >= WORN_RATIO * p.stored]
+        return [part.span for part in worn]
 
     @property
     def segments(self) -> list[Segment]:
@@ -134,7 +131,7 @@ class LancePinned:
 
     @cached_property
     def _segments(self) -> list[Segment]:
-        spans = {part.number: (part.start, part.start + part.rows) for part in self.parts}
+        spans = {part.number: part.span for part in self.parts}
         with translated(self._where, is_reading=True):
             return lance_indexes.segments(self.dataset, spans)
 
@@ -147,7 +144,8 @@ class LancePinned:
         if not self.segments:
             return False
         try:
-            self._verify(self._live(self._index_paths()).values())
+            paths = self._data.index_files(self._folder, self.dataset, self.pin.inventory)
+            self._verify(self._live(paths).values())
         except (CorruptionError, RequestError) as error:
             _log.warning("scans continue without a damaged index: %s", error)
             return False
@@ -168,24 +166,21 @@ class LancePinned:
         self._know(columns)
         wanted = range(len(self.parts)) if seqs is None else self._within(*seqs)
         if within is not None:
-            spans = self.spans
-            wanted = [i for i in wanted if within[0] <= spans[i][0] and spans[i][1] <= within[1]]
+            wanted = [i for i in wanted if self.parts[i].is_within(within)]
         self._check(wanted)
         is_whole = prefilter is None and len(wanted) == len(self.parts)
         addresses = positions and not is_whole
+        is_indexed = prefilter is not None and indexed and self._has_sound_indexes
         options: dict[str, Any] = {
+            "columns": None if columns is None else list(columns),
+            "filter": prefilter,
+            "use_scalar_index": is_indexed,
+            "limit": limit,
             "scan_in_order": True,
             "with_row_address": addresses,
             "batch_size": self._batch_rows,
             **_AHEAD,
         }
-        if columns is not None:
-            options["columns"] = list(columns)
-        if prefilter is not None:
-            options["filter"] = prefilter
-            options["use_scalar_index"] = indexed and self._has_sound_indexes
-        if limit is not None:
-            options["limit"] = limit
         batches = self._batches(wanted, options)
         if not positions:
             return batches
@@ -249,7 +244,7 @@ class LancePinned:
         """Yield the rows of some fragments, all columns, except those at `dropped` (ascending)."""
         for index in parts:
             part = self.parts[index]
-            gone = np.searchsorted(dropped, [part.start, part.start + part.rows])
+            gone = np.searchsorted(dropped, part.span)
             if gone[1] - gone[0] == part.rows:
                 continue
             self._check([index])
@@ -267,15 +262,12 @@ class LancePinned:
                 keep[dropped[low:high] - start] = False
                 start += batch.num_rows
                 yield batch if low == high else batch.filter(pa.array(keep))
-            if start != part.start + part.rows:
+            if start != part.span[1]:
                 raise CorruptionError(self._where, None, f"fragment {part.number} lacks rows")
 
-    def inventory(self) -> dict[str, InventoryFile]:
-        """Return path -> file for every data file of the pin."""
-        return self._files
-
     @cached_property
-    def _files(self) -> dict[str, InventoryFile]:
+    def files(self) -> dict[str, InventoryFile]:
+        """The data files of the pin by their paths."""
         return self._live(path for part in self.parts for path in part.paths)
 
     @cached_property
@@ -285,7 +277,7 @@ class LancePinned:
         Of 10 M rows a narrow scan in batches of Lance's default 8,192 takes 28 ms, of 65,536 16 ms;
         and beside a thread that writes, each batch waits for the interpreter's lock.
         """
-        stored = sum(file.size for file in self._files.values())
+        stored = sum(file.size for file in self.files.values())
         row_bytes = _COMPRESSION * stored // max(1, self.rows)
         return max(_BATCH_ROWS_MIN, min(_BATCH_ROWS_MAX, _BATCH_BYTES // max(1, row_bytes)))
 
@@ -299,6 +291,9 @@ class LancePinned:
         numbers = np.array([part.number for part in self.parts], dtype=np.int64)
         order = np.argsort(numbers)
         return numbers[order], self._starts[order]
+
+    def _live(self, paths: Iterable[str]) -> dict[str, InventoryFile]:
+        return self._data.inventories.live(self.pin.inventory, paths)
 
     def _ordered(self, fragments: Sequence[Any]) -> tuple[tuple[Part, ...], list[Any]]:
         parts: list[Part] = []
@@ -355,17 +350,17 @@ class LancePinned:
 
     def _within(self, low: int, high: int) -> list[int]:
         """Return the fragments that may hold a row with low < _seq <= high."""
-
-        def may_hold(part: Part) -> bool:
-            return all(self._files[path].may_hold(low, high) for path in part.paths)
-
-        return [index for index, part in enumerate(self.parts) if may_hold(part)]
+        return [
+            index
+            for index, part in enumerate(self.parts)
+            if all(self.files[path].may_hold(low, high) for path in part.paths)
+        ]
 
     def _check(self, wanted: Iterable[int]) -> None:
         fresh = [int(index) for index in wanted if index not in self._verified]
         if fresh:
             paths = [path for index in fresh for path in self.parts[index].paths]
-            self._verify(deadline.checked([self._files[path] for path in paths]))
+            self._verify(deadline.checked([self.files[path] for path in paths]))
             self._verified.update(fresh)
 
     def _batches(self, wanted: Sequence[int], options: dict[str, Any]) -> Iterator[pa.RecordBatch]:
@@ -376,15 +371,15 @@ class LancePinned:
             scanner = self.dataset.scanner(**options)
         if not wanted:
             return iter(())
-        if deadline.is_set() and "filter" in options and not options["use_scalar_index"]:
+        if deadline.is_set() and options["filter"] is not None and not options["use_scalar_index"]:
             return self._in_pieces(wanted, options)
-        return self._stream(scanner, options.get("filter"))
+        return self._stream(scanner, options["filter"])
 
     def _in_pieces(
         self, wanted: Iterable[int], options: dict[str, Any]
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a scan of parts, and look at the deadline between any two pieces."""
-        left = options.get("limit")
+        left = options["limit"]
         for piece in self._pieces(wanted):
             deadline.check()
             fragments = [self.fragments[index] for index in piece]
@@ -401,7 +396,7 @@ class LancePinned:
         nbytes = 0
         for index in wanted:
             piece.append(index)
-            nbytes += sum(self._files[path].size for path in self.parts[index].paths)
+            nbytes += sum(self.files[path].size for path in self.parts[index].paths)
             if nbytes >= PIECE_BYTES:
                 yield piece
                 piece, nbytes = [], 0
@@ -426,9 +421,7 @@ class LancePinned:
         try:
             return scanner.to_reader()
         except BaseException as error:
-            if not isinstance(error, Exception) and not is_panic(error):
-                raise
-            if self._takes(wanted):
+            if not (isinstance(error, Exception) or is_panic(error)) or self._takes(wanted):
                 raise
             raise RequestError(
                 f"{self._where}: Lance does not accept the filter {str(wanted)[:200]!r}: {error}"
@@ -491,3 +484,11 @@ class LancePinned:
             gone[addresses & np.uint64((1 << _OFFSET_BITS) - 1)] = False
             known = self._deletions[number] = np.flatnonzero(gone)
         return known
+
+
+def parts_with(table: LancePinned, spans: Iterable[Span]) -> list[Part]:
+    """Return the parts with these spans, which the version must have."""
+    wanted = set(spans)
+    parts = [part for part in table.parts if part.span in wanted]
+    require(len(parts) == len(wanted), f"{sorted(wanted)} are not all parts of {table.pin.path}")
+    return parts

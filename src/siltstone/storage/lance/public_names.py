@@ -10,15 +10,12 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from siltstone.formats.manifest import Pin
 from siltstone.storage.lance.dataset_files import DatasetFiles
 from siltstone.storage.lance.errors import translated
 from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables import promotion
-
-if TYPE_CHECKING:
-    from siltstone.formats.manifest import Pin
 
 _SHOWN_MAX = 100_000
 _UNITED_MAX = 10_000
@@ -36,13 +33,17 @@ class LanceNames:
         self._hinted: dict[Path, tuple[int, int]] = {}
         self._united: dict[str, tuple[float, ...]] = {}
 
-    def show(self, folder: str, pins: Sequence[Pin], *, is_whole: bool = False) -> None:
+    def show(self, folder: str, pins: Iterable[Pin], *, is_whole: bool = False) -> None:
         """See `tables.PublicNames.show`.
 
         Not synced: the first open after a power cut shows all of them again.
         """
         where = self._root / folder
-        fresh = self._not_shown(folder, pins)
+        upto = self._shown_upto.get(folder)
+        # Commits of a table show their own versions as they end, in any order: that one is shown
+        # says nothing of those below it, unless all of them were looked at.
+        unsure = list(itertools.takewhile(lambda pin: pin.path != upto, pins))
+        fresh = [pin for pin in unsure if pin.path not in self._shown]
         if fresh:
             wanted = {pin.version: self._root / pin.path for pin in fresh}
             with translated(where, is_reading=False):
@@ -52,8 +53,8 @@ class LanceNames:
             if len(self._shown) >= _SHOWN_MAX:
                 self._shown, self._shown_upto = set(), {}
             self._shown.update(pin.path for pin in fresh)
-            if is_whole and pins:
-                self._shown_upto[folder] = pins[-1].path
+            if is_whole and unsure:
+                self._shown_upto[folder] = unsure[0].path
 
     def promote(self, folder: str, pins: Sequence[Pin], newest: Pin) -> None:
         """See `tables.PublicNames.promote`."""
@@ -115,13 +116,3 @@ class LanceNames:
             promotion.hint(self._files, where, newest)
             hinted = newest
         self._hinted[where] = (hinted, newest)
-
-    def _not_shown(self, folder: str, pins: Sequence[Pin]) -> list[Pin]:
-        """Return those of `pins` that this process has not shown; looks at the newest ones alone.
-
-        Commits of a table show their own versions as they end, in any order: that one is shown says
-        nothing of those below it, unless all of them were looked at.
-        """
-        upto = self._shown_upto.get(folder)
-        unsure = list(itertools.takewhile(lambda pin: pin.path != upto, reversed(pins)))
-        return [pin for pin in reversed(unsure) if pin.path not in self._shown]

@@ -68,7 +68,7 @@ class LanceReader:
         indexes = self._inventories.live(
             pin.inventory, self._data.index_files(folder, table.dataset, pin.inventory)
         )
-        return [*table.inventory().values(), *indexes.values(), *notes, manifest, *inventories]
+        return [*table.files.values(), *indexes.values(), *notes, manifest, *inventories]
 
     def check(self, folder: str, pin: Pin) -> None:
         """See `tables.TableReader.check`."""
@@ -94,15 +94,7 @@ class LanceReader:
 
     def pinned(self, folder: str, pin: Pin, dataset: Any) -> LancePinned:
         """Return the reads of a version that Lance opened as `dataset`."""
-        return LancePinned(
-            dataset,
-            folder=folder,
-            root=self._root,
-            pin=pin,
-            live=lambda paths: self._inventories.live(pin.inventory, paths),
-            verify=self._verify,
-            index_paths=lambda: self._data.index_files(folder, dataset, pin.inventory),
-        )
+        return LancePinned(self._data, folder, pin, dataset, self._verify)
 
     def keep(self, table: LancePinned) -> LancePinned:
         """Keep a version open, for the next `open` of its pin."""

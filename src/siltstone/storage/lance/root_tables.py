@@ -46,10 +46,11 @@ def show(files: Files, root: Path, table: RootTable, clone: Clone) -> None:
         raise RequestError(f"{where} was made by another program: move it away")
     made_of = f"{root}\n{table.pin.path}\n{table.pin.xxh3}\n".encode()
     newest = max([0, *_numbers(files, where)])
-    if newest and _is_whole(files, where, newest) and _mark(files, where, newest) == made_of:
+    mark = where / _MARKS / str(newest)
+    if newest and _is_whole(files, where, newest) and files.read(mark) == made_of:
         return
     number = max(newest + 1, table.pin.version)
-    data = manifest.changed(clone(table.folder, table.pin), version=number, writer_flags=FENCE)
+    data = manifest.renumbered(clone(table.folder, table.pin), number, writer_flags=FENCE)
     files.mkdir(where / _MARKS)
     files.mkdir(where / _VERSIONS)
     if files.create_if_absent(where / _MARKS / str(number), made_of):  # else another process does
@@ -102,10 +103,6 @@ def _numbers(files: Files, where: Path) -> list[int]:
     marks = where / _MARKS
     names = files.list(marks) if files.is_dir(marks) else []
     return [int(name) for name in names if name.isascii() and name.isdecimal()]
-
-
-def _mark(files: Files, where: Path, number: int) -> bytes:
-    return files.read(where / _MARKS / str(number))
 
 
 def _is_whole(files: Files, where: Path, number: int) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 from siltstone.errors import CorruptionError, UnavailableError
 from siltstone.formats import inventory
 from siltstone.formats.inventory import Inventory, InventoryFile
+from siltstone.formats.manifest import Pin
 from siltstone.storage.files.copying import hash_of, require_same
 from siltstone.storage.files.files import Files
 from siltstone.storage.tables.kept_names import place
@@ -78,6 +79,11 @@ class Inventories:
             self._files.replace(path, inventory.encode(value), durable=False)
         self._remember(name, value)
         return name
+
+    def pin(self, version: int, path: str, rows: int, inventory: str) -> Pin:
+        """Return the pin over a manifest that was written; `path` is relative to the root."""
+        manifest = describe(self._files, self._root, path)
+        return Pin(version, path, manifest.size, manifest.xxh3, rows, inventory)
 
     def own_files(self, name: str) -> list[InventoryFile]:
         """Return the inventories of the chain as files, with their present hashes."""

@@ -135,23 +135,19 @@ class FinishedJob(msgspec.Struct, frozen=True):
     ended_us: int
 
 
+@dataclass(slots=True)
 class OpenJob:
     """The record of a job of this process; its flock ends with `finish` or `abandon`."""
 
-    def __init__(
-        self,
-        files: Files,
-        path: Path,
-        file: File,
-        lock: Lock,
-        job: Job,
-        now_us: Callable[[], int],
-        begun: Begun,
-    ) -> None:
-        self.job, self._begun = job, begun
-        self._files, self._path, self._file, self._lock = files, path, file, lock
-        self._now_us = now_us
-        self._end, self._is_of_use = 0, False
+    job: Job
+    _begun: Begun
+    _files: Files
+    _path: Path
+    _file: File
+    _lock: Lock
+    _now_us: Callable[[], int]
+    _end: int = 0
+    _is_of_use: bool = False
 
     def __enter__(self) -> Self:
         return self
@@ -174,19 +170,16 @@ class OpenJob:
             UnavailableError: The file system refuses; the job may continue without a record.
         """
         with _refusals(self._path):
-            self._write(task, is_durable=True)
+            self.write(task, is_durable=True)
         self._is_of_use = True
 
-    def _write(self, text: bytes, *, is_durable: bool) -> None:
+    def write(self, text: bytes, *, is_durable: bool) -> None:
+        """Add a line: the job itself, or as `append` does."""
         line = xxhash.xxh3_64_hexdigest(text).encode() + b" " + text + b"\n"
         self._file.pwrite(line, self._end)
         self._end += len(line)
         if is_durable:
             self._file.sync()
-
-    def write_first(self, *, is_durable: bool) -> None:
-        """Write the job itself; `Jobs.begin` does."""
-        self._write(msgspec.json.encode(self.job), is_durable=is_durable)
 
     def finish(self) -> None:
         """Remove the record and list the job as finished: its work is published."""
@@ -239,7 +232,8 @@ class Jobs:
             UnavailableError: The file system refuses; nothing was begun.
         """
         begun = Begun.at(self._now_us, above_us)
-        return self._open(kind, tables, inputs, begun, is_durable=True)
+        plan = Job("", kind, tables, inputs, os.getpid(), platform.node(), begun.first_us)
+        return self._open(plan, begun, is_durable=True)
 
     def hold(self, started_us: int) -> OpenJob:
         """Keep files staged since `started_us` from vacuum, while a commit names them.
@@ -250,25 +244,15 @@ class Jobs:
             UnavailableError: The file system refuses.
         """
         begun = Begun(started_us, time.monotonic_ns() // 1000, started_us)
-        return self._open("commit", (), (), begun, is_durable=False)
+        plan = Job("", "commit", (), (), os.getpid(), platform.node(), begun.first_us)
+        return self._open(plan, begun, is_durable=False)
 
-    def _open(
-        self,
-        kind: str,
-        tables: tuple[str, ...],
-        inputs: tuple[str, ...],
-        begun: Begun,
-        *,
-        is_durable: bool,
-    ) -> OpenJob:
+    def _open(self, plan: Job, begun: Begun, *, is_durable: bool) -> OpenJob:
         with _refusals(self.folder):
             if is_durable or not self._files.exists(self.folder):
                 self._files.mkdir(self.folder)
             for _ in range(_ATTEMPTS_MAX):
-                job = Job(
-                    self._new_token(), kind, tables, inputs,
-                    os.getpid(), platform.node(), begun.first_us,
-                )  # fmt: skip
+                job = msgspec.structs.replace(plan, id=self._new_token())
                 found = self._begin(job, begun, is_durable=is_durable)
                 if found is not None:
                     return found
@@ -290,9 +274,9 @@ class Jobs:
             lock.release()
             self._discard(temporary)
             raise
-        opened = OpenJob(self._files, path, file, lock, job, self._now_us, begun)
+        opened = OpenJob(job, begun, self._files, path, file, lock, self._now_us)
         try:
-            opened.write_first(is_durable=is_durable)
+            opened.write(msgspec.json.encode(job), is_durable=is_durable)
             self._files.rename(temporary, path)
             if is_durable:
                 self._files.sync_dir(self.folder)
@@ -329,7 +313,7 @@ class Jobs:
         path = self.path(job_id)
         try:
             if self._files.is_dir(path):
-                return None  # a stranger's
+                return None  # none of ours
             lock = self._files.lock(path, shared=True)
             is_running = lock is None
             if lock is not None:
@@ -366,20 +350,15 @@ class Jobs:
             UnavailableError: The file system refuses.
         """
         path = self.path(job_id)
-        with _refusals(path):
-            try:
-                lock = self._files.lock(path)
-            except FileNotFoundError:
-                return False
-            if lock is None:
-                return False
-            try:
-                self._files.unlink(path)
-            except FileNotFoundError:
-                return False
-            finally:
-                lock.release()
-        return True
+        with _refusals(path), contextlib.suppress(FileNotFoundError):
+            lock = self._files.lock(path)
+            if lock is not None:
+                try:
+                    self._files.unlink(path)
+                    return True
+                finally:
+                    lock.release()
+        return False
 
     def written_us(self, files: Iterable[InventoryFile]) -> int | None:
         """Return the time of the oldest of some files of a dead job, as vacuum counts it.
@@ -390,14 +369,12 @@ class Jobs:
             UnavailableError: The file system refuses.
         """
         root, oldest = self.folder.parent, 1 << 62
-        with _refusals(self.folder):
+        with _refusals(self.folder), contextlib.suppress(CorruptionError, FileNotFoundError):
             for file in files:
-                try:
-                    check(self._files, root, file)
-                    oldest = min(oldest, int(self._files.mtime(root / file.path) * 1e6))
-                except (CorruptionError, FileNotFoundError):
-                    return None
-        return oldest
+                check(self._files, root, file)
+                oldest = min(oldest, int(self._files.mtime(root / file.path) * 1e6))
+            return oldest
+        return None
 
     def path(self, job_id: str) -> Path:
         """Return the path of a job's record."""

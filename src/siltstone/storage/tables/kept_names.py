@@ -154,11 +154,7 @@ def _mtime(files: Files, path: Path) -> float:
 
 def folders(files: Files, root: Path) -> list[str]:
     """Return the datasets of a store that other programs can open."""
-    try:
-        names = files.list(root / "tables")
-    except FileNotFoundError:
-        return []
-    bases = {name: f"tables/{name}/base" for name in names}
+    bases = {name: f"tables/{name}/base" for name in _names(files, root / "tables")}
     return [base if files.is_dir(root / base) else f"tables/{n}" for n, base in bases.items()]
 
 

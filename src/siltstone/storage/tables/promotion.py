@@ -25,7 +25,7 @@ import contextlib
 import json
 import logging
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from siltstone.failpoints import Failpoint, cross
@@ -96,12 +96,8 @@ def clear(files: Files, folder: Path, above: int = 0) -> list[tuple[int, Path]]:
     looks.
     """
     public = folder / "_versions"
-    names = files.list(public) if files.is_dir(public) else ()
-    high = sorted(
-        ((version, name) for name in names if (version := _version(name) or 0) > above),
-        reverse=True,
-    )
-    ours = identities(files, folder, [public / name for _, name in high]) if high else frozenset()
+    high = [each for each in sorted(_numbered(files, public), reverse=True) if each[0] > above]
+    ours = identities(files, folder, [public / name for _, name in high])
     found: list[tuple[int, Path]] = []
     for version, name in high:
         with contextlib.suppress(FileNotFoundError):
@@ -119,12 +115,8 @@ def is_followed(files: Files, folder: Path, newest: int) -> bool:
 def unlink_stale(files: Files, folder: Path, kept: Collection[int], newest: int) -> None:
     """Remove the public names of our versions below `newest` that are not in `kept`."""
     public = folder / "_versions"
-    stale = [
-        name
-        for name in files.list(public)
-        if (version := _version(name)) is not None and version < newest and version not in kept
-    ]
-    ours = identities(files, folder, [public / n for n in stale]) if stale else frozenset()
+    stale = [n for number, n in _numbered(files, public) if number < newest and number not in kept]
+    ours = identities(files, folder, [public / name for name in stale])
     for name in stale:
         with contextlib.suppress(FileNotFoundError):
             if files.identity(public / name) in ours:
@@ -206,14 +198,21 @@ def is_ours(files: Files, folder: Path, public: Path) -> bool:
     return files.identity(public) in identities(files, folder, [public])
 
 
-def identities(
-    files: Files, folder: Path, public: Iterable[Path] = ()
-) -> frozenset[tuple[int, int]]:
+def _numbered(files: Files, public: Path) -> list[tuple[int, str]]:
+    """Return the version and the name of each manifest in a directory."""
+    names = files.list(public) if files.is_dir(public) else ()
+    return [(version, name) for name in names if (version := _version(name)) is not None]
+
+
+def identities(files: Files, folder: Path, public: Sequence[Path]) -> frozenset[tuple[int, int]]:
     """Return the identities of all manifests of ours in the dataset `folder`, listed once.
 
-    It includes those `public` names that are a copy of one: a store that was copied without its
-    hard links has two files instead of two names.
+    None if `public` is empty: nothing is to be told apart. It includes those `public` names that
+    are a copy of one: a store that was copied without its hard links has two files instead of two
+    names.
     """
+    if not public:
+        return frozenset()
     private, found = folder / PRIVATE_DIRECTORY, set[tuple[int, int]]()
     called: dict[str, list[Path]] = {}
     for name in files.list(private) if files.is_dir(private) else ():

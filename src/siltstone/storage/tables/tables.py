@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from siltstone.errors import RequestError
 from siltstone.formats.inventory import InventoryFile
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from siltstone.formats.manifest import Pin
+from siltstone.formats.manifest import Pin
 
 WORN_RATIO = 0.1  # as in Lance: from so much on a compaction materializes deletions
 POSITION = "_position"
@@ -31,6 +29,10 @@ SAMPLED_ROWS = 1024
 IndexKind = Literal["btree", "bitmap", "fts", "vector"]
 IndexOption = str | int | bool
 Span = tuple[int, int]
+Seqs = tuple[int, int]
+"""The lowest and the highest `_seq` of some rows, both inclusive."""
+Batches = Iterable[pa.RecordBatch]
+Entries = Iterable[InventoryFile]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,16 +173,13 @@ class RootTable:
 
 @dataclass(frozen=True, slots=True)
 class Ephemeral:
-    """A version for other Lance clients that no pin names; `files` were written for it alone.
+    """A version for other Lance clients that no record names; `files` were written for it alone.
 
-    Nothing of it is durable: after a crash it is garbage.
+    Nothing of it is durable: after a crash it is garbage. `pin` is over it all the same, without an
+    inventory.
     """
 
-    version: int
-    path: str
-    size: int
-    xxh3: str
-    rows: int
+    pin: Pin
     files: tuple[InventoryFile, ...]
 
 
@@ -211,7 +210,7 @@ class PinnedTable(Protocol):
     def rows(self) -> int: ...
 
     @property
-    def spans(self) -> Sequence[tuple[int, int]]:
+    def spans(self) -> Sequence[Span]:
         """The positions [first, end) that each part of the version holds, in row order.
 
         A part is what `scan` can read without the others: a fragment.
@@ -219,7 +218,7 @@ class PinnedTable(Protocol):
         ...
 
     @property
-    def worn(self) -> Sequence[tuple[int, int]]:
+    def worn(self) -> Sequence[Span]:
         """Those of `spans` of whose stored rows other clients deleted `WORN_RATIO` or more."""
         ...
 
@@ -233,10 +232,10 @@ class PinnedTable(Protocol):
         columns: Sequence[str] | None = None,
         *,
         prefilter: str | pc.Expression | None = None,
-        seqs: tuple[int, int] | None = None,
+        seqs: Span | None = None,
         positions: bool = False,
         limit: int | None = None,
-        within: tuple[int, int] | None = None,
+        within: Span | None = None,
         indexed: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """Yield rows in row order; close or drop the iterator at any time.
@@ -295,16 +294,11 @@ class TableWriter(Protocol):
         ...
 
     def stage(
-        self,
-        folder: str,
-        pin: Pin,
-        batches: Iterable[pa.RecordBatch],
-        *,
-        seqs: tuple[int, int] | None = None,
+        self, folder: str, pin: Pin, batches: Batches, *, seqs: Seqs | None = None
     ) -> StagedFiles:
         """Write rows, columns matched by name; nullable columns may be missing.
 
-        `seqs` is (lowest, highest) `_seq` of these rows, both inclusive.
+        `seqs` are those of all these rows.
         """
         ...
 
@@ -312,20 +306,11 @@ class TableWriter(Protocol):
         """Append what `stage` wrote, perhaps on another pin. Never twice on one line of pins."""
         ...
 
-    def append(
-        self,
-        folder: str,
-        pin: Pin,
-        batches: Iterable[pa.RecordBatch],
-        *,
-        seqs: tuple[int, int] | None = None,
-    ) -> Pin:
+    def append(self, folder: str, pin: Pin, batches: Batches, *, seqs: Seqs | None = None) -> Pin:
         """`stage`, then `commit`; without a row the pin itself."""
         ...
 
-    def overwrite(
-        self, folder: str, pin: Pin, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
-    ) -> Pin:
+    def overwrite(self, folder: str, pin: Pin, schema: pa.Schema, batches: Batches) -> Pin:
         """Replace all rows and the schema."""
         ...
 
@@ -350,7 +335,7 @@ class TableRewriter(Protocol):
 
     def touched(
         self, folder: str, pin: Pin, drop: np.ndarray, *, compact_below: int, has_more: bool
-    ) -> list[tuple[int, int]]:
+    ) -> list[Span]:
         """Return the spans of the parts that `rewrite` would rewrite; `has_more`: with new rows."""
         ...
 
@@ -360,9 +345,9 @@ class TableRewriter(Protocol):
         pin: Pin,
         *,
         drop: np.ndarray,
-        batches: Iterable[pa.RecordBatch],
+        batches: Batches,
         compact_below: int = 0,
-        seqs: tuple[int, int] | None = None,
+        seqs: Seqs | None = None,
         is_numbered: bool = False,
     ) -> Pin:
         """Drop the rows at the positions `drop` and append `batches`, in one step.
@@ -374,9 +359,7 @@ class TableRewriter(Protocol):
         """
         ...
 
-    def replace(
-        self, folder: str, pin: Pin, gone: Sequence[tuple[int, int]], staged: StagedFiles
-    ) -> Pin:
+    def replace(self, folder: str, pin: Pin, gone: Sequence[Span], staged: StagedFiles) -> Pin:
         """Replace the parts with the spans `gone` by `staged`.
 
         With what is left of those parts among what was staged upon this pin, it is a `rewrite`
@@ -388,7 +371,7 @@ class TableRewriter(Protocol):
 class TableCompactor(Protocol):
     """Parts rewritten as fewer files: planned on one pin, put on a later one."""
 
-    def compact(self, folder: str, pin: Pin, within: tuple[int, int]) -> Compacted:
+    def compact(self, folder: str, pin: Pin, within: Span) -> Compacted:
         """Rewrite the rows of the parts in [first, end), in order, as few files.
 
         Raises:
@@ -396,9 +379,7 @@ class TableCompactor(Protocol):
         """
         ...
 
-    def untouched(
-        self, folder: str, pin: Pin, planned: Pin, within: Sequence[tuple[int, int]]
-    ) -> list[bool]:
+    def untouched(self, folder: str, pin: Pin, planned: Pin, within: Sequence[Span]) -> list[bool]:
         """Return for each [first, end) of `planned` whether `pin` has those parts unchanged."""
         ...
 
@@ -414,7 +395,7 @@ class TableCompactor(Protocol):
         """
         ...
 
-    def bare(self, folder: str, pin: Pin, drop: Sequence[str]) -> list[tuple[int, int]]:
+    def bare(self, folder: str, pin: Pin, drop: Sequence[str]) -> list[Span]:
         """Return the spans of the parts whose files have only columns of `drop`.
 
         Columns that were added after a part was written are in none of its files. If all others are
@@ -451,10 +432,11 @@ class TableIndexer(Protocol):
 class PublicNames(Protocol):
     """The names by which programs that know nothing of siltstone find versions and files."""
 
-    def show(self, folder: str, pins: Sequence[Pin], *, is_whole: bool = False) -> None:
+    def show(self, folder: str, pins: Iterable[Pin], *, is_whole: bool = False) -> None:
         """Show pins to readers and writers of the plain path, too; removes none. Idempotent.
 
-        `is_whole`: they are all pins of the table, in order; the next call checks only newer ones.
+        `is_whole`: they are all pins of the table, the newest first; the next call takes only the
+        newer ones from `pins`.
         """
         ...
 
@@ -516,13 +498,7 @@ class ClientViews(Protocol):
     """What is written for other Lance clients alone; no pin names it."""
 
     def overlaid(
-        self,
-        folder: str,
-        pin: Pin,
-        *,
-        drop: np.ndarray,
-        batches: Iterable[pa.RecordBatch],
-        version: int,
+        self, folder: str, pin: Pin, *, drop: np.ndarray, batches: Batches, version: int
     ) -> Ephemeral:
         """Create a version with rows over a pin, for other Lance clients; rewrite no file of it.
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from siltstone.storage.lance.external import version_import
 from siltstone.storage.tables.tables import OtherLineError
 
 _DATA = "data"
@@ -156,9 +157,7 @@ def _are_in(note: bytes, paths: Iterable[str]) -> bool:
 
 def _removed(operation: Any) -> set[int]:
     """Return the fragments that an operation takes away."""
-    found = {each.id for each in getattr(operation, "updated_fragments", ())}
-    found.update(getattr(operation, "removed_fragment_ids", ()))
-    found.update(getattr(operation, "deleted_fragment_ids", ()))
+    found = version_import.with_rows_gone(operation)
     for group in getattr(operation, "groups", ()):
         found.update(each.id for each in getattr(group, "old_fragments", ()))
     return found

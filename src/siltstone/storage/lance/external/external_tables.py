@@ -1,30 +1,48 @@
-"""External tables: versions that other Lance clients staged or wrote, read and imported."""
+"""External tables: versions that other Lance clients staged, or wrote by path; read and imported.
+
+    _versions/<n>.manifest              not a link to a manifest of ours
+    _siltstone/strangers/.<n>.manifest.*  a version that was set aside
+
+A manifest `_versions/<n>.manifest-<uuid>` is different: a client staged it and perhaps never
+commits it. Lance gives such a manifest its final name when it opens it, so opening it would publish
+it.
+
+The store does not read external versions, and nothing waits for them. A version *added* the rows of
+the data files that its own transaction appended. It may contain more rows: those of the version of
+ours on which it was built, of which some may be deleted since.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from siltstone.errors import CorruptionError, RequestError, SiltstoneError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import Pin
+from siltstone.storage.files.files import Files
 from siltstone.storage.lance import manifest as lance_manifest
 from siltstone.storage.lance.dataset_files import TRANSACTIONS, DatasetFiles
 from siltstone.storage.lance.errors import translated
-from siltstone.storage.lance.external import external_change, external_versions, version_import
+from siltstone.storage.lance.external import external_change, version_import
 from siltstone.storage.lance.pinned import LancePinned
 from siltstone.storage.lance.reader import LanceReader
 from siltstone.storage.lance.staged_catalog import StagedCatalog, open_newest
 from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables import promotion
-from siltstone.storage.tables.inventories import describe
-from siltstone.storage.tables.tables import ExternalVersion, ImportedVersion, StagedVersion
+from siltstone.storage.tables.tables import (
+    PRIVATE_DIRECTORY,
+    ExternalVersion,
+    ImportedVersion,
+    StagedVersion,
+)
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+ASIDE = f"{PRIVATE_DIRECTORY}/{promotion.EXTERNAL_DIRECTORY}"
 
 
 class LanceExternal:
@@ -48,7 +66,7 @@ class LanceExternal:
         lance_manifest.refuse_flags(found)
         if found.version != given.version:
             raise RequestError(f"the manifest holds version {found.version}, not {given.version}")
-        read_version = version_import.read_version(found.transaction)
+        version_import.transaction_name(found.transaction)
         with translated(where, is_reading=False), suppress(FileNotFoundError):
             self._data.name([f"{folder}/{TRANSACTIONS}/{found.transaction}"])
         dataset = self._opened(folder, staged.target, given.version)
@@ -60,23 +78,18 @@ class LanceExternal:
             self._refuse_other(folder, below, dataset, operation, found.transaction)
             if promotion.may_be_built_on(self._files, where, staged.target):
                 external_change.refuse_unsure(folder, operation)
-        name = "" if operation is None else type(operation).__name__
-        restored = 0 if operation is None or name != "Restore" else int(operation.version)
         with translated(where, is_reading=False):
-            made, added, back = self._taken(
-                folder, below, dataset, staged, found.transaction, is_restored=restored > 0
-            )
-        return ImportedVersion(made, dataset.schema, name, read_version, added, back, restored)
+            return self._taken(folder, below, dataset, staged, found.transaction, operation)
 
     def versions(self, folder: str) -> list[ExternalVersion]:
         """See `tables.ExternalTables.versions`."""
-        found = external_versions.manifests(self._files, self._root, folder)
+        found = manifests(self._files, self._root, folder)
         return [self._described(folder, version, path) for version, path in found]
 
     def added(self, folder: str, external: ExternalVersion) -> Iterator[pa.RecordBatch]:
         """See `tables.ExternalTables.added`."""
         dataset = self._by_path(folder, external.version, external.path)
-        return external_versions.read(dataset, external, self._root / folder)
+        return _rows_of(dataset, external, self._root / folder)
 
     def _refuse_other(
         self, folder: str, below: LancePinned, dataset: Any, operation: Any, transaction: str
@@ -102,12 +115,13 @@ class LanceExternal:
         dataset: Any,
         staged: version_import.StagedManifest,
         transaction: str,
-        *,
-        is_restored: bool,
-    ) -> tuple[Pin, tuple[str, ...], tuple[str, ...]]:
-        """Make a version of another client durable; return its pin, what it adds, what is back."""
+        operation: Any,
+    ) -> ImportedVersion:
+        """Make a version of another client durable."""
+        what = "" if operation is None else type(operation).__name__
+        restored = int(operation.version) if operation is not None and what == "Restore" else 0
         inventory = "" if below is None else below.pin.inventory
-        living = {} if below is None else below.inventory()
+        living = {} if below is None else below.files
         txn = f"{folder}/{TRANSACTIONS}/{transaction}"
         live = [
             *([txn] if self._files.exists(self._root / txn) else []),
@@ -121,21 +135,21 @@ class LanceExternal:
         paths = [path for path in fresh if path not in known]
         self._data.name(fresh)
         # A chain that was folded has forgotten the files of a version that is restored.
-        back = (path for path in fresh if path in known or (is_restored and path != txn))
+        back = (path for path in fresh if path in known or (restored > 0 and path != txn))
         with self._syncs.all() as syncing:
             syncing.begin(staged.target, is_known=below is not None)
             self._data.begin(syncing, paths, is_known=below is not None)
             added = self._inventories.hashed(paths, None)
             name = self._inventories.add(inventory, added, live, durable=False)
             syncing.begin(self._root / name, is_known=True)  # nobody takes its folder away
-            manifest = describe(self._files, self._root, staged.pin_path(self._root))
-        pin = Pin(
-            dataset.version, manifest.path, manifest.size, manifest.xxh3, dataset.count_rows(), name
+            path, rows = staged.pin_path(self._root), dataset.count_rows()
+            pin = self._inventories.pin(dataset.version, path, rows, name)
+        self._reader.keep(self._reader.pinned(folder, pin, dataset))  # the next one goes on top
+        read_version = version_import.read_version(transaction)
+        added_paths = (pin.path, *paths)
+        return ImportedVersion(
+            pin, dataset.schema, what, read_version, added_paths, tuple(back), restored
         )
-        self._reader.keep(
-            self._reader.pinned(folder, pin, dataset)
-        )  # the next version is put on top of it
-        return pin, (manifest.path, *paths), tuple(back)
 
     def _opened(self, folder: str, manifest: Path, version: int) -> Any:
         """Open what a client wrote; it may be anything.
@@ -143,32 +157,30 @@ class LanceExternal:
         Raises:
             RequestError: Lance cannot read it as that version.
         """
-        home = kept.home_of(folder) or folder
-        catalog = StagedCatalog(self._root / home, self._files, {version: manifest})
         try:
-            with translated(manifest, is_reading=True):
-                return open_newest(catalog)
+            return self._at(kept.home_of(folder) or folder, version, manifest)
         except CorruptionError as error:
             raise RequestError(f"the manifest cannot be read: {error.reason}") from error
 
     def _described(self, folder: str, version: int, path: str) -> ExternalVersion:
         try:
             dataset = self._by_path(folder, version, path)
-            return external_versions.describe(dataset, path, self._root / folder, folder)
+            return _account_of(dataset, path, self._root / folder, folder)
         except SiltstoneError as error:
             return ExternalVersion(path, version, 0, f"it cannot be read: {error}")
 
     def _by_path(self, folder: str, version: int, path: str) -> Any:
         """Open a version by path where its files are: a clean-up may have taken public names."""
-        dataset = self._at(folder, folder, version, path)
+        manifest = self._root / path
+        dataset = self._at(folder, version, manifest)
         home = kept.home_of(folder)
         named = external_change.of(folder, dataset.get_fragments()).values()
         exposed, hidden = kept.lacking(self._files, self._root, chain.from_iterable(named))
-        return dataset if exposed or not hidden else self._at(str(home), folder, version, path)
+        return dataset if exposed or not hidden else self._at(str(home), version, manifest)
 
-    def _at(self, location: str, folder: str, version: int, path: str) -> Any:
-        catalog = StagedCatalog(self._root / location, self._files, {version: self._root / path})
-        with translated(self._root / folder, is_reading=True):
+    def _at(self, location: str, version: int, manifest: Path) -> Any:
+        catalog = StagedCatalog(self._root / location, self._files, {version: manifest})
+        with translated(manifest, is_reading=True):
             return open_newest(catalog)
 
 
@@ -177,3 +189,80 @@ def _operation_of(dataset: Any) -> Any:
     with suppress(TypeError):  # pylance 14: of a Rewrite with indexes
         return dataset.read_transaction(dataset.version).operation
     return None
+
+
+def manifests(files: Files, root: Path, folder: str) -> list[tuple[int, str]]:
+    """Return (version, path) of the external manifests in a dataset, lowest version first.
+
+    Each version appears once: a crash while it is set aside leaves it with two names.
+    """
+    where = root / folder
+    found: dict[tuple[int, int], tuple[int, str]] = {}
+    for inside in ("_versions", ASIDE):
+        names = files.list(where / inside) if files.is_dir(where / inside) else ()
+        final = [name for name in names if name.endswith(promotion.SUFFIX)]
+        versions = {name: promotion.version_of(name) for name in final}
+        public = [where / inside / name for name in final]
+        ours = promotion.identities(files, where, public)
+        for name, version in versions.items():
+            identity = _strange(files, where / inside / name, ours)
+            if version is not None and identity is not None:
+                found[identity] = (version, f"{folder}/{inside}/{name}")
+    return sorted(found.values())
+
+
+def _strange(files: Files, path: Path, ours: Collection[tuple[int, int]]) -> tuple[int, int] | None:
+    """Return the identity of a manifest that is none of `ours`, listed after it was seen.
+
+    Vacuum unlinks the public name of one of ours before the private one, so a name that it took
+    away before we listed is gone when it is asked again.
+    """
+    try:
+        identity = files.identity(path)
+        return identity if identity not in ours and files.exists(path) else None
+    except FileNotFoundError:
+        return None
+
+
+def _account_of(dataset: Any, path: str, folder: Path, inside: str) -> ExternalVersion:
+    """Return the description of a version that Lance opened from `path`.
+
+    `folder` is the folder of the dataset, `inside` the same relative to the root.
+    """
+    with translated(folder, is_reading=True):
+        version, rows = int(dataset.version), int(dataset.count_rows())
+        transaction = dataset.read_transaction(version)
+        named = _named(dataset, transaction, inside)
+        if transaction is None:
+            return ExternalVersion(path, version, rows, "unknown", named=named)
+        what = type(transaction.operation).__name__
+        by = f"{what}, transaction {transaction.uuid}"
+        # To append where no dataset is makes one, which Lance calls an overwrite.
+        is_first = what == "Overwrite" and version == 1 and not transaction.read_version
+        if what != "Append" and not is_first:
+            return ExternalVersion(path, version, rows, by, named=named)
+        names = {file.path for f in transaction.operation.fragments for file in f.files}
+        added = sum(fragment.count_rows() for fragment in _holding(dataset, names))
+        return ExternalVersion(path, version, rows, by, added, tuple(sorted(names)), named)
+
+
+def _named(dataset: Any, transaction: Any, inside: str) -> tuple[str, ...]:
+    files = external_change.of(inside, dataset.get_fragments()).values()
+    note = ""
+    if transaction is not None:
+        note = f"{inside}/_transactions/{transaction.read_version}-{transaction.uuid}.txn"
+    return (*(path for paths in files for path in paths), note)
+
+
+def _rows_of(dataset: Any, external: ExternalVersion, folder: Path) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that a version added."""
+    with translated(folder, is_reading=True):
+        for fragment in _holding(dataset, set(external.files)):
+            yield from fragment.to_batches()
+
+
+def _holding(dataset: Any, names: set[str]) -> Iterator[Any]:
+    """Yield the fragments whose files are all among `names`."""
+    for fragment in dataset.get_fragments():
+        if {file.path for file in fragment.metadata.files} <= names:
+            yield fragment

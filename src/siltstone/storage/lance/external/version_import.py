@@ -15,17 +15,15 @@ import re
 from collections.abc import Collection, Container, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from siltstone.errors import RequestError
+from siltstone.storage.files.files import Files
 from siltstone.storage.tables.kept_names import kept_of
 from siltstone.storage.tables.promotion import EXTERNAL_DIRECTORY, public_name
 from siltstone.storage.tables.tables import INDEX_DIRECTORY, PRIVATE_DIRECTORY, StagedVersion
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from siltstone.storage.files.files import Files
 
 MANIFEST_BYTES_MAX = 256 << 20
 VERSION_MAX = (1 << 63) - 1
@@ -132,15 +130,20 @@ def refuse_lost(operation: Any, known: Collection[int]) -> None:
     Raises:
         RequestError: It changes such fragments.
     """
-    changed = {fragment.id for fragment in getattr(operation, "updated_fragments", ())}
-    changed.update(getattr(operation, "removed_fragment_ids", ()))
-    changed.update(getattr(operation, "deleted_fragment_ids", ()))
-    lost = sorted(changed.difference(known))
+    lost = sorted(with_rows_gone(operation).difference(known))
     if lost:
         raise RequestError(
             f"the version changes fragments {lost}, which are not in the version that it follows;"
             " open the table again"
         )
+
+
+def with_rows_gone(operation: Any) -> set[int]:
+    """Return the fragments that a delete or an update takes away, or rows of them."""
+    found = {each.id for each in getattr(operation, "updated_fragments", ())}
+    found.update(getattr(operation, "removed_fragment_ids", ()))
+    found.update(getattr(operation, "deleted_fragment_ids", ()))
+    return found
 
 
 def refuse_blobs(schema: pa.Schema) -> None:
