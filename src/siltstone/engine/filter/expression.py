@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from siltstone.engine.filter.filters import projected
 from siltstone.engine.filter.typed import Value
 from siltstone.errors import RequestError
 
@@ -41,13 +42,8 @@ class Expression:
         """
         if self.value is None:
             return pa.chunked_array([pa.array([None] * rows.num_rows, kind)])
-        from pyarrow import acero  # noqa: PLC0415 - it imports pandas, 1 s
-
-        source = acero.Declaration("table_source", acero.TableSourceNodeOptions(rows))
-        options = acero.ProjectNodeOptions([self.value.expression], ["answer"])
-        plan = acero.Declaration.from_sequence([source, acero.Declaration("project", options)])
         try:
-            return plan.to_table(use_threads=False).column(0).cast(kind)
+            return projected(self.value.expression, rows).cast(kind)
         except pa.ArrowException as error:
             raise RequestError(f"{self.text[:200]!r} does not fit {kind}: {error}") from error
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.engine.filter.filters import ExpressionFilter, Filter, filter_of
+from siltstone.engine.filter.filters import Filter, filter_of
 from siltstone.engine.levels.chunk import Slice
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.levels.source import Source
@@ -70,9 +70,9 @@ def plan(
     known = known_columns(arrow, columns)
     shown = list(arrow.names) if known is None else known
     wanted = filter_of(filter, arrow)
-    if isinstance(wanted, ExpressionFilter) and wanted.counts_columns:
+    if wanted and wanted.counts_columns:
         raise RequestError(f"{filter} names columns by number; a task needs names: pc.field('id')")
-    extra = sorted(wanted.columns - set(shown)) if wanted else []
+    extra = sorted(set(wanted.columns) - set(shown)) if wanted else []
     fields = reader.table_schema.fields([*shown, *extra])
     planner = _ScanPlanner(site, table, seq, tuple(shown), filter, wanted, fields, rows_max)
     if isinstance(reader, PlainReader):

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from siltstone.engine.filter.arrow import mentions
-from siltstone.engine.filter.predicate import Predicate
+from siltstone.engine.filter.filters import parse
 from siltstone.errors import RequestError
 
 Filter = str | pc.Expression | None
@@ -207,7 +207,7 @@ def _both(one: Filter, other: Filter, schema: pa.Schema) -> Filter:
 
 
 def _expression(filter: str | pc.Expression, schema: pa.Schema) -> pc.Expression:
-    return Predicate.parse(filter, schema).expression if isinstance(filter, str) else filter
+    return parse(filter, schema).expression if isinstance(filter, str) else filter
 
 
 def _width(type_: pa.DataType) -> int:
