@@ -38,7 +38,6 @@ from siltstone.engine.levels.chunk import (
     join_chunks,
     merge_runs,
     newest_of,
-    rows_at,
     rows_kept,
     run_of,
     small_rung,
@@ -303,16 +302,6 @@ class Memtable:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of `parts` with a bit in `kept`, in seq order."""
         yield from rows_kept(parts[0].chunks, kept, table_schema, columns)
-
-    def rows_at(
-        self,
-        parts: Sequence[Slice],
-        ordinals: np.ndarray,
-        table_schema: TableSchema,
-        columns: Sequence[str],
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of `parts` at `ordinals` (ascending), in seq order."""
-        yield from rows_at(parts[0].chunks, ordinals, table_schema, columns)
 
     def chunks_upto(self, seq: int) -> tuple[Chunk, ...]:
         """Return every row version with a seq <= `seq` as chunks in seq order.

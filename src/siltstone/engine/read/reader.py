@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -24,7 +25,6 @@ from siltstone.engine.filter.filters import Filter
 from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.chunk import IndexedSlice, batch_of
 from siltstone.engine.levels.history_run import HistoryRun
-from siltstone.engine.levels.source import Source
 from siltstone.engine.levels.visibility import VisibilityCache
 from siltstone.engine.read.index_use import prefilter_of
 from siltstone.engine.read.read_union import KeyedReader
@@ -48,25 +48,14 @@ class Reader(Protocol):
     ) -> Iterator[pa.RecordBatch]: ...
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class PlainReader:
-    """One version of a plain table. Immutable."""
+    """One version of a plain table; `lease` keeps its files. No `table`: it has no version yet."""
 
-    __slots__ = ("lease", "table", "table_schema", "version")
-
-    def __init__(
-        self,
-        table_schema: TableSchema,
-        table: PinnedTable | None,
-        version: int,
-        lease: object = None,
-    ) -> None:
-        """Read `table` (None: without a version yet, empty), whose files `lease` keeps."""
-        self.table_schema, self.table, self.version, self.lease = (
-            table_schema,
-            table,
-            version,
-            lease,
-        )
+    table_schema: TableSchema
+    table: PinnedTable | None
+    version: int
+    lease: object = None
 
     def count(self) -> int:
         """Return the number of rows."""
@@ -115,15 +104,9 @@ class Readers:
         self._kept: weakref.WeakSet[VisibilityCache] = weakref.WeakSet()
 
     def open(
-        self,
-        view: View,
-        table: TableDefinition,
-        seq: int,
-        *,
-        own: Source | None = None,
-        defined_at: int | None = None,
+        self, view: View, table: TableDefinition, seq: int, *, defined_at: int | None = None
     ) -> Reader:
-        """Return the reader of `table` at `seq`, with `own` uncommitted writes on top.
+        """Return the reader of `table` at `seq`.
 
         Names, schema and incarnation are those at `defined_at` (default `seq`): a transaction that
         altered a table reads it with its own definition.
@@ -140,13 +123,13 @@ class Readers:
         key = (incarnation.id, table_schema.id)
         memo = view.memo.get(key)
         # Open transactions share a view, and each may have a schema of its own under the same id.
-        if (own is None and isinstance(memo, KeyedReader)) and (
+        if isinstance(memo, KeyedReader) and (
             memo.seq == seq and memo.table_schema is table_schema
         ):
             return memo
         levels = view.levels.get(incarnation.id)
         if levels is None and incarnation.seq > seq:  # made by the asking transaction itself
-            return KeyedReader(table_schema, (), None, seq, own)
+            return KeyedReader(table_schema, (), None, seq)
         if levels is None:
             raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, seq)
         if seq >= levels.storage.merged_seq:
@@ -157,15 +140,13 @@ class Readers:
                 levels.sources,
                 levels.base,
                 seq,
-                own,
-                view.lease,
-                levels.kept,
-                self._bytes_left,
+                lease=view.lease,
+                kept=levels.kept,
+                bytes_left=self._bytes_left,
             )
         else:
             reader = self._past(view, table, levels.storage, table_schema, seq)
-        if own is None:
-            view.memo[key] = reader
+        view.memo[key] = reader
         return reader
 
     def hold(self, view: View, seq: int) -> dict[int, Lease]:
@@ -283,7 +264,7 @@ class Readers:
         base = self.base(table, old)
         leases = (view.lease, lease)
         run = self.history(table, storage, old.merged_seq, seq, leases)
-        return KeyedReader(table_schema, () if run is None else (run,), base, seq, None, leases)
+        return KeyedReader(table_schema, () if run is None else (run,), base, seq, lease=leases)
 
     def _serving(self, view: View, storage: KeyedStorage, seq: int) -> tuple[KeyedStorage, Lease]:
         """Return the storage, as of an older record, whose base is not above `seq`, and a lease.
@@ -296,8 +277,7 @@ class Readers:
         if found is not None:
             record, lease = found
             none_yet = KeyedStorage(storage.incarnation, storage.folder)
-            mine = (s for s in record.keyed if s.incarnation == storage.incarnation)
-            old = next(mine, none_yet)
+            old = next((s for s in record.keyed if s.incarnation == storage.incarnation), none_yet)
             if old.merged_seq >= storage.history_from and _covers(view, record, old, seq):
                 return old, lease
         lost = self._records.missing() if seq >= view.record.oldest_seq else None

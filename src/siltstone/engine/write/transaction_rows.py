@@ -112,11 +112,7 @@ class TransactionRows:
     def _open(self, table: TableDefinition) -> Reader:
         own = self._keyed.get(table.id)
         reader = self._core.readers.open(
-            self._view,
-            table,
-            self._read_seq,
-            own=None if own is None else own.memtable,
-            defined_at=self._read_seq + 1,
+            self._view, table, self._read_seq, defined_at=self._read_seq + 1
         )
         if isinstance(reader, KeyedReader):
             return reader.remembering(None if own is None else own.memtable)
