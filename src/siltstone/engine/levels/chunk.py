@@ -214,12 +214,12 @@ def merge_runs(runs: Sequence[Run]) -> Run:
     return Run(codes[order], np.concatenate([run.ordinals for run in runs])[order])
 
 
-def tier(runs: Sequence[Run | Chunk], width: int = TIER_WIDTH) -> tuple[int, int] | None:
-    """Return the slice of the newest `width` runs of similar size; None if there is none."""
-    for last in range(len(runs), width - 1, -1):
-        sizes = [len(run.codes) for run in runs[last - width : last]]
-        if max(sizes) <= width * max(1, min(sizes)):
-            return last - width, last
+def tier(runs: Sequence[Run]) -> tuple[int, int] | None:
+    """Return the slice of the newest `TIER_WIDTH` runs of similar size; None if there is none."""
+    for last in range(len(runs), TIER_WIDTH - 1, -1):
+        sizes = [len(run.codes) for run in runs[last - TIER_WIDTH : last]]
+        if max(sizes) <= TIER_WIDTH * max(1, min(sizes)):
+            return last - TIER_WIDTH, last
     return None
 
 
@@ -312,17 +312,6 @@ def find_version(
                 return chunk, offset
             index -= 1
     return None
-
-
-def rows_at(
-    chunks: Sequence[Chunk], ordinals: np.ndarray, table_schema: TableSchema, columns: Sequence[str]
-) -> list[pa.RecordBatch]:
-    """Return the rows at `ordinals` (ascending) as batches with `columns` of `table_schema`."""
-    if not len(ordinals):
-        return []
-    kept = np.zeros(chunks[-1].end, bool)
-    kept[ordinals] = True
-    return list(rows_kept(chunks, pa.array(kept), table_schema, columns))
 
 
 def rows_kept(

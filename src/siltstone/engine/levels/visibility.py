@@ -33,7 +33,6 @@ from siltstone.formats.group import UPSERT
 from siltstone.formats.keys import Codes, Key, KeyCodec, newest_rows
 
 KEPT_MAX = 3
-_RUNS_WIDTH = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,7 +184,7 @@ def _keys_of(parts: Sequence[Slice], places: np.ndarray) -> list[Key]:
 def _merged_runs(runs: tuple[Run, ...], live: Bits) -> tuple[Run, ...]:
     """Merge runs of like size, without the places that no longer live: few runs to ask."""
     while True:
-        window = tier(runs, _RUNS_WIDTH)
+        window = tier(runs)
         if window is None:
             return runs
         first, last = window

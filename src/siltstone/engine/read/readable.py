@@ -7,7 +7,6 @@ implements `_reader`, and a transaction records its reads there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,9 +18,6 @@ from siltstone.engine.read.read_union import KeyedReader, Row
 from siltstone.engine.read.reader import Reader
 from siltstone.errors import RequestError, SchemaMismatchError
 from siltstone.formats.keys import Key
-
-if TYPE_CHECKING:
-    pass  # type: ignore[import-untyped]
 
 
 class Readable:
@@ -102,22 +98,17 @@ class Readable:
         batches = self._matching(reader, filter, shown)
         if limit is not None:
             batches = _limited(batches, limit)
-        if not len(fields):
-            return pa.RecordBatchReader.from_batches(pa.schema([]), batches)
         return pa.RecordBatchReader.from_batches(fields, batches)
 
     def _matching(
         self, reader: Reader, wanted: str | pc.Expression | None, shown: list[str] | None
     ) -> Iterator[pa.RecordBatch]:
-        key = (
-            key_named(wanted, reader.table_schema.codec)
-            if isinstance(reader, KeyedReader)
-            else None
-        )
-        if key is not None and isinstance(reader, KeyedReader):
-            self._note(reader, (key,), None)
-            found = reader.many((key,))
-            return iter((found if shown is None else found.select(shown)).to_batches())
+        if isinstance(reader, KeyedReader):
+            key = key_named(wanted, reader.table_schema.codec)
+            if key is not None:
+                self._note(reader, (key,), None)
+                found = reader.many((key,))
+                return iter((found if shown is None else found.select(shown)).to_batches())
         parsed = filter_of(wanted, reader.table_schema.arrow)
         self._note(reader, (), parsed)
         return reader.scan(shown, parsed)
