@@ -273,6 +273,11 @@ def test_a_long_chain_of_conditions_is_no_deep_one():
     assert parse(text, ROWS.schema).mask(ROWS).to_pylist() == [True, False, False, False]
 
 
+def test_a_long_chain_of_conditions_has_as_many_parts():
+    found = filter_of(" AND ".join(f"i8 != {n % 100 + 2}" for n in range(2_000)), ROWS.schema)
+    assert len(found.parts()) == 2_000
+
+
 # What Lance may see of a filter: None where Arrow and DataFusion may differ.
 PUSHES = {
     "i8 > 5": "`c_0` > 5",
