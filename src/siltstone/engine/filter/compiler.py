@@ -10,7 +10,7 @@ entry does not name, is refused, never ignored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import pyarrow as pa
@@ -61,14 +61,18 @@ def _filter(text: str, node: Expression, schema: pa.Schema) -> Filter:
     return Filter(text, found.expression, columns, schema, found.push)
 
 
-def _conjuncts(node: Expression) -> Iterator[Expression]:
-    if isinstance(node, exp.Paren):
-        yield from _conjuncts(cast("Expression", node.this))
-    elif isinstance(node, exp.And):
-        yield from _conjuncts(cast("Expression", node.left))
-        yield from _conjuncts(cast("Expression", node.right))
-    else:
-        yield node
+def _conjuncts(node: Expression) -> list[Expression]:
+    found: list[Expression] = []
+    left = [node]
+    while left:  # no recursion: a chain leans to the left, as deep as it is long
+        node = left.pop()
+        if isinstance(node, exp.Paren):
+            left.append(node.this)
+        elif isinstance(node, exp.And):
+            left += [node.expression, node.this]
+        else:
+            found.append(node)
+    return found
 
 
 def compile_value(text: str, schema: pa.Schema) -> Value | None:
