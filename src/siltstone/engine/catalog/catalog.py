@@ -335,33 +335,21 @@ def _with_versions(
     return _changed(catalog, table, incarnations=steps)
 
 
-def _tag(catalog: Catalog, entry: group.Tagged, _seq: int, time_us: int) -> Catalog:
-    added = () if entry.seq is None else (Tag(entry.name, entry.seq, time_us),)
-    return _with_tag(catalog, entry.name, added)
-
-
-def _keep(catalog: Catalog, entry: group.Keep, _seq: int, time_us: int) -> Catalog:
-    return _with_tag(catalog, entry.name, (Tag(entry.name, entry.seq, time_us, entry.lasts_s),))
-
-
-def _with_tag(catalog: Catalog, name: str, added: tuple[Tag, ...]) -> Catalog:
-    others = tuple(tag for tag in catalog.tags if tag.name != name)
+def _tag(catalog: Catalog, entry: group.Tagged | group.Keep, _seq: int, time_us: int) -> Catalog:
+    lasts_s = entry.lasts_s if isinstance(entry, group.Keep) else 0
+    added = () if entry.seq is None else (Tag(entry.name, entry.seq, time_us, lasts_s),)
+    others = tuple(tag for tag in catalog.tags if tag.name != entry.name)
     return msgspec.structs.replace(catalog, tags=(*others, *added))
 
 
-def _claim(catalog: Catalog, entry: group.Claim, _seq: int, _time: int) -> Catalog:
-    return _with_app(catalog, _claimed(app_of(catalog, entry.app), entry.claim, ""))
-
-
-def _hold(catalog: Catalog, entry: group.Hold, _seq: int, _time: int) -> Catalog:
-    return _with_app(catalog, _claimed(app_of(catalog, entry.app), entry.claim, entry.holder))
-
-
-def _claimed(old: TokenApp, claim: int, holder: str) -> TokenApp:
+def _claim(catalog: Catalog, entry: group.Claim | group.Hold, _seq: int, _time: int) -> Catalog:
+    old = app_of(catalog, entry.app)
+    holder = entry.holder if isinstance(entry, group.Hold) else ""
     gone = (*old.superseded, old.holder) if old.holder else old.superseded
-    return msgspec.structs.replace(
-        old, claim=claim, holder=holder, superseded=gone[-SUPERSEDED_MAX:]
+    changed = msgspec.structs.replace(
+        old, claim=entry.claim, holder=holder, superseded=gone[-SUPERSEDED_MAX:]
     )
+    return _with_app(catalog, changed)
 
 
 _CHANGES: dict[type, Callable[[Catalog, object, int, int], Catalog]] = {
@@ -373,8 +361,8 @@ _CHANGES: dict[type, Callable[[Catalog, object, int, int], Catalog]] = {
     group.Advance: _advance,
     group.Tagged: _tag,
     group.Claim: _claim,
-    group.Hold: _hold,
-    group.Keep: _keep,
+    group.Hold: _claim,
+    group.Keep: _tag,
     group.Hide: _hide,
     group.Compact: _advance,
 }  # type: ignore[dict-item]

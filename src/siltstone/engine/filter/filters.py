@@ -1,4 +1,4 @@
-"""Filter: the rows that a read keeps, parsed once, with the same result in every level of a read.
+"""Filters: the rows that a read keeps, parsed once, with the same result in every level of a read.
 
     wanted ──▶ expression   Arrow: decides, for memtables, runs and base alike
            └─▶ push         DataFusion SQL for Lance: keeps all matching rows, and maybe more
@@ -7,7 +7,8 @@ A filter is SQL text, or an Arrow expression of another engine (DuckDB, Polars a
 those). A row matches if the filter is true; null is not true. Texts may have comparisons, AND, OR,
 NOT, IN, BETWEEN, IS [NOT] NULL / TRUE / FALSE, [NOT] LIKE and ILIKE with ESCAPE, + - * / %, CAST
 and ::, DATE, TIMESTAMP and TIME literals, X'...', fields of structs (`a.b`), lower, upper, length,
-abs, coalesce and starts_with. There are no subqueries and no aggregates.
+abs, coalesce and starts_with. There are no subqueries and no aggregates. An `Expression` is SQL of
+the same kind, with a value of any type: the new value in an update.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone.engine.filter import arrow, pickled, pushed
+from siltstone.engine.filter.typed import Value
 from siltstone.errors import RequestError
 
 CACHED_FILTERS_MAX = 256
@@ -82,7 +84,7 @@ class Filter:
             arrays = [pa.array([row.get(field.name)], field.type) for field in fields]
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise RequestError(f"a value of the row does not fit its column: {error}") from error
-        one = pa.RecordBatch.from_arrays(arrays, list(self.columns)) if arrays else _ONE_ROW
+        one = pa.table(arrays, list(self.columns)) if arrays else _ONE_ROW
         return bool(self.mask(one)[0].as_py())
 
     def prefilter(self, names: Mapping[str, str]) -> str | None:
@@ -182,3 +184,51 @@ def projected(expression: pc.Expression, rows: pa.Table) -> pa.ChunkedArray[Any]
     project = acero.Declaration("project", acero.ProjectNodeOptions([expression], ["answer"]))
     plan = acero.Declaration.from_sequence([source, project])
     return plan.to_table(use_threads=False).column(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A parsed expression over the columns of one schema; immutable, free to share."""
+
+    text: str
+    value: Value | None
+
+    @property
+    def is_null(self) -> bool:
+        """Whether it is NULL for every row."""
+        return self.value is None
+
+    @property
+    def type(self) -> pa.DataType:
+        """The Arrow type of its values.
+
+        Raises:
+            RequestError: It is a bare NULL, which has no type.
+        """
+        if self.value is None:
+            raise RequestError("NULL has no type; write cast(NULL as int), for example")
+        return self.value.type
+
+    def evaluate(self, rows: pa.Table, kind: pa.DataType) -> pa.ChunkedArray:
+        """Return its value for each row, as `kind`.
+
+        Raises:
+            RequestError: A value does not fit, or arithmetic overflows.
+        """
+        if self.value is None:
+            return pa.chunked_array([pa.array([None] * rows.num_rows, kind)])
+        try:
+            return projected(self.value.expression, rows).cast(kind)
+        except pa.ArrowException as error:
+            raise RequestError(f"{self.text[:200]!r} does not fit {kind}: {error}") from error
+
+
+def compile_value(text: str, schema: pa.Schema) -> Expression:
+    """Return the expression of a SQL text over the columns of `schema`.
+
+    Raises:
+        RequestError: It does not parse, is not supported, or its types do not fit.
+    """
+    from siltstone.engine.filter import compiler  # noqa: PLC0415 - as in `parse`
+
+    return Expression(text, compiler.compile_value(text, schema))

@@ -20,8 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog.table_schema import TableSchema
-from siltstone.formats.group import UPSERT
-from siltstone.formats.keys import Codes, Key, KeyCodec, newest_rows
+from siltstone.formats.keys import Codes, Key
 from siltstone.formats.rows import value_getter
 
 TIER_WIDTH = 4
@@ -173,16 +172,6 @@ class IndexedSlice:
         return chunks + sum(run.nbytes for run in self.runs)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Newest:
-    """The newest version of each key of one source, in code order, with its chunks."""
-
-    codes: Codes
-    ordinals: np.ndarray
-    is_live: np.ndarray
-    chunks: tuple[Chunk, ...]
-
-
 NOTHING = np.zeros(0, np.int64)
 EMPTY_RUN = Run(NOTHING, NOTHING)
 
@@ -282,17 +271,6 @@ def keys_at(chunks: Sequence[Chunk], ordinals: np.ndarray) -> list[Key]:
             for place, key in zip(order[low:high].tolist(), found, strict=True):
                 keys[place] = key
     return keys.tolist()
-
-
-def newest_of(codec: KeyCodec, chunks: Sequence[Chunk], run: Run) -> Newest:
-    """Return the newest version of each key in `run`."""
-    codes, ordinals = run.codes, run.ordinals
-    if not len(codes):
-        return Newest(codes, ordinals, np.zeros(0, bool), ())
-    chosen = newest_rows(codec, codes, lambda at: keys_at(chunks, ordinals[at]))
-    codes, ordinals = codes[chosen], ordinals[chosen]
-    ops = np.concatenate([chunk.ops for chunk in chunks])
-    return Newest(codes, ordinals, ops[ordinals] == UPSERT, tuple(chunks))
 
 
 def find_version(

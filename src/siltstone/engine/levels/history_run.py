@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog.table_schema import TableSchema, aligned, table_schema_of
+from siltstone.engine.levels.attached import Attached
 from siltstone.engine.levels.base import batches_kept
 from siltstone.engine.levels.chunk import (
     NOTHING,
@@ -45,7 +46,7 @@ class HistoryRun:
 
     def __init__(
         self,
-        opened: Callable[[], PinnedTable],
+        opened: Callable[[], PinnedTable | Attached],
         schema: Schema,
         low: int,
         high: int,
@@ -60,7 +61,7 @@ class HistoryRun:
         """
         self.low, self.high = low, high
         self.first_seq, self.last_seq = low + 1, high  # as the seqs of rows may be
-        self._opened: Callable[[], PinnedTable] = functools.cache(opened)
+        self._opened: Callable[[], PinnedTable | Attached] = functools.cache(opened)
         self._table_schema = table_schema_of(schema)
         self.lease = lease
         self._lock = threading.Lock()
@@ -69,7 +70,7 @@ class HistoryRun:
         self._rows: int | None = sum(item.part.rows for item in known) if known else None
 
     @property
-    def table(self) -> PinnedTable:
+    def table(self) -> PinnedTable | Attached:
         """The pinned dataset."""
         return self._opened()
 

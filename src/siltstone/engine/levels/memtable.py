@@ -29,22 +29,22 @@ import pyarrow as pa
 
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.levels.chunk import (
+    NOTHING,
     Chunk,
     IndexedSlice,
-    Newest,
     Run,
     Slice,
     find_version,
     join_chunks,
+    keys_at,
     merge_runs,
-    newest_of,
     rows_kept,
     run_of,
     small_rung,
     tier,
 )
 from siltstone.formats.group import DELETE, UPSERT
-from siltstone.formats.keys import Codes, Key
+from siltstone.formats.keys import Codes, Key, newest_rows
 from siltstone.formats.rows import Row
 
 TAIL_ROWS_MAX = 4096
@@ -340,6 +340,15 @@ def indexed(memtable: Memtable) -> tuple[IndexedSlice, ...]:
     return (IndexedSlice(Slice(memtable.origin, chunks, contents.tail.start), contents.runs),)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Newest:
+    """The newest version of each key of one memtable, in code order, with its chunks."""
+
+    ordinals: np.ndarray
+    is_live: np.ndarray
+    chunks: tuple[Chunk, ...]
+
+
 def newest_versions(memtable: Memtable) -> Newest:
     """Return the newest version of each key."""
     contents = memtable.contents
@@ -348,4 +357,10 @@ def newest_versions(memtable: Memtable) -> Newest:
     if count:
         tail = contents.tail.chunk(count)
         chunks, runs = (*chunks, tail), (*runs, run_of(tail.codes, tail.start))
-    return newest_of(codec, chunks, merge_runs(runs))
+    run = merge_runs(runs)
+    if not len(run.codes):
+        return Newest(NOTHING, np.zeros(0, bool), ())
+    chosen = newest_rows(codec, run.codes, lambda at: keys_at(chunks, run.ordinals[at]))
+    ordinals = run.ordinals[chosen]
+    ops = np.concatenate([chunk.ops for chunk in chunks])
+    return Newest(ordinals, ops[ordinals] == UPSERT, chunks)

@@ -129,11 +129,6 @@ class VisibilityCache:
         self._kept: tuple[Visibility, ...] = ()
 
     @property
-    def newest(self) -> Visibility | None:
-        """The visibility at the highest seq; None if the cache is empty."""
-        return self._kept[0] if self._kept else None
-
-    @property
     def nbytes(self) -> int:
         """Bytes in memory; shared parts count once."""
         kept = self._kept

@@ -14,7 +14,6 @@ import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
@@ -27,6 +26,7 @@ from siltstone.engine.levels.chunk import IndexedSlice, batch_of
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.levels.visibility import VisibilityCache
 from siltstone.engine.read.index_use import prefilter_of
+from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.view import View
 from siltstone.errors import CorruptionError, SnapshotExpiredError
@@ -82,21 +82,13 @@ class PlainReader:
                 yield batch_of([kept.column(name) for name in shown], fields, kept.num_rows)
 
 
-class Records(Protocol):
-    """Finds the past: the newest record that serves a seq, with a lease on it."""
-
-    def serving(self, incarnation: int, seq: int) -> tuple[Record, Lease] | None: ...
-
-    def missing(self) -> Path | None: ...
-
-
 class Readers:
     """Creates readers. Holds only the state that it needs to open pins; any thread.
 
     `_noting` guards the sets of objects that hold memory: a growing set cannot be iterated.
     """
 
-    def __init__(self, tables: TableReader, records: Records, *, index_bytes_max: int) -> None:
+    def __init__(self, tables: TableReader, records: PastRecords, *, index_bytes_max: int) -> None:
         self._tables, self._records = tables, records
         self._index_bytes_max = index_bytes_max
         self._noting = threading.Lock()
@@ -189,8 +181,7 @@ class Readers:
         """Return the reader of one version of a plain table; `lease` keeps its files."""
         if pin is None:
             return PlainReader(table_schema, None, 0)
-        opened = self._tables.open(plain_folder(pin), pin)
-        return PlainReader(table_schema, opened, pin.version, lease)
+        return PlainReader(table_schema, self.pinned(pin), pin.version, lease)
 
     def pinned(self, pin: Pin) -> PinnedTable:
         """Return the dataset version of a pin that a frame names."""

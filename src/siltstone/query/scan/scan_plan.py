@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from siltstone.engine.commit.core import Core
 from siltstone.engine.filter.filters import Filter, filter_of
+from siltstone.engine.levels.attached import Attached
 from siltstone.engine.levels.chunk import NOTHING
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.read.read_union import KeyedReader
@@ -146,7 +147,12 @@ class _ScanPlanner:
             yield self._task(None, shown, piece, rows)
 
     def _pinned(
-        self, opened: PinnedTable, files: TaskFiles, some: np.ndarray, *, are_kept: bool
+        self,
+        opened: PinnedTable | Attached,
+        files: TaskFiles,
+        some: np.ndarray,
+        *,
+        are_kept: bool,
     ) -> Iterator[ScanTask]:
         """Plan the rows at the positions `some` (ascending), or, unless `are_kept`, all others."""
         for first, end in groups(opened.spans, self.rows_max):
