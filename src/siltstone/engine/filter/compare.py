@@ -49,10 +49,14 @@ def push_truth(type_: pa.DataType, column: str | None) -> pushed.Push | None:
 
 
 def is_null(value: Value) -> Value:
-    found = value.expression.is_null()
+    return boolean(value.expression.is_null(), _atom(value, " IS NULL"))
+
+
+def _atom(value: Value, rest: str) -> pushed.Push | None:
+    """Return the push of a column and what follows it; None if Lance does not compare it alike."""
     if value.column is None or not pushed.is_pushable(value.type):
-        return boolean(found)
-    return boolean(found, pushed.Atom(value.column, " IS NULL"))
+        return None
+    return pushed.Atom(value.column, rest)
 
 
 def compare(sign: Operator, left: Term, right: Term) -> Value:
@@ -84,10 +88,8 @@ def _with_literal(sign: Operator, value: Value, literal: Literal) -> Value:
     left = value.expression
     if pa.types.is_floating(value.type) and scalar.type != value.type:
         left = left.cast(scalar.type)
-    found = KERNELS[sign](left, typed.constant(scalar))
-    if value.column is None or text is None or not pushed.is_pushable(value.type):
-        return boolean(found)
-    return boolean(found, pushed.Atom(value.column, f" {sign} {text}"))
+    push = None if text is None else _atom(value, f" {sign} {text}")
+    return boolean(KERNELS[sign](left, typed.constant(scalar)), push)
 
 
 def _placed(
@@ -170,17 +172,10 @@ def _in_set(value: Value, literals: Sequence[Literal]) -> Value:
     otherwise = null() if has_null else pc.scalar(False)
     answer = pc.if_else(found, pc.scalar(True), otherwise)
     answer = pc.if_else(value.expression.is_valid(), answer, null())  # Arrow finds null not in it
-    push = _push_set(value, [text for _, _, text in members])
+    texts = [text for _, _, text in members if text is not None]
+    is_whole = texts and len(texts) == len(members)
+    push = _atom(value, f" IN ({', '.join(texts)})") if is_whole else None
     return boolean(answer, pushed.Implied(push) if has_null else push)
-
-
-def _push_set(value: Value, texts: Sequence[str | None]) -> pushed.Push | None:
-    known = [text for text in texts if text is not None]
-    if value.column is None or not known or len(known) < len(texts):
-        return None
-    if not pushed.is_pushable(value.type):
-        return None
-    return pushed.Atom(value.column, f" IN ({', '.join(known)})")
 
 
 def like(subject: Value, pattern: str, escape: str, *, is_blind: bool) -> Value:

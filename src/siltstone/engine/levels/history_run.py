@@ -203,7 +203,7 @@ class HistoryRun:
         stored = [name for name in names if name is not None]
         if not stored:
             batches: Iterable[pa.RecordBatch] = [batch_of([], pa.schema([]), count)]
-        elif count <= max(_TAKE_ROWS_MAX, _TAKE_SHARE_MAX * len(kept)):
+        elif are_few(count, len(kept)):
             ordinals = np.flatnonzero(kept.to_numpy(zero_copy_only=False))
             taken = self.table.take(self.positions_of(ordinals), stored)
             batches = taken.combine_chunks().to_batches()
@@ -240,6 +240,11 @@ class HistoryRun:
             ops = batch.column(OP_COLUMN).to_numpy()
             yield Chunk(start, rows, table_schema, codec.codes(rows), seqs, ops)
             start += batch.num_rows
+
+
+def are_few(count: int, of: int) -> bool:
+    """Return whether rows are read faster by their positions than by a scan."""
+    return count <= max(_TAKE_ROWS_MAX, _TAKE_SHARE_MAX * of)
 
 
 def known_of(sources: Iterable[object], low: int) -> tuple[IndexedSlice, ...]:

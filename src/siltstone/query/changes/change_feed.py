@@ -168,7 +168,8 @@ class Feeds:
             raise RequestError(f"{name!r} is a plain table: it has versions, not changes")
         taken = catalogs.named_from(table, until)
         gone: list[Part] = []
-        if 0 < since < taken and not _had_name(table, since, name):
+        had_name = catalogs.is_alive(table, since) and catalogs.name_of(table, since) == name
+        if 0 < since < taken and not had_name:
             gone = self._gone(since, name, table_schema)
             if table.created < taken:
                 gone.append(self.whole(table, taken, "upsert"))
@@ -258,10 +259,6 @@ class Feeds:
         for source in (*(() if run is None else (run,)), *levels.sealed, levels.active):
             if not isinstance(source, HistoryRun) or (source.low < until and since < source.high):
                 yield Versions(source, since, until)
-
-
-def _had_name(table: TableDefinition, since: int, name: str) -> bool:
-    return catalogs.is_alive(table, since) and catalogs.name_of(table, since) == name
 
 
 def _key_types(table_schema: TableSchema) -> dict[str, pa.DataType]:

@@ -25,14 +25,12 @@ from siltstone.engine.catalog.table_schema import aligned
 from siltstone.engine.filter.filters import Filter, filter_of
 from siltstone.engine.levels.base import batches_kept
 from siltstone.engine.levels.chunk import batch_of
+from siltstone.engine.levels.history_run import are_few
 from siltstone.errors import CorruptionError, SnapshotExpiredError
 from siltstone.formats.manifest import Pin
 from siltstone.storage.manifest.manifest_store import Lease, ManifestStore
 from siltstone.storage.site import site_of
 from siltstone.storage.tables.tables import POSITION, PinnedTable, TableReader
-
-_TAKE_ROWS_MAX = 2_000
-_TAKE_SHARE_MAX = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +88,7 @@ class PinnedRows:
         """Return the rows as batches of `fields`, perhaps with rows that `wanted` does not keep."""
         names = [name for name in self.stored if name is not None]
         kept = self.kept
-        if kept is not None and kept.count <= max(_TAKE_ROWS_MAX, _TAKE_SHARE_MAX * kept.span):
+        if kept is not None and are_few(kept.count, kept.span):
             return self._aligned(self._taken(table, kept, names), fields)
         known = {f.name: name for f, name in zip(fields, self.stored, strict=True) if name}
         prefilter = None if wanted is None else wanted.prefilter(known)
