@@ -137,7 +137,7 @@ class Joined:
 
     def _with_owner(self, stop: threading.Event) -> None:
         with self._connect() as db:
-            if isinstance(db, st.Store):
+            if not isinstance(db, st.JoinedStore):
                 return  # nobody owned it: that is the next owner's part
             self._client.db = db
             self._client.resolve()
