@@ -1,6 +1,6 @@
 """Operations: what a store can be asked for, in one table: name, faces, effect, role, codec.
 
-    rpc             server/rpc/routes.py makes a route of each row, server/calls.py answers it
+    rpc             server/rpc/routes.py makes a route of each row, server/rpc/calls.py answers it
     joined client   joined/remote.py makes a method of each row, which asks for it and decodes
     REST            server/rest/routes.py: the same columns, and a path, a request and a response
 
@@ -86,13 +86,17 @@ _WRITTEN = Face.TABLE | Face.TRANSACTION_TABLE
 _TABLES = _WRITTEN | Face.SNAPSHOT_TABLE
 _READ, _WORK, _ONCE, _WRITE = Effect
 
+
+def _alike(faces: Face, effect: Effect, role: Role, *names: str) -> list[Operation]:
+    """Return the rows of operations that differ in nothing but their name."""
+    return [Operation(name, faces, effect, role) for name in names]
+
+
 OPERATIONS = (
     # the tables of a store
-    Operation("tables", _ALL, _READ, Role.READ),
-    Operation("id_of", _ALL, _READ, Role.READ),
+    *_alike(_ALL, _READ, Role.READ, "tables", "id_of"),
     Operation("create_table", _CHANGED, _WRITE, Role.WRITE, Codec.TABLE),
-    Operation("drop_table", _CHANGED, _WRITE, Role.WRITE),
-    Operation("rename_table", _CHANGED, _WRITE, Role.WRITE),
+    *_alike(_CHANGED, _WRITE, Role.WRITE, "drop_table", "rename_table"),
     Operation("lance_catalog", _ALL, _WORK, Role.WRITE, files="for clients of Lance"),
     # transactions
     Operation("transaction", _STORE, _ONCE, Role.READ),
@@ -110,48 +114,27 @@ OPERATIONS = (
     Operation("close", _SNAPSHOT, _ONCE, Role.READ),
     Operation("sql", _STORE | _SNAPSHOT, _READ, Role.READ, Codec.RESULT),
     Operation("scan_tasks", _SNAPSHOT, _READ, Role.READ),
-    Operation("changes", _STORE, _READ, Role.READ),
     Operation("changes_of", _STORE, _READ, Role.READ, Codec.STREAM),
-    Operation("change_tasks", _STORE, _READ, Role.READ),
-    Operation("changes_upto", _STORE, _READ, Role.READ),
-    Operation("changes_from", _STORE, _READ, Role.READ),
-    Operation("log", _STORE, _READ, Role.READ),
+    *_alike(_STORE, _READ, Role.READ, "changes", "change_tasks", "changes_upto", "changes_from"),
+    *_alike(_STORE, _READ, Role.READ, "log", "tags", "seq", "durable_seq"),
     Operation("tag", _CHANGED, _WRITE, Role.WRITE),
     Operation("untag", _STORE, _WRITE, Role.WRITE),
-    Operation("tags", _STORE, _READ, Role.READ),
-    Operation("seq", _STORE, _READ, Role.READ),
-    Operation("durable_seq", _STORE, _READ, Role.READ),
     # maintenance
-    Operation("checkpoint", _STORE, _WORK, Role.WRITE),
-    Operation("merge", _STORE, _WORK, Role.WRITE),
-    Operation("optimize", _STORE, _WORK, Role.WRITE),
+    *_alike(_STORE, _WORK, Role.WRITE, "checkpoint", "merge", "optimize"),
     Operation("vacuum", _STORE, _WORK, Role.ADMIN),
     Operation("verify", _STORE, _WORK, Role.READ),
-    Operation("jobs", _STORE, _READ, Role.READ),
-    Operation("status", _STORE, _READ, Role.READ),
+    *_alike(_STORE, _READ, Role.READ, "jobs", "status"),
     # the rows of a table
     Operation("id", Face.SNAPSHOT_TABLE, _READ, Role.READ),
-    Operation("name", _TABLES, _READ, Role.READ),
-    Operation("schema", _TABLES, _READ, Role.READ),
-    Operation("primary_key", _TABLES, _READ, Role.READ),
+    *_alike(_TABLES, _READ, Role.READ, "name", "schema", "primary_key", "count"),
     Operation("get", _TABLES, _READ, Role.READ, Codec.ROW),
     Operation("get_many", _TABLES, _READ, Role.READ, Codec.ROWS),
     Operation("scan", _TABLES, _READ, Role.READ, Codec.STREAM),
-    Operation("count", _TABLES, _READ, Role.READ),
-    Operation("upsert", _WRITTEN, _WRITE, Role.WRITE),
-    Operation("insert", _WRITTEN, _WRITE, Role.WRITE),
-    Operation("update", _WRITTEN, _WRITE, Role.WRITE),
-    Operation("delete", _WRITTEN, _WRITE, Role.WRITE),
-    Operation("append", _WRITTEN, _WRITE, Role.WRITE),
-    Operation("overwrite", _WRITTEN, _WRITE, Role.WRITE),
-    Operation("delete_where", _WRITTEN, _WRITE, Role.WRITE),
-    Operation("truncate", _WRITTEN, _WRITE, Role.WRITE),
+    *_alike(_WRITTEN, _WRITE, Role.WRITE, "upsert", "insert", "update", "delete", "delete_where"),
+    *_alike(_WRITTEN, _WRITE, Role.WRITE, "append", "overwrite", "truncate"),
     # the columns and indexes of a table
-    Operation("add_column", _WRITTEN, _WRITE, Role.WRITE),
-    Operation("drop_column", _WRITTEN, _WRITE, Role.WRITE),
-    Operation("rename_column", _WRITTEN, _WRITE, Role.WRITE),
-    Operation("create_index", _TABLE, _ONCE, Role.WRITE),
-    Operation("drop_index", _TABLE, _ONCE, Role.WRITE),
+    *_alike(_WRITTEN, _WRITE, Role.WRITE, "add_column", "drop_column", "rename_column"),
+    *_alike(_TABLE, _ONCE, Role.WRITE, "create_index", "drop_index"),
     Operation("indexes", _TABLE, _READ, Role.READ),
 )
 

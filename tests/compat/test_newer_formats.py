@@ -117,11 +117,11 @@ def newer_entry(root: Path) -> Path:
     *_, first_seq, last_seq, durable, checksum = struct.unpack_from("<QQQQ", data, at + 72)
     before = frame.Position(header.epoch, header.segment, at, checksum, first_seq - 1)
     payload = struct.pack("<I", len(text)) + text
-    buffers, size, _ = frame.encode_frame(
+    buffers, end = frame.encode_frame(
         [payload + bytes(-len(payload) % 8)], store_id=header.store_id, at=before,
         first_seq=first_seq, last_seq=last_seq, durable_offset=durable,
     )  # fmt: skip
-    data[at : at + size] = b"".join(map(bytes, buffers))
+    data[at : end.offset] = b"".join(map(bytes, buffers))
     path.write_bytes(data)
     (root / "wal" / "MARK").unlink()  # it ends elsewhere now
     return Path("wal")

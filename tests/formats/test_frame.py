@@ -43,7 +43,7 @@ PAYLOAD = [b"two ", bytearray(b"small"), memoryview(b" parts")]
 
 
 def encoded(at: Position = AT, payload: bytes = b"two small parts") -> bytes:
-    buffers, size, _ = encode_frame(
+    buffers, end = encode_frame(
         [payload],
         store_id=STORE_ID,
         at=at,
@@ -52,7 +52,7 @@ def encoded(at: Position = AT, payload: bytes = b"two small parts") -> bytes:
         durable_offset=4096,
     )
     data = b"".join(buffers)
-    assert len(data) == size
+    assert len(data) == end.offset - at.offset
     return data
 
 
@@ -95,34 +95,34 @@ def test_every_stored_byte_sequence_is_still_read() -> None:
 
 
 def test_a_payload_in_parts_is_the_same_frame_as_in_one() -> None:
-    buffers, size, checksum = encode_frame(
+    buffers, end = encode_frame(
         PAYLOAD, store_id=STORE_ID, at=AT, first_seq=Seq(41), last_seq=Seq(42), durable_offset=4096
     )
     assert b"".join(buffers) == encoded()
-    assert size == len(encoded())
     frame = decoded(encoded())
     assert frame is not None
-    assert frame.checksum == checksum
+    assert frame.behind == end
+    assert end == Position(AT.epoch, AT.segment, 4096 + len(encoded()), frame.checksum, Seq(42))
 
 
 def test_the_parts_of_a_large_payload_are_not_copied() -> None:
     payload = [bytes(1 << 20), memoryview(bytes(range(256)) * 99)]
-    buffers, size, checksum = encode_frame(
+    buffers, end = encode_frame(
         payload, store_id=STORE_ID, at=AT, first_seq=Seq(41), last_seq=Seq(42), durable_offset=4096
     )
     assert all(given is part for given, part in zip(buffers[1:3], payload, strict=True))
     frame = decoded(b"".join(buffers))
     assert frame is not None
     assert bytes(frame.payload) == b"".join(payload)
-    assert (frame.checksum, frame.end) == (checksum, 4096 + size)
+    assert frame.behind == end
 
 
 def test_a_view_of_wide_items_counts_by_bytes() -> None:
     wide = memoryview(bytes(16)).cast("q")
-    buffers, size, _ = encode_frame(
+    buffers, end = encode_frame(
         [wide], store_id=STORE_ID, at=AT, first_seq=Seq(41), last_seq=Seq(41), durable_offset=4096
     )
-    assert size == FRAME_HEADER_BYTES + 16
+    assert end.offset == 4096 + FRAME_HEADER_BYTES + 16
     frame = decoded(b"".join(buffers))
     assert frame is not None
     assert bytes(frame.payload) == bytes(16)
@@ -130,14 +130,14 @@ def test_a_view_of_wide_items_counts_by_bytes() -> None:
 
 @given(st.lists(st.binary(max_size=40), max_size=4))
 def test_any_payload_comes_back(parts: list[bytes]) -> None:
-    buffers, size, _ = encode_frame(
+    buffers, end = encode_frame(
         parts, store_id=STORE_ID, at=AT, first_seq=Seq(41), last_seq=Seq(42), durable_offset=4096
     )
-    assert size % 8 == 0
+    assert end.offset % 8 == 0
     frame = decoded(b"".join(buffers) + b"what follows")
     assert frame is not None
     assert bytes(frame.payload) == b"".join(parts)
-    assert frame.end == 4096 + size
+    assert frame.end == end.offset
 
 
 def test_one_changed_bit_anywhere_makes_a_frame_a_header_and_a_mark_invalid() -> None:

@@ -10,9 +10,8 @@ import pytest
 
 from siltstone.engine.write.transaction import Phase
 from siltstone.errors import BusyError, ClosedError, RequestError
-from siltstone.server.calls import Calls
 from siltstone.server.http.pipeline import Pipeline
-from siltstone.server.rpc.call import RpcCall
+from siltstone.server.rpc.calls import Calls, RpcCall
 from siltstone.server.rpc.server import rpc_policy
 from siltstone.server.rpc.wire import RpcWire
 from siltstone.server.served import Served
@@ -82,8 +81,9 @@ def test_a_transaction_whose_rows_are_read_is_not_idle() -> None:
             Pipeline(wire, rpc_policy(), executor),
             Calls(Served(db, db._parts), sessions),
         )
-        scan = RpcCall(home, "scan", [], {}, transaction=key)
-        outcome = calls.of_table(str(db["t"].id), scan)
+        path = {"table": str(db["t"].id)}
+        scan = RpcCall(home, "scan", [], {}, transaction=key, path=path)
+        outcome = calls.of_table(scan)
         clock.pass_s(59)
         rows = pipeline.streamed(wire.pieces(outcome.value, outcome.turn), {})
         clock.pass_s(59)

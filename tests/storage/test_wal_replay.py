@@ -389,7 +389,7 @@ def test_a_valid_frame_that_does_not_continue_the_one_before_is_corruption(
     second = data[4096 + FRAME : 4096 + 2 * FRAME]
     checksum = int.from_bytes(second[8:16], "little") ^ change
     at = Position(Epoch(1), SegmentNumber(1), 4096 + 2 * FRAME, checksum, Seq(2))
-    buffers, size, _ = encode_frame(
+    buffers, end = encode_frame(
         [b"x" * 30],
         store_id=STORE_ID,
         at=at,
@@ -397,7 +397,7 @@ def test_a_valid_frame_that_does_not_continue_the_one_before_is_corruption(
         last_seq=Seq(seq),
         durable_offset=4096,
     )
-    data[at.offset : at.offset + size] = b"".join(buffers)
+    data[at.offset : end.offset] = b"".join(buffers)
     result = recovered(overwrite(files, FIRST, bytes(data)))
     assert isinstance(result, CorruptionError)
     assert (result.path, result.offset) == (FIRST, at.offset)

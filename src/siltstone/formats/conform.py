@@ -5,7 +5,7 @@ What a dict may hold is said in `rows`: one rule in two forms.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import numpy as np
@@ -100,7 +100,7 @@ def _became_infinite(given: Any, converted: Any) -> bool:
         whole = dict(zip(converted.type.names, converted.flatten(), strict=True))
         parts = zip(given.type.names, given.flatten(), strict=True)
         return any(_became_infinite(part, whole[name]) for name, part in parts)
-    if any(is_of(converted.type) for is_of in _LISTS) and pa.types.is_nested(given.type):
+    if _is_one_of(converted.type, _LISTS) and pa.types.is_nested(given.type):
         return _became_infinite(given.flatten(), converted.flatten())
     if not pa.types.is_floating(converted.type) or pa.types.is_null(given.type):
         return False
@@ -114,23 +114,21 @@ def _became_infinite(given: Any, converted: Any) -> bool:
     return bool(after.any())
 
 
-_FAMILIES: tuple[Callable[[pa.DataType], bool], ...] = (
-    pa.types.is_integer,
-    lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind),
-    lambda kind: pa.types.is_integer(kind) or pa.types.is_decimal(kind),
-    lambda kind: (
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    ),
-    lambda kind: (
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-        or pa.types.is_binary_view(kind)
-    ),
-    pa.types.is_timestamp,
-    pa.types.is_date,
-    pa.types.is_time,
-)
+_FAMILIES = (
+    (pa.types.is_integer, pa.types.is_floating),
+    (pa.types.is_integer, pa.types.is_decimal),
+    (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    (pa.types.is_binary, pa.types.is_large_binary,
+     pa.types.is_fixed_size_binary, pa.types.is_binary_view),
+    (pa.types.is_timestamp,),
+    (pa.types.is_date,),
+    (pa.types.is_time,),
+)  # fmt: skip
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+
+
+def _is_one_of(kind: pa.DataType, family: Iterable[Callable[[pa.DataType], bool]]) -> bool:
+    return any(is_of(kind) for is_of in family)
 
 
 def _may_cast(given: Any, wanted: Any) -> bool:
@@ -143,7 +141,7 @@ def _may_cast(given: Any, wanted: Any) -> bool:
         return False
     if pa.types.is_nested(given):
         return _may_cast_nested(given, wanted)
-    return any(family(given) and family(wanted) for family in _FAMILIES)
+    return any(_is_one_of(given, each) and _is_one_of(wanted, each) for each in _FAMILIES)
 
 
 def _may_cast_nested(given: Any, wanted: Any) -> bool:
@@ -155,10 +153,7 @@ def _may_cast_nested(given: Any, wanted: Any) -> bool:
             and (field.type == names[field.name] or _may_cast(field.type, names[field.name]))
             for field in given
         )
-    if not any(is_of(wanted) for is_of in _LISTS) or not any(is_of(given) for is_of in _LISTS):
+    if not _is_one_of(wanted, _LISTS) or not _is_one_of(given, _LISTS):
         return False
     inner, meant = cast("Any", given).value_type, wanted.value_type
     return inner == meant or _may_cast(inner, meant)
-
-
-_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)

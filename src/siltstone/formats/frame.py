@@ -39,7 +39,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import xxhash
@@ -102,6 +102,12 @@ class SegmentHeader(msgspec.Struct, frozen=True):
     is_recycled: bool = False
     checksum: int = 0
 
+    @classmethod
+    def beginning(cls, store_id: bytes, epoch: Epoch, segment: SegmentNumber, seq: Seq) -> Self:
+        """Return the header of a log's first segment, whose frames follow `seq`."""
+        before = Position(Epoch(0), SegmentNumber(segment - 1), HEADER_BYTES, 0, seq)
+        return cls(store_id, epoch, segment, before)
+
     @property
     def age(self) -> tuple[int, int]:
         """The order of segments; see `Position.place`."""
@@ -116,6 +122,8 @@ class SegmentHeader(msgspec.Struct, frozen=True):
 class Frame(msgspec.Struct, frozen=True):
     """One decoded frame; `payload` is a view of the caller's buffer, `end` a file offset."""
 
+    epoch: Epoch
+    segment: SegmentNumber
     first_seq: Seq
     last_seq: Seq
     payload: memoryview
@@ -124,6 +132,11 @@ class Frame(msgspec.Struct, frozen=True):
     checksum: int
     offset: int
     end: int
+
+    @property
+    def behind(self) -> Position:
+        """The position after this frame."""
+        return Position(self.epoch, self.segment, self.end, self.checksum, self.last_seq)
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -164,10 +177,9 @@ def payload_bytes(payload: Sequence[Buffer]) -> int:
     return length
 
 
-def encode_header(header: SegmentHeader) -> tuple[bytes, int]:
-    """Return the 4096 bytes of a segment header, and their checksum."""
+def encode_header(header: SegmentHeader) -> tuple[bytes, SegmentHeader]:
+    """Return the 4096 bytes of a segment header, and the header with their checksum."""
     require(len(header.store_id) == STORE_ID_BYTES, "a store id has 16 bytes")
-    previous = header.previous
     fields = _HEADER.pack(
         SEGMENT_FORMAT,
         IS_RECYCLED if header.is_recycled else 0,
@@ -175,15 +187,12 @@ def encode_header(header: SegmentHeader) -> tuple[bytes, int]:
         header.epoch,
         header.segment,
         header.durable_offset,
-        previous.epoch,
-        previous.segment,
-        previous.offset,
-        previous.checksum,
-        previous.seq,
+        *msgspec.structs.astuple(header.previous),
     )
     body = fields.ljust(HEADER_BYTES - _START.size, b"\0")
     checksum = xxhash.xxh3_64_intdigest(body)
-    return _START.pack(_SEGMENT_MAGIC, checksum) + body, checksum
+    whole = msgspec.structs.replace(header, checksum=checksum)
+    return _START.pack(_SEGMENT_MAGIC, checksum) + body, whole
 
 
 def decode_header(data: Buffer, path: Path) -> SegmentHeader | None:
@@ -213,8 +222,8 @@ def encode_frame(
     first_seq: Seq,
     last_seq: Seq,
     durable_offset: int,
-) -> tuple[list[Buffer], int, int]:
-    """Return the buffers of the frame that goes to `at`, its size in bytes, and its checksum.
+) -> tuple[list[Buffer], Position]:
+    """Return the buffers of the frame that goes to `at`, and the position behind it.
 
     A small frame, as most commits have, is one buffer. For a larger payload its parts are hashed
     one by one and returned unchanged.
@@ -234,20 +243,22 @@ def encode_frame(
         durable_offset,
         at.checksum,
     )
-    size = FRAME_HEADER_BYTES + length + len(padding)
+    buffers: list[Buffer]
     if length <= _JOINED_BYTES_MAX:
         body = b"".join((fields, *payload, padding))
         checksum = xxhash.xxh3_64_intdigest(body)
-        return [_START.pack(_FRAME_MAGIC, checksum) + body], size, checksum
-    hasher = xxhash.xxh3_64(fields)
-    for part in payload:
-        hasher.update(part)
-    hasher.update(padding)
-    checksum = hasher.intdigest()
-    buffers: list[Buffer] = [_START.pack(_FRAME_MAGIC, checksum) + fields, *payload]
-    if padding:
-        buffers.append(padding)
-    return buffers, size, checksum
+        buffers = [_START.pack(_FRAME_MAGIC, checksum) + body]
+    else:
+        hasher = xxhash.xxh3_64(fields)
+        for part in payload:
+            hasher.update(part)
+        hasher.update(padding)
+        checksum = hasher.intdigest()
+        buffers = [_START.pack(_FRAME_MAGIC, checksum) + fields, *payload]
+        if padding:
+            buffers.append(padding)
+    end = at.offset + FRAME_HEADER_BYTES + length + len(padding)
+    return buffers, Position(at.epoch, at.segment, end, checksum, last_seq)
 
 
 def decode_frame(view: memoryview, at: int, source: SegmentSource) -> Frame | None:
@@ -273,9 +284,11 @@ def decode_frame(view: memoryview, at: int, source: SegmentSource) -> Frame | No
         return None
     _refuse_newer(source.path, version)
     first_seq, last_seq, durable_offset, previous = fields[9:]
-    payload = view[start + FRAME_HEADER_BYTES : start + FRAME_HEADER_BYTES + length]
-    end_offset = end + source.base
-    return Frame(first_seq, last_seq, payload, durable_offset, previous, checksum, at, end_offset)
+    return Frame(
+        source.epoch, source.segment, first_seq, last_seq,
+        view[start + FRAME_HEADER_BYTES : start + FRAME_HEADER_BYTES + length],
+        durable_offset, previous, checksum, at, end + source.base,
+    )  # fmt: skip
 
 
 def find_frames(data: Buffer, start: int, source: SegmentSource) -> Iterator[Frame]:

@@ -30,13 +30,13 @@ _HALF = 1 << 63
 class KeyCodec:
     """Extracts and codes the keys of one schema, from rows and batches. Immutable."""
 
-    __slots__ = ("_convert", "_types", "exact", "key_of", "names")
+    __slots__ = ("_convert", "exact", "key_of", "names", "user_types")
 
     def __init__(self, schema: Schema) -> None:
         self.names: tuple[str, ...] = key_names(schema)
-        self._types = tuple(decode_type(column_named(schema, n).type) for n in self.names)
-        self.exact: bool = len(self.names) == 1 and _is_exact(self._types[0])
-        self._convert = row_values.converter(self._types[0]) if len(self.names) == 1 else None
+        self.user_types = tuple(decode_type(column_named(schema, n).type) for n in self.names)
+        self.exact: bool = len(self.names) == 1 and _is_exact(self.user_types[0])
+        self._convert = row_values.converter(self.user_types[0]) if len(self.names) == 1 else None
         positions = {column.name: index for index, column in enumerate(schema.columns)}
         self.key_of: Callable[[Sequence[object]], Key] = itemgetter(
             *(positions[name] for name in self.names)
@@ -51,7 +51,7 @@ class KeyCodec:
 
     def key_of_code(self, code: int) -> Key:
         """Return the key whose code is `code`; only if codes are `exact`."""
-        kind = self._types[0]
+        kind = self.user_types[0]
         if pa.types.is_boolean(kind):
             return bool(code)
         return code + _WRAP if pa.types.is_uint64(kind) and code < 0 else code
@@ -74,13 +74,7 @@ class KeyCodec:
     def batch(self, keys: Sequence[Key]) -> pa.RecordBatch:
         """Return `keys` as a batch of the key columns."""
         columns = [list(keys)] if len(self.names) == 1 else [list(c) for c in zip(*keys)]  # type: ignore[call-overload]  # noqa: B905
-        if not columns:
-            columns = [[] for _ in self.names]
-        arrays = [
-            row_values.from_storage_values(values, kind)
-            for values, kind in zip(columns, self._types, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(arrays, names=list(self.names))
+        return row_values.batch_of(columns, self.names, self.user_types)
 
     def from_user(self, value: object) -> Key:
         """Return the key for a user's value, tuple, or dict of the key columns.
@@ -93,18 +87,13 @@ class KeyCodec:
                 return self._convert(value)
             except row_values.UnfitError:
                 pass  # the general way says what does not fit
-        return row_values.key_from_user(value, self.names, self._types)
+        return row_values.key_from_user(value, self.names, self.user_types)
 
     def to_user(self, key: Key) -> object:
         """Return the key as Python values for users (datetime, Decimal, ...)."""
         if len(self.names) == 1:
-            return row_values.to_user(key, self._types[0])
-        return tuple(row_values.to_user(v, t) for v, t in zip(key, self._types, strict=True))  # type: ignore[call-overload]
-
-    @property
-    def user_types(self) -> tuple[pa.DataType, ...]:
-        """The Arrow types of the key columns."""
-        return self._types
+            return row_values.to_user(key, self.user_types[0])
+        return tuple(row_values.to_user(v, t) for v, t in zip(key, self.user_types, strict=True))  # type: ignore[call-overload]
 
 
 def newest_rows(codec: KeyCodec, codes: Codes, keys_at: Callable[[Codes], list[Key]]) -> Codes:
@@ -171,8 +160,6 @@ def _column(batch: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
 
 
 def _exact_codes(column: pa.Array) -> Codes:
-    if isinstance(column, pa.ChunkedArray):  # combine_chunks of no chunk at all
-        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     kind = column.type
     if pa.types.is_boolean(kind):
         return column.cast(pa.int8()).to_numpy().astype(np.int64)

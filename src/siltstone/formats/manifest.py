@@ -3,9 +3,7 @@ r"""Manifest record: the immutable value that names all live files of a store.
     line 1   "siltstone-manifest <format> <check>\n"
     body     JSON, UTF-8: the fields of `Record`
 
-`check` is 16 hex digits: the xxh3-64 of "siltstone-manifest <format> " and the body. Line 1 stays
-like this in all formats: a record with a right check and a higher format is newer, not damaged. The
-format is that of the store: a change of any file's format raises it
+See `formats.checked_json`. The format is that of the store: a change of any file's format raises it
 (`storage.manifest.format_check`).
 
 The records 1, 2, 3, ... form a chain; each is complete, none needs its predecessor. A record grows
@@ -15,13 +13,11 @@ with the number of tables, not with rows, files or history: files live in invent
 from __future__ import annotations
 
 import msgspec
-import xxhash
 
-from siltstone.errors import CorruptionError, UnsupportedFormatError
+from siltstone.formats.checked_json import CheckedJson
 from siltstone.units import require
 
 MANIFEST_FORMAT = 1
-_MAGIC = b"siltstone-manifest"
 
 
 class Pin(msgspec.Struct, frozen=True):
@@ -216,12 +212,11 @@ class Record(msgspec.Struct, frozen=True):
         return self.condemned_before_us or 0
 
 
-_ENCODER = msgspec.json.Encoder(order="deterministic")
-_DECODER = msgspec.json.Decoder(Record)
-
-
-def _check(head: bytes, body: bytes) -> bytes:
-    return xxhash.xxh3_64_hexdigest(head + body).encode()
+_FILE = CheckedJson(
+    b"siltstone-manifest", MANIFEST_FORMAT, msgspec.json.Decoder(Record),
+    file="manifest record", whole="record", value="record",
+)  # fmt: skip
+decode = _FILE.decode
 
 
 def encode(record: Record) -> bytes:
@@ -231,28 +226,4 @@ def encode(record: Record) -> bytes:
         f"flushed {record.flushed_seq} > last {record.last_seq}",
     )
     require(record.format == MANIFEST_FORMAT, f"record of format {record.format}")
-    body = _ENCODER.encode(record)
-    head = b"%s %d " % (_MAGIC, MANIFEST_FORMAT)
-    return b"%s%s\n%s" % (head, _check(head, body), body)
-
-
-def decode(data: bytes, path: str) -> Record:
-    """Return the record in the bytes `data` of the file `path`.
-
-    Raises:
-        UnsupportedFormatError: A newer siltstone wrote it.
-        CorruptionError: The bytes are not those that siltstone wrote.
-    """
-    line, found, body = data.partition(b"\n")
-    words = line.split(b" ")
-    if not found or len(words) != 3 or words[0] != _MAGIC or not words[1].isdigit():
-        raise CorruptionError(path, 0, "not a manifest record")
-    if _check(b"%s %s " % (words[0], words[1]), body) != words[2]:
-        raise CorruptionError(path, len(line) + 1, "the checksum of the record does not match")
-    version = int(words[1])
-    if version != MANIFEST_FORMAT:
-        raise UnsupportedFormatError(path, version, MANIFEST_FORMAT)
-    try:
-        return _DECODER.decode(body)
-    except msgspec.MsgspecError as error:
-        raise CorruptionError(path, len(line) + 1, f"not a record: {error}") from error
+    return _FILE.encode(record)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import datetime as dt
 import operator
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation, localcontext
 from typing import Any, cast
 
@@ -68,25 +68,16 @@ def _float(kind: pa.DataType) -> Convert:
     narrow = {16: struct.Struct("<e"), 32: struct.Struct("<f")}.get(kind.bit_width)
 
     def convert(value: object) -> float:
-        if type(value) is not float:
-            if isinstance(value, bool) or not isinstance(value, _NUMBERS):
-                raise UnfitError
-            value = _as_float(value)
-        if narrow is None:
-            return value
         try:
-            return narrow.unpack(narrow.pack(value))[0]
+            if type(value) is not float:
+                if isinstance(value, bool) or not isinstance(value, _NUMBERS):
+                    raise UnfitError
+                value = float(value)
+            return value if narrow is None else narrow.unpack(narrow.pack(value))[0]
         except OverflowError:
             raise UnfitError from None
 
     return convert
-
-
-def _as_float(value: float | np.number) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        raise UnfitError from None
 
 
 def _boolean(value: object) -> bool:
@@ -167,15 +158,11 @@ def _by_arrow(value: object, kind: pa.DataType) -> int:
     return storage_values(array)[0]  # type: ignore[return-value]
 
 
-def _nested(kind: pa.DataType) -> Convert:
+def _struct(kind: Any) -> Convert:
     """Lists and structs hold user values, each checked by its own type.
 
     Arrow alone would drop unknown fields, cut numbers, and let nulls into fields that have none.
     """
-    return _struct(kind) if pa.types.is_struct(kind) else _list(kind)
-
-
-def _struct(kind: Any) -> Convert:
     fields = [(f.name, f.nullable, _inner(f.type)) for f in kind]
     names = {name for name, _, _ in fields}
 
@@ -209,7 +196,7 @@ def _list(kind: Any) -> Convert:
 def _inner(kind: pa.DataType) -> Convert:
     """Return the converter of a nested value: checked as a column's, kept as the user's value."""
     convert = converter(kind)
-    return lambda value: to_user(convert(value), kind)
+    return convert if _is_plain(kind) else lambda value: to_user(convert(value), kind)
 
 
 _CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Convert]], ...] = (
@@ -223,6 +210,7 @@ _CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Convert]
     (pa.types.is_timestamp, _timestamp),
     (pa.types.is_date32, lambda _: _date),
     (pa.types.is_decimal, _decimal),
+    (pa.types.is_struct, _struct),
     (pa.types.is_time, lambda kind: lambda value: _by_arrow(value, kind)),
 )
 
@@ -232,7 +220,7 @@ def converter(kind: pa.DataType) -> Convert:
     for is_of, make in _CONVERTERS:
         if is_of(kind):
             return make(kind)
-    return _nested(kind)
+    return _list(kind)
 
 
 def _storage_type(kind: pa.DataType) -> pa.DataType | None:
@@ -242,6 +230,11 @@ def _storage_type(kind: pa.DataType) -> pa.DataType | None:
     if pa.types.is_date32(kind) or pa.types.is_time32(kind):
         return pa.int32()
     return None
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Say whether the storage value is the user's."""
+    return _storage_type(kind) is None and not pa.types.is_decimal(kind)
 
 
 def storage_values(column: pa.Array) -> list[object]:
@@ -269,9 +262,18 @@ def from_storage_values(values: Sequence[object], kind: pa.DataType) -> pa.Array
     return pa.array(values, kind)
 
 
+def batch_of(
+    columns: Sequence[Sequence[object]], names: Sequence[str], kinds: Sequence[pa.DataType]
+) -> pa.RecordBatch:
+    """Return the batch of columns of storage values; no column at all: of no rows."""
+    filled = columns or [()] * len(names)
+    arrays = [from_storage_values(each, kind) for each, kind in zip(filled, kinds, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=list(names))
+
+
 def to_user(value: object, kind: pa.DataType) -> object:
     """Return the user's Python value of a storage value."""
-    if value is None or (_storage_type(kind) is None and not pa.types.is_decimal(kind)):
+    if value is None or _is_plain(kind):
         return value
     if pa.types.is_timestamp(kind) and kind.tz is None and kind.unit == "us":
         return _EPOCH + dt.timedelta(microseconds=value)  # type: ignore[arg-type]
@@ -324,28 +326,15 @@ def key_from_user(value: object, names: Sequence[str], types: Sequence[pa.DataTy
 class RowCodec:
     """Rows of one schema: from dicts, to dicts, to Arrow. Immutable."""
 
-    __slots__ = (
-        "_columns",
-        "_converters",
-        "_kinds",
-        "_plain",
-        "_required",
-        "arrow",
-        "has_nanosecond_times",
-        "is_packable",
-        "names",
-    )
-
     def __init__(self, schema: Schema) -> None:
         self.arrow: pa.Schema = to_arrow(schema)
         self.names: tuple[str, ...] = tuple(c.name for c in schema.columns)
         self._kinds = tuple(decode_type(c.type) for c in schema.columns)
-        self._converters = tuple(converter(kind) for kind in self._kinds)
-        self._required = tuple(not c.nullable for c in schema.columns)
-        self._columns = tuple(zip(self.names, self._converters, self._required, strict=True))
-        self._plain = tuple(
-            _storage_type(k) is None and not pa.types.is_decimal(k) for k in self._kinds
+        self._columns = tuple(
+            (column.name, converter(kind), not column.nullable)
+            for column, kind in zip(schema.columns, self._kinds, strict=True)
         )
+        self._plain = tuple(map(_is_plain, self._kinds))
         self.is_packable: bool = not any(_is_unpackable(kind) for kind in self._kinds)
         self.has_nanosecond_times: bool = any(_has_nanosecond_times(kind) for kind in self._kinds)
 
@@ -384,13 +373,12 @@ class RowCodec:
         if any(name not in self.names for name in values):
             self._refuse_unknown(values)
         for name, value in values.items():
-            place = self.names.index(name)
-            if value is None:
-                if self._required[place]:
-                    raise SchemaMismatchError(f"column {name!r} may not be null or missing")
-                continue
+            _, convert, required = self._columns[self.names.index(name)]
+            if value is None and required:
+                raise SchemaMismatchError(f"column {name!r} may not be null or missing")
             try:
-                self._converters[place](value)
+                if value is not None:
+                    convert(value)
             except UnfitError:
                 raise self._unfit(name, value) from None
 
@@ -405,29 +393,20 @@ class RowCodec:
 
     def to_user(self, row: Row) -> dict[str, object]:
         """Return a row as the user's dict."""
+        columns = zip(self.names, row, self._plain, self._kinds, strict=True)
         return {
-            name: value if plain else to_user(value, kind)
-            for name, value, plain, kind in zip(
-                self.names, row, self._plain, self._kinds, strict=True
-            )
+            name: value if plain else to_user(value, kind) for name, value, plain, kind in columns
         }
 
     def to_batch(self, rows: Sequence[Row]) -> pa.RecordBatch:
         """Return the rows as Arrow. Nulls are allowed: deletes have only their key."""
-        columns: Iterable[Sequence[object]] = (
-            zip(*rows, strict=True) if rows else [()] * len(self.names)
-        )
-        arrays = [
-            from_storage_values(values, kind)
-            for values, kind in zip(columns, self._kinds, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(arrays, names=list(self.names))
+        return batch_of(list(zip(*rows, strict=True)), self.names, self._kinds)
 
     def patched(self, rows: pa.Table, values: Mapping[str, object]) -> pa.Table:
         """Return `rows` with these checked values in each row, and all other values unchanged."""
         for name, value in values.items():
             place = self.names.index(name)
-            stored = None if value is None else self._converters[place](value)
+            stored = None if value is None else self._columns[place][1](value)
             column = from_storage_values([stored] * rows.num_rows, self._kinds[place])
             rows = rows.set_column(place, self.arrow.field(place), pa.chunked_array([column]))
         return rows

@@ -22,29 +22,11 @@ SEQ_COLUMN, OP_COLUMN = "_seq", "_op"
 COLUMNS_MAX = 4_000
 NAME_CHARACTERS_MAX = 128
 
-_SIMPLE: dict[str, pa.DataType] = {
-    "bool": pa.bool_(),
-    "int8": pa.int8(),
-    "int16": pa.int16(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "uint8": pa.uint8(),
-    "uint16": pa.uint16(),
-    "uint32": pa.uint32(),
-    "uint64": pa.uint64(),
-    "float16": pa.float16(),
-    "float32": pa.float32(),
-    "float64": pa.float64(),
-    "string": pa.string(),
-    "large_string": pa.large_string(),
-    "binary": pa.binary(),
-    "large_binary": pa.large_binary(),
-    "date32": pa.date32(),
-    "time32[s]": pa.time32("s"),
-    "time32[ms]": pa.time32("ms"),
-    "time64[us]": pa.time64("us"),
-    "time64[ns]": pa.time64("ns"),
-}
+_SIMPLE = (
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    "float16", "float32", "float64", "string", "large_string", "binary", "large_binary",
+    "date32", "time32[s]", "time32[ms]", "time64[us]", "time64[ns]",
+)  # fmt: skip
 _ALIASES = {
     "boolean": "bool",
     "int": "int64",
@@ -73,7 +55,7 @@ def parse_type(text: str) -> pa.DataType:
     """Return the Arrow type of `text`, from a user or a stored schema."""
     name = _ALIASES.get(text, text)
     if name in _SIMPLE:
-        return _SIMPLE[name]
+        return pa.type_for_alias(name)
     if found := _TIMESTAMP.fullmatch(name):
         return pa.timestamp(cast("Any", found[1]), tz=found[2])
     if (found := _DECIMAL.fullmatch(name)) and 1 <= int(found[1]) <= 38:
@@ -160,17 +142,13 @@ def check_column_name(name: object) -> str:
             f"column name {name[:40]!r}: at most {NAME_CHARACTERS_MAX} characters, no NUL, no '.',"
             " no '`', and not '*' alone"
         )
-    if not _is_unicode(name):
-        raise RequestError(f"column name {name[:40]!r}: half a surrogate pair is no character")
-    return name
-
-
-def _is_unicode(name: str) -> bool:
     try:
         name.encode()
     except UnicodeEncodeError:
-        return False
-    return True
+        raise RequestError(
+            f"column name {name[:40]!r}: half a surrogate pair is no character"
+        ) from None
+    return name
 
 
 def arrow_schema_of(table_schema: pa.Schema | Mapping[str, object] | object) -> pa.Schema:
@@ -178,12 +156,8 @@ def arrow_schema_of(table_schema: pa.Schema | Mapping[str, object] | object) -> 
     if isinstance(table_schema, pa.Schema):
         return table_schema
     if isinstance(table_schema, Mapping):
-        return pa.schema(
-            [
-                pa.field(check_column_name(name), _as_type(kind))
-                for name, kind in table_schema.items()
-            ]
-        )
+        columns = table_schema.items()
+        return pa.schema([pa.field(check_column_name(n), _as_type(kind)) for n, kind in columns])
     raise RequestError(
         f"a schema must be a pyarrow.Schema or a dict of name to type; got {table_schema!r}"
     )
@@ -216,13 +190,8 @@ def new_schema(table_schema: pa.Schema, key: Sequence[str], *, schema_id: int) -
     if len(set(key)) != len(key):
         raise RequestError(f"key {list(key)} names a column twice")
     columns = tuple(
-        Column(
-            id=index + 1,
-            name=field.name,
-            type=encode_type(field.type),
-            nullable=field.nullable and field.name not in key,
-        )
-        for index, field in enumerate(table_schema)
+        Column(number, f.name, encode_type(f.type), f.nullable and f.name not in key)
+        for number, f in enumerate(table_schema, start=1)
     )
     ids = {column.name: column.id for column in columns}
     return Schema(id=schema_id, columns=columns, key=tuple(ids[name] for name in key))
@@ -267,12 +236,10 @@ def column_named(schema: Schema, name: str) -> Column:
     Raises:
         SchemaMismatchError: There is no such column.
     """
-    for column in schema.columns:
-        if column.name == name:
-            return column
-    raise SchemaMismatchError(
-        f"no column {name!r}; the columns are {[c.name for c in schema.columns]}"
-    )
+    columns = {column.name: column for column in schema.columns}
+    if name not in columns:
+        raise SchemaMismatchError(f"no column {name!r}; the columns are {list(columns)}")
+    return columns[name]
 
 
 def key_names(schema: Schema) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ the core are made before the scheduler, which holds writers back, and hear of it
 
 from __future__ import annotations
 
+import itertools
 import threading
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -16,7 +17,7 @@ from pathlib import Path
 from siltstone import threads
 from siltstone.engine.commit.admission import TagMovedError
 from siltstone.engine.commit.committer import Committer
-from siltstone.engine.commit.core import Core, Ids
+from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.recent_writes import RECENT_BYTES_MAX, OpenTransactions, RecentWrites
 from siltstone.engine.commit.write_set import BLIND, WriteSet
 from siltstone.engine.read.past import CommitHistory
@@ -236,7 +237,7 @@ class _Opening:
             committer=committer,
             recent=recent,
             transactions=transactions,
-            ids=Ids(state.view.catalog.next_id),
+            ids=itertools.count(state.view.catalog.next_id),
         )
         return core, committer
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from siltstone.api.tables import Table
 from siltstone.local.store import LocalStore
 from siltstone.open.parts import Parts
 from siltstone.units import require
@@ -65,10 +64,6 @@ class Served:
         if found == "committed":
             self.settle()
         return found
-
-    def table(self, table_id: int, number: Number) -> Table:
-        """Return a table whose next statement commits under `number`."""
-        return self.numbered(number).table(table_id)
 
     def numbered(self, number: Number) -> LocalStore:
         """Return the store for one statement or transaction, which commits under `number`."""

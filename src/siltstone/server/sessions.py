@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
@@ -133,9 +133,7 @@ class Sessions:
         session.is_closed = True
         with self._lock:
             self._sessions.discard(session)
-            ended = [key for key, held in self._held.items() if held.home is session]
-            things = [self._held.pop(key) for key in ended]
-        _end_all(things)
+        self._end_all(lambda held: held.home is session)
 
     def close_all(self) -> None:
         """End everything."""
@@ -281,14 +279,10 @@ class Sessions:
 
     def sweep(self) -> None:
         """Roll back the transactions that nobody used for `idle_s`; one in use is not idle."""
-        with self._lock:
-            idle = [key for key, held in self._held.items() if self._is_idle(held)]
-            things = [self._held.pop(key) for key in idle]
-        _end_all(things)
+        self._end_all(self._is_idle)
 
-
-def _end_all(things: Sequence[Held]) -> None:
-    """End each of them, also where another one fails."""
-    with ExitStack() as ends:
-        for held in things:
-            ends.callback(held.end)
+    def _end_all(self, is_over: Callable[[Held], bool]) -> None:
+        """End what is over; each of them, also where another one fails."""
+        with ExitStack() as ends, self._lock:
+            for key in [key for key, held in self._held.items() if is_over(held)]:
+                ends.callback(self._held.pop(key).end)

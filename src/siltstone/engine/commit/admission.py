@@ -12,6 +12,8 @@ The leader calls it, in queue order, with the catalog as the earlier members lea
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.recent_writes import Coded, Keys, RecentWrites
@@ -211,15 +213,15 @@ def _check_rows(write_set: WriteSet, read_seq: int, recent: RecentWrites, catalo
             part.incarnation, read_seq, part.keys(), part.table_schema.codec.code
         )
         if found is not None:
-            name = catalogs.name_of(_alive(catalog, part.table))
-            raise ConflictError(name, _shown(part.table_schema, found[0]), read_seq, found[1])
+            _refuse_key(_alive(catalog, part.table), part.table_schema, found, read_seq)
     for entry in write_set.changes:
         if isinstance(entry, group.Drop | group.Truncate):
-            _check_unwritten(_alive_or_dropped(catalog, entry.table), read_seq, recent)
+            _check_unwritten(catalogs.by_id(catalog, entry.table), read_seq, recent)
 
 
-def _check_unwritten(table: TableDefinition, read_seq: int, recent: RecentWrites) -> None:
+def _check_unwritten(table: TableDefinition | None, read_seq: int, recent: RecentWrites) -> None:
     """To drop or truncate a table is to write all of it."""
+    assert table is not None  # its change was applied
     for step in table.incarnations:
         seq = recent.written_since(step.id, read_seq)
         if seq:
@@ -237,28 +239,16 @@ def _check_anew(write_set: WriteSet, read_seq: int, before: Catalog) -> None:
                     _conflict(table, read_seq, current.seq)
 
 
-def _alive_or_dropped(catalog: Catalog, table_id: int) -> TableDefinition:
-    table = catalogs.by_id(catalog, table_id)
-    if table is None:
-        raise TableNotFoundError(f"#{table_id}")
-    return table
-
-
 def _check_reads(
     write_set: WriteSet, reads: ReadSet, recent: RecentWrites, catalog: Catalog
 ) -> None:
     read_seq = write_set.read_seq or 0
     for incarnation, keys in reads.keys.items():
         table = _still_there(catalog, incarnation, read_seq)
-        codec = table_schema_of(catalogs.schema_of(table)).codec
-        found = recent.conflict(incarnation, read_seq, Keys(list(keys)), codec.code)
+        table_schema = table_schema_of(catalogs.schema_of(table))
+        found = recent.conflict(incarnation, read_seq, Keys(list(keys)), table_schema.codec.code)
         if found is not None:
-            raise ConflictError(
-                catalogs.name_of(table),
-                _shown(table_schema_of(catalogs.schema_of(table)), found[0]),
-                read_seq,
-                found[1],
-            )
+            _refuse_key(table, table_schema, found, read_seq)
     upto = 0
     for incarnation in reads.scans:
         _still_there(catalog, incarnation, read_seq)
@@ -283,7 +273,7 @@ def _still_there(catalog: Catalog, incarnation: int, read_seq: int) -> TableDefi
     return table
 
 
-def refuse_older(token: group.Token, last: int) -> None:
+def refuse_older(token: group.Token, last: int) -> NoReturn:
     """Refuse a batch below the last one that was never applied.
 
     Raises:
@@ -295,8 +285,15 @@ def refuse_older(token: group.Token, last: int) -> None:
     )
 
 
-def _shown(table_schema: TableSchema, key: object) -> object:
-    """Return a key as its user reads it; "*": the whole table, or a hash is all we have."""
+def _refuse_key(
+    table: TableDefinition, table_schema: TableSchema, found: tuple[object, int], read_seq: int
+) -> None:
+    """Refuse a write or read of a key that another commit wrote; name it as its user reads it.
+
+    "*": the whole table, or a hash is all we have.
+    """
+    key, seq = found
     if isinstance(key, Coded):
         key = table_schema.codec.key_of_code(key.code) if table_schema.codec.exact else "*"
-    return key if key == "*" else table_schema.codec.to_user(key)
+    shown = key if key == "*" else table_schema.codec.to_user(key)
+    raise ConflictError(catalogs.name_of(table), shown, read_seq, seq)

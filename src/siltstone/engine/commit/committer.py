@@ -166,7 +166,7 @@ class Committer:
     def sync(self) -> None:
         """Make asynchronous commits durable."""
         if self._log.durable_seq < self.state.visible:
-            self.run(self._sync)
+            self.run(self._log.sync)
 
     def swap_view(self, change: Callable[[View], View]) -> View:
         """Replace the view by `change(view)`; for maintenance, which changes no result."""
@@ -393,9 +393,6 @@ class Committer:
                 waiter.error.__cause__ = error
             elif waiter.error is None:
                 waiter.error = PoisonedError(f"the log failed ({error}); reopen the store")
-
-    def _sync(self) -> None:
-        self._log.sync()
 
     # the seal: a step of the leader
 

@@ -35,20 +35,6 @@ from siltstone.storage.tables.jobs import Begun
 from siltstone.storage.tables.tables import Tables
 
 
-class Ids:
-    """Ids of tables and incarnations: never given twice; unused ones are gaps. Lock: one."""
-
-    def __init__(self, first: int) -> None:
-        self._lock = threading.Lock()
-        self._next = first
-
-    def take(self) -> int:
-        """Return the next id."""
-        with self._lock:
-            self._next += 1
-            return self._next - 1
-
-
 class StagingLocks:
     """One lock per plain table: stagings on one table follow each other instead of racing.
 
@@ -86,7 +72,8 @@ class Core:
     finds commits that are in the log of commits (flushed or not), `touched` gives those after a seq
     with the incarnations that each wrote to, `room` waits while there is too much that is not
     flushed; `root` and `verify` are what another process opens the files by;
-    `new_token` gives names that were never used before, `now_us` the time (us).
+    `new_token` gives names that were never used before, `now_us` the time (us), `ids` those of
+    tables and incarnations: never twice, and unused ones are gaps.
     Unpublished work that began before `gc_horizon_us` is garbage to vacuum, unless somebody has a
     `hold` on it.
 
@@ -111,7 +98,7 @@ class Core:
     transactions: OpenTransactions = field(default_factory=OpenTransactions)
     room: Callable[[], None] = lambda: None
     after_commit: Callable[[], None] = lambda: None
-    ids: Ids = field(default_factory=lambda: Ids(1))
+    ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     staging: StagingLocks = field(default_factory=StagingLocks)
     doubts: ExitStack = field(default_factory=ExitStack)

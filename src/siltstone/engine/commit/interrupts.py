@@ -21,7 +21,7 @@ import threading
 from _signal import getsignal, signal, valid_signals  # pyright: ignore[reportMissingImports]
 from _thread import get_ident
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self
 
 Handler = Callable[[int, FrameType | None], object]
@@ -74,12 +74,7 @@ class DeferredSignals:
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._heard[number] = frame
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._replaced:
             self._end()
 

@@ -32,6 +32,7 @@ from siltstone.formats.rows import Row
 from siltstone.units import require
 
 _CHUNK_ROWS = 65_536
+_WRITES = (group.RowsEntry, group.Batch, group.Attach, group.Advance, group.Compact)
 
 
 def view_of(record: Record, lease: object, readers: Readers) -> View:
@@ -93,17 +94,14 @@ class Replayer:
         for entry in member.entries:
             if isinstance(entry, group.RowsEntry):
                 self._apply_rows(entry, seq)
-                incarnations.append(entry.incarnation)
             elif isinstance(entry, group.Batch):
                 self._apply_batch(entry, blobs[entry.blob], seq)
-                incarnations.append(entry.incarnation)
             elif isinstance(entry, group.Attach):
                 self._apply_attach(entry, seq)
-                incarnations.append(entry.incarnation)
             else:
                 self._apply_change(entry, seq, time_us)
-                if isinstance(entry, group.Advance | group.Compact):
-                    incarnations.append(entry.incarnation)
+            if isinstance(entry, _WRITES):
+                incarnations.append(entry.incarnation)
         if member.token is not None:
             self.view = with_token(self.view, member.token, seq, member.rows)
         self.view.log.append(
@@ -147,8 +145,7 @@ class Replayer:
     def _apply_batch(self, entry: group.Batch, blob: pa.Buffer, seq: int) -> None:
         self._flush_one(entry.incarnation)
         table_schema = self._table_schema(entry.incarnation, entry.schema)
-        schema = table_schema.arrow if entry.op == group.UPSERT else key_fields(table_schema)
-        batch = pa.ipc.read_record_batch(blob, schema)
+        batch = pa.ipc.read_record_batch(blob, batch_fields(table_schema, entry.op))
         codes = table_schema.codec.codes(batch)
         append_batch(
             self.view.levels[entry.incarnation].active, table_schema, batch, codes, entry.op, seq
@@ -194,8 +191,10 @@ class _Pending:
         )
 
 
-def key_fields(table_schema: TableSchema) -> pa.Schema:
-    """Return the schema of a delete's batch: the key columns, in key order."""
+def batch_fields(table_schema: TableSchema, op: int) -> pa.Schema:
+    """Return the columns of a batch in the log: of a delete only the key, in key order."""
+    if op == group.UPSERT:
+        return table_schema.arrow
     return pa.schema(
         [table_schema.arrow.field(name).with_nullable(True) for name in table_schema.codec.names]
     )

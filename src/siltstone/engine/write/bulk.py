@@ -10,7 +10,7 @@ while sorting); they read keys and order values back only for equal codes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -67,10 +67,6 @@ class BulkRows:
 
         return keys_at
 
-    def with_pin(self, pin: Pin) -> BulkRows:
-        """Return other rows of the same dataset."""
-        return BulkRows(self.table, self.table_schema, self.folder, pin, self.names)
-
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
@@ -112,7 +108,7 @@ def unique(
             key = keys_at(dropped[:1])[0]
             raise DuplicateKeyError(rows.table, rows.table_schema.codec.to_user(key))
         pin = tables.rewriter.rewrite(rows.folder, rows.pin, drop=dropped, batches=())
-        rows = rows.with_pin(pin)
+        rows = replace(rows, pin=pin)
     return rows, every[newest]
 
 

@@ -29,7 +29,7 @@ class DefinitionStatements:
         other = definitions.giving_up(tx.catalog, name) if tx.is_applied else None
         if other is not None:
             tx.change(other)
-        tx.change(definitions.create(tx.catalog, tx.core.ids.take(), name, schema, primary_key))
+        tx.change(definitions.create(tx.catalog, next(tx.core.ids), name, schema, primary_key))
 
     def declare_table(self, name: str) -> None:
         """Create a plain table without columns, which its first version brings.
@@ -41,7 +41,7 @@ class DefinitionStatements:
         tx.require_open()
         if tx.is_applied and catalogs.last_called(tx.catalog, name) is not None:
             return  # clients ask where the table lies, and write there
-        tx.change(definitions.declare(tx.catalog, tx.core.ids.take(), name))
+        tx.change(definitions.declare(tx.catalog, next(tx.core.ids), name))
 
     def drop_table(self, name: str) -> None:
         """Drop a table with its rows; older snapshots still see it."""

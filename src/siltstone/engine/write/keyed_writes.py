@@ -15,7 +15,7 @@ from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.commit.write_set import AdvancePart, AttachPart, BatchPart, Part, RowPart
 from siltstone.engine.levels.chunk import Chunk, rows_kept
 from siltstone.engine.levels.memtable import Memtable, append_batch, newest_versions
-from siltstone.engine.recover.replay import key_fields
+from siltstone.engine.recover.replay import batch_fields
 from siltstone.errors import ConflictError
 from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.keys import Codes, Key
@@ -25,7 +25,10 @@ _ROWS_AS_TUPLES_MAX = 4096
 
 
 class KeyedWrites:
-    """Uncommitted rows of one incarnation. One transaction, one thread at a time."""
+    """Uncommitted rows of one incarnation. One transaction, one thread at a time.
+
+    `table_schema` may become a newer one: the commit aligns the rows written so far.
+    """
 
     __slots__ = ("incarnation", "memtable", "table", "table_schema")
 
@@ -53,13 +56,10 @@ class KeyedWrites:
 
     def parts(self, table_schema: TableSchema) -> list[Part]:
         """Return the parts to commit, each key once, with the schema `table_schema`."""
-        tail = self.memtable.contents.tail
-        if not self.memtable.contents.chunks and tail.table_schema.id == table_schema.id:
-            return (
-                self._few(table_schema)
-                if table_schema.rows.is_packable
-                else self._many(table_schema)
-            )
+        contents = self.memtable.contents
+        is_few = not contents.chunks and contents.tail.table_schema.id == table_schema.id
+        if is_few and table_schema.rows.is_packable:
+            return self._few(table_schema)
         return self._many(table_schema)
 
     def _few(self, table_schema: TableSchema) -> list[Part]:
@@ -83,23 +83,18 @@ class KeyedWrites:
                 continue
             kept = np.zeros(newest.chunks[-1].end, bool)
             kept[newest.ordinals[chosen]] = True
-            columns = table_schema.arrow.names if op == UPSERT else list(table_schema.codec.names)
-            batches = rows_kept(newest.chunks, pa.array(kept), table_schema, columns)
-            fields = table_schema.arrow if op == UPSERT else key_fields(table_schema)
+            fields = batch_fields(table_schema, op)
+            batches = rows_kept(newest.chunks, pa.array(kept), table_schema, fields.names)
             batch = pa.concat_batches([b.cast(fields) if op == DELETE else b for b in batches])  # pyright: ignore[reportAttributeAccessIssue]
             parts.append(batch_part(self.table, self.incarnation, table_schema, batch, op))
         return parts
-
-    def rename_shape(self, table_schema: TableSchema) -> None:
-        """Use a newer schema of the same table; the commit aligns the rows written so far."""
-        self.table_schema = table_schema
 
 
 def batch_part(
     table: int, incarnation: int, table_schema: TableSchema, batch: pa.RecordBatch, op: int
 ) -> BatchPart:
     """Return the part of a batch with each key once; for a delete, only the key columns."""
-    fields = table_schema.arrow if op == UPSERT else key_fields(table_schema)
+    fields = batch_fields(table_schema, op)
     batch = pa.RecordBatch.from_arrays([batch.column(name) for name in fields.names], schema=fields)
     codes = table_schema.codec.codes(batch)
     return BatchPart(table, incarnation, table_schema, batch, codes, op, batch.serialize())
@@ -119,9 +114,6 @@ def widened(part: Part, newest: TableSchema) -> Part:
         # Its entry keeps the schema of the files.
         return msgspec.structs.replace(part, table_schema=newest)
     if isinstance(part, RowPart):
-        missing = [c.id not in old.names for c in newest.schema.columns]
-        if len(missing) != len(old.names) + sum(missing):
-            raise ConflictError(f"#{part.table}", "*", 0, 0)
         rows = [
             tuple(dict(zip(old.names, row, strict=True)).get(c.id) for c in newest.schema.columns)
             for row in part.upserts
@@ -135,16 +127,10 @@ def widened(part: Part, newest: TableSchema) -> Part:
     return batch_part(part.table, part.incarnation, newest, batch, UPSERT)
 
 
-def chunk_of(given: RowInput, table_schema: TableSchema) -> Chunk:
-    """Return given rows as a chunk, to check which of their keys exist."""
-    batch = table_schema.rows.to_batch(given.rows) if given.batch is None else given.batch
-    return chunk_of_batch(batch, table_schema, given.codes)
-
-
 def chunk_of_batch(
     batch: pa.RecordBatch, table_schema: TableSchema, codes: Codes | None = None
 ) -> Chunk:
-    """Return a conformed batch as a chunk."""
+    """Return a conformed batch as a chunk, to check which of its keys exist."""
     ones = np.full(batch.num_rows, _PRIVATE_SEQ, np.int64)
     known = table_schema.codec.codes(batch) if codes is None else codes
     return Chunk(0, batch, table_schema, known, ones, np.zeros(batch.num_rows, np.int8))

@@ -12,20 +12,22 @@ same rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.catalog.table_schema import TableSchema
+from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.write_set import AdvancePart
 from siltstone.engine.filter.filters import Filter
+from siltstone.engine.read.reader import plain_folder
+from siltstone.engine.read.view import storage_folder
 from siltstone.errors import RequestError
 from siltstone.formats import group
-from siltstone.formats.manifest import Incarnation, Pin
+from siltstone.formats.manifest import Incarnation, Pin, TableDefinition
 from siltstone.storage.tables.tables import (
     POSITION,
     Compacted,
@@ -35,6 +37,24 @@ from siltstone.storage.tables.tables import (
     StagedVersion,
     Tables,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChange:
+    """What happens to the columns of a table: new names by the old ones, or columns go or come."""
+
+    rename: Mapping[str, str] = field(default_factory=dict[str, str])
+    drop: Sequence[str] = ()
+    add: Sequence[pa.Field] = ()
+
+
+def dataset_of(table: TableDefinition) -> tuple[str, Pin | None]:
+    """Return the folder of a plain table's dataset, and its version; None: it has none yet."""
+    incarnation = catalogs.incarnation_of(table)
+    version = catalogs.version_of(incarnation)
+    if version is not None:
+        return plain_folder(version.pin), version.pin
+    return storage_folder(catalogs.name_of(table, incarnation.seq), incarnation.id), None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +83,6 @@ class PlainVersions:
         """The version that the transaction is at; None: the table has none yet."""
         return self.steps[-1] if self.steps else self.start
 
-    def begun(self, schema: pa.Schema) -> Pin:
-        """Return the version to continue from; create an empty first one if there is none."""
-        pin = self.pin
-        return pin if pin is not None else self.add(self.created(schema))
-
-    def created(self, schema: pa.Schema) -> Pin:
-        """Make the first version, empty; it is no step yet."""
-        return self._tables.writer.create(self.folder, schema)
-
     def add(self, pin: Pin) -> Pin:
         """Go on at `pin`: a step, unless the transaction is there."""
         if pin is not self.pin:
@@ -95,18 +106,11 @@ class PlainVersions:
 class PlainWrites:
     """Uncommitted versions of one incarnation. One transaction, one thread at a time."""
 
-    def __init__(
-        self,
-        table: int,
-        incarnation: int,
-        folder: str,
-        table_schema: TableSchema,
-        start: Pin | None,
-        tables: Tables,
-    ) -> None:
-        self.table, self.incarnation, self.table_schema = table, incarnation, table_schema
+    def __init__(self, table: TableDefinition, tables: Tables) -> None:
+        self.table, self.incarnation = table.id, catalogs.incarnation_of(table).id
+        self.table_schema = table_schema_of(catalogs.schema_of(table))
         self._tables = tables
-        self.versions = PlainVersions(tables, folder, start)
+        self.versions = PlainVersions(tables, *dataset_of(table))
         self._operations = list[_Operation]()
         self.rows = 0
         self.is_imported = self._is_compaction = False
@@ -117,15 +121,18 @@ class PlainWrites:
 
     def begin(self) -> Pin:
         """Return the version to continue from; create an empty first one if there is none."""
-        return self.versions.begun(self.table_schema.arrow)
+        return self.versions.add(self._begun())
+
+    def _begun(self) -> Pin:
+        """As `begin`, but a version that this makes is no step yet."""
+        pin, create = self.versions.pin, self._tables.writer.create
+        return pin or create(self._folder, self.table_schema.arrow)
 
     def append(self, batches: Iterable[pa.RecordBatch]) -> int:
         """Append rows; return their number."""
-        start = self.versions.pin or self.versions.created(self.table_schema.arrow)
+        start = self._begun()
         staged = self._tables.writer.stage(self._folder, start, batches)
-        if not staged.rows:
-            return 0
-        return self._put(self.versions.add(start) if self.versions.pin is None else start, staged)
+        return self._put(self.versions.add(start), staged) if staged.rows else 0
 
     def attach(self, folder: str, pin: Pin, staged: StagedFiles) -> int:
         """Append rows that were staged on `pin` of the dataset in `folder`; return their number.
@@ -217,34 +224,22 @@ class PlainWrites:
         Raises:
             InputsMovedError: The version lacks an input, or has it in another form.
         """
-        pin = self.versions.add(self._tables.compactor.ready(self._folder, self.begin(), compacted))
-        self.versions.add(self._tables.compactor.swap(self._folder, pin, compacted))
+        self._swap(self.begin(), compacted)
         self._is_compaction = True
         self._did(lambda: self.compact(compacted), is_blind=True)
 
-    def alter(
-        self,
-        table_schema: TableSchema,
-        *,
-        rename: dict[str, str],
-        drop: list[str],
-        add: list[pa.Field],
-    ) -> None:
+    def alter(self, table_schema: TableSchema, change: ColumnChange) -> None:
         """Change the columns to those of `table_schema`."""
         self.table_schema = table_schema
         pin = self.versions.pin
         if pin is None:  # a version of its own: who appends meanwhile finds the table moved
             self.begin()
         else:
-            pin = self._with_stored(pin, drop)
+            alter, pin = self._tables.writer.alter, self._with_stored(pin, change.drop)
             self.versions.add(
-                self._tables.writer.alter(self._folder, pin, rename=rename, drop=drop, add=add)
+                alter(self._folder, pin, rename=change.rename, drop=change.drop, add=change.add)
             )
-
-        def again() -> None:
-            self.alter(table_schema, rename=rename, drop=drop, add=add)
-
-        self._did(again, is_blind=False)
+        self._did(lambda: self.alter(table_schema, change), is_blind=False)
 
     def _with_stored(self, pin: Pin, drop: Sequence[str]) -> Pin:
         """Write the parts anew of which no file would have a column without those of `drop`.
@@ -254,10 +249,11 @@ class PlainWrites:
         """
         spans = self._tables.compactor.bare(self._folder, pin, drop)
         compacted = [self._tables.compactor.compact(self._folder, pin, span) for span in spans]
-        if compacted:
-            pin = self.versions.add(self._tables.compactor.ready(self._folder, pin, compacted))
-            pin = self.versions.add(self._tables.compactor.swap(self._folder, pin, compacted))
-        return pin
+        return self._swap(pin, compacted) if compacted else pin
+
+    def _swap(self, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
+        pin = self.versions.add(self._tables.compactor.ready(self._folder, pin, compacted))
+        return self.versions.add(self._tables.compactor.swap(self._folder, pin, compacted))
 
     def go_on(self, pin: Pin, table_schema: TableSchema) -> None:
         """Continue from an imported version, with its columns."""

@@ -17,6 +17,7 @@ its `Staged` is given. Pieces stream: no process holds all rows of one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -27,14 +28,13 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.row_input import stream_of
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.core import Core
-from siltstone.engine.read.reader import plain_folder
-from siltstone.engine.read.view import Levels, is_empty, storage_folder
-from siltstone.errors import RequestError, SchemaMismatchError, UnavailableError
+from siltstone.engine.read.view import is_empty
+from siltstone.engine.write.plain_writes import dataset_of
+from siltstone.errors import RequestError, SchemaMismatchError
 from siltstone.formats.conform import conform
-from siltstone.formats.manifest import Incarnation, Pin, Schema
-from siltstone.formats.manifest import TableDefinition as Definition
+from siltstone.formats.manifest import Pin, Schema
 from siltstone.formats.schema import history_field
-from siltstone.storage.files.files import Files
+from siltstone.storage.files.files import Files, refusals
 from siltstone.storage.site import site_of
 from siltstone.storage.tables.kept_names import kept_of
 from siltstone.storage.tables.tables import StagedFiles, TableWriter
@@ -92,9 +92,8 @@ class StageTask:
         table_schema = table_schema_of(self.schema)
         if self.op != "delete":
             return table_schema.arrow
-        return pa.schema(
-            [table_schema.arrow.field(n).with_nullable(False) for n in table_schema.codec.names]
-        )
+        names = table_schema.codec.names
+        return pa.schema([table_schema.arrow.field(n).with_nullable(False) for n in names])
 
     def run(self, rows: object) -> Staged:
         """Write one piece of the job; in any process that sees the store's path.
@@ -137,18 +136,15 @@ class StageTask:
         """Discard through these files; see `discard`."""
         self._check(staged)
         folder = root / self.marks
-        try:
+        with refusals(f"cannot discard {self!r}"), suppress(FileNotFoundError):
             files.rename(folder / _OPEN, folder / _DISCARDED)
             files.sync_dir(folder)
             for file in (file for piece in staged for file in piece.files.files):
                 for name in (file.path, kept_of(file.path)):
                     if name is not None and files.exists(root / name):
                         files.unlink(root / name)
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            raise UnavailableError(f"cannot discard {self!r}: {error}") from error
-        return True
+            return True
+        return False
 
     @property
     def marks(self) -> str:
@@ -171,13 +167,12 @@ class StageTask:
         whole = join_files([piece.files for piece in staged])
         if len({file.path for file in whole.files}) < len(whole.files):
             raise RequestError(f"a piece of {self!r} is given twice")
-        try:
-            self._mark_attached(files, root / self.marks)
-            sizes = [files.size(root / file.path) for file in whole.files]
-        except FileNotFoundError as error:
-            raise RequestError(f"{self!r} was discarded or vacuumed; stage it again") from error
-        except OSError as error:
-            raise UnavailableError(f"{self!r} cannot be attached: {error}") from error
+        with refusals(f"{self!r} cannot be attached"):
+            try:
+                self._mark_attached(files, root / self.marks)
+                sizes = [files.size(root / file.path) for file in whole.files]
+            except FileNotFoundError as error:
+                raise RequestError(f"{self!r} was discarded or vacuumed; stage it again") from error
         if sizes != [file.size for file in whole.files]:
             raise RequestError(f"{self!r} has files of other sizes than were staged")
         return whole
@@ -191,13 +186,10 @@ class StageTask:
         """
         self._check(staged)
         oldest_us = self.began_us
-        for path in (root / file.path for piece in staged for file in piece.files.files):
-            try:
-                oldest_us = min(oldest_us, int(files.mtime(path) * 1e6))
-            except FileNotFoundError:  # vacuumed; `joined` says so
-                continue
-            except OSError as error:
-                raise UnavailableError(f"{self!r} cannot be attached: {error}") from error
+        with refusals(f"{self!r} cannot be attached"):
+            for path in (root / file.path for piece in staged for file in piece.files.files):
+                with suppress(FileNotFoundError):  # vacuumed; `joined` says so
+                    oldest_us = min(oldest_us, int(files.mtime(path) * 1e6))
         return max(oldest_us, self.above_us)
 
     def _mark_attached(self, files: Files, folder: Path) -> None:
@@ -228,42 +220,24 @@ def begin(core: Core, name: str, op: str | None, order_by: str | None) -> StageT
     incarnation = catalogs.incarnation_of(table)
     levels = view.levels.get(incarnation.id)
     if levels is None:
-        target, home, folder, pin = _begin_plain(core, table, incarnation, table_schema)
+        home, version = dataset_of(table)
+        target, folder = PLAIN, home
+        pin = version or core.tables.writer.create(folder, table_schema.arrow)
     else:
-        target, home = _target(levels, incarnation, op), levels.storage.folder
+        is_first = is_empty(levels) and not incarnation.versions and op != "delete"
+        target, home = BASE if is_first else ATTACHED, levels.storage.folder
         folder = f"{home}/base" if target == BASE else f"{home}/.attached/{job}"
         pin = core.tables.writer.create(folder, stored_fields(table_schema, target, op))
     task = StageTask(
         str(core.root), core.verify, job, name, table.id, incarnation.id, table_schema.schema, op,
         order_by, target, home, folder, pin, begun.first_us, begun.above_us, view.record.store_id,
     )  # fmt: skip
-    _mark_open(core.files, core.root / task.marks)
+    marks = core.root / task.marks
+    with refusals(f"cannot stage in {marks}"):
+        core.files.mkdir(marks)
+        core.files.write(marks / _OPEN, b"")
+        core.files.sync_dir(marks)
     return task
-
-
-def _begin_plain(
-    core: Core, table: Definition, incarnation: Incarnation, table_schema: TableSchema
-) -> tuple[str, str, str, Pin]:
-    version = catalogs.version_of(incarnation)
-    if version is not None:
-        folder = plain_folder(version.pin)
-        return PLAIN, folder, folder, version.pin
-    folder = storage_folder(catalogs.name_of(table, incarnation.seq), incarnation.id)
-    return PLAIN, folder, folder, core.tables.writer.create(folder, table_schema.arrow)
-
-
-def _target(levels: Levels, incarnation: Incarnation, op: str) -> str:
-    is_first = is_empty(levels) and not incarnation.versions and op != "delete"
-    return BASE if is_first else ATTACHED
-
-
-def _mark_open(files: Files, folder: Path) -> None:
-    try:
-        files.mkdir(folder)
-        files.write(folder / _OPEN, b"")
-        files.sync_dir(folder)
-    except OSError as error:
-        raise UnavailableError(f"cannot stage in {folder}: {error}") from error
 
 
 def stored_fields(table_schema: TableSchema, target: str, op: str) -> pa.Schema:
@@ -276,10 +250,11 @@ def stored_fields(table_schema: TableSchema, target: str, op: str) -> pa.Schema:
 
 
 def _op(name: str, table_schema: TableSchema, op: str | None) -> str:
-    ops = PLAIN_OPS if table_schema.keys is None else KEYED_OPS
-    default = "append" if table_schema.keys is None else "upsert"
+    is_plain = table_schema.keys is None
+    kind, ops, default = (
+        ("plain", PLAIN_OPS, "append") if is_plain else ("keyed", KEYED_OPS, "upsert")
+    )
     if op is not None and op not in ops:
-        kind = "plain" if table_schema.keys is None else "keyed"
         raise RequestError(f"{name!r} is a {kind} table: op must be one of {ops}; got {op!r}")
     return op or default
 

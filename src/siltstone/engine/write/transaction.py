@@ -22,15 +22,10 @@ from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import ReadSet, Receipt, WriteSet
 from siltstone.engine.read.view import State
 from siltstone.engine.write.stage_task import Staged, StageTask
-from siltstone.engine.write.staging_hold import StagingHold
 from siltstone.engine.write.submission import submit
-from siltstone.engine.write.transaction_rows import TransactionRows
+from siltstone.engine.write.transaction_rows import StagingHold, TransactionRows
 from siltstone.engine.write.transaction_table import EngineTransactionTable
-from siltstone.errors import (
-    ClosedError,
-    RequestError,
-    TableNotFoundError,
-)
+from siltstone.errors import ClosedError, RequestError, TableNotFoundError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import group
 from siltstone.formats.manifest import Catalog, TableDefinition
@@ -184,7 +179,7 @@ class EngineTransaction:
 
     def truncate(self, table: TableDefinition) -> None:
         """Start the table anew, without rows."""
-        self.change(group.Truncate(table.id, self.core.ids.take()))
+        self.change(group.Truncate(table.id, next(self.core.ids)))
         self.rows.forget(table.id)
 
     def attach(self, stage: StageTask, staged: Sequence[Staged], overwrite: bool = False) -> int:

@@ -7,8 +7,8 @@ versions that are staged, of bulk commits as files that are staged elsewhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import pyarrow as pa
+from contextlib import ExitStack
+from dataclasses import replace
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import table_schema_of
@@ -16,16 +16,54 @@ from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import Part, ReadSet
 from siltstone.engine.filter.filters import Filter
 from siltstone.engine.read.read_union import KeyedReader
-from siltstone.engine.read.reader import PlainReader, Reader, plain_folder
-from siltstone.engine.read.view import View, storage_folder
+from siltstone.engine.read.reader import PlainReader, Reader
+from siltstone.engine.read.view import View
 from siltstone.engine.write.bulk import BulkWrites
 from siltstone.engine.write.keyed_writes import KeyedWrites
-from siltstone.engine.write.plain_writes import PlainWrites
+from siltstone.engine.write.plain_writes import ColumnChange, PlainWrites
 from siltstone.engine.write.stage_task import Staged, StageTask
-from siltstone.engine.write.staging_hold import StagingHold
 from siltstone.errors import RequestError
 from siltstone.formats.keys import Key
 from siltstone.formats.manifest import Catalog, Schema, TableDefinition
+from siltstone.storage.tables.jobs import Begun
+
+
+class StagingHold:
+    """Keeps from vacuum what a transaction stages, or names, until it ends.
+
+    One thread at a time; a finalizer may close it.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._held = ExitStack()
+        self._begun: Begun | None = None
+        self._since_us: int | None = None
+
+    def keep(self) -> None:
+        """Keep what is staged from now on.
+
+        First held, then compared with the gc horizon, as in `Core.submit`: what is staged later is
+        newer than the horizon.
+        """
+        if self._begun is None:
+            begun = self._core.begun()
+            self._held.enter_context(self._core.hold(begun.first_us))
+            self._begun = replace(begun, above_us=max(begun.above_us, self._core.gc_horizon_us()))
+
+    def names_since(self, since_us: int) -> None:
+        """Note that the commit names files staged elsewhere, the first of them at `since_us`."""
+        self._since_us = since_us if self._since_us is None else min(self._since_us, since_us)
+
+    def oldest_us(self) -> int:
+        """Return the time (us) of the oldest file that the commit may name."""
+        assert self._begun is not None
+        started_us = self._begun.started_us(self._core.now_us)
+        return started_us if self._since_us is None else min(started_us, self._since_us)
+
+    def close(self) -> None:
+        """Release everything."""
+        self._held.close()
 
 
 class TransactionRows:
@@ -79,23 +117,11 @@ class TransactionRows:
         """
         writes = self.plain_writes.get(table.id)
         if writes is None:
-            schema = catalogs.schema_of(table)
-            name = catalogs.name_of(table)
-            if schema.key:
+            if catalogs.schema_of(table).key:
+                name = catalogs.name_of(table)
                 raise RequestError(f"{name!r} has a key: insert, upsert, update or delete rows")
             self._hold.keep()
-            incarnation = catalogs.incarnation_of(table)
-            version = catalogs.version_of(incarnation)
-            writes = self.plain_writes[table.id] = PlainWrites(
-                table.id,
-                incarnation.id,
-                plain_folder(version.pin)
-                if version is not None
-                else storage_folder(catalogs.name_of(table, incarnation.seq), incarnation.id),
-                table_schema_of(schema),
-                None if version is None else version.pin,
-                self._core.tables,
-            )
+            writes = self.plain_writes[table.id] = PlainWrites(table, self._core.tables)
         return writes
 
     def reader(self, table: TableDefinition) -> Reader:
@@ -110,13 +136,12 @@ class TransactionRows:
         return found
 
     def _open(self, table: TableDefinition) -> Reader:
-        own = self._keyed.get(table.id)
+        writes = self._keyed.get(table.id)
+        own = None if writes is None else writes.memtable
         reader = self._core.readers.open(
             self._view, table, self._read_seq, defined_at=self._read_seq + 1
         )
-        if isinstance(reader, KeyedReader):
-            return reader.remembering(None if own is None else own.memtable)
-        return reader
+        return reader.remembering(own) if isinstance(reader, KeyedReader) else reader
 
     def note(
         self, table: TableDefinition, reader: Reader, keys: Sequence[Key], wanted: Filter | None
@@ -140,23 +165,15 @@ class TransactionRows:
             predicate = wanted if wanted and wanted.is_text and not is_own else None
             reads.scans.setdefault(incarnation, []).append(predicate)
 
-    def alter(
-        self,
-        table: TableDefinition,
-        schema: Schema,
-        *,
-        rename: dict[str, str],
-        drop: list[str],
-        add: list[pa.Field],
-    ) -> None:
+    def alter(self, table: TableDefinition, schema: Schema, change: ColumnChange) -> None:
         """Give what was written of a table its new columns."""
         self._refuse_bulk(table)
         table_schema = table_schema_of(schema)
         if table_schema.keys is None:
-            self.plain(table).alter(table_schema, rename=rename, drop=drop, add=add)
+            self.plain(table).alter(table_schema, change)
         own = self._keyed.get(table.id)
         if own is not None:
-            own.rename_shape(table_schema)
+            own.table_schema = table_schema
 
     def forget_readers(self) -> None:
         """Open tables anew: their definitions changed."""

@@ -21,7 +21,8 @@ from siltstone.engine.filter.filters import Filter, filter_of
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.readable import Readable
 from siltstone.engine.read.reader import Reader
-from siltstone.engine.write.keyed_writes import chunk_of
+from siltstone.engine.write.keyed_writes import chunk_of_batch
+from siltstone.engine.write.plain_writes import ColumnChange
 from siltstone.errors import DuplicateKeyError, RequestError
 from siltstone.formats import group
 from siltstone.formats.keys import Key
@@ -103,7 +104,9 @@ class EngineTransactionTable(Readable):
         if given.batch is None:
             found = next((key for key in given.keys if reader.get(key) is not None), None)
         else:
-            found = reader.first_existing(chunk_of(given, writes.table_schema))
+            found = reader.first_existing(
+                chunk_of_batch(given.batch, writes.table_schema, given.codes)
+            )
         if found is not None:
             raise DuplicateKeyError(self.name, writes.table_schema.codec.to_user(found))
         writes.upsert(given)
@@ -159,11 +162,10 @@ class EngineTransactionTable(Readable):
         wanted = filter_of(filter, self._table_schema().arrow)
         if wanted is None:
             raise RequestError("delete_where needs a filter; truncate empties the table")
-        if not catalogs.schema_of(table).key:
-            self._tx.rows.note(table, self._tx.rows.reader(table), (), wanted)
-            return self._tx.rows.plain(table).delete_where(wanted)
         reader = self._tx.rows.reader(table)
         self._tx.rows.note(table, reader, (), wanted)
+        if not catalogs.schema_of(table).key:
+            return self._tx.rows.plain(table).delete_where(wanted)
         codec = reader.table_schema.codec
         keys: list[Key] = []
         for batch in reader.scan(list(codec.names), wanted):
@@ -182,7 +184,7 @@ class EngineTransactionTable(Readable):
         if self._tx.is_applied and definitions.has_column(table, name):
             return
         entry, field = definitions.add_column(table, name, kind)
-        self._alter(table, entry, add=[field])
+        self._alter(table, entry, ColumnChange(add=[field]))
 
     def drop_column(self, name: str) -> None:
         """Drop a column; adding the same name later makes a new one."""
@@ -190,7 +192,7 @@ class EngineTransactionTable(Readable):
         if self._tx.is_applied and not definitions.has_column(table, name):
             return
         entry = definitions.drop_column(table, name)
-        self._alter(table, entry, drop=[name])
+        self._alter(table, entry, ColumnChange(drop=[name]))
 
     def rename_column(self, name: str, new_name: str) -> None:
         """Rename a column."""
@@ -198,20 +200,10 @@ class EngineTransactionTable(Readable):
         if self._tx.is_applied and definitions.is_column_renamed(table, name, new_name):
             return
         entry = definitions.rename_column(table, name, new_name)
-        self._alter(table, entry, rename={name: new_name})
+        self._alter(table, entry, ColumnChange(rename={name: new_name}))
 
-    def _alter(
-        self,
-        table: TableDefinition,
-        entry: group.Alter,
-        *,
-        rename: dict[str, str] | None = None,
-        drop: Sequence[str] = (),
-        add: Sequence[pa.Field] = (),
-    ) -> None:
-        self._tx.rows.alter(
-            table, entry.schema, rename=rename or {}, drop=list(drop), add=list(add)
-        )
+    def _alter(self, table: TableDefinition, entry: group.Alter, change: ColumnChange) -> None:
+        self._tx.rows.alter(table, entry.schema, change)
         self._tx.change(entry)
 
 

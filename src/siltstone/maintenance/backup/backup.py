@@ -30,6 +30,7 @@ from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import backup as formats
 from siltstone.formats import group
 from siltstone.formats.backup import Backup, BackupFile
+from siltstone.formats.frame import Frame
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin, Record
 from siltstone.maintenance import retention
@@ -42,8 +43,7 @@ from siltstone.storage.tables.kept_names import place
 from siltstone.storage.tables.tables import TableReader
 from siltstone.storage.wal.follower import SegmentRecycled, WalFollower
 from siltstone.storage.wal.log_copy import write_segment
-from siltstone.storage.wal.segments import LoggedFrame
-from siltstone.units import Epoch, SegmentNumber, Seq
+from siltstone.units import SegmentNumber
 
 ATTEMPTS_MAX = 64
 FILES, LOG, MARKER = "files", "log", "STORE"
@@ -84,7 +84,7 @@ class _Source:
     """What is copied: a leased record, the commits above it, and the records of tags below it."""
 
     record: Record
-    frames: tuple[LoggedFrame, ...]
+    frames: tuple[Frame, ...]
     islands: tuple[Record, ...]
     lost_tags: tuple[str, ...]
 
@@ -283,16 +283,7 @@ class Backuper:
         path = directory / name
         self._files.mkdir(path.parent)
         temporary = self._files.temporary(path)
-        start = source.frames[0].first_seq - 1 if source.frames else source.record.flushed_seq
-        write_segment(
-            self._files,
-            temporary,
-            source.frames,
-            store_id=bytes.fromhex(source.record.store_id),
-            epoch=Epoch(source.record.epoch),
-            segment=SegmentNumber(source.record.wal_floor),
-            start_seq=Seq(start),
-        )
+        write_segment(self._files, temporary, source.record, source.frames)
         size, xxh3 = hash_of(self._files, temporary)
         self._files.rename(temporary, path)
         self._files.sync_dir(path.parent)
@@ -301,7 +292,7 @@ class Backuper:
 
 def newest_with_log(
     files: Files, root: Path, manifests: ManifestStore
-) -> tuple[Record, Lease, tuple[LoggedFrame, ...]]:
+) -> tuple[Record, Lease, tuple[Frame, ...]]:
     """Return the newest record, a lease on it, and copies of the durable frames above it.
 
     It makes no write call. Without an owner it reads up to MARK.
@@ -324,7 +315,7 @@ def newest_with_log(
     raise BusyError(f"{root}: the log moved on {ATTEMPTS_MAX} times; try again")
 
 
-def _frames(files: Files, wal: Path, record: Record) -> tuple[LoggedFrame, ...]:
+def _frames(files: Files, wal: Path, record: Record) -> tuple[Frame, ...]:
     follower = WalFollower(files, wal, store_id=bytes.fromhex(record.store_id))
     found = follower.poll(SegmentNumber(record.wal_floor))
     frames = tuple(frame for frame in found if frame.last_seq > record.flushed_seq)
@@ -361,27 +352,27 @@ def _is_temporary(name: str) -> bool:
     return name.startswith(".") and name.endswith(TEMPORARY_SUFFIX)
 
 
-def _entries(frames: Iterable[LoggedFrame]) -> Iterator[group.Entry]:
+def _entries(frames: Iterable[Frame]) -> Iterator[group.Entry]:
     for frame in frames:
         for member in group.decode(frame.payload)[0].members:
             yield from member.entries
 
 
-def named_by(frames: Iterable[LoggedFrame]) -> Iterator[Pin]:
+def named_by(frames: Iterable[Frame]) -> Iterator[Pin]:
     """Yield the versions in frames: bulk commits, and steps of plain tables."""
     for entry in _entries(frames):
         if isinstance(entry, group.Attach | group.Advance | group.Compact):
             yield entry.pin
 
 
-def created_by(frames: Iterable[LoggedFrame]) -> Iterator[str]:
+def created_by(frames: Iterable[Frame]) -> Iterator[str]:
     """Yield the folders of the plain tables that frames create; they may have no version yet."""
     for entry in _entries(frames):
         if isinstance(entry, group.Create) and not entry.schema.key:
             yield storage_folder(entry.name, entry.table)
 
 
-def _tags(record: Record, frames: Sequence[LoggedFrame]) -> dict[str, int]:
+def _tags(record: Record, frames: Sequence[Frame]) -> dict[str, int]:
     """Return the tags and their seqs after `frames`."""
     found = {tag.name: tag.seq for tag in record.catalog.tags}
     for entry in _entries(frames):

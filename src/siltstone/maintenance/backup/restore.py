@@ -35,7 +35,6 @@ from siltstone.storage.files.files import Files
 from siltstone.storage.manifest.manifest_store import RESTORING, ManifestStore, begin_chain
 from siltstone.storage.tables.tables import PRIVATE_DIRECTORY
 from siltstone.storage.wal.log_copy import begin_log, read_segment
-from siltstone.units import Epoch, SegmentNumber, Seq
 
 NUMBERS_SKIPPED = 1_000_000_000
 EPOCHS_SKIPPED = 1_000_000
@@ -160,16 +159,7 @@ class Restorer:
         if not self._is_made(target, record):
             self._copy(target, chosen, say)
             cross(Failpoint.RESTORE_AFTER_COPY)
-            start = frames[0].first_seq - 1 if frames else record.flushed_seq
-            begin_log(
-                self._files,
-                target / "wal",
-                frames,
-                store_id=bytes.fromhex(record.store_id),
-                epoch=Epoch(record.epoch),
-                segment=SegmentNumber(record.wal_floor),
-                start_seq=Seq(start),
-            )
+            begin_log(self._files, target / "wal", record, frames)
             islands = [self._island(chosen, number, record) for number in chosen.islands]
             cross(Failpoint.RESTORE_BEFORE_PUBLISH)
             begin_chain(self._files, target, record, islands)

@@ -39,6 +39,7 @@ from siltstone.engine.read.reader import plain_folder
 from siltstone.errors import CorruptionError, SiltstoneError, UnavailableError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import manifest
+from siltstone.formats.frame import Frame
 from siltstone.formats.manifest import KeyedStorage, Pin, Record
 from siltstone.maintenance.backup.backup import Progress, named_by
 from siltstone.maintenance.gc.sweep import distinct, pins_of
@@ -55,7 +56,6 @@ from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.tables.kept_names import kept_of, unite
 from siltstone.storage.tables.tables import INDEX_DIRECTORY, Tables
 from siltstone.storage.wal.chain import read_chain, read_stretch
-from siltstone.storage.wal.segments import LoggedFrame
 from siltstone.units import SegmentNumber, Seq, require
 
 _FOLDED = "the next merge folds it again from its history, which is intact"
@@ -398,7 +398,7 @@ class Repairer:
         pins = distinct(named_by(frames)).values()
         return integrity is None or not any(integrity.damage(pin) for pin in pins)
 
-    def _log(self, record: Record, last_seq: int) -> tuple[list[LoggedFrame], int]:
+    def _log(self, record: Record, last_seq: int) -> tuple[list[Frame], int]:
         """Return all frames from a record's floor on, and the seq that they follow."""
         chain = read_chain(
             self._files,
@@ -408,11 +408,7 @@ class Repairer:
             last_seq=Seq(last_seq),
         )
         frames = [frame for stretch in chain.old for frame in read_stretch(self._files, stretch)]
-        segment = chain.newest.header.segment
-        frames += [
-            LoggedFrame(segment, frame.first_seq, frame.last_seq, frame.payload)
-            for frame in chain.frames
-        ]
+        frames += chain.frames
         first = chain.old[0] if chain.old else chain.newest
         return [f for f in frames if f.last_seq > record.flushed_seq], first.header.previous.seq
 

@@ -6,29 +6,38 @@
 What goes wrong on the way becomes the answer, and a connection whose body was not read to its end
 is closed: nothing that follows on it could be told from the rest. Counters are touched by the event
 loop alone.
+
+Rows are sent as they are read: once one piece is sent, or while it is, the next one is read and
+encoded, and no other before that was taken. A client that reads nothing for too long is cut off; so
+is a stream that fails in its middle, if its format has no words for that: it has no footer, or no
+end-of-stream, and is not taken for whole.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from starlette.responses import Response
-from starlette.types import Send
+from starlette.types import Receive, Scope, Send
 
-from siltstone.deadline import Deadline, within
+from siltstone.deadline import Deadline, check, within
 from siltstone.errors import BusyError, UnavailableError
 from siltstone.joined.protocol import SEQ_HEADER
-from siltstone.server.http.bodies import Bodies
 from siltstone.server.http.policy import RequestPolicy
-from siltstone.server.http.replies import Pieces, Reply, StreamedResponse
-from siltstone.server.http.request import HttpRequest
+from siltstone.server.http.replies import Pieces, Reply
+from siltstone.server.http.request import Bodies, HttpRequest
 from siltstone.server.http.route import JSON, Role, Route
+
+_log = logging.getLogger("siltstone.server")
 
 
 class WireFormat(Protocol):
@@ -84,7 +93,7 @@ class Pipeline:
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.wire, self.policy = wire, policy
-        self._executor, self._clock_s = executor, clock_s
+        self.executor, self._clock_s = executor, clock_s
         self.counters, self.bodies = Counters(), Bodies()
         self.is_closing = False
 
@@ -108,29 +117,30 @@ class Pipeline:
 
     async def _inside(self, route: Route, request: HttpRequest, caller: Any) -> Response:
         policy, counters = self.policy, self.counters
-        body, is_counted = b"", not policy.drains
+        body, is_counted = b"", False
         # A commit of a version waits (bounded by connections): its client takes a refusal for a
         # commit that was perhaps lost.
         most_inside = sys.maxsize if route.is_commit_of_version else policy.requests_max
-        if is_counted:
-            if counters.inside >= most_inside:
-                raise _full(policy)
-            counters.inside += 1
         try:
+            if not policy.drains:
+                is_counted = self._enter(most_inside)
             most = policy.json_bytes_max if route.takes == JSON else policy.body_bytes_max
             body = await self.bodies.read(request, most, policy)
-            if not is_counted:
-                if counters.inside >= most_inside:
-                    raise _full(policy)
-                counters.inside += 1
-                is_counted = True
-            seconds = policy.statement_timeout_s if route.is_timed else None
-            end = None if seconds is None else Deadline.after(seconds, self._clock_s)
+            if policy.drains:
+                is_counted = self._enter(most_inside)
+            end = self.end_in(policy.statement_timeout_s if route.is_timed else None)
             run = self._run, route, request, caller, body, end
-            return await asyncio.get_running_loop().run_in_executor(self._executor, *run)
+            return await asyncio.get_running_loop().run_in_executor(self.executor, *run)
         finally:
             self.bodies.nbytes -= len(body)
             counters.inside -= is_counted
+
+    def _enter(self, most_inside: int) -> bool:
+        """Count a request that is inside now."""
+        if self.counters.inside >= most_inside:
+            raise BusyError(f"{most_inside} requests are running; try again later")
+        self.counters.inside += 1
+        return True
 
     def _run(
         self, route: Route, request: HttpRequest, caller: Any, body: bytes, end: Deadline | None
@@ -153,20 +163,83 @@ class Pipeline:
         except BaseException:
             pieces.close()
             raise
-        policy, end = self.policy, None
-        if policy.answer_timeout_s is not None:
-            end = Deadline.after(policy.answer_timeout_s, self._clock_s)
-        seconds = policy.piece_timeout_s if end is None else None
-        return StreamedResponse(
-            pieces,
-            first,
-            headers,
-            executor=self._executor,
-            policy=policy,
-            is_over=lambda: self.is_closing,
-            deadline=lambda: end if seconds is None else Deadline.after(seconds, self._clock_s),
-        )
+        return StreamedResponse(self, pieces, first, headers)
+
+    def end_in(self, seconds: float | None) -> Deadline | None:
+        """Return when what may take so long must have ended; None is for ever."""
+        return None if seconds is None else Deadline.after(seconds, self._clock_s)
 
 
-def _full(policy: RequestPolicy) -> BusyError:
-    return BusyError(f"{policy.requests_max} requests are running; try again later")
+class StreamedResponse(Response):
+    """The response that sends `Pieces`. The first one is made already: its errors are answers."""
+
+    def __init__(
+        self, pipeline: Pipeline, pieces: Pieces, first: bytes, headers: dict[str, str]
+    ) -> None:
+        super().__init__(None, 200, headers, pieces.media_type)
+        del self.headers["content-length"]  # nobody knows it yet
+        self._pipeline, self._pieces, self._first = pipeline, pieces, first
+        self._end = pipeline.end_in(pipeline.policy.answer_timeout_s)
+        self._lock, self._has_failed = threading.Lock(), False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send until the rows end, or nobody reads them any more."""
+        gone = asyncio.get_running_loop().create_task(_disconnected(receive))
+        try:
+            await self._send_all(send, gone)
+        except Exception as error:  # noqa: BLE001 - the answer has begun: it can only be cut off
+            _log.warning("a stream of rows was cut off: %s: %s", type(error).__name__, error)
+            scope["state"]["connection"].transport.abort()
+        finally:
+            gone.cancel()
+            try:
+                self._pipeline.executor.submit(self.close)
+            except RuntimeError:  # the server is closed
+                self.close()
+
+    async def _send_all(self, send: Send, gone: asyncio.Task[None]) -> None:
+        loop, policy = asyncio.get_running_loop(), self._pipeline.policy
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        piece: bytes | None = self._first
+        while piece is not None:
+            if gone.done():
+                _log.info("a client went away while it read rows")
+                return
+            read = partial(loop.run_in_executor, self._pipeline.executor, self.read_next)
+            upcoming = read() if policy.reads_ahead else None
+            try:
+                async with asyncio.timeout(policy.send_timeout_s):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+            finally:
+                if upcoming is not None:  # also where sending failed: `close` would wait for it
+                    await asyncio.wait([upcoming])
+            piece = await (upcoming or read())
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def read_next(self) -> bytes | None:
+        """Return the next piece, None at the end."""
+        pieces, pipeline = self._pieces, self._pipeline
+        seconds = pipeline.policy.piece_timeout_s
+        with self._lock, within(self._end or pipeline.end_in(seconds)):
+            if self._has_failed:
+                return None
+            try:
+                check()
+                if pipeline.is_closing:
+                    raise UnavailableError("the server closes")
+                return next(pieces.chunks, None)
+            except Exception as error:
+                if pieces.told is None:
+                    raise
+                self._has_failed = True
+                return pieces.told(error)
+
+    def close(self) -> None:
+        """Give up what is left. It waits for a piece that is just read."""
+        with self._lock:
+            self._pieces.close()
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

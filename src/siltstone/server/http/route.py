@@ -26,7 +26,8 @@ class Route:
     """Words between slashes; `{name}` stands for any word."""
     role: Role
     handler: Handler
-    summary: str
+    summary: str = ""
+    """What the document of the routes says of it."""
     takes: str = JSON
     gives: str = JSON
     query: tuple[str, ...] = ()

@@ -94,7 +94,10 @@ class HttpServer:
             ssl_keyfile=key,
         )
         try:
-            _load(config)
+            try:
+                config.load()
+            except (OSError, ValueError) as error:
+                raise UnavailableError(f"TLS cannot be had: {error}") from error
             self.thread = ServerThread(config, listener, policy, self._sweep)
             self.thread.start(address)
         except BaseException:  # interrupted, too
@@ -120,13 +123,6 @@ class HttpServer:
         self._reservations.remove(self._sessions[0].spend)
         self._listener.close()
         self._at_end()
-
-
-def _load(config: uvicorn.Config) -> None:
-    try:
-        config.load()
-    except (OSError, ValueError) as error:
-        raise UnavailableError(f"TLS cannot be had: {error}") from error
 
 
 class ServerThread(uvicorn.Server):

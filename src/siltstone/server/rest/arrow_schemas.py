@@ -5,7 +5,11 @@ The specification names Arrow's own types; the remote client parses Lance's name
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
+
+from siltstone.server.rest.schemas import JsonField, JsonSchema, JsonType
 
 _PLAIN: dict[str, str] = {
     "bool": "bool",
@@ -20,25 +24,24 @@ _PLAIN: dict[str, str] = {
 }
 
 
-def schema_json(schema: pa.Schema, *, is_remote: bool) -> dict[str, object]:
-    """Return a schema as JSON: `{"fields": [{"name", "nullable", "type"}]}`."""
-    return {"fields": [_field(field, is_remote=is_remote) for field in schema], "metadata": {}}
+def schema_json(schema: pa.Schema, *, is_remote: bool) -> JsonSchema:
+    """Return a schema as JSON; `is_remote`: for LanceDB's remote client."""
+    return JsonSchema([_field(field, _lance_name if is_remote else _name) for field in schema], {})
 
 
-def _field(field: pa.Field, *, is_remote: bool) -> dict[str, object]:
-    kind = _type(field.type, is_remote=is_remote)
-    return {"name": field.name, "nullable": field.nullable, "type": kind}
+def _field(field: pa.Field, name: Callable[[pa.DataType], str]) -> JsonField:
+    return JsonField(field.name, field.nullable, _type(field.type, name))
 
 
-def _type(kind: pa.DataType, *, is_remote: bool) -> dict[str, object]:
+def _type(kind: pa.DataType, name: Callable[[pa.DataType], str]) -> JsonType:
     if pa.types.is_fixed_size_list(kind):
-        item = _field(kind.value_field, is_remote=is_remote)
-        return {"type": "fixed_size_list", "fields": [item], "length": kind.list_size}
+        item = _field(kind.value_field, name)
+        return JsonType("fixed_size_list", [item], kind.list_size)
     if pa.types.is_list(kind):
-        return {"type": "list", "fields": [_field(kind.value_field, is_remote=is_remote)]}
+        return JsonType("list", [_field(kind.value_field, name)])
     if pa.types.is_struct(kind):
-        return {"type": "struct", "fields": [_field(f, is_remote=is_remote) for f in kind]}
-    return {"type": _lance_name(kind) if is_remote else _name(kind)}
+        return JsonType("struct", [_field(field, name) for field in kind])
+    return JsonType(name(kind))
 
 
 def _name(kind: pa.DataType) -> str:

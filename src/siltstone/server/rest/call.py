@@ -1,49 +1,61 @@
-"""Call: one REST request as a handler sees it."""
+"""Call: one REST request as a handler sees it, and what the specification's ids in it name.
+
+    x-siltstone-txn: <id>                               reads and writes of that transaction
+    x-siltstone-snapshot: seq:42 | record:7 | at:... | tag:...     reads as of then
+    x-siltstone-token: <app>/<batch>                    a statement is applied once, however often
+
+An id is a list of names, joined by a delimiter. A table `t` in the namespace `db` is the table
+`db.t`: there is the root, and one level below it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
 from siltstone.server.rest.access import Principal
-from siltstone.server.rest.refusals import invalid
+from siltstone.server.rest.refusals import Code, Refused, invalid
 
 DATABASE_HEADER = "x-lancedb-database"
+TRANSACTION_HEADER = "x-siltstone-txn"
+SNAPSHOT_HEADER = "x-siltstone-snapshot"
+TOKEN_HEADER = "x-siltstone-token"  # noqa: S105 - a name
+DELIMITER = "$"
+_TRUTHS = {"true": True, "1": True, "false": False, "0": False}
+Asked = TypeVar("Asked")
 
 
 @dataclass(frozen=True)
-class RestCall:
-    """`path`, `query` and `headers` are decoded text; `request` is the type of a JSON body."""
+class RestCall(Generic[Asked]):
+    """`path`, `query` and `headers` are decoded text; `request` is the type of a JSON body.
+
+    A handler says `RestCall[<type>]`, and the route takes the type from there.
+    """
 
     path: Mapping[str, str]
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes
     principal: Principal
-    request: Any = None
+    request: type[Asked] | None = None
 
     @cached_property
-    def asked(self) -> Any:
+    def asked(self) -> Asked:
         """The body as the route's type of it (`schemas`); None if it is no JSON.
 
         Raises:
             Refused: It is no JSON, or not as the type describes it.
         """
         if self.request is None:
-            return None
+            return cast("Asked", None)
         try:
             return msgspec.convert(self.json(), self.request)
         except msgspec.ValidationError as error:
             raise invalid(f"the body is not as /openapi.json describes it: {error}") from None
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether a LanceDB remote client asks: some answers have another form for it."""
-        return DATABASE_HEADER in self.headers
 
     def json(self) -> dict[str, Any]:
         """Return the object of a JSON body; without a body an empty one.
@@ -62,3 +74,91 @@ class RestCall:
         if not isinstance(found, dict):
             raise invalid(f"the body is a JSON object, not a {type(found).__name__}")
         return found
+
+    # headers
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether a LanceDB remote client asks: some answers have another form for it."""
+        return DATABASE_HEADER in self.headers
+
+    @property
+    def transaction(self) -> str | None:
+        """The id of the transaction that the call is a part of."""
+        return self.headers.get(TRANSACTION_HEADER) or None
+
+    @property
+    def snapshot(self) -> str | None:
+        """What the call reads at, if it says so."""
+        return self.headers.get(SNAPSHOT_HEADER) or None
+
+    @property
+    def token(self) -> tuple[str, int] | None:
+        """The token under which the call is applied once.
+
+        Raises:
+            Refused: It is not `<app>/<batch>`.
+        """
+        text = self.headers.get(TOKEN_HEADER)
+        if not text:
+            return None
+        app, _, batch = text.rpartition("/")
+        if not app or not (batch.isascii() and batch.isdecimal() and len(batch) < 20):
+            raise invalid(f"{TOKEN_HEADER} is <app>/<batch>, the batch a number from 0")
+        return app, int(batch)
+
+    # the query
+
+    def number(self, name: str) -> int | None:
+        """Return a number of the query, None if it is not there.
+
+        Raises:
+            Refused: It is no number from 0 that fits 64 bits.
+        """
+        text = self.query.get(name)
+        if not text:
+            return None
+        if not (text.isascii() and text.isdecimal() and len(text) < 19):
+            raise invalid(f"{name} is an integer from 0, not {text[:80]!r}")
+        return int(text)
+
+    def truth(self, name: str) -> bool:
+        """Return whether the query says that something is true; by default it is not.
+
+        Raises:
+            Refused: It says something else.
+        """
+        found = _TRUTHS.get((self.query.get(name) or "false").lower())
+        if found is None:
+            raise invalid(f"{name} is true or false")
+        return found
+
+    # ids
+
+    @property
+    def table(self) -> str:
+        """The name of the table that the call is about; `id` in the body says the same.
+
+        Raises:
+            Refused: It lies in a namespace that is not there, or the body names another one.
+        """
+        parts = self.named(getattr(self.asked, "id", None))
+        if not parts:
+            raise invalid("the id names the root, which is no table")
+        if len(parts) > 2 or (len(parts) == 2 and "." in parts[0]):
+            raise Refused(Code.TABLE_NOT_FOUND, DELIMITER.join(parts)[:200])
+        return ".".join(parts)
+
+    def named(self, given: object = None) -> Sequence[str]:
+        """Return the names in the id of the path, () for the root; `given` is that of the body.
+
+        Raises:
+            Refused: A name is empty, or the body has another id.
+        """
+        text, delimiter = self.path["id"], self.query.get("delimiter") or DELIMITER
+        parts = () if text == delimiter else tuple(text.split(delimiter))
+        if not all(parts):
+            raise invalid(f"the id {text[:200]!r} has an empty name in it")
+        if given is not None and (not isinstance(given, list) or tuple(given) != parts):
+            raise invalid(f"the id of the body, {given!r:.200}, is not the one of the path")
+        return parts

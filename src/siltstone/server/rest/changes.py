@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from siltstone.server.http.replies import Pieces, Reply
 from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.refusals import invalid
-from siltstone.server.rest.replies import NDJSON_TYPE, PIECE_BYTES, arrow, encoded
+from siltstone.server.rest.wire import NDJSON_TYPE, PIECE_BYTES, arrow, encoded
 from siltstone.server.served import Served
 
 
@@ -26,9 +26,9 @@ class ChangeRoutes:
     def __init__(self, served: Served) -> None:
         self._served = served
 
-    def changes(self, call: RestCall) -> Reply:
+    def changes(self, call: RestCall[None]) -> Reply[Pieces]:
         """Return the changes (since, until] of some tables, or of all keyed ones."""
-        since, until = _seq(call, "since") or 0, _seq(call, "until")
+        since, until = call.number("since") or 0, call.number("until")
         names = [name for name in (call.query.get("tables") or "").split(",") if name]
         form = call.query.get("format") or "ndjson"
         if form not in {"ndjson", "arrow"}:
@@ -41,7 +41,7 @@ class ChangeRoutes:
         if len(readers) != 1:
             raise invalid("an Arrow stream has the changes of one table: tables=<name>")
         (reader,) = readers.values()
-        return Reply(arrow(reader, lambda: None, is_file=False), end)
+        return Reply(arrow(reader, reader.close, is_file=False), end)
 
 
 def _lines(readers: dict[str, pa.RecordBatchReader], end: int) -> Iterator[bytes]:
@@ -76,12 +76,3 @@ def _spelled(batch: pa.RecordBatch) -> pa.RecordBatch:
         else:
             columns.append(column)
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-
-
-def _seq(call: RestCall, name: str) -> int | None:
-    text = call.query.get(name)
-    if not text:
-        return None
-    if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise invalid(f"{name} is a seq: an integer from 0")
-    return int(text)

@@ -14,11 +14,9 @@ from siltstone import deadline
 from siltstone.api.results import IndexStatus
 from siltstone.api.tables import Table
 from siltstone.server.http.replies import Reply
+from siltstone.server.rest import schemas as bodies
 from siltstone.server.rest.call import RestCall
-from siltstone.server.rest.names import table_of
-from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
-from siltstone.server.rest.schemas import CreateIndexRequest
-from siltstone.server.rest.scope import SNAPSHOT_HEADER, TRANSACTION_HEADER
+from siltstone.server.rest.refusals import Code, Refused, invalid, no_column, unsupported
 from siltstone.server.served import Served
 
 _VECTOR = {"IVF_FLAT": "flat", "IVF_SQ": "sq", "IVF_PQ": "pq"}
@@ -36,63 +34,53 @@ class IndexRoutes:
     def __init__(self, served: Served) -> None:
         self._served = served
 
-    def create(self, call: RestCall) -> Reply:
+    def create(self, call: RestCall[bodies.CreateIndexRequest]) -> Reply[bodies.NoMembers]:
         """Declare an index and build it over what is merged."""
         _refuse_scope(call)
-        asked = cast("CreateIndexRequest", call.asked)
-        table = self._keyed(call)
+        asked, table = call.asked, self._keyed(call)
         column, name = asked.column, asked.name
         if column not in table.schema.names:
-            raise Refused(
-                Code.COLUMN_NOT_FOUND, f"table {table.name!r} has no column {column[:128]!r}"
-            )
+            raise no_column(table.name, column)
         kind, options = _kind_of(asked)
         if any(index.name == (name or column) for index in table.indexes()):
             raise Refused(Code.INDEX_EXISTS, f"{name or column}"[:200])
         with deadline.within(None):  # maintenance, like a job: large bases take minutes
             table.create_index(column, kind, name=name, **options)
-        return Reply({})
+        return Reply(bodies.NoMembers())
 
-    def list_all(self, call: RestCall) -> Reply:
+    def list_all(self, call: RestCall[bodies.TableRequest]) -> Reply[bodies.IndexesAnswer]:
         """Return the indexes of a table, and how far they are behind."""
-        table = self._served.db[table_of(call)]
-        if not table.primary_key:
-            raise unsupported(_OF_LANCE)
+        table = self._keyed(call)
         rows = table.count()
-        return Reply({"indexes": [_shown(index, rows) for index in table.indexes()]})
+        found = [_shown(index, rows) for index in table.indexes()]
+        return Reply(bodies.IndexesAnswer(found))
 
-    def stats(self, call: RestCall) -> Reply:
+    def stats(self, call: RestCall[bodies.TableRequest]) -> Reply[bodies.IndexStatsAnswer]:
         """Return how many rows an index has, and how many it lacks."""
         table = self._keyed(call)
         found = _shown(self._named(table, call), table.count())
-        return Reply(
-            {
-                "index_type": found["index_type"],
-                "distance_type": found["distance_type"],
-                "num_indexed_rows": found["num_indexed_rows"],
-                "num_unindexed_rows": found["num_unindexed_rows"],
-                "num_indices": found["num_segments"],
-            }
-        )
+        rows = found.num_indexed_rows, found.num_unindexed_rows
+        kind, distance = found.index_type, found.distance_type
+        return Reply(bodies.IndexStatsAnswer(kind, distance, *rows, found.num_segments))
 
-    def drop(self, call: RestCall) -> Reply:
+    def drop(self, call: RestCall[bodies.RequestBody]) -> Reply[bodies.NoMembers]:
         """Give an index up."""
         _refuse_scope(call)
         table = self._keyed(call)
         index = self._named(table, call)
         with deadline.within(None):
             table.drop_index(index.name)
-        return Reply({})
+        return Reply(bodies.NoMembers())
 
-    def _named(self, table: Table, call: RestCall) -> IndexStatus:
+    def _named(self, table: Table, call: RestCall[Any]) -> IndexStatus:
         name = call.path["name"]
         for index in table.indexes():
             if index.name == name:
                 return index
         raise Refused(Code.INDEX_NOT_FOUND, name[:200])
 
-    def _keyed(self, call: RestCall) -> Table:
-        table = self._served.db[table_of(call)]
+    def _keyed(self, call: RestCall[Any]) -> Table:
+        table = self._served.db[call.table]
         if not table.primary_key:
             raise unsupported(_OF_LANCE)
         return table
@@ -101,23 +89,23 @@ class IndexRoutes:
 _OF_LANCE = "the indexes of a table without a primary key are made, and listed, by Lance clients"
 
 
-def _refuse_scope(call: RestCall) -> None:
-    if call.headers.get(TRANSACTION_HEADER) or call.headers.get(SNAPSHOT_HEADER):
+def _refuse_scope(call: RestCall[Any]) -> None:
+    if call.transaction or call.snapshot:
         raise invalid("an index is no part of a transaction or snapshot: ask without their header")
 
 
-def _kind_of(asked: CreateIndexRequest) -> tuple[str, dict[str, Any]]:
+def _kind_of(asked: bodies.CreateIndexRequest) -> tuple[str, dict[str, Any]]:
     text = asked.index_type
     kind = text.upper() if isinstance(text, str) else ""
     if kind in _VECTOR:
-        return "vector", _given(
-            {
-                "encoding": _VECTOR[kind],
-                "metric": asked.distance_type or asked.metric_type,
-                "partitions": asked.num_partitions,
-                "sub_vectors": asked.num_sub_vectors,
-            }
-        )
+        metric = asked.distance_type or asked.metric_type
+        options = {
+            "encoding": _VECTOR[kind],
+            "metric": metric and metric.lower(),
+            "partitions": asked.num_partitions,
+            "sub_vectors": asked.num_sub_vectors,
+        }
+        return "vector", _given(options)
     if kind not in _KINDS:
         wanted = ", ".join([*_KINDS, *_VECTOR])
         raise unsupported(f"index_type is one of {wanted}, not {text!r:.80}")
@@ -127,25 +115,21 @@ def _kind_of(asked: CreateIndexRequest) -> tuple[str, dict[str, Any]]:
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: value.lower() if name == "metric" and isinstance(value, str) else value
-        for name, value in options.items()
-        if value is not None
-    }
+    return {name: value for name, value in options.items() if value is not None}
 
 
-def _shown(index: IndexStatus, rows: int) -> dict[str, object]:
+def _shown(index: IndexStatus, rows: int) -> bodies.IndexAnswer:
     """Return an index in the specification's words; rows above base are found without one."""
     kind = _NAMES.get(index.kind) or f"IVF_{index.options.get('encoding', 'flat')}".upper()
-    return {
-        "index_name": index.name,
-        "index_uuid": index.name,  # it has several segments, each with an id of its own
-        "columns": [index.column],
-        "status": "pending" if index.lagging_rows else "done",
-        "index_type": kind,
-        "distance_type": index.options.get("metric"),
-        "num_indexed_rows": max(0, rows - index.lagging_rows),
-        "num_unindexed_rows": index.lagging_rows,
-        "size_bytes": index.nbytes,
-        "num_segments": index.segments,
-    }
+    return bodies.IndexAnswer(
+        index_name=index.name,
+        index_uuid=index.name,  # it has several segments, each with an id of its own
+        columns=[index.column],
+        status="pending" if index.lagging_rows else "done",
+        index_type=kind,
+        distance_type=cast("str | None", index.options.get("metric")),
+        num_indexed_rows=max(0, rows - index.lagging_rows),
+        num_unindexed_rows=index.lagging_rows,
+        size_bytes=index.nbytes,
+        num_segments=index.segments,
+    )

@@ -14,40 +14,22 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, is_dataclass
+from functools import partial
 from typing import Any, cast
 
 import msgspec
 
 from siltstone.errors import BusyError, SiltstoneError, in_words
 from siltstone.server.http.replies import Reply
+from siltstone.server.rest import schemas as bodies
 from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.refusals import Code, Refused
-from siltstone.server.rest.schemas import TableJobRequest, VacuumRequest
+from siltstone.server.rest.schemas import JobAnswer, JobKind
 from siltstone.store import Store
 
 _OPEN = frozenset(("queued", "running"))
-
-
-@dataclass(slots=True)
-class MaintenanceJob:
-    """One run of one kind of maintenance."""
-
-    kind: str
-    id: str = field(default_factory=lambda: secrets.token_hex(8))
-    status: str = "queued"
-    result: object = None
-    error: str | None = None
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        found: dict[str, object] = {"id": self.id, "kind": self.kind, "status": self.status}
-        if self.error is not None:
-            found["error"] = self.error
-        if self.result is not None:
-            found["result"] = self.result
-        return found
 
 
 class JobRoutes:
@@ -56,7 +38,7 @@ class JobRoutes:
     def __init__(self, db: Store, limits: Limits) -> None:
         self._db, self._limits = db, limits
         self._lock = threading.Lock()
-        self._jobs: OrderedDict[str, MaintenanceJob] = OrderedDict()
+        self._jobs: OrderedDict[str, JobAnswer] = OrderedDict()
         self._executor = ThreadPoolExecutor(1, "siltstone-jobs")
 
     def close(self) -> None:
@@ -71,24 +53,22 @@ class JobRoutes:
 
     # routes
 
-    def checkpoint(self, call: RestCall) -> Reply:
+    def checkpoint(self, call: RestCall[bodies.RequestBody]) -> Reply[JobAnswer]:
         """Flush everything committed so far into Lance."""
         _ = call.asked
         return self._start("checkpoint", lambda: {"record": self._db.checkpoint().number})
 
-    def merge(self, call: RestCall) -> Reply:
+    def merge(self, call: RestCall[bodies.TableJobRequest]) -> Reply[JobAnswer]:
         """Fold what is flushed into the base of one table, or of all."""
-        table = cast("TableJobRequest", call.asked).table
-        return self._start("merge", lambda: self._db.merge(table))
+        return self._start("merge", partial(self._db.merge, call.asked.table))
 
-    def optimize(self, call: RestCall) -> Reply:
+    def optimize(self, call: RestCall[bodies.TableJobRequest]) -> Reply[JobAnswer]:
         """Make few large files of many small ones in one table, or in all."""
-        table = cast("TableJobRequest", call.asked).table
-        return self._start("optimize", lambda: self._db.optimize(table))
+        return self._start("optimize", partial(self._db.optimize, call.asked.table))
 
-    def vacuum(self, call: RestCall) -> Reply:
+    def vacuum(self, call: RestCall[bodies.VacuumRequest]) -> Reply[JobAnswer]:
         """Delete what nothing needs; by default only say what would go."""
-        dry_run = cast("VacuumRequest", call.asked).dry_run
+        dry_run = call.asked.dry_run
 
         def run() -> object:
             found = self._db.vacuum(dry_run=dry_run)
@@ -97,21 +77,21 @@ class JobRoutes:
 
         return self._start("vacuum", run)
 
-    def status(self, call: RestCall) -> Reply:
+    def status(self, call: RestCall[None]) -> Reply[JobAnswer]:
         """Return how a job is."""
         with self._lock:
             job = self._jobs.get(call.path["id"])
         if job is None:
             raise Refused(Code.INVALID_INPUT, "no such job is remembered", status=404)
-        return Reply(job.to_dict())
+        return Reply(job)
 
-    def list_all(self, _: RestCall) -> Reply:
+    def list_all(self, _: RestCall[None]) -> Reply[bodies.JobsAnswer]:
         """Return all jobs that are remembered, the oldest first."""
         with self._lock:
-            return Reply({"jobs": [job.to_dict() for job in self._jobs.values()]})
+            return Reply(bodies.JobsAnswer(list(self._jobs.values())))
 
-    def _start(self, kind: str, run: Callable[[], object]) -> Reply:
-        job = MaintenanceJob(kind)
+    def _start(self, kind: JobKind, run: Callable[[], object]) -> Reply[JobAnswer]:
+        job = JobAnswer(secrets.token_hex(8), kind, "queued")
         with self._lock:
             waiting = sum(other.status in _OPEN for other in self._jobs.values())
             if waiting >= self._limits.jobs_max:
@@ -119,15 +99,14 @@ class JobRoutes:
             self._jobs[job.id] = job
             self._forget()
         self._executor.submit(self._run, job, run)
-        headers = {"location": f"/v1/jobs/{job.id}"}
-        return Reply(job.to_dict(), None, 202, headers=headers)
+        return Reply(job, None, 202, headers={"location": f"/v1/jobs/{job.id}"})
 
     def _forget(self) -> None:
         finished = [key for key, job in self._jobs.items() if job.status not in _OPEN]
         for key in finished[: max(0, len(finished) - self._limits.finished_jobs_max)]:
             del self._jobs[key]
 
-    def _run(self, job: MaintenanceJob, run: Callable[[], object]) -> None:
+    def _run(self, job: JobAnswer, run: Callable[[], object]) -> None:
         job.status = "running"
         try:
             found = _plain(run())

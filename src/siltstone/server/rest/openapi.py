@@ -10,8 +10,8 @@ import msgspec
 from siltstone.operations import Role
 from siltstone.server.http.replies import JSON_TYPE
 from siltstone.server.http.route import ARROW, JSON, Route
-from siltstone.server.rest.replies import FILE_TYPE, NDJSON_TYPE, STREAM_TYPE, TEXT_TYPE
 from siltstone.server.rest.schemas import ErrorAnswer
+from siltstone.server.rest.wire import FILE_TYPE, NDJSON_TYPE, STREAM_TYPE, TEXT_TYPE
 
 _HEADERS = {
     "x-siltstone-txn": "Run inside this transaction.",

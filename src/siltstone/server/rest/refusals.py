@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from enum import IntEnum
 from http import HTTPStatus
-from typing import cast
+from typing import Self, cast
 
 import msgspec
 from starlette.responses import Response
@@ -18,62 +18,48 @@ from starlette.responses import Response
 from siltstone import errors
 from siltstone.errors import SiltstoneError
 from siltstone.lance_namespace import errors as lance_errors
-from siltstone.server.http.bodies import BodyTooLargeError
 from siltstone.server.http.replies import JSON_TYPE
+from siltstone.server.http.request import BodyTooLargeError
+from siltstone.server.rest.schemas import ErrorAnswer
 
 _log = logging.getLogger("siltstone.server")
 ERROR_CHARACTERS_MAX = 2_000
 
 
 class Code(IntEnum):
-    """The error codes of the specification."""
+    """The error codes of the specification, each with its HTTP status."""
 
-    UNSUPPORTED = 0
-    NAMESPACE_NOT_FOUND = 1
-    NAMESPACE_EXISTS = 2
-    NAMESPACE_NOT_EMPTY = 3
-    TABLE_NOT_FOUND = 4
-    TABLE_EXISTS = 5
-    INDEX_NOT_FOUND = 6
-    INDEX_EXISTS = 7
-    TAG_NOT_FOUND = 8
-    TAG_EXISTS = 9
-    TRANSACTION_NOT_FOUND = 10
-    VERSION_NOT_FOUND = 11
-    COLUMN_NOT_FOUND = 12
-    INVALID_INPUT = 13
-    CONCURRENT_MODIFICATION = 14
-    PERMISSION_DENIED = 15
-    UNAUTHENTICATED = 16
-    UNAVAILABLE = 17
-    INTERNAL = 18
-    INVALID_TABLE_STATE = 19
-    SCHEMA_VALIDATION = 20
-    THROTTLING = 21
+    UNSUPPORTED = 0, 406
+    NAMESPACE_NOT_FOUND = 1, 404
+    NAMESPACE_EXISTS = 2, 409
+    NAMESPACE_NOT_EMPTY = 3, 409
+    TABLE_NOT_FOUND = 4, 404
+    TABLE_EXISTS = 5, 409
+    INDEX_NOT_FOUND = 6, 404
+    INDEX_EXISTS = 7, 409
+    TAG_NOT_FOUND = 8, 404
+    TAG_EXISTS = 9, 409
+    TRANSACTION_NOT_FOUND = 10, 404
+    VERSION_NOT_FOUND = 11, 404
+    COLUMN_NOT_FOUND = 12, 404
+    INVALID_INPUT = 13, 400
+    CONCURRENT_MODIFICATION = 14, 409
+    PERMISSION_DENIED = 15, 403
+    UNAUTHENTICATED = 16, 401
+    UNAVAILABLE = 17, 503
+    INTERNAL = 18, 500
+    INVALID_TABLE_STATE = 19, 409
+    SCHEMA_VALIDATION = 20, 400
+    THROTTLING = 21, 429
+
+    status: int
+
+    def __new__(cls, value: int, status: int) -> Self:
+        made = int.__new__(cls, value)
+        made._value_, made.status = value, status
+        return made
 
 
-_STATUS = {
-    Code.UNSUPPORTED: 406,
-    Code.NAMESPACE_NOT_FOUND: 404,
-    Code.NAMESPACE_EXISTS: 409,
-    Code.NAMESPACE_NOT_EMPTY: 409,
-    Code.TABLE_NOT_FOUND: 404,
-    Code.TABLE_EXISTS: 409,
-    Code.INDEX_NOT_FOUND: 404,
-    Code.INDEX_EXISTS: 409,
-    Code.TAG_NOT_FOUND: 404,
-    Code.TAG_EXISTS: 409,
-    Code.TRANSACTION_NOT_FOUND: 404,
-    Code.VERSION_NOT_FOUND: 404,
-    Code.COLUMN_NOT_FOUND: 404,
-    Code.CONCURRENT_MODIFICATION: 409,
-    Code.PERMISSION_DENIED: 403,
-    Code.UNAUTHENTICATED: 401,
-    Code.UNAVAILABLE: 503,
-    Code.INTERNAL: 500,
-    Code.INVALID_TABLE_STATE: 409,
-    Code.THROTTLING: 429,
-}
 # The first that fits decides, so leaves come before their group.
 _CODES: tuple[tuple[type[SiltstoneError], Code], ...] = (
     (errors.TableNotFoundError, Code.TABLE_NOT_FOUND),
@@ -91,17 +77,25 @@ _CODES: tuple[tuple[type[SiltstoneError], Code], ...] = (
 )
 
 
+_BY_NUMBER = {int(code): code for code in Code}
+
+
 class Refused(SiltstoneError):
     """A request that is refused under a code of its own; nothing was changed."""
 
     def __init__(self, code: Code, error: str, *, status: int | None = None) -> None:
-        self.code, self.status = code, status or _STATUS.get(code, 400)
+        self.code, self.status = code, status or code.status
         super().__init__(error)
 
 
 def unsupported(what: str) -> Refused:
     """Return the refusal of what the specification has and this server has not."""
     return Refused(Code.UNSUPPORTED, what)
+
+
+def no_column(table: str, column: str) -> Refused:
+    """Return the refusal of a request that names a column which the table has not."""
+    return Refused(Code.COLUMN_NOT_FOUND, f"table {table!r} has no column {column[:128]!r}")
 
 
 def invalid(why: str) -> Refused:
@@ -114,7 +108,7 @@ def code_of(error: Exception) -> Code:
     if isinstance(error, Refused):
         return error.code
     if type(error).__module__ == lance_errors.__name__:
-        return Code(lance_errors.code_of(cast("SiltstoneError", error)))
+        return _BY_NUMBER[lance_errors.code_of(cast("SiltstoneError", error))]
     return next((code for kind, code in _CODES if isinstance(error, kind)), Code.INTERNAL)
 
 
@@ -131,11 +125,10 @@ def response_of(error: Exception, request_id: str) -> Response:
         text = f"the server failed; its log has request {request_id}"
         return refusal(500, Code.INTERNAL, text, request_id)
     code = code_of(error)
-    status = error.status if isinstance(error, Refused) else _STATUS.get(code, 400)
+    status = error.status if isinstance(error, Refused) else code.status
     if code is Code.INTERNAL:
         _log.error("request %s failed: %s", request_id, type(error).__name__, exc_info=error)
-    detail = _detail(error)
-    return refusal(status, code, str(error), request_id, detail)
+    return refusal(status, code, str(error), request_id, _detail(error))
 
 
 def note(error: Exception, request_id: str) -> None:
@@ -152,22 +145,16 @@ def _detail(error: SiltstoneError) -> str | None:
 
 
 def refusal(
-    status: int, code: int, error: str, request_id: str, detail: str | None = None
+    status: int, code: Code, error: str, request_id: str, detail: str | None = None
 ) -> Response:
     """Return the flat body of an error."""
-    body: dict[str, object] = {"error": error[:ERROR_CHARACTERS_MAX], "code": int(code)}
-    if detail is not None:
-        body["detail"] = detail
-    if request_id:
-        body["instance"] = request_id
-    headers = {"www-authenticate": "Bearer"} if code == Code.UNAUTHENTICATED else None
+    body = ErrorAnswer(error[:ERROR_CHARACTERS_MAX], int(code), detail, request_id or None)
+    headers = {"www-authenticate": "Bearer"} if code is Code.UNAUTHENTICATED else None
     return Response(msgspec.json.encode(body), status, headers, JSON_TYPE)
 
 
 def of_status(status: int, request_id: str) -> Response:
-    """Return the answer of the framework's own refusals: no such route, no such method."""
-    code = {404: Code.UNSUPPORTED, 405: Code.UNSUPPORTED}.get(
-        status, Code.INVALID_INPUT if status < 500 else Code.INTERNAL
-    )
+    """Return the answer where no route is: no such address (404), or no such method (405)."""
     phrase = HTTPStatus(status).phrase.lower()
-    return refusal(status, code, f"{phrase}: the routes are those of /openapi.json", request_id)
+    text = f"{phrase}: the routes are those of /openapi.json"
+    return refusal(status, Code.UNSUPPORTED, text, request_id)

@@ -7,6 +7,7 @@ one of many operations that are committed at once, without knowing which.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -14,9 +15,9 @@ import pyarrow as pa
 from siltstone.api.tables import SnapshotTable, TransactionTable
 from siltstone.engine.filter.filters import compile_value
 from siltstone.local.transaction import LocalTransaction
-from siltstone.server.rest.json_rows import json_key, json_rows, json_values
 from siltstone.server.rest.limits import Limits
-from siltstone.server.rest.refusals import Code, Refused, invalid
+from siltstone.server.rest.refusals import invalid, no_column
+from siltstone.server.rest.row_input import json_key, json_rows, json_values
 
 
 def insert(tx: LocalTransaction, name: str, rows: pa.Table, *, overwrites: bool) -> int:
@@ -45,7 +46,7 @@ def assign(
     schema, key = table.schema, table.primary_key
     for column, _ in updates:
         if column not in schema.names:
-            raise Refused(Code.COLUMN_NOT_FOUND, f"table {name!r} has no column {column[:128]!r}")
+            raise no_column(name, column)
         if column in key:
             raise invalid(f"{column!r} is of the primary key; delete the row and insert another")
     made = {column: compile_value(text, schema) for column, text in updates}
@@ -116,25 +117,22 @@ def is_upsert(body: dict[str, Any]) -> bool:
     )
 
 
-def apply(tx: LocalTransaction, operation: dict[str, Any], limits: Limits) -> dict[str, object]:
-    """Do one operation: `{"table", "op", ...}`; return what it did."""
+def apply(tx: LocalTransaction, operation: dict[str, Any]) -> int:
+    """Do one operation: `{"table", "op", ...}`; return how many rows it was about."""
     name, op = operation.get("table"), operation.get("op")
     if not isinstance(name, str):
         raise invalid("an operation names its table: {'table': ..., 'op': ...}")
     run = _OPERATIONS.get(op) if isinstance(op, str) else None
     if run is None:
         raise invalid(f"op is one of {sorted(_OPERATIONS)}, not {op!r:.80}")
-    return {"rows": run(tx[name], operation, limits)}
+    return run(tx[name], operation)
 
 
-def _with_rows(verb: str) -> Callable[[TransactionTable, dict[str, Any], Limits], int]:
-    def run(table: TransactionTable, operation: dict[str, Any], _: Limits) -> int:
-        return getattr(table, verb)(json_rows(operation.get("rows"), table.schema))
-
-    return run
+def _add(verb: str, table: TransactionTable, operation: dict[str, Any]) -> int:
+    return getattr(table, verb)(json_rows(operation.get("rows"), table.schema))
 
 
-def _update(table: TransactionTable, operation: dict[str, Any], _: Limits) -> int:
+def _update(table: TransactionTable, operation: dict[str, Any]) -> int:
     values = operation.get("set")
     if not isinstance(values, dict) or not values:
         raise invalid("update has `set`: an object of column and value")
@@ -142,31 +140,28 @@ def _update(table: TransactionTable, operation: dict[str, Any], _: Limits) -> in
     return table.update(key, **json_values(values, table.schema))
 
 
-def _delete(table: TransactionTable, operation: dict[str, Any], _: Limits) -> int:
+def _delete(table: TransactionTable, operation: dict[str, Any]) -> int:
     keys = operation.get("keys")
     if not isinstance(keys, list):
         raise invalid("delete has `keys`: a list")
     return table.delete([json_key(key, table.schema, table.primary_key) for key in keys])
 
 
-def _delete_where(table: TransactionTable, operation: dict[str, Any], _: Limits) -> int:
+def _delete_where(table: TransactionTable, operation: dict[str, Any]) -> int:
     wanted = operation.get("filter")
     if not isinstance(wanted, str):
         raise invalid("delete_where has `filter`: a SQL boolean expression")
     return table.delete_where(wanted)
 
 
-def _truncate(table: TransactionTable, _: dict[str, Any], __: Limits) -> int:
+def _truncate(table: TransactionTable, _: dict[str, Any]) -> int:
     rows = table.count()
     table.truncate()
     return rows
 
 
-_OPERATIONS: dict[str, Callable[[TransactionTable, dict[str, Any], Limits], int]] = {
-    "upsert": _with_rows("upsert"),
-    "insert": _with_rows("insert"),
-    "append": _with_rows("append"),
-    "overwrite": _with_rows("overwrite"),
+_OPERATIONS: dict[str, Callable[[TransactionTable, dict[str, Any]], int]] = {
+    **{verb: partial(_add, verb) for verb in ("upsert", "insert", "append", "overwrite")},
     "update": _update,
     "delete": _delete,
     "delete_where": _delete_where,

@@ -22,6 +22,10 @@ IndexType = Annotated[Any, Meta(extra_json_schema={"type": "string"})]
 Names = Annotated[list[str], Meta(min_length=1)]
 
 
+TransactionStatus = Literal["Running", "Succeeded", "Failed", "Canceled"]
+JobKind = Literal["checkpoint", "merge", "optimize", "vacuum"]
+
+
 class RequestBody(Struct):
     """The body of a request."""
 
@@ -65,7 +69,7 @@ class JobAnswer(AnswerBody):
     """One run of maintenance; `result` depends on its kind."""
 
     id: str
-    kind: Literal["checkpoint", "merge", "optimize", "vacuum"]
+    kind: JobKind
     status: Literal["queued", "running", "succeeded", "failed"]
     result: Any = None
     error: str | None = None
@@ -178,11 +182,6 @@ class TableStatsAnswer(AnswerBody):
     fragment_stats: FragmentStats
 
 
-class CreateTableAnswer(AnswerBody):
-    location: str
-    version: int
-
-
 class DropTableAnswer(AnswerBody):
     id: list[str]
     location: str
@@ -225,6 +224,10 @@ class DropColumnsRequest(TableRequest):
 
 class VersionAnswer(AnswerBody):
     version: int
+
+
+class CreateTableAnswer(VersionAnswer):
+    location: str
 
 
 # tags
@@ -291,16 +294,14 @@ class CountRequest(TableRequest):
     predicate: str | None = None
 
 
-class InsertAnswer(AnswerBody):
+class InsertAnswer(VersionAnswer):
     num_inserted_rows: int
-    version: int
 
 
-class MergeInsertAnswer(AnswerBody):
+class MergeInsertAnswer(VersionAnswer):
     num_updated_rows: int
     num_inserted_rows: int
     num_deleted_rows: int
-    version: int
 
 
 class UpdateRequest(TableRequest):
@@ -311,11 +312,10 @@ class UpdateRequest(TableRequest):
     only_if: str | None = None
 
 
-class UpdateAnswer(AnswerBody):
+class UpdateAnswer(VersionAnswer):
     """LanceDB's remote client also gets `rows_updated`."""
 
     updated_rows: int
-    version: int
     rows_updated: int | None = None
 
 
@@ -323,8 +323,7 @@ class DeleteRequest(TableRequest):
     predicate: Name
 
 
-class DeleteAnswer(AnswerBody):
-    version: int
+class DeleteAnswer(VersionAnswer):
     num_deleted_rows: int
 
 
@@ -431,7 +430,7 @@ class ApplyAnswer(AnswerBody):
 
 
 class TransactionAnswer(AnswerBody):
-    status: Literal["Running", "Succeeded", "Failed", "Canceled"]
+    status: TransactionStatus
     properties: dict[str, str]
 
 

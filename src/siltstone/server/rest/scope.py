@@ -1,9 +1,5 @@
 """RequestScope: how a call reaches the store: now, at a snapshot, or in an open transaction.
 
-    x-siltstone-txn: <id>                               reads and writes of that transaction
-    x-siltstone-snapshot: seq:42 | record:7 | at:... | tag:...     reads as of then
-    x-siltstone-token: <app>/<batch>                    a statement is applied once, however often
-
 A statement without a transaction is one of its own, run again when it lost a race. Locks: of each
 open transaction, held while a statement runs in it; of each that is ended, held until it is known
 how; one over how the last ones ended.
@@ -16,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from siltstone import deadline
 from siltstone.api.results import Receipt
@@ -27,20 +24,24 @@ from siltstone.local.transaction import LocalTransaction
 from siltstone.retry import Retry
 from siltstone.server.http.route import Role
 from siltstone.server.rest.access import Principal
-from siltstone.server.rest.call import RestCall
-from siltstone.server.rest.json_rows import json_rows
+from siltstone.server.rest.call import SNAPSHOT_HEADER, RestCall
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.refusals import Code, Refused, invalid
+from siltstone.server.rest.row_input import json_rows
+from siltstone.server.rest.schemas import TransactionStatus
 from siltstone.server.served import Served
 from siltstone.server.sessions import Held, Session, Sessions
 
-TRANSACTION_HEADER = "x-siltstone-txn"
-SNAPSHOT_HEADER = "x-siltstone-snapshot"
-TOKEN_HEADER = "x-siltstone-token"  # noqa: S105 - a name
 ATTEMPTS = 100
 
 Face = LocalTransaction | LocalSnapshot
 ReadTable = TransactionTable | SnapshotTable
+Found = TypeVar("Found")
+
+
+def seq_shown(face: Face) -> int:
+    """Return the seq that a face reads at."""
+    return face.read_seq if isinstance(face, LocalTransaction) else face.seq
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class EndedTransaction:
     """How a transaction ended, for a client that lost the answer; `doubt`: the id to ask."""
 
     principal: str
-    status: str
+    status: TransactionStatus
     receipt: Receipt | None = None
     doubt: str | None = None
 
@@ -74,12 +75,11 @@ class RequestScope:
 
     def opened(self, call: RestCall, held: ExitStack) -> Face:
         """Return what the call reads; it is released when `held` closes."""
-        key = call.headers.get(TRANSACTION_HEADER)
-        if key:
-            if call.headers.get(SNAPSHOT_HEADER):
+        if call.transaction:
+            if call.snapshot:
                 raise invalid("a transaction has its own snapshot: give one of the two headers")
-            return held.enter_context(self._using(key, call.principal)).transaction
-        snapshot = held.enter_context(self._snapshot(call.headers.get(SNAPSHOT_HEADER)))
+            return held.enter_context(self._using(call.transaction, call.principal)).transaction
+        snapshot = held.enter_context(self._snapshot(call.snapshot))
         self.served.settle()
         return snapshot
 
@@ -110,49 +110,53 @@ class RequestScope:
 
     # writing
 
-    def write(self, call: RestCall, work: Callable[[LocalTransaction], object]) -> int | None:
-        """Run a statement; return the seq of its commit, None inside a transaction.
+    def write(
+        self, call: RestCall, work: Callable[[LocalTransaction], Found], unknown: Found
+    ) -> tuple[Found, int | None]:
+        """Run a statement; return what it found, and the seq of its commit, if it was one.
 
-        What `work` counts or finds is to have a default: see `_done`.
+        Args:
+            call: Says in which transaction; then there is no seq yet.
+            work: The statement.
+            unknown: What it found if its token was applied before: see `_done`.
 
         Raises:
             ConflictError: It lost `ATTEMPTS` races.
         """
-        if call.headers.get(SNAPSHOT_HEADER):
+        if call.snapshot:
             raise invalid(f"{SNAPSHOT_HEADER} is for reads: the past is not written")
-        key = call.headers.get(TRANSACTION_HEADER)
-        if key:
-            with self._using(key, call.principal) as held:
-                _done(held.transaction, work)
-            return None
-        return self.commit(call, work).seq
+        if call.transaction:
+            with self._using(call.transaction, call.principal) as held:
+                return _done(held.transaction, work, unknown), None
+        found, receipt = self.commit(call, work, unknown)
+        return found, receipt.seq
 
     @contextmanager
     def statement(self, call: RestCall) -> Generator[LocalTransaction]:
         """Run one statement, in an open transaction or as a commit of its own; once."""
-        key = call.headers.get(TRANSACTION_HEADER)
-        if key:
-            with self._using(key, call.principal) as held:
+        if call.transaction:
+            with self._using(call.transaction, call.principal) as held:
                 yield held.transaction
             return
-        with self.served.db.transaction(token=token_of(call)) as tx:
+        with self.served.db.transaction(token=call.token) as tx:
             yield tx
             _committed(tx)
 
     def commit(
         self,
         call: RestCall,
-        work: Callable[[LocalTransaction], object],
+        work: Callable[[LocalTransaction], Found],
+        unknown: Found,
         isolation: str = "snapshot",
-    ) -> Receipt:
+    ) -> tuple[Found, Receipt]:
         """Run `work` in a transaction of its own and commit it; again after a conflict."""
-        token = token_of(call)
+        token = call.token
 
-        def once() -> Receipt:
+        def once() -> tuple[Found, Receipt]:
             with self.served.db.transaction(isolation=isolation, token=token) as tx:
-                _done(tx, work)
+                found = _done(tx, work, unknown)
                 deadline.check()
-                return _committed(tx)
+                return found, _committed(tx)
 
         return Retry(ATTEMPTS).run(once)
 
@@ -173,11 +177,10 @@ class RequestScope:
             BusyError: Too many are open.
             Refused: It has a token, which a commit spends, and its client may only read.
         """
-        if token_of(call) is not None:
+        token = call.token
+        if token is not None:
             call.principal.require(Role.WRITE)
-        tx = self.served.db.transaction(
-            isolation=isolation, durability=durability, token=token_of(call)
-        )
+        tx = self.served.db.transaction(isolation=isolation, durability=durability, token=token)
         try:
             self.served.settle()
             key = self.sessions.hold(self._home(call.principal), tx)
@@ -213,22 +216,19 @@ class RequestScope:
     ) -> Receipt | None:
         if not commits:
             tx.rollback()
-            self._remember(key, EndedTransaction(principal.name, "Canceled"))
+            self._remember(key, principal, "Canceled")
             return None
         try:
             receipt = _committed(tx)
         except InDoubtError as error:
-            self._remember(
-                key, EndedTransaction(principal.name, "Running", doubt=error.transaction_id)
-            )
+            self._remember(key, principal, "Running", doubt=error.transaction_id)
             raise
         except Exception:
             # With a receipt it is durable, and what came behind the commit failed.
-            is_made = tx.receipt is not None
-            status = "Succeeded" if is_made else "Failed"
-            self._remember(key, EndedTransaction(principal.name, status, tx.receipt))
+            status = "Failed" if tx.receipt is None else "Succeeded"
+            self._remember(key, principal, status, tx.receipt)
             raise
-        self._remember(key, EndedTransaction(principal.name, "Succeeded", receipt))
+        self._remember(key, principal, "Succeeded", receipt)
         return receipt
 
     def is_open(self, key: str, principal: Principal) -> bool:
@@ -244,9 +244,16 @@ class RequestScope:
         found = self._ended.get(key)
         return found if found is not None and found.principal == principal.name else None
 
-    def _remember(self, key: str, ended: EndedTransaction) -> None:
+    def _remember(
+        self,
+        key: str,
+        principal: Principal,
+        status: TransactionStatus,
+        receipt: Receipt | None = None,
+        doubt: str | None = None,
+    ) -> None:
         with self._lock:
-            self._ended[key] = ended
+            self._ended[key] = EndedTransaction(principal.name, status, receipt, doubt)
             while len(self._ended) > self.limits.ended_transactions_max:
                 self._ended.popitem(last=False)
 
@@ -268,17 +275,18 @@ def _turn(key: str, principal: Principal) -> str:
     return f"{principal.name}\n{key}"
 
 
-def _done(tx: LocalTransaction, work: Callable[[LocalTransaction], object]) -> None:
+def _done(tx: LocalTransaction, work: Callable[[LocalTransaction], Found], unknown: Found) -> Found:
     """Run a statement; under a token that was applied before it fails at nothing.
 
     What it does is forgotten, and what it was about may be gone by now: a client that lost the
     answer hears the same again, also if other clients changed the tables since.
     """
     try:
-        work(tx)
+        return work(tx)
     except (RequestError, Refused):
         if not tx.is_applied:
             raise
+        return unknown
 
 
 def _committed(tx: LocalTransaction) -> Receipt:
@@ -300,18 +308,3 @@ def _foreseen(key: str, entered: AbstractContextManager[Held]) -> Generator[Held
                 " asked for, it may be committed: begun again with its token, it is applied once",
             ) from None
         yield held
-
-
-def token_of(call: RestCall) -> tuple[str, int] | None:
-    """Return the token of a call, so that it is applied once.
-
-    Raises:
-        Refused: It is not `<app>/<batch>`.
-    """
-    text = call.headers.get(TOKEN_HEADER)
-    if not text:
-        return None
-    app, slash, batch = text.rpartition("/")
-    if not slash or not app or not (batch.isascii() and batch.isdecimal() and len(batch) < 20):
-        raise invalid(f"{TOKEN_HEADER} is <app>/<batch>, the batch a number from 0")
-    return app, int(batch)

@@ -26,21 +26,14 @@ from siltstone.server.http.route import Role, Route
 from siltstone.server.http.router import Router
 from siltstone.server.http.server import HttpServer
 from siltstone.server.rest.access import AccessToken, Gate, is_loopback
-from siltstone.server.rest.changes import ChangeRoutes
-from siltstone.server.rest.indexes import IndexRoutes
 from siltstone.server.rest.jobs import JobRoutes
 from siltstone.server.rest.limits import Limits
-from siltstone.server.rest.namespaces import NamespaceRoutes
-from siltstone.server.rest.queries import QueryRoutes
 from siltstone.server.rest.refusals import Code
-from siltstone.server.rest.routes import RestHandlers, routes_of
+from siltstone.server.rest.routes import routes_of
 from siltstone.server.rest.scope import RequestScope
-from siltstone.server.rest.system import SystemRoutes
-from siltstone.server.rest.tables import TableRoutes
-from siltstone.server.rest.tags import TagRoutes
-from siltstone.server.rest.transactions import TransactionRoutes
 from siltstone.server.rest.wire import RestWire
-from siltstone.server.rpc.server import rpc_policy, rpc_use
+from siltstone.server.rpc.routes import rpc_use
+from siltstone.server.rpc.server import rpc_policy
 from siltstone.server.rpc.wire import RpcWire
 from siltstone.server.served import Served
 from siltstone.server.sessions import Sessions
@@ -89,10 +82,20 @@ class RestServer:
         self.pipeline = Pipeline(RestWire(gate), rest_policy(limits), executor)
         self.joined = _joined(self.joined_sessions, gate, limits, executor)
         self.jobs = JobRoutes(db, limits)
-        self.routes = routes_of(self._handlers(served, limits))
+        scope = RequestScope(served, self.sessions, limits)
+        self.routes = routes_of(scope, self.jobs, self.pipeline)
         self.router = Router(
             (self.pipeline, self.routes),
             rpc_use(JOINED, served, self.joined_sessions, self.joined),
+        )
+        policy = ListenerPolicy(
+            name="siltstone-rest",
+            graceful_s=limits.graceful_s,
+            sweep_every_s=max(0.05, min(limits.idle_s / 4, 5.0)),
+            connections_max=limits.connections_max,
+            header_bytes_max=limits.header_bytes_max,
+            header_timeout_s=limits.header_timeout_s,
+            bad_request_code=int(Code.INVALID_INPUT),
         )
         listener = _listening(host, port)
         address: tuple[str, int] = listener.getsockname()[:2]
@@ -103,7 +106,7 @@ class RestServer:
             self.url,
             self.router,
             listener,
-            _listener_policy(limits),
+            policy,
             executor,
             self.joined_sessions,
             self.sessions,
@@ -111,22 +114,6 @@ class RestServer:
             at_end=self.jobs.close,
             certificate=certificate,
             key=key,
-        )
-
-    def _handlers(self, served: Served, limits: Limits) -> RestHandlers:
-        scope = RequestScope(served, self.sessions, limits)
-        spaces = NamespaceRoutes(scope)
-        tables = TableRoutes(scope, spaces)
-        return RestHandlers(
-            SystemRoutes(served, self.sessions, self.jobs, self.pipeline),
-            spaces,
-            tables,
-            TagRoutes(scope),
-            QueryRoutes(scope, tables),
-            IndexRoutes(served),
-            TransactionRoutes(scope),
-            ChangeRoutes(served),
-            self.jobs,
         )
 
     def close(self) -> None:
@@ -145,18 +132,6 @@ def rest_policy(limits: Limits) -> RequestPolicy:
         statement_timeout_s=limits.statement_timeout_s,
         send_timeout_s=limits.body_timeout_s,
         answer_timeout_s=limits.answer_timeout_s,
-    )
-
-
-def _listener_policy(limits: Limits) -> ListenerPolicy:
-    return ListenerPolicy(
-        name="siltstone-rest",
-        graceful_s=limits.graceful_s,
-        sweep_every_s=max(0.05, min(limits.idle_s / 4, 5.0)),
-        connections_max=limits.connections_max,
-        header_bytes_max=limits.header_bytes_max,
-        header_timeout_s=limits.header_timeout_s,
-        bad_request_code=int(Code.INVALID_INPUT),
     )
 
 
@@ -190,17 +165,9 @@ def _check(host: str, certificate: Path | None, key: Path | None, gate: Gate) ->
 
 def _listening(host: str, port: int) -> socket.socket:
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        made = socket.socket(family, kind, protocol)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, address = found[0][0], found[0][4]
+        is_both = family == socket.AF_INET6  # of :: also the addresses of the old kind
+        return socket.create_server(address, family=family, backlog=128, dualstack_ipv6=is_both)
     except (OSError, OverflowError) as error:
         raise UnavailableError(f"cannot listen on {host}, port {port}: {error}") from error
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-        made.listen(128)
-    except OSError as error:
-        made.close()
-        raise UnavailableError(f"cannot listen on {host}, port {port}: {error}") from error
-    return made

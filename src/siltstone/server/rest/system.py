@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from typing import Any
 
 import msgspec
 
@@ -12,12 +13,18 @@ from siltstone.errors import UnavailableError
 from siltstone.server.http.pipeline import Pipeline
 from siltstone.server.http.replies import Reply
 from siltstone.server.http.route import Route
+from siltstone.server.rest import schemas as bodies
 from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.jobs import JobRoutes
 from siltstone.server.rest.openapi import document
-from siltstone.server.rest.replies import TEXT_TYPE
+from siltstone.server.rest.wire import TEXT_TYPE
 from siltstone.server.served import Served
 from siltstone.server.sessions import Sessions
+
+_GAUGES = (
+    *("visible_seq", "durable_seq", "flushed_seq", "oldest_seq", "wal_bytes", "wal_segments"),
+    *("active_rows", "sealed_rows", "sealed_generations", "open_transactions", "leases"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,54 +41,41 @@ class SystemRoutes:
         """Describe these routes in `/openapi.json`."""
         self._document.update(document(routes, version("siltstone")))
 
-    def described(self, _: RestCall) -> Reply:
+    def described(self, _: RestCall[None]) -> Reply[dict[str, Any]]:
         """Return the OpenAPI document of all routes."""
         return Reply(self._document)
 
-    def healthz(self, _: RestCall) -> Reply:
+    def healthz(self, _: RestCall[None]) -> Reply[bodies.HealthAnswer]:
         """Say that the process answers."""
-        return Reply({"status": "ok"})
+        return Reply(bodies.HealthAnswer("ok"))
 
-    def readyz(self, _: RestCall) -> Reply:
+    def readyz(self, _: RestCall[None]) -> Reply[bodies.HealthAnswer]:
         """Say whether it takes writes: not when it closes, nor when the log is poisoned."""
         committer = self.served.parts.core.committer
         if self.pipeline.is_closing or committer is None or committer.poisoned:
             raise UnavailableError("the store takes no writes")
-        return Reply({"status": "ready"})
+        return Reply(bodies.HealthAnswer("ready"))
 
-    def status(self, _: RestCall) -> Reply:
+    def status(self, _: RestCall[None]) -> Reply[bodies.StatusAnswer]:
         """Return what the store holds and owes now."""
         found = self.served.db.status()
         self.served.settle()
         body = msgspec.to_builtins(found.to_dict(), enc_hook=str)
-        server = {
-            "requests": self.pipeline.counters.inside,
-            "transactions": self.sessions.count,
-            "jobs": self.jobs.open,
-        }
-        return Reply({**body, "server": server}, found.visible_seq)
+        inside, transactions = self.pipeline.counters.inside, self.sessions.count
+        body["server"] = bodies.ServerCounts(inside, transactions, self.jobs.open)
+        return Reply(body, found.visible_seq)
 
-    def metrics(self, _: RestCall) -> Reply:
+    def metrics(self, _: RestCall[None]) -> Reply[bytes]:
         """Return the same in the text format of Prometheus."""
         return Reply("".join(self._metrics()).encode(), media_type=TEXT_TYPE)
 
     def _metrics(self) -> Iterator[str]:
         found, counters = self.served.db.status(), self.pipeline.counters
         gauges: dict[str, float] = {
-            "visible_seq": found.visible_seq,
-            "durable_seq": found.durable_seq,
-            "flushed_seq": found.flushed_seq,
-            "oldest_seq": found.oldest_seq,
+            **{name: getattr(found, name) for name in _GAUGES},
             "checkpoint_lag_seqs": found.visible_seq - found.flushed_seq,
-            "wal_bytes": found.wal_bytes,
-            "wal_segments": found.wal_segments,
-            "active_rows": found.active_rows,
-            "sealed_rows": found.sealed_rows,
-            "sealed_generations": found.sealed_generations,
             "memory_bytes": found.memory.total,
             "memory_bytes_max": found.memory.bytes_max,
-            "open_transactions": found.open_transactions,
-            "leases": found.leases,
             "maintenance_failed": float(found.failure is not None),
             "server_requests_inside": counters.inside,
             "server_body_bytes_inside": self.pipeline.bodies.nbytes,

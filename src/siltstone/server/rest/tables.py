@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from operator import methodcaller
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,35 +16,21 @@ from siltstone.engine.read.view import storage_folder
 from siltstone.errors import TableNotFoundError
 from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.replies import Reply
-from siltstone.server.rest.arrow_input import table_of as arrow_of
+from siltstone.server.rest import schemas as bodies
 from siltstone.server.rest.arrow_schemas import schema_json
 from siltstone.server.rest.call import RestCall
-from siltstone.server.rest.names import table_of
 from siltstone.server.rest.namespaces import NamespaceRoutes
 from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
-from siltstone.server.rest.replies import empty
+from siltstone.server.rest.row_input import arrow_rows
 from siltstone.server.rest.rows import assign
-from siltstone.server.rest.schemas import (
-    AddColumnsRequest,
-    AlterColumnsRequest,
-    DescribeTableRequest,
-    DropColumnsRequest,
-    NewColumn,
-    RenameTableRequest,
-)
-from siltstone.server.rest.scope import Face, RequestScope
-from siltstone.server.rest.versions import seq_of, version_at
+from siltstone.server.rest.scope import RequestScope, seq_shown
+from siltstone.server.rest.versions import seq_of, version_now
 
 PRIMARY_KEY = "primary_key"
 LANCE_KEY = b"lance-schema:unenforced-primary-key"
 PAGE_MAX = 10_000
 _SMALL_ROWS = 100_000  # what Lance calls a small fragment
 _MODES = {"create": "create", "existok": "existok", "overwrite": "overwrite"}
-
-
-def seq_shown(face: Face) -> int:
-    """Return the seq that a face reads at."""
-    return face.read_seq if isinstance(face, LocalTransaction) else face.seq
 
 
 class TableRoutes:
@@ -55,40 +42,33 @@ class TableRoutes:
 
     # looking
 
-    def list_all(self, call: RestCall) -> Reply:
+    def list_all(self, call: RestCall[None]) -> Reply[bodies.TablesAnswer]:
         """Return the names of all tables, a page at a time."""
         with self._scope.reading(call) as face:
-            return Reply(_page(face.tables(), call, "tables"), seq_shown(face))
+            return Reply(_page(face.tables(), call), seq_shown(face))
 
-    def describe(self, call: RestCall) -> Reply:
+    def describe(self, call: RestCall[bodies.DescribeTableRequest]) -> Reply[bodies.TableAnswer]:
         """Return where a table is, its version and its columns."""
         if not call.is_remote:
             return self._spaces.table(call)
-        name, asked = table_of(call), cast("DescribeTableRequest", call.asked)
+        name, version = call.table, call.asked.version
         with self._scope.reading(call) as face:
-            seq, version = seq_shown(face), asked.version
-            table = face[name]
+            seq, table = seq_shown(face), face[name]
             schema = table.schema
             if version is not None:
                 seq = seq_of(self._served, name, version)
                 with self._served.db.snapshot(seq=seq) as past:
                     schema = past[name].schema
-            found: dict[str, object] = {
-                "table": name,
-                "namespace": [],
-                "location": self.location(name),
-                "version": self._version(name, seq),
-                "schema": schema_json(schema, is_remote=call.is_remote),
-                "properties": {PRIMARY_KEY: ",".join(table.primary_key)},
-                "is_only_declared": False,
-            }
+            found = bodies.TableAnswer(
+                table=name,
+                namespace=[],
+                location=self.location(name),
+                properties={PRIMARY_KEY: ",".join(table.primary_key)},
+                is_only_declared=False,
+                version=version_now(self._served, name, seq),
+                schema=schema_json(schema, is_remote=True),
+            )
             return Reply(found, seq)
-
-    def _version(self, name: str, seq: int) -> int:
-        try:
-            return version_at(self._served, name, seq)
-        except TableNotFoundError:  # made, or named so, by the transaction that asks
-            return 0
 
     def location(self, name: str) -> str:
         """Return the URL of the folder that holds a table's files, of one that lives."""
@@ -101,15 +81,15 @@ class TableRoutes:
         folder = storage_folder(catalogs.name_of(table, incarnation.seq), incarnation.id)
         return (root / folder / "base").as_uri()
 
-    def exists(self, call: RestCall) -> Reply:
+    def exists(self, call: RestCall[bodies.TableRequest]) -> Reply[bytes]:
         """Answer nothing, or that there is no such table."""
         with self._scope.reading(call) as face:
-            _ = face[table_of(call)].name
-            return empty(seq_shown(face))
+            _ = face[call.table].name
+            return Reply(b"", seq_shown(face))
 
-    def stats(self, call: RestCall) -> Reply:
+    def stats(self, call: RestCall[bodies.TableRequest]) -> Reply[bodies.TableStatsAnswer]:
         """Return how many rows a table has, and the size of the version that clients open."""
-        name = table_of(call)
+        name = call.table
         with self._scope.reading(call) as face:
             rows, seen = face[name].count(), face.lance.versions(name)
             newest, lengths, nbytes = seen.newest, list[int](), 0
@@ -118,12 +98,8 @@ class TableRoutes:
                 spans = tables.open(seen.folder, newest.pin).spans
                 lengths = [end - first for first, end in spans]
                 nbytes = sum(file.size for file in tables.files(seen.folder, newest.pin))
-            found = {
-                "total_bytes": nbytes,
-                "num_rows": rows,
-                "num_indices": self._indexes(name),
-                "fragment_stats": _fragments(lengths),
-            }
+            fragments, indexes = _fragments(lengths), self._indexes(name)
+            found = bodies.TableStatsAnswer(nbytes, rows, indexes, fragments)
             return Reply(found, seq_shown(face))
 
     def _indexes(self, name: str) -> int:
@@ -135,12 +111,12 @@ class TableRoutes:
 
     # changing
 
-    def create(self, call: RestCall) -> Reply:
+    def create(self, call: RestCall[None]) -> Reply[bodies.CreateTableAnswer]:
         """Create a table with the rows of an Arrow stream."""
-        name, mode = table_of(call), _mode(call)
+        name, mode = call.table, _mode(call)
         if not call.body:
             raise invalid("the body is an Arrow IPC stream: a schema, and rows if there are some")
-        rows = arrow_of(call.body, self._scope.limits)
+        rows = arrow_rows(call.body, self._scope.limits)
         key = _key(call, rows.schema)
 
         def work(tx: LocalTransaction) -> None:
@@ -153,45 +129,36 @@ class TableRoutes:
             if rows.num_rows:
                 (made.insert if key else made.append)(rows)
 
-        seq = self._scope.write(call, work)
-        found = {"location": self.location(name), "version": self.version_now(name, seq)}
-        return Reply(found, seq)
+        _, seq = self._scope.write(call, work, None)
+        version = version_now(self._served, name, seq)
+        return Reply(bodies.CreateTableAnswer(version, self.location(name)), seq)
 
-    def version_now(self, name: str, seq: int | None) -> int:
-        """Return the version that a statement made; in a transaction there is none yet."""
-        if seq is None:
-            return 0
-        try:
-            return version_at(self._served, name, seq)
-        except TableNotFoundError:
-            return 0
-
-    def drop(self, call: RestCall) -> Reply:
+    def drop(self, call: RestCall[bodies.TableRequest]) -> Reply[bodies.DropTableAnswer]:
         """Drop a table with its rows; older snapshots still see it."""
-        name = table_of(call)
+        name = call.table
         location = self.location(name)
-        seq = self._scope.write(call, lambda tx: tx.drop_table(name))
-        return Reply({"id": [name], "location": location}, seq)
+        _, seq = self._scope.write(call, lambda tx: tx.drop_table(name), None)
+        return Reply(bodies.DropTableAnswer([name], location), seq)
 
-    def rename(self, call: RestCall) -> Reply:
+    def rename(self, call: RestCall[bodies.RenameTableRequest]) -> Reply[bodies.NoMembers]:
         """Rename a table."""
-        name, asked = table_of(call), cast("RenameTableRequest", call.asked)
-        new_name = asked.new_table_name
+        name, asked = call.table, call.asked
         if asked.new_namespace_id:
             raise Refused(Code.NAMESPACE_NOT_FOUND, str(asked.new_namespace_id)[:200])
-        return Reply({}, self._scope.write(call, lambda tx: tx.rename_table(name, new_name)))
+        rename = methodcaller("rename_table", name, asked.new_table_name)
+        return Reply(bodies.NoMembers(), self._scope.write(call, rename, None)[1])
 
-    def add_columns(self, call: RestCall) -> Reply:
+    def add_columns(self, call: RestCall[bodies.AddColumnsRequest]) -> Reply[bodies.VersionAnswer]:
         """Add columns, each the value of a SQL expression over the old ones."""
-        name, asked = table_of(call), cast("AddColumnsRequest", call.asked)
+        name, asked = call.table, call.asked
 
         def work(tx: LocalTransaction) -> None:
             for entry in asked.new_columns:
                 self._add(tx, name, entry)
 
-        return self._altered(call, name, work)
+        return self._altered(call, work)
 
-    def _add(self, tx: LocalTransaction, name: str, entry: NewColumn) -> None:
+    def _add(self, tx: LocalTransaction, name: str, entry: bodies.NewColumn) -> None:
         if entry.computed or entry.virtual_column:
             raise unsupported("computed and virtual columns are not offered")
         column, text = entry.name, entry.expression
@@ -203,11 +170,12 @@ class TableRoutes:
         if not value.is_null:
             assign(tx, name, [(column, text)], None, self._scope.limits)
 
-    def alter_columns(self, call: RestCall) -> Reply:
+    def alter_columns(
+        self, call: RestCall[bodies.AlterColumnsRequest]
+    ) -> Reply[bodies.VersionAnswer]:
         """Rename columns."""
-        name, asked = table_of(call), cast("AlterColumnsRequest", call.asked)
-        names: list[tuple[str, str]] = []
-        for entry in asked.alterations:
+        name, names = call.table, list[tuple[str, str]]()
+        for entry in call.asked.alterations:
             if (entry.data_type, entry.nullable, entry.virtual_column) != (None, None, None):
                 raise unsupported("the type of a column does not change; add another column")
             if entry.rename is None:
@@ -218,49 +186,47 @@ class TableRoutes:
             for old, new in names:
                 tx[name].rename_column(old, new)
 
-        return self._altered(call, name, work)
+        return self._altered(call, work)
 
-    def drop_columns(self, call: RestCall) -> Reply:
+    def drop_columns(
+        self, call: RestCall[bodies.DropColumnsRequest]
+    ) -> Reply[bodies.VersionAnswer]:
         """Drop columns."""
-        name, asked = table_of(call), cast("DropColumnsRequest", call.asked)
+        name, asked = call.table, call.asked
 
         def work(tx: LocalTransaction) -> None:
             for column in asked.columns:
                 tx[name].drop_column(column)
 
-        return self._altered(call, name, work)
+        return self._altered(call, work)
 
     def _altered(
-        self, call: RestCall, name: str, work: Callable[[LocalTransaction], None]
-    ) -> Reply:
-        seq = self._scope.write(call, work)
-        return Reply({"version": self.version_now(name, seq)}, seq)
+        self, call: RestCall[Any], work: Callable[[LocalTransaction], None]
+    ) -> Reply[bodies.VersionAnswer]:
+        _, seq = self._scope.write(call, work, None)
+        return Reply(bodies.VersionAnswer(version_now(self._served, call.table, seq)), seq)
 
 
-def _fragments(lengths: Sequence[int]) -> dict[str, object]:
+def _fragments(lengths: Sequence[int]) -> bodies.FragmentStats:
     """Return how long the fragments of a version are, in rows."""
     known = np.array(lengths or [0])
-    shown = {f"p{part}": int(np.percentile(known, part)) for part in (25, 50, 75, 99)}
-    shown |= {"min": int(known.min()), "max": int(known.max()), "mean": int(known.mean())}
+    parts = {f"p{part}": int(np.percentile(known, part)) for part in (25, 50, 75, 99)}
+    least, most, mean = int(known.min()), int(known.max()), int(known.mean())
     small = sum(length < _SMALL_ROWS for length in lengths)
-    return {"num_fragments": len(lengths), "num_small_fragments": small, "lengths": shown}
+    shown = bodies.FragmentLengths(min=least, max=most, mean=mean, **parts)
+    return bodies.FragmentStats(len(lengths), small, shown)
 
 
-def _page(names: Sequence[str], call: RestCall, title: str) -> dict[str, object]:
+def _page(names: Sequence[str], call: RestCall[None]) -> bodies.TablesAnswer:
     """Return the names after the page token, which is the last name of the page before."""
     after = call.query.get("page_token") or ""
-    limit = call.query.get("limit") or str(PAGE_MAX)
-    if not (limit.isascii() and limit.isdecimal() and 0 < len(limit) < 10):
-        raise invalid(f"limit is an integer from 0, not {limit[:80]!r}")
-    most = min(int(limit), PAGE_MAX) if int(limit) else PAGE_MAX
+    most = min(call.number("limit") or PAGE_MAX, PAGE_MAX)
     left = [name for name in sorted(names) if name > after]
-    found: dict[str, object] = {title: left[:most]}
-    if len(left) > most:
-        found["page_token"] = left[most - 1]
-    return found
+    token = left[most - 1] if len(left) > most else None
+    return bodies.TablesAnswer(left[:most], token)
 
 
-def _mode(call: RestCall) -> str:
+def _mode(call: RestCall[None]) -> str:
     text = call.query.get("mode") or "create"
     mode = _MODES.get(text.replace("_", "").lower())
     if mode is None:
@@ -268,7 +234,7 @@ def _mode(call: RestCall) -> str:
     return mode
 
 
-def _key(call: RestCall, schema: pa.Schema) -> list[str]:
+def _key(call: RestCall[None], schema: pa.Schema) -> list[str]:
     """Return the primary key: of the query, the properties, or the schema's own words for it."""
     text = call.query.get(PRIMARY_KEY) or _properties(call).get(PRIMARY_KEY)
     if text is not None:
@@ -276,7 +242,7 @@ def _key(call: RestCall, schema: pa.Schema) -> list[str]:
     return [field.name for field in schema if (field.metadata or {}).get(LANCE_KEY) == b"true"]
 
 
-def _properties(call: RestCall) -> dict[str, Any]:
+def _properties(call: RestCall[None]) -> dict[str, Any]:
     text = call.query.get("properties") or call.headers.get("x-lance-table-properties")
     if not text:
         return {}

@@ -8,14 +8,20 @@ from siltstone.errors import RequestError
 from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.replies import Reply
 from siltstone.server.http.route import Role
+from siltstone.server.rest import schemas as bodies
 from siltstone.server.rest.access import Principal
-from siltstone.server.rest.call import RestCall
+from siltstone.server.rest.call import DELIMITER, RestCall
 from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
 from siltstone.server.rest.rows import apply, is_upsert
-from siltstone.server.rest.scope import TOKEN_HEADER, TRANSACTION_HEADER, RequestScope
+from siltstone.server.rest.schemas import TransactionAnswer, TransactionStatus
+from siltstone.server.rest.scope import RequestScope
 
 _ENDS = {"succeeded": True, "canceled": False, "cancelled": False, "failed": False}
-_OUTCOMES = {"committed": "Succeeded", "not committed": "Failed", "in doubt": "Running"}
+_OUTCOMES: dict[str, TransactionStatus] = {
+    "committed": "Succeeded",
+    "not committed": "Failed",
+    "in doubt": "Running",
+}
 
 
 class TransactionRoutes:
@@ -24,68 +30,63 @@ class TransactionRoutes:
     def __init__(self, scope: RequestScope) -> None:
         self._scope = scope
 
-    def begin(self, call: RestCall) -> Reply:
+    def begin(self, call: RestCall[bodies.BeginRequest]) -> Reply[bodies.BeginAnswer]:
         """Begin a transaction: its id goes into the header `x-siltstone-txn` of what follows."""
-        body = call.json()
-        key, seq = self._scope.begin(
-            call, _choice(body, "isolation", "snapshot"), _choice(body, "durability", "sync")
-        )
-        return Reply({"id": key, "seq": seq}, seq)
+        isolation, durability = call.asked.isolation, call.asked.durability
+        key, seq = self._scope.begin(call, isolation or "snapshot", durability or "sync")
+        return Reply(bodies.BeginAnswer(key, seq), seq)
 
-    def commit(self, call: RestCall) -> Reply:
+    def commit(self, call: RestCall[bodies.RequestBody]) -> Reply[bodies.CommitAnswer]:
         """Commit all of it, durably; again, answer the same."""
         key = _id_of(call)
         receipt = self._scope.end(call, key, commits=True)
         assert receipt is not None
-        return Reply(
-            {"id": key, "seq": receipt.seq, "transaction_id": receipt.transaction_id}, receipt.seq
-        )
+        return Reply(bodies.CommitAnswer(key, receipt.seq, receipt.transaction_id), receipt.seq)
 
-    def rollback(self, call: RestCall) -> Reply:
+    def rollback(self, call: RestCall[bodies.RequestBody]) -> Reply[bodies.RollbackAnswer]:
         """Forget all of it."""
         key = _id_of(call)
         self._scope.end(call, key, commits=False)
-        return Reply({"id": key})
+        return Reply(bodies.RollbackAnswer(key))
 
-    def apply(self, call: RestCall) -> Reply:
+    def apply(self, call: RestCall[bodies.ApplyRequest]) -> Reply[bodies.ApplyAnswer]:
         """Do several operations on several tables in one transaction, in one request."""
-        if call.headers.get(TRANSACTION_HEADER):
+        if call.transaction:
             raise invalid("apply is a transaction of its own; it does not run in another one")
-        body = call.json()
-        operations = body.get("ops")
+        body, most = call.json(), self._scope.limits.operations_max
+        operations, isolation = body.get("ops"), body.get("isolation")
         if not isinstance(operations, list) or not {*map(type, operations)} <= {dict}:
             raise invalid("ops is a list of objects: {'table': ..., 'op': ..., ...}")
-        most = self._scope.limits.operations_max
+        if not isinstance(isolation, str | None):
+            raise invalid(f"isolation is a string, not {isolation!r:.80}")
         if not 0 < len(operations) <= most:
             raise invalid(f"ops are 1 to {most} operations, not {len(operations)}")
-        results: list[dict[str, object]] = [{"rows": 0}] * len(operations)
 
-        def work(tx: LocalTransaction) -> None:
-            results[:] = [apply(tx, one, self._scope.limits) for one in operations]
+        def work(tx: LocalTransaction) -> list[int]:
+            return [apply(tx, one) for one in operations]
 
-        if is_upsert(body) and not call.headers.get(TOKEN_HEADER):
+        if is_upsert(body) and not call.token:
             receipt = self._scope.upsert(operations[0]["table"], operations[0].get("rows"))
-            results = [{"rows": receipt.rows}]
+            done = [receipt.rows]
         else:
-            receipt = self._scope.commit(call, work, _choice(body, "isolation", "snapshot"))
-        found = {"seq": receipt.seq, "transaction_id": receipt.transaction_id, "results": results}
-        return Reply(found, receipt.seq)
+            unknown = [0] * len(operations)
+            done, receipt = self._scope.commit(call, work, unknown, isolation or "snapshot")
+        results = [bodies.RowsWritten(rows) for rows in done]
+        return Reply(bodies.ApplyAnswer(receipt.seq, receipt.transaction_id, results), receipt.seq)
 
-    def describe(self, call: RestCall) -> Reply:
+    def describe(self, call: RestCall[bodies.RequestBody]) -> Reply[TransactionAnswer]:
         """Return how a transaction is: Running, Succeeded, Failed or Canceled."""
-        key = _id_of(call)
-        if self._scope.is_open(key, call.principal):
-            return Reply({"status": "Running", "properties": {}})
-        ended = self._scope.ended(key, call.principal)
-        if ended is not None and ended.doubt is not None:
-            return Reply({"status": self._outcome(ended.doubt, call.principal), "properties": {}})
-        if ended is not None:
-            seq = None if ended.receipt is None else ended.receipt.seq
-            properties = {} if seq is None else {"seq": str(seq)}
-            return Reply({"status": ended.status, "properties": properties}, seq)
-        return Reply({"status": self._outcome(key, call.principal), "properties": {}})
+        key, principal = _id_of(call), call.principal
+        if self._scope.is_open(key, principal):
+            return Reply(TransactionAnswer("Running", {}))
+        ended = self._scope.ended(key, principal)
+        doubt = key if ended is None else ended.doubt
+        if ended is None or doubt is not None:
+            return Reply(TransactionAnswer(self._outcome(doubt or key, principal), {}))
+        seq = None if ended.receipt is None else ended.receipt.seq
+        return Reply(TransactionAnswer(ended.status, {} if seq is None else {"seq": str(seq)}), seq)
 
-    def _outcome(self, key: str, principal: Principal) -> str:
+    def _outcome(self, key: str, principal: Principal) -> TransactionStatus:
         """Return what became of a commit, by the id that an answer, or an error, gave."""
         try:
             may_write = principal.role >= Role.WRITE
@@ -94,7 +95,7 @@ class TransactionRoutes:
             text = f"{key[:80]}: no such transaction is known, or it is not yours"
             raise Refused(Code.TRANSACTION_NOT_FOUND, text) from None
 
-    def alter(self, call: RestCall) -> Reply:
+    def alter(self, call: RestCall[bodies.AlterTransactionRequest]) -> Reply[TransactionAnswer]:
         """Set the status: Succeeded commits, Canceled rolls back."""
         body = call.json()
         actions = body.get("actions")
@@ -107,21 +108,10 @@ class TransactionRoutes:
         if commits is None:
             raise invalid("a status is set to Succeeded or to Canceled")
         receipt = self._scope.end(call, _id_of(call), commits=commits)
-        status = "Succeeded" if commits else "Canceled"
         seq = None if receipt is None else receipt.seq
-        return Reply({"status": status, "properties": {}}, seq)
+        return Reply(TransactionAnswer("Succeeded" if commits else "Canceled", {}), seq)
 
 
-def _id_of(call: RestCall) -> str:
+def _id_of(call: RestCall[Any]) -> str:
     """Return the id; the specification's may begin with the table's: then the last part counts."""
-    delimiter = call.query.get("delimiter") or "$"
-    return call.path["id"].rpartition(delimiter)[2]
-
-
-def _choice(body: dict[str, Any], name: str, default: str) -> str:
-    found = body.get(name)
-    if found is None:
-        return default
-    if not isinstance(found, str):
-        raise invalid(f"{name} is a string, not {found!r:.80}")
-    return found
+    return call.path["id"].rpartition(call.query.get("delimiter") or DELIMITER)[2]

@@ -6,63 +6,55 @@ not exist needs the highest role, and is answered with the ones that do.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from siltstone.joined import protocol
 from siltstone.operations import Effect, Face, of_face
-from siltstone.server.calls import Calls
+from siltstone.server.http.pipeline import Pipeline
 from siltstone.server.http.route import MESSAGE, NOTHING, Role, Route
-from siltstone.server.rpc.call import Outcome, RpcCall
+from siltstone.server.rpc.calls import Calls, Outcome, RpcCall
+from siltstone.server.served import Served
+from siltstone.server.sessions import Sessions
 
+_TABLE = Face.TABLE | Face.TRANSACTION_TABLE | Face.SNAPSHOT_TABLE
+_POST = partial(Route, "POST", takes=MESSAGE)
 RpcHandler = Callable[[RpcCall], Outcome]
 
 
-def rpc_routes(prefix: str, calls: Calls, hello: Callable[[], object]) -> list[Route]:
-    """Return the routes of all operations below `prefix`."""
+def rpc_use(
+    prefix: str, served: Served, sessions: Sessions, pipeline: Pipeline
+) -> tuple[Pipeline, list[Route]]:
+    """Return the pipeline with the routes of all operations below `prefix`."""
+    db, parts, calls = served.db, served.parts, Calls(served, sessions)
+    epoch = parts.core.state().view.record.epoch
+    identity = parts.files.identity(db.path)
 
-    def greeted(_: RpcCall) -> Outcome:
-        return Outcome(hello())
+    def hello(_: RpcCall) -> Outcome:
+        """Return what a client must know before it asks for anything."""
+        return Outcome(
+            {
+                "version": protocol.VERSION,
+                "path": str(db.path),
+                "epoch": epoch,
+                "identity": list(identity),
+                "pid": os.getpid(),
+                "body_bytes_max": pipeline.policy.body_bytes_max,
+            }
+        )
 
-    return [
-        Route(
-            "GET",
-            f"{prefix}/hello",
-            Role.READ,
-            greeted,
-            "Say who answers",
-            takes=NOTHING,
-            name="hello",
-        ),
+    return pipeline, [
+        Route("GET", f"{prefix}/hello", Role.READ, hello, takes=NOTHING, name="hello"),
         *_posts(Face.STORE, prefix, calls.of_store),
-        *_posts(
-            Face.TABLE | Face.TRANSACTION_TABLE | Face.SNAPSHOT_TABLE,
-            f"{prefix}/table/{{table}}",
-            lambda call: calls.of_table(call.path["table"], call),
-        ),
-        *_posts(
-            Face.TRANSACTION,
-            f"{prefix}/transaction/{{key}}",
-            lambda call: calls.of_transaction(call.path["key"], call),
-        ),
-        *_posts(
-            Face.SNAPSHOT,
-            f"{prefix}/snapshot/{{key}}",
-            lambda call: calls.of_snapshot(call.path["key"], call),
-        ),
+        *_posts(_TABLE, f"{prefix}/table/{{table}}", calls.of_table),
+        *_posts(Face.TRANSACTION, f"{prefix}/transaction/{{key}}", calls.of_transaction),
+        *_posts(Face.SNAPSHOT, f"{prefix}/snapshot/{{key}}", calls.of_snapshot),
     ]
 
 
 def _posts(face: Face, at: str, handler: RpcHandler) -> Iterable[Route]:
     for name, found in of_face(face).items():
-        yield Route(
-            "POST",
-            f"{at}/{protocol.ADDRESSES.get(name, name)}",
-            found.role,
-            handler,
-            f"Ask for {name}",
-            takes=MESSAGE,
-            name=name,
-            is_timed=found.effect is Effect.READ,
-        )
-    unknown = "Refuse an operation that does not exist"
-    yield Route("POST", f"{at}/{{verb}}", Role.ADMIN, handler, unknown, takes=MESSAGE)
+        path, is_timed = f"{at}/{protocol.ADDRESSES.get(name, name)}", found.effect is Effect.READ
+        yield _POST(path, found.role, handler, name=name, is_timed=is_timed)
+    yield _POST(f"{at}/{{verb}}", Role.ADMIN, handler)  # refuses what does not exist

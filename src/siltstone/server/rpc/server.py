@@ -19,13 +19,11 @@ from siltstone.errors import UnavailableError
 from siltstone.joined import protocol
 from siltstone.local.store import LocalStore
 from siltstone.open.parts import Parts
-from siltstone.server.calls import Calls
 from siltstone.server.http.pipeline import Pipeline
 from siltstone.server.http.policy import ListenerPolicy, RequestPolicy
-from siltstone.server.http.route import Route
 from siltstone.server.http.router import Router
 from siltstone.server.http.server import HttpServer
-from siltstone.server.rpc.routes import rpc_routes
+from siltstone.server.rpc.routes import rpc_use
 from siltstone.server.rpc.wire import RpcWire
 from siltstone.server.served import Served
 from siltstone.server.sessions import IDLE_S, Sessions
@@ -55,28 +53,6 @@ def rpc_policy(
         takes_chunks=False,
         drains=True,
     )
-
-
-def rpc_use(
-    prefix: str, served: Served, sessions: Sessions, pipeline: Pipeline
-) -> tuple[Pipeline, list[Route]]:
-    """Return the pipeline with its routes below `prefix`."""
-    db, parts = served.db, served.parts
-    epoch = parts.core.state().view.record.epoch
-    identity = parts.files.identity(db.path)
-
-    def hello() -> dict[str, object]:
-        """Return what a client must know before it asks for anything."""
-        return {
-            "version": protocol.VERSION,
-            "path": str(db.path),
-            "epoch": epoch,
-            "identity": list(identity),
-            "pid": os.getpid(),
-            "body_bytes_max": pipeline.policy.body_bytes_max,
-        }
-
-    return pipeline, rpc_routes(prefix, Calls(served, sessions), hello)
 
 
 class LocalServer:

@@ -21,16 +21,16 @@ from siltstone import errors
 from siltstone.errors import RequestError, SiltstoneError, in_words
 from siltstone.joined import protocol
 from siltstone.joined.values import decode, encode, error_fields, stream_of_bytes, too_large
-from siltstone.server.http.bodies import BodyTooLargeError
 from siltstone.server.http.replies import JSON_TYPE, ByteSink, Pieces, Reply
-from siltstone.server.http.request import HttpRequest
+from siltstone.server.http.request import BodyTooLargeError, HttpRequest
 from siltstone.server.http.route import Route
-from siltstone.server.rpc.call import Outcome, RpcCall, Turn
+from siltstone.server.rpc.calls import Outcome, RpcCall, Turn
 from siltstone.server.sessions import Session, Sessions
 
 ONE_PIECE_BYTES_MAX = 1 << 20
 _log = logging.getLogger("siltstone.server")
 
+_CONTEXT = (protocol.TRANSACTION_HEADER, protocol.SNAPSHOT_HEADER, protocol.ID_HEADER)
 _STATUS: tuple[tuple[type[SiltstoneError], int], ...] = (
     (errors.TableNotFoundError, 404),
     (errors.TableExistsError, 409),
@@ -82,17 +82,10 @@ class RpcWire:
     def run(self, request: HttpRequest, route: Route, caller: Session, body: bytes) -> Reply:
         """Return the reply of the route's handler; rows as a stream, or in one piece if few."""
         headers = request.headers
+        verb = route.name or request.params["verb"]
         arguments, named = _arguments(body, headers.get("content-type", ""))
-        call = RpcCall(
-            caller,
-            route.name or request.params["verb"],
-            arguments,
-            named,
-            headers.get(protocol.TRANSACTION_HEADER),
-            headers.get(protocol.SNAPSHOT_HEADER),
-            headers.get(protocol.ID_HEADER),
-            request.params,
-        )
+        context = map(headers.get, _CONTEXT)
+        call = RpcCall(caller, verb, arguments, named, *context, path=request.params)
         outcome: Outcome = route.handler(call)
         found = outcome.value
         if not isinstance(found, pa.RecordBatchReader | pa.Table):
@@ -125,7 +118,8 @@ class RpcWire:
             told = too_large(error.bytes_max)
         else:
             told = self._told(error)
-        return _refusal(told, status or _status_of(told))
+        known = (status for kind, status in _STATUS if isinstance(told, kind))
+        return _refusal(told, status or next(known, 500))
 
     def unknown(self, request: HttpRequest, status: int) -> Response:  # noqa: ARG002
         """Return the answer where no route is."""
@@ -138,11 +132,6 @@ class RpcWire:
         if caller is None:
             return {}
         return {protocol.ID_HEADER: self._sessions.reserved(caller)}
-
-
-def _status_of(error: SiltstoneError) -> int:
-    """Return the HTTP status of an error; 500 if it is not the caller's."""
-    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
 def _refusal(error: SiltstoneError, status: int) -> Response:
@@ -184,7 +173,7 @@ class _RowStream:
         self._turn: Turn = turn or (lambda: alone)
         self._batches, self._error_of, self._is_ended = batches, error_of, False
         self._sink = ByteSink()
-        self._writer: Any = pa.ipc.new_stream(self._sink.file(), batches.schema)
+        self._writer: Any = pa.ipc.new_stream(self._sink, batches.schema)
 
     def chunks(self) -> Iterator[bytes]:
         while True:

@@ -9,14 +9,14 @@ the directories.
 
 from __future__ import annotations
 
-import contextlib
+from contextlib import closing
 from pathlib import Path
 
 import xxhash
 
 from siltstone.errors import CorruptionError, UnavailableError
 from siltstone.formats.inventory import InventoryFile
-from siltstone.storage.files.files import Files
+from siltstone.storage.files.files import Files, discard
 
 _CHUNK_BYTES = 4 << 20
 
@@ -24,13 +24,10 @@ _CHUNK_BYTES = 4 << 20
 def hash_of(files: Files, path: Path) -> tuple[int, str]:
     """Return the present size and xxh3 of a file, read in bounded pieces."""
     digest, offset = xxhash.xxh3_64(), 0
-    file = files.open(path, write=False)
-    try:
+    with closing(files.open(path, write=False)) as file:
         while chunk := file.pread(_CHUNK_BYTES, offset):
             digest.update(chunk)
             offset += len(chunk)
-    finally:
-        file.close()
     return offset, digest.hexdigest()
 
 
@@ -54,8 +51,7 @@ def copy_file(files: Files, source: Path, target: Path, expected: InventoryFile)
         require_same(source, found, expected)
         files.rename(temporary, target)
     except BaseException:
-        with contextlib.suppress(OSError):
-            files.unlink(temporary)
+        discard(files, temporary)
         raise
 
 
@@ -72,8 +68,7 @@ def copy_new(files: Files, source: Path, target: Path) -> None:
             _copy(files, source, temporary)
         files.link(temporary, target)
     finally:
-        with contextlib.suppress(OSError):
-            files.unlink(temporary)
+        discard(files, temporary)
 
 
 def link_file(files: Files, source: Path, target: Path, expected: InventoryFile) -> None:
@@ -90,8 +85,7 @@ def link_file(files: Files, source: Path, target: Path, expected: InventoryFile)
         reason = f"{target} cannot be a hard link to {source}: {error}; use copies"
         raise UnavailableError(reason) from error
     files.rename(temporary, target)
-    with contextlib.suppress(OSError):
-        files.unlink(temporary)  # two names of one file: the rename did nothing
+    discard(files, temporary)  # two names of one file: the rename did nothing
 
 
 def _clone(files: Files, source: Path, target: Path) -> tuple[int, str] | None:
@@ -103,19 +97,15 @@ def _clone(files: Files, source: Path, target: Path) -> tuple[int, str] | None:
 
 def _copy(files: Files, source: Path, target: Path) -> tuple[int, str]:
     digest, offset = xxhash.xxh3_64(), 0
-    reader = files.open(source, write=False)
-    try:
-        writer = files.open(target, new=True)
-        try:
-            while chunk := reader.pread(_CHUNK_BYTES, offset):
-                digest.update(chunk)
-                writer.pwrite(chunk, offset)
-                offset += len(chunk)
-            writer.sync()
-        finally:
-            writer.close()
-    finally:
-        reader.close()
+    with (
+        closing(files.open(source, write=False)) as reader,
+        closing(files.open(target, new=True)) as writer,
+    ):
+        while chunk := reader.pread(_CHUNK_BYTES, offset):
+            digest.update(chunk)
+            writer.pwrite(chunk, offset)
+            offset += len(chunk)
+        writer.sync()
     return offset, digest.hexdigest()
 
 

@@ -22,9 +22,11 @@ import os
 import re
 import uuid
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
+
+from siltstone.errors import UnavailableError
 
 Buffer = bytes | bytearray | memoryview
 
@@ -190,6 +192,15 @@ class Files(Protocol):
         ...
 
 
+@contextlib.contextmanager
+def refusals(what: str) -> Generator[None]:
+    """Turn what the file system refuses into an error that says what it was needed for."""
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(f"{what}: {error}") from error
+
+
 def write_new(files: Files, path: Path, data: Buffer) -> None:
     """Write and sync a new file; on an error remove it, if possible."""
     _fill_new(files, path, [data], sync=True)
@@ -202,12 +213,12 @@ def create_by_link(files: Files, path: Path, data: Buffer) -> bool:
     try:
         files.link(temporary, path)
     except FileExistsError:
-        _discard(files, temporary)
+        discard(files, temporary)
         return False
     except OSError:
-        _discard(files, temporary)
+        discard(files, temporary)
         raise
-    _discard(files, temporary)  # a leftover is harmless; the name is given, so nothing else failed
+    discard(files, temporary)  # a leftover is harmless; the name is given, so nothing else failed
     files.sync_dir(path.parent)
     return True
 
@@ -219,7 +230,7 @@ def replace_by_rename(files: Files, path: Path, data: Buffer, *, durable: bool) 
     try:
         files.rename(temporary, path)
     except OSError:
-        _discard(files, temporary)
+        discard(files, temporary)
         raise
     if durable:
         files.sync_dir(path.parent)
@@ -261,13 +272,14 @@ def _fill_new(files: Files, path: Path, parts: Iterable[Buffer], *, sync: bool) 
         if sync:
             file.sync()
     except OSError:
-        _discard(files, path)
+        discard(files, path)
         raise
     finally:
         file.close()
 
 
-def _discard(files: Files, path: Path) -> None:
+def discard(files: Files, path: Path) -> None:
+    """Remove a file, if possible."""
     with contextlib.suppress(OSError):
         files.unlink(path)
 

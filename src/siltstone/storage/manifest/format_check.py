@@ -14,9 +14,9 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from siltstone.errors import CorruptionError, UnavailableError
+from siltstone.errors import CorruptionError
 from siltstone.formats.frame import HEADER_BYTES, decode_header
-from siltstone.storage.files.files import Files
+from siltstone.storage.files.files import Files, refusals
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.wal.segments import parse_name, read_part
 
@@ -36,15 +36,11 @@ def refuse_newer(files: Files, root: Path) -> None:
     with contextlib.suppress(*_DAMAGED):
         for number in manifests.numbers(below_floor=True)[-1:]:
             manifests.read(number)
-    try:
-        _refuse_newer_log(files, root / "wal")
-    except OSError as error:
-        raise UnavailableError(f"cannot read the log of {root}: {error}") from error
-
-
-def _refuse_newer_log(files: Files, directory: Path) -> None:
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        for name in filter(parse_name, files.list(directory)):
-            path = directory / name
+    with (
+        refusals(f"cannot read the log of {root}"),
+        contextlib.suppress(FileNotFoundError, NotADirectoryError),
+    ):
+        for name in filter(parse_name, files.list(root / "wal")):
+            path = root / "wal" / name
             with contextlib.suppress(FileNotFoundError):  # recycled since it was listed
                 decode_header(read_part(files, path, 0, HEADER_BYTES), path)

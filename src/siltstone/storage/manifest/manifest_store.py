@@ -25,7 +25,6 @@ import uuid
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -42,7 +41,7 @@ from siltstone.errors import (
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import manifest
 from siltstone.formats.manifest import Record
-from siltstone.storage.files.files import Files, Lock
+from siltstone.storage.files.files import Files, Lock, refusals
 from siltstone.units import require
 
 ATTEMPTS_MAX = 64
@@ -91,12 +90,7 @@ class Lease:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 
@@ -182,7 +176,7 @@ class ManifestStore:
             CorruptionError: The newest record is damaged, or all are gone.
             UnavailableError: The file system refuses.
         """
-        with _refusals(f"cannot read {self.folder}"):
+        with refusals(f"cannot read {self.folder}"):
             return self._newest()
 
     def _newest(self) -> Record:
@@ -215,7 +209,7 @@ class ManifestStore:
         If n+1 was vacuumed, n+1 alone would never show newer records.
         """
         following = after.number + 1
-        with _refusals(f"cannot read {self.folder}"):
+        with refusals(f"cannot read {self.folder}"):
             if self.floor() <= following and not self._files.exists(self.path(following)):
                 return None
         newest = self.newest()
@@ -248,7 +242,7 @@ class ManifestStore:
         """
         for _ in range(attempts):
             changed = change(base)
-            with _refusals(f"cannot publish after record {base.number}"):
+            with refusals(f"cannot publish after record {base.number}"):
                 if changed is base:
                     self.sync()
                     return base
@@ -281,9 +275,7 @@ class ManifestStore:
         """Create a record; return the one that holds its change, None when the race is lost."""
         is_sure = True
         try:
-            is_made = self._files.create_if_absent(
-                self.path(record.number), manifest.encode(record)
-            )
+            is_made = self._create(record)
             cross(Failpoint.PUBLISH_AFTER_CREATE)
         except OSError:
             if not self._is_ours(record):
@@ -320,10 +312,12 @@ class ManifestStore:
         A second sync of the same name may lie; the next record is a new name, and whole.
         """
         again = self._stamp(record, record)
-        is_made = self._files.create_if_absent(self.path(again.number), manifest.encode(again))
-        if is_made and not self._is_dead(again):
+        if self._create(again) and not self._is_dead(again):
             return again
         return self._synced_newest()  # others built on our record: theirs holds the change
+
+    def _create(self, record: Record) -> bool:
+        return self._files.create_if_absent(self.path(record.number), manifest.encode(record))
 
     def _synced_newest(self) -> Record:
         newest = self.newest()
@@ -352,7 +346,7 @@ class ManifestStore:
             BusyError: Another process is raising it.
             UnavailableError: The file system refuses; FLOOR may still be the new one.
         """
-        with _refusals(f"cannot raise FLOOR to {number}"):
+        with refusals(f"cannot raise FLOOR to {number}"):
             lock = self._files.lock(self.folder / "FLOOR.lock", create=True)
             if lock is None:
                 raise BusyError(f"{self.folder / 'FLOOR'} is being raised by another process")
@@ -373,7 +367,7 @@ class ManifestStore:
 
         `below_floor`: the caller knows that the record is an island (tagged).
         """
-        with _refusals(f"cannot lease record {number}"):
+        with refusals(f"cannot lease record {number}"):
             lock = self._shared(number)
             # Locked first: a vacuum that raised FLOOR before is seen now, one after it sees us.
             if lock is None or self._is_kept(number, lock, below_floor=below_floor):
@@ -407,7 +401,7 @@ class ManifestStore:
 
     def try_exclusive(self, number: int) -> Lock | None:
         """Lock an unleased record for vacuum; None if it is leased or deleted."""
-        with _refusals(f"cannot lock record {number}"):
+        with refusals(f"cannot lock record {number}"):
             return self._lock(number, shared=False)
 
     def _lock(self, number: int, *, shared: bool) -> Lock | None:
@@ -418,17 +412,8 @@ class ManifestStore:
 
 
 @contextlib.contextmanager
-def _refusals(what: str) -> Generator[None]:
-    """Turn what the file system refuses into an error that says what it was needed for."""
-    try:
-        yield
-    except OSError as error:
-        raise UnavailableError(f"{what}: {error}") from error
-
-
-@contextlib.contextmanager
 def _reading(path: Path) -> Generator[None]:
-    """As `_refusals`; but what is absent is an answer, and the caller knows which."""
+    """As `refusals`; but what is absent is an answer, and the caller knows which."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):

@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from siltstone.errors import ClosedError, OwnedError, UnavailableError
-from siltstone.storage.files.files import Files, Lock
+from siltstone.storage.files.files import Files, Lock, refusals
 from siltstone.units import require
 
 LOCK_BYTES = 1024
@@ -88,13 +88,9 @@ class Ownership:
                 was replaced.
         """
         self.require_in_place()
-        try:
+        with refusals(f"cannot write the owner into LOCK of {self.root}"):
             serves = self._will_serve or endpoint is not None
             self._write(Holder(os.getpid(), platform.node(), epoch, endpoint, serves))
-        except OSError as error:
-            raise UnavailableError(
-                f"cannot write the owner into LOCK of {self.root}: {error}"
-            ) from error
 
     def will_not_serve(self) -> None:
         """Withdraw the announcement that it will serve, with the next `announce`."""
@@ -114,11 +110,8 @@ class Ownership:
     def _write(self, holder: Holder) -> None:
         data = msgspec.json.encode(holder).ljust(LOCK_BYTES - 1) + b"\n"
         require(len(data) == LOCK_BYTES, "LOCK is too long")
-        file = self._files.open(self.root / "LOCK")
-        try:
+        with contextlib.closing(self._files.open(self.root / "LOCK")) as file:
             file.pwrite(data, 0)  # in place: a new file would not be the locked one
-        finally:
-            file.close()
 
 
 class _OwnedStores:
@@ -165,30 +158,24 @@ def own(files: Files, root: Path, *, force: bool = False, will_serve: bool = Fal
             f"{root} is on {kind}, where locks are unreliable: open it with read_only=True"
             " or keep the store on a local disk"
         )
-    try:
+    with refusals(f"cannot own {root}"):
         return _own(files, root, will_serve=will_serve)
-    except OSError as error:
-        raise UnavailableError(f"cannot own {root}: {error}") from error
 
 
 def _own(files: Files, root: Path, *, will_serve: bool) -> Ownership:
     identity = files.identity(root)
     if not _registry.add(identity):
         raise _owned(files, root)
-    lock = None
-    try:
+    with contextlib.ExitStack() as if_it_fails:
+        if_it_fails.callback(_registry.remove, identity)
         lock = files.lock(root / "LOCK", create=True)
-        if lock is not None:
-            ownership = Ownership(files, root, lock, will_serve=will_serve)
-            ownership.announce(epoch=0)
-            return ownership
-    except BaseException:
-        if lock is not None:
-            lock.release()
-        _registry.remove(identity)
-        raise
-    _registry.remove(identity)
-    raise _owned(files, root)
+        if lock is None:
+            raise _owned(files, root)
+        if_it_fails.callback(lock.release)
+        ownership = Ownership(files, root, lock, will_serve=will_serve)
+        ownership.announce(epoch=0)
+        if_it_fails.pop_all()
+        return ownership
 
 
 def _owned(files: Files, root: Path) -> OwnedError:

@@ -29,7 +29,6 @@ from siltstone.formats.frame import (
 from siltstone.storage.files.files import Files
 from siltstone.storage.wal.segments import (
     FoundSegment,
-    LoggedFrame,
     find_segments,
     read_mark,
     read_part,
@@ -100,10 +99,13 @@ def read_chain(
     others = tuple(segment for segment in found if segment.header is None)
     age = max(active, default=(0, 0))
     _refuse_lost_segments(files, directory, others, age, mark, store_id)
+    missing = f"segment {floor} and all later ones are missing"
     if not active:
-        _refuse_missing_log(directory, others, floor)
+        if others or floor != FIRST_SEGMENT:  # a new store makes no file before the first segment
+            raise CorruptionError(directory, None, missing)
         return Chain((), _nothing(directory, store_id, last_seq), (), b"", others)
-    old, header = _walk_back(directory, active, active[age], floor)
+    header = active[age]
+    old = _walk_back(directory, active, header, floor)
     for stretch in old:
         for _ in read_stretch(files, stretch):
             pass
@@ -116,7 +118,7 @@ def read_chain(
     return Chain(old, newest, frames, tail, others, superseded)
 
 
-def read_stretch(files: Files, stretch: Stretch) -> Iterator[LoggedFrame]:
+def read_stretch(files: Files, stretch: Stretch) -> Iterator[Frame]:
     """Yield the frames of a stretch; reads its bytes in one piece.
 
     Raises:
@@ -124,9 +126,9 @@ def read_stretch(files: Files, stretch: Stretch) -> Iterator[LoggedFrame]:
     """
     end = stretch.header.start
     data = read_part(files, stretch.path, HEADER_BYTES, stretch.end.offset)
-    for frame, behind in walk(data, stretch.source, end):
-        end = behind
-        yield LoggedFrame(end.segment, frame.first_seq, frame.last_seq, frame.payload)
+    for frame in walk(data, stretch.source, end):
+        end = frame.behind
+        yield frame
     if end != stretch.end:
         reason = f"the segment is damaged: it was durable up to byte {stretch.end.offset}"
         raise CorruptionError(stretch.path, end.offset, reason)
@@ -156,17 +158,8 @@ def _refuse_lost_segments(
                 raise CorruptionError(segment.path, 0, "a damaged header before intact frames")
 
 
-def _refuse_missing_log(
-    directory: Path, others: tuple[FoundSegment, ...], floor: SegmentNumber
-) -> None:
-    """Refuse what has lost its log: in a new store no file is made before the first segment."""
-    if others or floor != FIRST_SEGMENT:
-        raise CorruptionError(directory, None, f"segment {floor} and all later ones are missing")
-
-
 def _nothing(directory: Path, store_id: bytes, last_seq: Seq) -> Stretch:
-    before = Position(Epoch(0), SegmentNumber(0), HEADER_BYTES, 0, last_seq)
-    header = SegmentHeader(store_id, Epoch(0), FIRST_SEGMENT, before)
+    header = SegmentHeader.beginning(store_id, Epoch(0), FIRST_SEGMENT, last_seq)
     return Stretch(segment_path(directory, Epoch(0), FIRST_SEGMENT), header, header.start)
 
 
@@ -175,8 +168,8 @@ def _walk_back(
     active: dict[tuple[int, int], SegmentHeader],
     newest: SegmentHeader,
     floor: SegmentNumber,
-) -> tuple[tuple[Stretch, ...], SegmentHeader]:
-    """Return the stretches from the floor up to the newest segment, oldest first, and that one."""
+) -> tuple[Stretch, ...]:
+    """Return the stretches from the floor up to the newest segment, oldest first."""
     if newest.segment < floor:
         path = segment_path(directory, newest.epoch, newest.segment)
         raise CorruptionError(path, None, f"segment {floor} and all later ones are missing")
@@ -192,7 +185,7 @@ def _walk_back(
             )
         header = before
         old.append(Stretch(path, header, end))
-    return tuple(reversed(old)), newest
+    return tuple(reversed(old))
 
 
 def _read_newest(
@@ -203,9 +196,9 @@ def _read_newest(
     source = SegmentSource(path, header.store_id, header.epoch, header.segment)
     end = header.start
     frames: list[Frame] = []
-    for frame, behind in walk(data, source, end):
+    for frame in walk(data, source, end):
         frames.append(frame)
-        end = behind
+        end = frame.behind
     durable = _once_durable(data, source, header, mark, end.offset)
     if end.offset < durable:
         reason = f"a damaged frame: the segment was durable up to byte {durable}"

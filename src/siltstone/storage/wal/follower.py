@@ -16,10 +16,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from siltstone.errors import CorruptionError
-from siltstone.formats.frame import HEADER_BYTES, Mark, Position, SegmentHeader, SegmentSource
+from siltstone.formats.frame import (
+    HEADER_BYTES,
+    Frame,
+    Mark,
+    Position,
+    SegmentHeader,
+    SegmentSource,
+)
 from siltstone.storage.files.files import Files
 from siltstone.storage.wal.segments import (
-    LoggedFrame,
     find_segments,
     read_header,
     read_mark,
@@ -50,14 +56,10 @@ class WalFollower:
 
     def __init__(self, files: Files, directory: Path, *, store_id: bytes) -> None:
         self._files, self._directory, self._store_id = files, directory, store_id
-        self._position: Position | None = None
-
-    @property
-    def position(self) -> Position | None:
+        self.position: Position | None = None
         """The start of the next poll; None before the first poll that found a log."""
-        return self._position
 
-    def poll(self, floor: SegmentNumber) -> list[LoggedFrame]:
+    def poll(self, floor: SegmentNumber) -> list[Frame]:
         """Return the durable frames from segment `floor` on that no poll returned, in order.
 
         `floor` is that of the newest record the caller knows. Frames that no poll returned and
@@ -79,25 +81,25 @@ class WalFollower:
                 # A recovery wrote the newest segment again: MARK names that one now.
         return []  # the next poll begins at the same place
 
-    def _poll(self, target: _Place | None, floor: SegmentNumber) -> list[LoggedFrame]:
-        position = self._position
+    def _poll(self, target: _Place | None, floor: SegmentNumber) -> list[Frame]:
+        position = self.position
         if target is None or target[1] < floor:
             return []
         if position is not None and target <= position.place:
             return []
-        frames: list[LoggedFrame] = []
+        frames: list[Frame] = []
         for header, end in self._stretches(target, floor):
             start = header.start
             if position is not None and position.place[:2] == start.place[:2]:
                 start = position
             position = self._read(start, end, frames)
-        self._position = position
+        self.position = position
         return frames
 
     def _target(self, floor: SegmentNumber) -> _Place | None:
         """Return the place up to which the log is durable, as far as one can tell."""
         mark = read_mark(self._files, self._directory, self._store_id)
-        if mark is not None and self._position is not None and mark.segment >= floor:
+        if mark is not None and self.position is not None and mark.segment >= floor:
             return mark.epoch, mark.segment, mark.offset
         return self._target_by_headers(mark)
 
@@ -121,7 +123,7 @@ class WalFollower:
     ) -> list[tuple[SegmentHeader, Position | int]]:
         """Return the segments to read, oldest first, each with where to stop."""
         epoch, number, stop = target
-        first = floor if self._position is None else max(floor, self._position.segment)
+        first = floor if self.position is None else max(floor, self.position.segment)
         end: Position | int = stop
         found: list[tuple[SegmentHeader, Position | int]] = []
         while True:
@@ -137,7 +139,7 @@ class WalFollower:
                 raise CorruptionError(path, 0, f"segment {number} does not follow {number - 1}")
             epoch, number = end.epoch, end.segment
 
-    def _read(self, start: Position, end: Position | int, frames: list[LoggedFrame]) -> Position:
+    def _read(self, start: Position, end: Position | int, frames: list[Frame]) -> Position:
         """Read one segment from `start` to `end` into `frames`; return the position behind."""
         path = segment_path(self._directory, start.epoch, start.segment)
         stop = end if isinstance(end, int) else end.offset
@@ -147,13 +149,11 @@ class WalFollower:
             raise SegmentRecycled(path, start.segment, start.offset) from error
         source = SegmentSource(path, self._store_id, start.epoch, start.segment, start.offset)
         at = start
-        known = self._position.seq if self._position is not None else 0
-        for frame, behind in walk(data, source, start):
-            at = behind
+        known = self.position.seq if self.position is not None else 0
+        for frame in walk(data, source, start):
+            at = frame.behind
             if frame.first_seq > known:  # a recovered segment holds again what we have
-                frames.append(
-                    LoggedFrame(start.segment, frame.first_seq, frame.last_seq, frame.payload)
-                )
+                frames.append(frame)
         if at.offset != stop or (isinstance(end, Position) and at != end):
             raise SegmentRecycled(path, start.segment, at.offset)
         return at

@@ -9,6 +9,7 @@ A backup stores its commits above the record in this form, and a restored store 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -16,63 +17,43 @@ import msgspec
 from siltstone.errors import CorruptionError
 from siltstone.formats.frame import (
     HEADER_BYTES,
-    Buffer,
-    Mark,
+    Frame,
     Position,
     SegmentHeader,
     SegmentSource,
     decode_header,
-    encode_frame,
     encode_header,
     encode_mark,
     frame_bytes,
 )
+from siltstone.formats.manifest import Record
 from siltstone.storage.files.files import Files
-from siltstone.storage.wal.segments import MARK_NAME, LoggedFrame, segment_path, walk
+from siltstone.storage.wal.segments import MARK_NAME, moved, segment_path, walk
 from siltstone.units import Epoch, SegmentNumber, Seq
 
 
-def write_segment(
-    files: Files,
-    path: Path,
-    frames: Sequence[LoggedFrame],
-    *,
-    store_id: bytes,
-    epoch: Epoch,
-    segment: SegmentNumber,
-    start_seq: Seq,
-) -> Position:
-    """Write a new segment file, synced, of `frames`, which follow `start_seq`; return its end."""
-    before = Position(Epoch(0), SegmentNumber(segment - 1), HEADER_BYTES, 0, start_seq)
+def write_segment(files: Files, path: Path, record: Record, frames: Sequence[Frame]) -> Position:
+    """Write a new segment file, synced, of `frames`, the commits above `record`; return its end."""
+    header = SegmentHeader.beginning(
+        bytes.fromhex(record.store_id),
+        Epoch(record.epoch),
+        SegmentNumber(record.wal_floor),
+        Seq(frames[0].first_seq - 1 if frames else record.flushed_seq),
+    )
     size = HEADER_BYTES + sum(frame_bytes(len(frame.payload)) for frame in frames)
-    header = SegmentHeader(store_id, epoch, segment, before, durable_offset=size)
-    data, checksum = encode_header(header)
-    end = msgspec.structs.replace(header, checksum=checksum).start
-    file = files.open(path, new=True)
-    try:
+    data, header = encode_header(msgspec.structs.replace(header, durable_offset=size))
+    end = header.start
+    with closing(files.open(path, new=True)) as file:
         file.pwrite(data, 0)
         for frame in frames:
-            buffers, length, checksum = _encoded(frame, end, store_id)
-            file.pwritev(buffers, end.offset)
-            end = Position(epoch, segment, end.offset + length, checksum, frame.last_seq)
+            at = end.offset
+            buffers, end = moved(frame, end, header.store_id)
+            file.pwritev(buffers, at)
         file.sync()
-    finally:
-        file.close()
     return end
 
 
-def _encoded(frame: LoggedFrame, at: Position, store_id: bytes) -> tuple[list[Buffer], int, int]:
-    return encode_frame(
-        [frame.payload],
-        store_id=store_id,
-        at=at,
-        first_seq=frame.first_seq,
-        last_seq=frame.last_seq,
-        durable_offset=at.offset,
-    )
-
-
-def read_segment(files: Files, path: Path) -> list[LoggedFrame]:
+def read_segment(files: Files, path: Path) -> list[Frame]:
     """Return the frames of a segment that `write_segment` wrote.
 
     Raises:
@@ -83,40 +64,19 @@ def read_segment(files: Files, path: Path) -> list[LoggedFrame]:
     if header is None:
         raise CorruptionError(path, 0, "the header of the log is damaged")
     source = SegmentSource(path, header.store_id, header.epoch, header.segment)
-    frames: list[LoggedFrame] = []
-    end = header.start
-    for frame, behind in walk(data, source, end):
-        frames.append(LoggedFrame(end.segment, frame.first_seq, frame.last_seq, frame.payload))
-        end = behind
-    if end.offset != header.durable_offset or end.offset != len(data):
-        raise CorruptionError(path, end.offset, "a frame of the log is damaged")
+    frames = list(walk(data, source, header.start))
+    end = frames[-1].end if frames else HEADER_BYTES
+    if end != header.durable_offset or end != len(data):
+        raise CorruptionError(path, end, "a frame of the log is damaged")
     return frames
 
 
-def begin_log(
-    files: Files,
-    directory: Path,
-    frames: Sequence[LoggedFrame],
-    *,
-    store_id: bytes,
-    epoch: Epoch,
-    segment: SegmentNumber,
-    start_seq: Seq,
-) -> None:
+def begin_log(files: Files, directory: Path, record: Record, frames: Sequence[Frame]) -> None:
     """Create a log of one segment, with its MARK, durably; replace the files of an earlier try."""
     files.mkdir(directory)
-    path = segment_path(directory, epoch, segment)
+    path = segment_path(directory, Epoch(record.epoch), SegmentNumber(record.wal_floor))
     for name in files.list(directory):
         files.unlink(directory / name)
-    end = write_segment(
-        files,
-        path,
-        frames,
-        store_id=store_id,
-        epoch=epoch,
-        segment=segment,
-        start_seq=start_seq,
-    )
-    mark = Mark(epoch, segment, end.offset, end.seq)
-    files.write(directory / MARK_NAME, encode_mark(mark, store_id))
+    end = write_segment(files, path, record, frames)
+    files.write(directory / MARK_NAME, encode_mark(end, bytes.fromhex(record.store_id)))
     files.sync_dir(directory)

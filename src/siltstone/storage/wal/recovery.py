@@ -38,17 +38,15 @@ from siltstone.errors import FencedError
 from siltstone.formats.frame import (
     Buffer,
     Frame,
-    Mark,
     Position,
     SegmentHeader,
-    encode_frame,
     encode_header,
     encode_mark,
 )
-from siltstone.storage.files.files import TEMPORARY_SUFFIX, File, Files
+from siltstone.storage.files.files import TEMPORARY_SUFFIX, File, Files, discard
 from siltstone.storage.wal.chain import Chain, Stretch, read_chain, read_stretch
 from siltstone.storage.wal.segment_pool import SEGMENT_BYTES, SegmentPool, first_bytes
-from siltstone.storage.wal.segments import MARK_NAME, LoggedFrame, segment_path, unavailable
+from siltstone.storage.wal.segments import MARK_NAME, moved, segment_path, unavailable
 from siltstone.storage.wal.wal import Wal
 from siltstone.units import EMPTY_SEQ, Epoch, SegmentNumber, Seq
 
@@ -67,7 +65,7 @@ class Recovery:
     torn tail, if there was one.
     """
 
-    frames: Iterator[LoggedFrame]
+    frames: Iterator[Frame]
     wal: Wal
     start_seq: Seq
     last_seq: Seq
@@ -145,7 +143,7 @@ def recover(
 
 def _frames(
     files: Files, directory: Path, stretches: list[Stretch], superseded: list[Path]
-) -> Iterator[LoggedFrame]:
+) -> Iterator[Frame]:
     for stretch in stretches:
         with unavailable(directory):
             yield from read_stretch(files, stretch)
@@ -181,15 +179,11 @@ def _write_fresh(
     """
     _remove_leftovers(files, directory, chain)
     old = chain.newest
-    header = SegmentHeader(
-        old.header.store_id,
-        epoch,
-        old.header.segment,
-        old.header.previous,
-        durable_offset=old.end.offset,
+    data, header = encode_header(
+        msgspec.structs.replace(
+            old.header, epoch=epoch, durable_offset=old.end.offset, is_recycled=False
+        )
     )
-    data, checksum = encode_header(header)
-    header = msgspec.structs.replace(header, checksum=checksum)
     path = segment_path(directory, epoch, header.segment)
     size = first_bytes(old.end.offset, segment_bytes)
     temporary = files.temporary(path)
@@ -204,8 +198,7 @@ def _write_fresh(
         files.sync_dir(directory)
     except OSError:
         for leftover in (temporary, path):  # give the space back
-            with contextlib.suppress(OSError):
-                files.unlink(leftover)
+            discard(files, leftover)
         raise
     return Stretch(path, header, end), size
 
@@ -214,35 +207,18 @@ def _fill(
     files: Files, path: Path, data: bytes, header: SegmentHeader, frames: Sequence[Frame]
 ) -> Position:
     """Write and sync a segment's header and frames; return where they end."""
-    file = files.open(path)
-    try:
+    with contextlib.closing(files.open(path)) as file:
         file.pwrite(data, 0)
         end = header.start
         for start in range(0, len(frames), _BATCH_FRAMES):
             buffers: list[Buffer] = []
             at = end.offset
             for frame in frames[start : start + _BATCH_FRAMES]:
-                parts, end = _moved(frame, end, header.store_id)
+                parts, end = moved(frame, end, header.store_id)
                 buffers.extend(parts)
             file.pwritev(buffers, at)
         file.sync()
-    finally:
-        file.close()
     return end
-
-
-def _moved(frame: Frame, at: Position, store_id: bytes) -> tuple[list[Buffer], Position]:
-    """Encode a frame of an old epoch anew, for `at`; return its buffers and the position behind."""
-    buffers, size, checksum = encode_frame(
-        [frame.payload],
-        store_id=store_id,
-        at=at,
-        first_seq=frame.first_seq,
-        last_seq=frame.last_seq,
-        durable_offset=at.offset,  # says nothing: the header says that all of them are durable
-    )
-    end = Position(at.epoch, at.segment, at.offset + size, checksum, frame.last_seq)
-    return buffers, end
 
 
 def _remove_leftovers(files: Files, directory: Path, chain: Chain) -> None:
@@ -260,18 +236,11 @@ def _remove_leftovers(files: Files, directory: Path, chain: Chain) -> None:
 
 def _open_for_append(files: Files, directory: Path, fresh: Stretch) -> tuple[File, File]:
     """Open the fresh segment and MARK, which then says that all of it is durable."""
-    end = fresh.end
-    file = files.open(fresh.path)
-    try:
+    with contextlib.ExitStack() as if_it_fails:
+        file = files.open(fresh.path)
+        if_it_fails.callback(file.close)
         mark = files.open(directory / MARK_NAME, create=True)
-    except OSError:
-        file.close()
-        raise
-    try:
-        written = Mark(end.epoch, end.segment, end.offset, end.seq)
-        mark.pwrite(encode_mark(written, fresh.header.store_id), 0)
-    except OSError:
-        mark.close()
-        file.close()
-        raise
-    return file, mark
+        if_it_fails.callback(mark.close)
+        mark.pwrite(encode_mark(fresh.end, fresh.header.store_id), 0)
+        if_it_fails.pop_all()
+        return file, mark

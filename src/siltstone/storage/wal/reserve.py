@@ -26,7 +26,7 @@ import errno
 import logging
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TypeVar
 
@@ -86,10 +86,15 @@ class Reserve:
 
     def fit(self, segment: int) -> None:
         """As `keep`, but shrink it if it is far too large; errors are only logged."""
-        try:
+        with self._making_again():
             if self._size() > 2 * self._size_for(segment):
                 self.release()
             self.keep(segment)
+
+    @contextlib.contextmanager
+    def _making_again(self) -> Generator[None]:
+        try:
+            yield
         except OSError as error:
             _log.warning("%s cannot be created again, the disk is full: %s", self._path, error)
 
@@ -124,14 +129,8 @@ class Reserve:
                 raise
             raise self._refusal(error) from error
         finally:
-            self._make_again()
-
-    def _make_again(self) -> None:
-        with self._lock:
-            try:
+            with self._making_again(), self._lock:
                 self._make()
-            except OSError as error:
-                _log.warning("%s cannot be created again, the disk is full: %s", self._path, error)
 
     def _make(self) -> None:
         """Have it as large as is wanted, as far as anything but space is concerned.
@@ -173,11 +172,8 @@ class Reserve:
         """Write it up to `nbytes`, in place: what it holds already is never given away for that."""
         if self._size() >= nbytes:
             return
-        file = self._files.open(self._path, create=True)
-        try:
+        with contextlib.closing(self._files.open(self._path, create=True)) as file:
             for at in range(file.size(), nbytes, _BLOCK_BYTES):
                 size = min(_BLOCK_BYTES, nbytes - at)
                 file.pwrite(random.Random(at).randbytes(size), at)  # noqa: S311 - no secret
             file.sync()
-        finally:
-            file.close()

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from siltstone.errors import ClosedError, InvariantError, UnavailableError
 from siltstone.formats.frame import HEADER_BYTES
-from siltstone.storage.files.files import File, Files
+from siltstone.storage.files.files import File, Files, discard
 from siltstone.storage.wal.segments import parse_name, segment_path, unavailable
 from siltstone.units import Epoch, SegmentNumber, require
 
@@ -134,8 +134,7 @@ class SegmentPool:
             if self._is_closed:
                 return
             self._require_in_place()
-            recycled = self._clear(self._old_files(floor), nbytes)
-            for number in recycled:
+            for number in self._clear(floor, nbytes):
                 self._add(number, nbytes, is_recycled=True)
 
     def give_back(self) -> None:
@@ -164,7 +163,7 @@ class SegmentPool:
         for number in sorted(self._ready, reverse=True):
             path = self._drop(number)
             if path is not None:
-                self._discard(path)
+                discard(self._files, path)
 
     def _make(self, number: SegmentNumber, size: int) -> None:
         """Make a file of written zeros under its final name, in place of one that was too small."""
@@ -180,16 +179,14 @@ class SegmentPool:
                 self._add(number, size, is_recycled=False)
             except OSError:
                 # A name whose sync failed is not used: it is made anew, and gives its space back.
-                self._discard(temporary)
-                self._discard(path)
+                discard(self._files, temporary)
+                discard(self._files, path)
                 raise
 
-    def _old_files(self, floor: SegmentNumber) -> list[Path]:
-        named = ((name, parse_name(name)) for name in self._files.list(self._directory))
-        return [self._directory / name for name, place in named if place and place[1] < floor]
-
-    def _clear(self, old: list[Path], nbytes: int) -> list[SegmentNumber]:
+    def _clear(self, floor: SegmentNumber, nbytes: int) -> list[SegmentNumber]:
         """Rename old files to vacant numbers, unlink the others, sync; return the numbers."""
+        named = ((name, parse_name(name)) for name in self._files.list(self._directory))
+        old = [self._directory / name for name, place in named if place and place[1] < floor]
         vacant = self._vacant()
         recycled: list[SegmentNumber] = []
         for path in old:
@@ -232,7 +229,3 @@ class SegmentPool:
             return None
         ready.file.close()
         return ready.path
-
-    def _discard(self, path: Path) -> None:
-        with contextlib.suppress(OSError):
-            self._files.unlink(path)

@@ -11,15 +11,16 @@ Everything here only reads, with copies: the owner may write the same file at th
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from siltstone.errors import CorruptionError, UnavailableError
+from siltstone.errors import CorruptionError
 from siltstone.formats.frame import (
     HEADER_BYTES,
+    Buffer,
     Frame,
     Mark,
     Position,
@@ -28,23 +29,14 @@ from siltstone.formats.frame import (
     decode_frame,
     decode_header,
     decode_mark,
+    encode_frame,
 )
-from siltstone.storage.files.files import Files
-from siltstone.units import Epoch, SegmentNumber, Seq
+from siltstone.storage.files.files import Files, refusals
+from siltstone.units import Epoch, SegmentNumber
 
 MARK_NAME = "MARK"
 
 _NAME = re.compile(r"([0-9]{8,})-([0-9]{12,})\.wal")
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedFrame:
-    """The commits `first_seq` to `last_seq` in one frame of a segment."""
-
-    segment: SegmentNumber
-    first_seq: Seq
-    last_seq: Seq
-    payload: memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +72,8 @@ def read_header(
         header = decode_header(read_part(files, path, 0, HEADER_BYTES), path)
     except FileNotFoundError:
         return None
-    if header is None or (header.epoch, header.segment, header.store_id) != (
-        epoch,
-        number,
-        store_id,
-    ):
-        return None
-    return header
+    is_ours = header is not None and (header.age, header.store_id) == ((epoch, number), store_id)
+    return header if is_ours else None
 
 
 def find_segments(files: Files, directory: Path, store_id: bytes) -> list[FoundSegment]:
@@ -102,11 +89,8 @@ def find_segments(files: Files, directory: Path, store_id: bytes) -> list[FoundS
 
 def read_part(files: Files, path: Path, start: int, end: int) -> bytes:
     """Return a copy of the bytes from `start` to `end`; fewer if the file ends before."""
-    file = files.open(path, write=False)
-    try:
+    with closing(files.open(path, write=False)) as file:
         return file.pread(max(0, end - start), start)
-    finally:
-        file.close()
 
 
 def read_mark(files: Files, directory: Path, store_id: bytes) -> Mark | None:
@@ -117,8 +101,8 @@ def read_mark(files: Files, directory: Path, store_id: bytes) -> Mark | None:
         return None
 
 
-def walk(data: bytes, source: SegmentSource, start: Position) -> Iterator[tuple[Frame, Position]]:
-    """Yield the frames that follow `start` without a gap, each with the position after it.
+def walk(data: bytes, source: SegmentSource, start: Position) -> Iterator[Frame]:
+    """Yield the frames that follow `start` without a gap.
 
     The first invalid frame ends the walk; the caller decides its meaning.
 
@@ -126,7 +110,6 @@ def walk(data: bytes, source: SegmentSource, start: Position) -> Iterator[tuple[
         CorruptionError: A valid frame does not continue the one before it.
     """
     view = memoryview(data)
-    epoch, segment = start.epoch, start.segment
     at, checksum, seq = start.offset, start.checksum, start.seq
     while (frame := decode_frame(view, at, source)) is not None:
         if frame.previous != checksum:
@@ -136,13 +119,24 @@ def walk(data: bytes, source: SegmentSource, start: Position) -> Iterator[tuple[
                 source.path, at, f"seq {frame.first_seq} to {frame.last_seq} after seq {seq}"
             )
         at, checksum, seq = frame.end, frame.checksum, frame.last_seq
-        yield frame, Position(epoch, segment, at, checksum, seq)
+        yield frame
 
 
-@contextlib.contextmanager
-def unavailable(directory: Path) -> Generator[None]:
+def moved(frame: Frame, at: Position, store_id: bytes) -> tuple[list[Buffer], Position]:
+    """Encode a frame anew, for `at`; return its buffers and the position behind.
+
+    Its durable offset says nothing: the header says that all of the segment is durable.
+    """
+    return encode_frame(
+        [frame.payload],
+        store_id=store_id,
+        at=at,
+        first_seq=frame.first_seq,
+        last_seq=frame.last_seq,
+        durable_offset=at.offset,
+    )
+
+
+def unavailable(directory: Path) -> AbstractContextManager[None]:
     """Return an UnavailableError for an error of the file system."""
-    try:
-        yield
-    except OSError as error:
-        raise UnavailableError(f"the log in {directory} cannot go on: {error}") from error
+    return refusals(f"the log in {directory} cannot go on")

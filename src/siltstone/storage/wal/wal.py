@@ -108,7 +108,7 @@ class Wal:
         if self._end.offset + size > self._size:
             self._start_segment(HEADER_BYTES + size)
         at = self._end
-        buffers, _, checksum = encode_frame(
+        buffers, end = encode_frame(
             payload,
             store_id=self._store_id,
             at=at,
@@ -118,7 +118,7 @@ class Wal:
         )
         self._is_poisoned = True  # whatever stops us from here to the end leaves it so
         self._file.pwritev(buffers, at.offset)
-        self._end = Position(at.epoch, at.segment, at.offset + size, checksum, last_seq)
+        self._end = end
         if sync:
             self._make_durable()
         self._is_poisoned = False
@@ -202,11 +202,11 @@ class Wal:
             self._end,
             is_recycled=ready.is_recycled,
         )
-        data, checksum = encode_header(header)
+        data, header = encode_header(header)
         old, self._file, self._size = self._file, ready.file, ready.size
         old.close()  # it is synced; from here on nobody else would close it
         self._file.pwrite(data, 0)
-        self._end = Position(header.epoch, ready.number, HEADER_BYTES, checksum, self._end.seq)
+        self._end = header.start
         self._make_durable()
         self._is_poisoned = False
 

@@ -3,26 +3,99 @@
 An operation is the method of that name of its face, with the same arguments: the same code checks
 them as in this process, and raises the same errors. What a face answers in another form over the
 wire, or under a transaction's id, is here; the rest is the table's (`operations`).
+
+Lance clients of other processes write files into the store's directory. Their requests to the Lance
+catalog come by the names of its operations, and the files become versions here.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from siltstone.errors import RequestError
+from siltstone.lance_namespace.catalog import WRITES, LanceCatalog
+from siltstone.lance_namespace.fresh import KEYED
+from siltstone.lance_namespace.requests import Answer, Request
+from siltstone.lance_namespace.scope import Scope
+from siltstone.lance_namespace.store_scopes import LiveScope, SnapshotScope, TransactionScope
+from siltstone.lance_namespace.turns import Turns
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.transaction import LocalTransaction
 from siltstone.operations import Codec, Effect, Face, Operation, operation
-from siltstone.server.lance_calls import VERB as LANCE
-from siltstone.server.lance_calls import LanceCall, LanceCalls
-from siltstone.server.rpc.call import Outcome, RpcCall, Turn
 from siltstone.server.served import Number, Served
 from siltstone.server.sessions import Session, Sessions
+
+LANCE = "lance_catalog"
+Turn = Callable[[], AbstractContextManager[object]]
+"""What one batch of rows is read within, and nothing else that uses the same transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class RpcCall:
+    """One request: its session, verb and arguments; `path` has the words of its address."""
+
+    session: Session
+    verb: str
+    arguments: list[Any]
+    named: dict[str, Any]
+    transaction: str | None = None
+    snapshot: str | None = None
+    statement: str | None = None
+    path: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a call returned; rows that are read later are read in a `turn` of their own each."""
+
+    value: object
+    turn: Turn | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LanceCall:
+    """One request: `keyed` says what is seen of tables with a key."""
+
+    operation: str
+    request: Request
+    keyed: str = KEYED[0]
+
+    @classmethod
+    def of(cls, arguments: list[Any]) -> LanceCall:
+        """Return the request in the arguments of a call.
+
+        Raises:
+            RequestError: There is none.
+        """
+        types = [type(each) for each in arguments]
+        if types != [str, dict, str] or arguments[2] not in KEYED:
+            raise RequestError(f"an operation, a request and one of {KEYED}, not {types}")
+        return cls(*arguments)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether rows that are not merged are seen, too."""
+        return self.keyed == "fresh"
+
+    def answer(self, scope: Scope) -> Answer:
+        """Answer the request where `scope` goes.
+
+        Raises:
+            RequestError: A member of it has another type than it should.
+        """
+        try:
+            return LanceCatalog(scope).answer(self.operation, self.request)
+        except (TypeError, AttributeError, KeyError) as error:
+            # The catalog takes requests that have the right types; these come from anywhere.
+            text = "a member of the request has another type than it should"
+            raise RequestError(text) from error
 
 
 class Calls:
@@ -30,7 +103,7 @@ class Calls:
 
     def __init__(self, served: Served, sessions: Sessions) -> None:
         self._served, self._sessions = served, sessions
-        self._lance = LanceCalls(served)
+        self._turns = Turns()
 
     # the store
 
@@ -43,26 +116,27 @@ class Calls:
         if asked.effect is Effect.WRITE:
             with self._sessions.statement(call.session, call.statement) as transaction_id:
                 return _answered(asked, self._served.numbered(Number(transaction_id)), call)
-        if asked.name == "id_of":
-            return Outcome(_named(self._served.db, call).id)
         found = _answered(asked, _StoreFace(self._served, call.session), call)
         if asked.effect is Effect.READ:
             self._served.settle()
         return found
 
     def _lance_of_store(self, call: RpcCall) -> Outcome:
-        asked = LanceCall.of(call.arguments)
-        if asked.commits:
+        asked, db = LanceCall.of(call.arguments), self._served.db
+        scope = partial(LiveScope, db, self._turns, is_fresh=asked.is_fresh)
+        if asked.operation in WRITES:
             with self._sessions.statement(call.session, call.statement) as transaction_id:
-                return Outcome(self._lance.of_store(asked, Number(transaction_id)))
-        found = self._lance.of_store(asked)
+                commits = self._served.numbered(Number(transaction_id))
+                return Outcome(asked.answer(scope(commits=commits)))
+        found = asked.answer(scope())
         self._served.settle()
         return Outcome(found)
 
     # tables
 
-    def of_table(self, table: str, call: RpcCall) -> Outcome:
+    def of_table(self, call: RpcCall) -> Outcome:
         """Answer a call to a table: in a transaction, at a snapshot, or as it is now."""
+        table = call.path["table"]
         if call.transaction is not None:
             asked = operation(Face.TRANSACTION_TABLE, call.verb)
             with self._sessions.using(call.transaction) as held:
@@ -75,9 +149,9 @@ class Calls:
         asked = operation(Face.TABLE, call.verb)
         if asked.effect is Effect.WRITE:
             with self._sessions.statement(call.session, call.statement) as transaction_id:
-                handle = self._served.table(_number(table), Number(transaction_id))
+                handle = self._served.numbered(Number(transaction_id)).table(_number(table))
                 return _answered(asked, handle, call)
-        found = _answered(asked, self._served.table(_number(table), Number()), call)
+        found = _answered(asked, self._served.numbered(Number()).table(_number(table)), call)
         self._served.settle()
         return found
 
@@ -103,9 +177,9 @@ class Calls:
             raise
         return Outcome({"id": key, "seq": tx.read_seq})
 
-    def of_transaction(self, key: str, call: RpcCall) -> Outcome:
+    def of_transaction(self, call: RpcCall) -> Outcome:
         """Answer a call to a transaction."""
-        asked = operation(Face.TRANSACTION, call.verb)
+        key, asked = call.path["key"], operation(Face.TRANSACTION, call.verb)
         if asked.name == "rollback":
             with self._sessions.ending(key) as held:
                 return Outcome(held.transaction.rollback())
@@ -117,11 +191,10 @@ class Calls:
                 held.number.tell(transaction_id)
                 return Outcome(held.transaction.commit())
         with self._sessions.using(key) as held:
-            tx = held.transaction
+            tx, db = held.transaction, self._served.db
             if asked.name == LANCE:
-                return Outcome(self._lance.of_transaction(tx, LanceCall.of(call.arguments)))
-            if asked.name == "id_of":
-                return Outcome(_named(tx, call).id)
+                scope = TransactionScope(db.path, tx, db.fresh_versions())
+                return Outcome(LanceCall.of(call.arguments).answer(scope))
             return _answered(asked, tx, call)
 
     # snapshots
@@ -137,19 +210,19 @@ class Calls:
             raise
         return Outcome({"id": key, "seq": snapshot.seq})
 
-    def of_snapshot(self, key: str, call: RpcCall) -> Outcome:
+    def of_snapshot(self, call: RpcCall) -> Outcome:
         """Answer a call to a snapshot."""
-        asked = operation(Face.SNAPSHOT, call.verb)
+        key, asked = call.path["key"], operation(Face.SNAPSHOT, call.verb)
         if asked.name == "close":
             with self._sessions.ending(key) as held:
                 return Outcome(held.snapshot.close())
         with self._sessions.using(key) as held:
+            snapshot, db = held.snapshot, self._served.db
             if asked.name == LANCE:
-                found = self._lance.of_snapshot(held.snapshot, LanceCall.of(call.arguments))
-                return Outcome(found)
-            if asked.name == "id_of":
-                return Outcome(_named(held.snapshot, call).name)
-            return _answered(asked, held.snapshot, call)
+                wanted, fresh = LanceCall.of(call.arguments), db.fresh_versions()
+                scope = SnapshotScope(db.path, snapshot, fresh, is_fresh=wanted.is_fresh)
+                return Outcome(wanted.answer(scope))
+            return _answered(asked, snapshot, call)
 
 
 class _StoreFace:
@@ -160,6 +233,9 @@ class _StoreFace:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._served.db, name)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._served.db[name]
 
     def outcome(self, transaction_id: str) -> str:
         return self._served.outcome(transaction_id, spends=self._session.may_write)
@@ -177,13 +253,14 @@ class _StoreFace:
         return self._served.db.changes(since, until, [table])[table]
 
 
-def _named(face: Any, call: RpcCall) -> Any:
-    """Return the table that a call names."""
+def _id_of(face: Any, call: RpcCall) -> object:
+    """Return what the table that a call names is asked for by; at a snapshot this is its name."""
 
     def id_of(name: str) -> Any:
         return face[name]
 
-    return id_of(*_bound(id_of, call).args)
+    table = id_of(*_bound(id_of, call).args)
+    return table.name if isinstance(face, LocalSnapshot) else table.id
 
 
 def _number(table: str) -> int:
@@ -210,6 +287,8 @@ def _done(face: object, call: RpcCall) -> Any:
 
 def _answered(asked: Operation, face: object, call: RpcCall, turn: Turn | None = None) -> Outcome:
     """Return the answer of a face as the operation's codec wants it."""
+    if asked.name == "id_of":
+        return Outcome(_id_of(face, call))
     if asked.codec is Codec.ROW:
         _bound(getattr(face, asked.name), call)
         rows = getattr(face, "get_many")([*call.arguments, *call.named.values()])  # noqa: B009
