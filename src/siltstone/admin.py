@@ -19,8 +19,7 @@ from siltstone.errors import BusyError, CorruptionError, OwnedError
 from siltstone.formats.backup import Backup
 from siltstone.maintenance.backup.backup import BackedUp, Backuper, Progress
 from siltstone.maintenance.backup.restore import Restored, Restorer
-from siltstone.maintenance.compaction.compaction import TARGET_ROWS
-from siltstone.maintenance.compaction.compaction_job import Optimized, called
+from siltstone.maintenance.compaction.compaction import TARGET_ROWS, Optimized, called
 from siltstone.maintenance.compaction.optimize import WORKERS, Execute
 from siltstone.maintenance.compaction.plain_table_commit import WAIT_S, PlainTablesOfAnOwner
 from siltstone.maintenance.gc.live_store import LiveWithoutOwner
@@ -28,7 +27,7 @@ from siltstone.maintenance.gc.sweep import Removed
 from siltstone.maintenance.gc.vacuum import GRACE_S, Vacuum, Vacuumed
 from siltstone.maintenance.merge import merge_task
 from siltstone.maintenance.merge.merge import ATTEMPTS, Deferred, Merged
-from siltstone.maintenance.repair.quarantine import Item
+from siltstone.maintenance.repair.quarantine import Item, Quarantine
 from siltstone.maintenance.repair.repair_plan import Repaired, Step
 from siltstone.maintenance.repair.verify import Verified
 from siltstone.open.environment import (
@@ -309,17 +308,9 @@ def follow_vacuum(
     """
     storage = Storage.of(root, options, env)
     follower = _follower(storage)
-    vacuum = Vacuum(
-        files=env.files,
-        root=root,
-        manifests=storage.manifests,
-        tables=storage.tables,
-        live=LiveWithoutOwner(follower, lambda: 0 if dry_run else recovered_epoch(env.files, root)),
-        jobs=storage.jobs,
-        now_us=env.now_us,
-        retention_s=options.retention_s,
-        reserve=Reserve(env.files, root, segment_bytes=options.segment_bytes),
-    )
+    live = LiveWithoutOwner(follower, lambda: 0 if dry_run else recovered_epoch(env.files, root))
+    reserve = Reserve(env.files, root, segment_bytes=options.segment_bytes)
+    vacuum = Vacuum(storage.site, live, retention_s=options.retention_s, reserve=reserve)
     try:
         return vacuum.run(dry_run=dry_run, grace_s=grace_s)
     finally:
@@ -388,7 +379,7 @@ def with_orphans(found: Repaired, root: Path, options: Options, env: Env) -> Rep
             orphans = [file for file in seen.files if file.is_orphan]
         if orphans and not found.is_dry_run:
             orphans = ()
-            quarantine = Storage.of(root, options, env).quarantine()
+            quarantine = Quarantine(Storage.of(root, options, env).site)
             with contextlib.closing(own_store(root, replace(options, background=False), env)) as at:
                 assert at.owner is not None
                 orphans = at.owner.vacuum.set_aside(
@@ -427,14 +418,7 @@ def backup_store(
         CorruptionError: A file of the store is damaged; it is named.
         BusyError, UnavailableError: Another backup into it runs; the file system refuses.
     """
-    storage = _storage(path, options)
-    backuper = Backuper(
-        files=storage.files,
-        root=storage.root,
-        manifests=storage.manifests,
-        tables=storage.tables.reader,
-        now_us=storage.now_us,
-    )
+    backuper = Backuper(_storage(path, options).site)
     return backuper.run(
         root_of(directory), incremental=incremental, link=link, on_progress=on_progress
     )

@@ -38,7 +38,7 @@ def _merge_shared_out(life: Life) -> None:
     """A merge whose rows are written by tasks, as other processes would."""
     owner, tables = life.store._owner(), life.store._parts.tables
     owner.merger.merge(execute=lambda tasks: [task.run_on(tables) for task in tasks])
-    owner.checkpointer.adopt_news()
+    owner.checkpointer.refresh()
 
 
 MERGE_SHARED_OUT = Step("merge shared out", _merge_shared_out, is_commit=False)

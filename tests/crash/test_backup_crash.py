@@ -18,6 +18,8 @@ from siltstone.maintenance.backup.restore import Restorer
 from siltstone.open.environment import Env
 from siltstone.options import Options
 from siltstone.storage.manifest.manifest_store import ManifestStore
+from siltstone.storage.site import Site
+from siltstone.storage.tables.jobs import Jobs
 from tests.crash.store_life import (
     OPTIONS,
     ROOT,
@@ -61,14 +63,11 @@ def name() -> str:
 
 
 def back_up(files: SimFiles) -> None:
-    backuper = Backuper(
-        files=files,
-        root=ROOT,
-        manifests=ManifestStore(files, ROOT),
-        tables=fake_lance(ROOT, files).reader,
-        now_us=lambda: 1,
+    jobs = Jobs(files, ROOT, lambda: 1, name)
+    site = Site(
+        ROOT, files, ManifestStore(files, ROOT), fake_lance(ROOT, files), jobs, lambda: 1, name
     )
-    backuper.run(TARGET, incremental=True)
+    Backuper(site).run(TARGET, incremental=True)
 
 
 def restore(files: SimFiles, seq: int) -> None:

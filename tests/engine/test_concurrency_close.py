@@ -173,7 +173,7 @@ def test_a_handler_may_close_a_store_in_the_middle_of_a_checkpoint(tmp_path: Pat
 
     def handled(*_: object) -> None:
         hooked[0].hooks.clear()
-        behind = threading.Thread(target=refused, args=(owner.checkpointer.adopt_news,))
+        behind = threading.Thread(target=refused, args=(owner.checkpointer.refresh,))
         behind.start()
         owner.scheduler._aside["vacuum"] = behind  # what background work does meanwhile
         db.close()

@@ -15,6 +15,7 @@ from siltstone.local.store import LocalStore
 from siltstone.maintenance.merge.merge import Merger
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.manifest_store import ManifestStore
+from siltstone.storage.site import Site
 from tests.engine.seams import Threads, fake_env, jobs_of, open_store
 from tests.support.fake_lance import fake_lance
 
@@ -122,10 +123,8 @@ def merge_from_outside(root: Path, stop: threading.Event) -> None:
     files = RealFiles()
     manifests, tables = ManifestStore(files, root), fake_lance(root, files)
     merger = Merger(
-        manifests,
-        tables,
+        Site(root, files, manifests, tables, jobs_of(root)),
         Readers(tables.reader, PastRecords(manifests), index_bytes_max=1 << 20),
-        jobs_of(root),
     )
     while not stop.is_set():
         merger.merge()
@@ -134,7 +133,7 @@ def merge_from_outside(root: Path, stop: threading.Event) -> None:
 def checkpoint(db: st.Store, stop: threading.Event) -> None:
     while not stop.is_set():
         db.checkpoint()
-        db._parts.owner.checkpointer.adopt_news()
+        db._parts.owner.checkpointer.refresh()
 
 
 def follow(root: Path, db: st.Store, stop: threading.Event) -> None:

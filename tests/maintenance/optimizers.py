@@ -13,6 +13,7 @@ from siltstone.maintenance.compaction.plain_table_commit import PlainTablesOfAnO
 from siltstone.maintenance.index.indexer import Indexer
 from siltstone.maintenance.merge.merge import Promoter
 from siltstone.storage.manifest.manifest_store import ManifestStore
+from siltstone.storage.site import Site
 from siltstone.storage.tables.tables import Tables
 from tests.engine.seams import fake_env, jobs_of
 
@@ -23,11 +24,11 @@ def optimizer_of(
     """Return an optimizer as another process would have one; it waits for no owner."""
     manifests = ManifestStore(fake_env().files, root)
     readers = Readers(tables.reader, PastRecords(manifests), index_bytes_max=0)
-    promote = Promoter(manifests, tables).promote
-    indexer = Indexer(manifests, tables, promote, jobs_of(root))
+    site = Site(root, fake_env().files, manifests, tables, jobs_of(root))
+    promote = Promoter(site).promote
     plain = PlainTablesOfAnOwner(
         follow=lambda: Follower(fake_env().files, root, manifests, readers),
         own_and_take=own_and_take,
         wait_s=0,
     )
-    return Optimizer(manifests, tables, promote, jobs_of(root), indexer, plain)
+    return Optimizer(site, promote, Indexer(site, promote), plain)

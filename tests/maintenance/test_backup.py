@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import shutil
 from pathlib import Path
@@ -25,6 +26,8 @@ from siltstone.maintenance.backup.backup import Backuper, backups, read_backup
 from siltstone.maintenance.backup.restore import Restorer
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.manifest_store import ManifestStore
+from siltstone.storage.site import Site
+from tests.engine.seams import jobs_of
 from tests.maintenance.stores import Clock, open_store, paths, rows
 from tests.support.fake_lance import fake_lance
 
@@ -55,15 +58,14 @@ def db(tmp_path: Path):
 
 def beside(store, directory: Path, **options):
     """Back up by the path alone, so without a checkpoint."""
-    files = store._parts.files
-    backuper = Backuper(
-        files=files,
-        root=store.path,
-        manifests=ManifestStore(files, store.path),
-        tables=fake_lance(store.path, files).reader,
-        now_us=Clock(),
-    )
-    return backuper.run(directory, **options)
+    return Backuper(site_beside(store)).run(directory, **options)
+
+
+def site_beside(store, **parts) -> Site:
+    """Return the storage of a store as another process has it, but for `parts`."""
+    files, root = store._parts.files, store.path
+    found = Site(root, files, ManifestStore(files, root), fake_lance(root, files), jobs_of(root))
+    return dataclasses.replace(found, now_us=Clock(), **parts)
 
 
 def restored(directory: Path, target: Path, **choice):
@@ -254,14 +256,7 @@ def test_a_link_across_file_systems_is_refused_with_a_reason(db, tmp_path):
                 raise OSError(18, os.strerror(18))
             super().link(old, new)
 
-    parts = db._parts
-    backuper = Backuper(
-        files=Far(),
-        root=db.path,
-        manifests=parts.manifests,
-        tables=parts.tables.reader,
-        now_us=Clock(),
-    )
+    backuper = Backuper(dataclasses.replace(db._parts.storage.site, files=Far()))
     with pytest.raises(UnavailableError, match="use copies"):
         backuper.run(tmp_path / "b", link=True)
 
@@ -302,13 +297,7 @@ def test_an_owner_that_goes_on_while_the_log_is_read_does_not_disturb_a_backup(d
             return found
 
     files = db._parts.files
-    backuper = Backuper(
-        files=files,
-        root=db.path,
-        manifests=Moving(files, db.path),
-        tables=fake_lance(db.path, files).reader,
-        now_us=Clock(),
-    )
+    backuper = Backuper(site_beside(db, manifests=Moving(files, db.path)))
     backuper.run(tmp_path / "b")
     assert len(set(moves)) == 3
     with restored(tmp_path / "b", tmp_path / "r") as again:

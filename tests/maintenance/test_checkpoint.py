@@ -154,7 +154,7 @@ def test_an_owner_whose_epoch_is_over_publishes_nothing_and_takes_nothing_over(
         with pytest.raises(st.FencedError):
             db.checkpoint()
         with pytest.raises(st.FencedError):
-            db._parts.owner.checkpointer.adopt_news()
+            db._parts.owner.checkpointer.refresh()
         assert manifests.newest() == claimed
         assert rows(table) == {1: 1}
 
@@ -233,7 +233,7 @@ def test_a_flush_upon_a_record_of_a_clock_that_was_ahead_writes_its_rows_once(
             lambda record: msgspec.structs.replace(record, condemned_before_us=1 << 60),
             base=manifests.newest(),
         )
-        db._parts.owner.checkpointer.adopt_news()
+        db._parts.owner.checkpointer.refresh()
         staged: list[object] = []
         hooked[0].hooks["stage"] = lambda folder, *_: staged.append(folder)
         table.upsert({"id": 1, "v": 1})

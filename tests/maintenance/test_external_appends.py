@@ -324,7 +324,7 @@ class Full:
 def test_a_failure_between_the_commit_and_the_quarantine_commits_nothing_twice(db):
     strange(db, "p")
     parts = db._parts
-    adopter = Adopter(files=parts.files, root=db.path, tables=parts.tables, quarantine=Full())
+    adopter = Adopter(parts.storage.site, Full())
     with pytest.raises(UnavailableError, match="were committed to p at seq"):
         adopter.run(db["p"].id, parts.manifests.newest(), db.transaction, dry_run=False)
     assert db["p"].count() == 12
@@ -404,10 +404,8 @@ def test_rows_by_path_go_to_the_table_they_lie_in_whatever_is_called_so_by_then(
     strange(db, "p")
     db.checkpoint()
     record, parts = db._parts.manifests.newest(), db._parts
-    aside = Quarantine(
-        parts.files, db.path, now_us=parts.storage.now_us, new_token=iter(["one", "two"]).__next__
-    )
-    adopter = Adopter(files=parts.files, root=db.path, tables=parts.tables, quarantine=aside)
+    site = replace(parts.storage.site, new_token=iter(["one", "two"]).__next__)
+    adopter = Adopter(site, Quarantine(site))
 
     def renamed_before(**named):
         with db.transaction() as tx:
@@ -472,13 +470,12 @@ def test_a_version_that_another_one_adopts_or_sets_aside_meanwhile_is_found_agai
         return db.transaction(**named)
 
     tokens = (str(n) for n in range(9))
-    aside = Quarantine(parts.files, db.path, now_us=parts.storage.now_us, new_token=tokens.__next__)
-    adopter = Adopter(
-        files=parts.files,
-        root=db.path,
+    site = replace(
+        parts.storage.site,
+        new_token=tokens.__next__,
         tables=replace(parts.tables, external=Meanwhile()),
-        quarantine=aside,
     )
+    adopter = Adopter(site, Quarantine(site))
     (table,) = [t for t in record.catalog.tables if not t.schemas[0].schema.key]
     adopter.run(table.id, record, begin, dry_run=False)
     assert rows(db["p"])[10:] == [(100, "s"), (101, "s"), (102, "s")]

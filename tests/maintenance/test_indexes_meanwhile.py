@@ -10,7 +10,7 @@ import pytest
 import siltstone as st
 from siltstone.api.tables import Table
 from siltstone.formats.manifest import Record
-from siltstone.maintenance.index.table_indexes import TableIndexes
+from siltstone.maintenance.index.indexer import TableIndexes
 
 SCHEMA = {"id": "int64", "customer": "int64"}
 
@@ -38,8 +38,8 @@ class Checkpoints:
         self._before()
         return self._real.checkpoint()
 
-    def adopt_news(self) -> None:
-        self._real.adopt_news()
+    def refresh(self) -> None:
+        self._real.refresh()
         self._behind()
 
 

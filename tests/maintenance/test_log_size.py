@@ -122,10 +122,9 @@ class Idle:
         )
         work = Work(
             checkpoint=db.checkpoint,
-            adopt_news=lambda: None,
+            refresh=lambda: None,
             prepare=owner.wal.prepare,
             merge_runs=lambda: False,
-            wants_merge=lambda: False,
             merge=lambda: None,
             vacuum=lambda: None,
             rest=self.rest.when_idle,

@@ -19,6 +19,7 @@ from siltstone.engine.read.reader import Readers
 from siltstone.local.store import LocalStore
 from siltstone.maintenance.merge.merge import Deferred, Merger
 from siltstone.storage.manifest.manifest_store import ManifestStore
+from siltstone.storage.site import Site
 from siltstone.storage.tables.tables import Tables
 from tests.engine.seams import HookedTables, Threads, fake_env, jobs_of, open_store
 
@@ -30,7 +31,7 @@ def merger_of(root: Path, tables: Tables) -> Merger:
     """Return a merger as another process would have one."""
     manifests = ManifestStore(fake_env().files, root)
     readers = Readers(tables.reader, PastRecords(manifests), index_bytes_max=0)
-    return Merger(manifests, tables, readers, jobs_of(root))
+    return Merger(Site(root, fake_env().files, manifests, tables, jobs_of(root)), readers)
 
 
 def rows(table) -> dict[int, int]:

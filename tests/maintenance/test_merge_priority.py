@@ -134,10 +134,9 @@ def scheduler_of(
 ) -> Scheduler:
     work = Work(
         checkpoint=lambda: None,
-        adopt_news=lambda: None,
+        refresh=lambda: None,
         prepare=lambda: None,
         merge_runs=lambda: False,
-        wants_merge=lambda: False,
         merge=lambda: None,
         vacuum=lambda: None,
         is_overdue=is_overdue,

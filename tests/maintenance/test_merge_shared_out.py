@@ -39,7 +39,7 @@ def run_here(db, seen: list | None = None):
 
 def merge(db, execute) -> Merged | Deferred:
     found = db._parts.owner.merger.merge(execute=execute)
-    db._parts.owner.checkpointer.adopt_news()
+    db._parts.owner.checkpointer.refresh()
     return found
 
 

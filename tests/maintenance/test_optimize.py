@@ -15,8 +15,7 @@ from hypothesis import strategies as some
 
 import siltstone as st
 from siltstone.local.store import LocalStore
-from siltstone.maintenance.compaction.compaction import CompactTask, Sizes
-from siltstone.maintenance.compaction.compaction_job import Optimized
+from siltstone.maintenance.compaction.compaction import CompactTask, Optimized, Sizes
 from siltstone.maintenance.merge.merge import Deferred
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from tests.engine.seams import HookedTables, fake_env, jobs_of, open_store

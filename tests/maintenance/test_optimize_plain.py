@@ -12,7 +12,7 @@ import siltstone as st
 from siltstone.admin import optimize_store
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.reader import plain_folder
-from siltstone.maintenance.compaction.compaction_job import Optimized
+from siltstone.maintenance.compaction.compaction import Optimized
 from siltstone.maintenance.merge.merge import Deferred
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from tests.engine.seams import HookedTables, fake_env, jobs_of, open_store, until

@@ -58,7 +58,7 @@ def prepare(db: Store) -> object:
 
 
 def hear_news(db: Store) -> object:
-    return db._parts.owner.checkpointer.adopt_news()
+    return db._parts.owner.checkpointer.refresh()
 
 
 def merge(db: Store) -> object:

@@ -31,7 +31,7 @@ def test_a_history_of_many_small_parts_is_optimized_in_a_child(tmp_path: Path) -
         owner.optimize_child.start()
         owner.optimize_child.start()  # one is enough
         owner.optimize_child._process.wait(60)
-        owner.checkpointer.adopt_news()
+        owner.checkpointer.refresh()
         assert db.status().tables[0].history_parts == 1
         assert not wants(0)  # one part is not small beside nothing
         assert table.to_arrow().sort_by("id") == expected
@@ -48,7 +48,7 @@ def test_few_bytes_of_a_history_are_written_again_while_it_grows(tmp_path: Path)
             db.checkpoint()
             if wants_optimize(owner.committer.state.view, tables.reader, parts_max=6):
                 optimizer.optimize(by_tiers=True)
-                owner.checkpointer.adopt_news()
+                owner.checkpointer.refresh()
             assert db.status().tables[0].history_parts <= 6
         written = sum(p.stat().st_size for p in db.path.glob("tables/*/.history/data/*"))
         (storage,) = owner.committer.state.view.record.keyed

@@ -20,17 +20,16 @@ TURNS_MAX = 300  # four in a second are due; writers that wake each other make t
 
 NOTHING_TO_DO = Work(
     checkpoint=lambda: None,
-    adopt_news=lambda: None,
+    refresh=lambda: None,
     prepare=lambda: None,
     merge_runs=lambda: False,
-    wants_merge=lambda: False,
     merge=lambda: None,
     vacuum=lambda: None,
 )
 
 
-def scheduler_of(db, *, is_overdue, adopt_news=lambda: None, prepare=lambda: None) -> Scheduler:
-    work = replace(NOTHING_TO_DO, adopt_news=adopt_news, prepare=prepare, is_overdue=is_overdue)
+def scheduler_of(db, *, is_overdue, refresh=lambda: None, prepare=lambda: None) -> Scheduler:
+    work = replace(NOTHING_TO_DO, refresh=refresh, prepare=prepare, is_overdue=is_overdue)
     return Scheduler(
         db._core.committer,
         work,
@@ -69,7 +68,7 @@ def test_writers_go_on_as_soon_as_the_news_of_a_merge_is_there(tmp_path):
 
     with open_store(tmp_path / "s") as db:
         scheduler = scheduler_of(
-            db, is_overdue=is_overdue, adopt_news=lambda: merged.is_set() and heard.append(1)
+            db, is_overdue=is_overdue, refresh=lambda: merged.is_set() and heard.append(1)
         )
         scheduler.start()
         assert asked.wait(30)
@@ -211,7 +210,6 @@ def test_a_writer_hears_soon_that_each_merge_fails(monkeypatch):
         Waiting(3),
         monkeypatch,
         merge=every_other_one,
-        wants_merge=lambda: True,
         is_overdue=lambda: True,
     )
     assert isinstance(heard, BusyError)
@@ -237,7 +235,6 @@ def test_what_fails_and_is_not_waited_for_turns_no_writer_away(monkeypatch):
             monkeypatch,
             checkpoint=checkpoint,
             optimize=optimize,
-            wants_optimize=lambda: True,
         )
         is None
     )

@@ -12,10 +12,9 @@ from tests.maintenance.stores import open_store
 def scheduler_of(db, vacuum, prepare=lambda: None) -> Scheduler:
     work = Work(
         checkpoint=lambda: None,
-        adopt_news=lambda: None,
+        refresh=lambda: None,
         prepare=prepare,
         merge_runs=lambda: False,
-        wants_merge=lambda: False,
         merge=lambda: None,
         vacuum=vacuum,
     )

@@ -93,7 +93,7 @@ def fill(db: st.Store, name: str, parts: int = 3) -> None:
 
 
 def is_merged(db: st.Store, name: str) -> bool:
-    db._owner().checkpointer.adopt_news()
+    db._owner().checkpointer.refresh()
     incarnation = db[name]._look()[1].incarnations[-1].id
     return db._core.state().view.levels[incarnation].storage.base is not None
 
@@ -168,12 +168,12 @@ def test_an_index_is_made_and_given_up_beside_an_owner_by_the_new_name(place: Pl
     with pytest.raises(TableNotFoundError):
         admin.create_index_in(db.path, "t", "v")
     admin.create_index_in(db.path, "new", "v")
-    db._owner().checkpointer.adopt_news()
+    db._owner().checkpointer.refresh()
     assert "v" in [index.name for index in db["new"].indexes()]
     with pytest.raises(TableNotFoundError):
         admin.drop_index_in(db.path, "t", "v")
     admin.drop_index_in(db.path, "new", "v")
-    db._owner().checkpointer.adopt_news()
+    db._owner().checkpointer.refresh()
     assert "v" not in [index.name for index in db["new"].indexes()]
     db.create_table("young", SCHEMA, primary_key="id")
     with pytest.raises(st.BusyError, match=r"'young' .* checkpoint"):

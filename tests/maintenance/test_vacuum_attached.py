@@ -14,6 +14,7 @@ import siltstone as st
 from siltstone.admin import follow_vacuum
 from siltstone.api.store import Store
 from siltstone.maintenance.flush.bulk_load import load
+from siltstone.maintenance.gc import live_store
 from siltstone.maintenance.gc.sweep import distinct, needed
 from siltstone.maintenance.gc.vacuum import TICK_S, Vacuum
 from tests.engine import seams
@@ -61,7 +62,9 @@ def attached(root: Path) -> set[str]:
 
 def named(db: Store) -> set[str]:
     """Return the files of the runs that only frames name."""
-    return needed(db._parts.tables.reader, distinct(db._parts.owner.vacuum._live.attached()))
+    return needed(
+        db._parts.tables.reader, distinct(live_store.attached(db._parts.owner.vacuum._live.view()))
+    )
 
 
 def grow_old(root: Path) -> None:

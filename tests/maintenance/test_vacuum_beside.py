@@ -18,7 +18,7 @@ from siltstone.admin import follow_vacuum, vacuum_store
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.local.store import LocalStore
-from siltstone.maintenance.compaction.compaction_job import Optimized
+from siltstone.maintenance.compaction.compaction import Optimized
 from siltstone.maintenance.flush.bulk_load import load
 from siltstone.maintenance.gc.vacuum import Vacuum
 from siltstone.options import Options

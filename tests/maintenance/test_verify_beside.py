@@ -64,14 +64,7 @@ def test_nothing_is_found_beside_an_owner_at_full_work_and_every_backup_is_one_m
             report = made.verifier.run(deep=number % 2 == 0)
             assert report.findings == (), report
             assert made.repairer.run(dry_run=False).steps == ()
-            backuper = Backuper(
-                files=files,
-                root=root,
-                manifests=storage.manifests,
-                tables=storage.tables.reader,
-                now_us=system_time_us,
-            )
-            backuper.run(tmp_path / "b", incremental=True)
+            Backuper(storage.site).run(tmp_path / "b", incremental=True)
     finally:
         bank.is_open = False
         threads.join()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from siltstone.api.store import Store
-from siltstone.maintenance.compaction.compaction_job import Optimized
+from siltstone.maintenance.compaction.compaction import Optimized
 from siltstone.namespace import SiltstoneNamespace
 from tests.namespace.clients import ids, make, opened, rows
 

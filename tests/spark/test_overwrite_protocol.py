@@ -25,6 +25,7 @@ from siltstone.spark import application
 from siltstone.spark.application import Application, Read, of_process
 from siltstone.spark.drivers import APPLICATION
 from siltstone.spark.guards import Unchanged
+from siltstone.spark.options import WriteOptions
 from siltstone.spark.source import SiltstoneSource
 from siltstone.spark.staging import commit, plan
 
@@ -250,12 +251,11 @@ def test_a_commit_after_the_check_is_found_in_the_commit_itself(
     rows, at = app.read(app.load(table)), db.seq
     with app.process(), st.connect(db.path, read_only=True) as reader:
         known = of_process(os.environ)
-        piece = plan(
-            reader, table, ROWS, op=None, order_by=None, is_overwrite=True, application=known
-        )
+        options = WriteOptions(str(db.path), table)
+        piece = plan(reader, options, ROWS, known, is_overwrite=True)
     guard = LateCommit(Unchanged.plan(piece.stage, known, None), lambda: foreign(db, table))
     batch = pa.RecordBatch.from_pylist(rows, pa.schema([("id", pa.int64()), ("v", pa.int64())]))
-    job = piece.job((piece.write([batch]),), cast("Unchanged", guard), is_overwrite=True)
+    job = piece.job((piece.write([batch]),), cast("Unchanged", guard), is_near=True)
     with pytest.raises(st.ConflictError, match=f"'{table}' was read at seq {at} and has changed"):
         commit(db, [job], None)
     assert guard.checks == 2

@@ -7,7 +7,7 @@ from siltstone.formats.backup import Backup
 from siltstone.formats.manifest import Record
 from siltstone.maintenance.backup.backup import BackedUp, Progress
 from siltstone.maintenance.backup.restore import Restored
-from siltstone.maintenance.compaction.compaction_job import Optimized
+from siltstone.maintenance.compaction.compaction import Optimized
 from siltstone.maintenance.gc.vacuum import Vacuumed
 from siltstone.maintenance.index.index_plan import IndexStatus
 from siltstone.maintenance.merge.merge import Deferred, Merged

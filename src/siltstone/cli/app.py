@@ -11,6 +11,7 @@ import typer
 from siltstone.cli import backups, indexes, maintain, queries, repairs, rows, serve, tables, tags
 from siltstone.cli import bench as benches
 from siltstone.cli import demo as demos
+from siltstone.cli.arguments import add_command
 from siltstone.cli.exits import Exit, code_of
 from siltstone.errors import SiltstoneError
 
@@ -50,9 +51,9 @@ for command in (
     serve.serve,
     serve.token,
 ):
-    app.command()(command)
+    add_command(app, command)
 # A key may be a negative number.
-app.command(context_settings={"ignore_unknown_options": True})(rows.get)
+add_command(app, rows.get, context_settings={"ignore_unknown_options": True})
 app.add_typer(tags.app, name="tag")
 app.add_typer(indexes.app, name="index")
 

@@ -1,10 +1,24 @@
-"""Arguments: the options that commands share, so that each means the same everywhere."""
+"""Arguments: the options that commands share, so that each means the same everywhere.
+
+Some options make one value together. A command takes the value, `add_command` adds the options:
+
+    form: Form      --json, --ndjson; neither: a table on a terminal, TSV in a pipe
+    as_of: AsOf     --at, --seq, --tag; none: now
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import typer
+
+from siltstone.cli.exits import UsageError
+from siltstone.cli.output import Form
 
 Db = Annotated[
     str,
@@ -34,3 +48,50 @@ PublishAttempts = Annotated[
     typer.Option(min=1, help="Try to publish each plan on at most this many records."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")]
+
+
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """Which past of the store to read; see `sessions.past`."""
+
+    at: At = None
+    seq: Seq = None
+    tag: Tag = None
+
+
+def form_of(json: Json = False, ndjson: Ndjson = False) -> Form:
+    """Return the form of the output.
+
+    Raises:
+        UsageError: Both flags are set.
+    """
+    if json and ndjson:
+        raise UsageError("give either --json or --ndjson, not both")
+    if json or ndjson:
+        return Form.JSON if json else Form.NDJSON
+    return Form.TABLE if sys.stdout.isatty() else Form.TSV
+
+
+_MAKERS: dict[object, Callable[..., object]] = {Form: form_of, AsOf: AsOf}
+
+
+def add_command(app: typer.Typer, command: Callable[..., None], **settings: Any) -> None:
+    """Add a command with its own options, and those that make its form and its past."""
+    options: list[inspect.Parameter] = []
+    parts: dict[str, tuple[Callable[..., object], list[str]]] = {}
+    for given in inspect.signature(command, eval_str=True).parameters.values():
+        make = _MAKERS.get(given.annotation) if isinstance(given.annotation, type) else None
+        found = [given]
+        if make is not None:
+            found = list(inspect.signature(make, eval_str=True).parameters.values())
+            parts[given.name] = make, [option.name for option in found]
+        options += [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in found]
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        for name, (make, names) in parts.items():
+            values[name] = make(**{each: values.pop(each) for each in names})
+        command(**values)
+
+    run.__signature__ = inspect.Signature(options)  # pyright: ignore[reportAttributeAccessIssue]
+    app.command(**settings)(run)

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from siltstone.cli.arguments import Db, Json, Ndjson, Quiet
-from siltstone.cli.output import Form, emit, emit_record, form_of
+from siltstone.cli.arguments import Db, Quiet
+from siltstone.cli.output import Form, emit, emit_record
 from siltstone.cli.progress import progress_bar
 from siltstone.cli.sessions import note, require_store, writing
 
@@ -30,22 +30,24 @@ def backup(
     link: Annotated[
         bool, typer.Option("--link", help="Use hard links instead of copies; see docs/repair.md.")
     ] = False,
-    json: Json = False,
-    ndjson: Ndjson = False,
+    *,
+    form: Form,
     quiet: Quiet = False,
 ) -> None:
     """Copy one consistent snapshot into DIR and check every byte. Writers may continue."""
     from siltstone.admin import backup_store
 
-    form = form_of(json=json, ndjson=ndjson)
     require_store(db)
     _settle(db)
     with progress_bar("backup", quiet=quiet) as told:
         made = backup_store(db, directory, incremental=incremental, link=link, on_progress=told)
     for name in made.lost_tags:
         note(f"the backup has the tag {name!r}, but the store can no longer read its seq")
+    found = made.to_dict()
+    if form is not Form.JSON:
+        del found["lost_tags"]  # which the notes name
     if not quiet:
-        emit_record(made.to_dict() if form is Form.JSON else _short(made.to_dict()), form)
+        emit_record(found, form)
 
 
 def restore(
@@ -58,14 +60,13 @@ def restore(
         str | None,
         typer.Option(help="Take the last backup at or before a time, like 2026-11-20T10:00Z."),
     ] = None,
-    json: Json = False,
-    ndjson: Ndjson = False,
+    *,
+    form: Form,
     quiet: Quiet = False,
 ) -> None:
     """Create a store at TARGET from a backup in DIR. Without TARGET, list the backups in DIR."""
     from siltstone import admin
 
-    form = form_of(json=json, ndjson=ndjson)
     if target is None:
         rows = [
             (found.seq, _moment(found.time_us), _moment(found.made_us), found.nbytes)
@@ -85,10 +86,6 @@ def _settle(db: str) -> None:
 
     with suppress(OwnedError, UnavailableError), writing(db) as store:
         store.checkpoint()
-
-
-def _short(found: dict[str, object]) -> dict[str, object]:
-    return {name: value for name, value in found.items() if name != "lost_tags"}
 
 
 def _moment(time_us: int) -> dt.datetime:

@@ -8,21 +8,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from siltstone.errors import (
-    BusyError,
-    ConflictError,
-    CorruptionError,
-    DuplicateKeyError,
-    FencedError,
-    OwnedError,
-    RequestError,
-    SchemaMismatchError,
-    SiltstoneError,
-    SnapshotExpiredError,
-    TableExistsError,
-    TableNotFoundError,
-    UnsupportedFormatError,
-)
+from siltstone import errors
 
 
 class Exit(IntEnum):
@@ -36,32 +22,32 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-class NotFoundError(RequestError):
+class NotFoundError(errors.RequestError):
     """A store, key, tag or file that the command names does not exist."""
 
 
-class UsageError(RequestError):
+class UsageError(errors.RequestError):
     """The command line contradicts itself or is incomplete."""
 
 
 # The first that fits decides, so leaves come before their group.
-_CODES: tuple[tuple[type[SiltstoneError], Exit], ...] = (
+_CODES: tuple[tuple[type[errors.SiltstoneError], Exit], ...] = (
     (NotFoundError, Exit.NOT_FOUND),
-    (TableNotFoundError, Exit.NOT_FOUND),
-    (SnapshotExpiredError, Exit.NOT_FOUND),
-    (SchemaMismatchError, Exit.FAILED),  # the command is right, the rows are not
-    (DuplicateKeyError, Exit.FAILED),  # not a conflict: another run would not help
-    (TableExistsError, Exit.FAILED),
-    (UnsupportedFormatError, Exit.FAILED),
-    (RequestError, Exit.USAGE),
-    (ConflictError, Exit.CONFLICT),
-    (CorruptionError, Exit.CORRUPTED),
-    (OwnedError, Exit.BUSY),
-    (FencedError, Exit.BUSY),
-    (BusyError, Exit.BUSY),
+    (errors.TableNotFoundError, Exit.NOT_FOUND),
+    (errors.SnapshotExpiredError, Exit.NOT_FOUND),
+    (errors.SchemaMismatchError, Exit.FAILED),  # the command is right, the rows are not
+    (errors.DuplicateKeyError, Exit.FAILED),  # not a conflict: another run would not help
+    (errors.TableExistsError, Exit.FAILED),
+    (errors.UnsupportedFormatError, Exit.FAILED),
+    (errors.RequestError, Exit.USAGE),
+    (errors.ConflictError, Exit.CONFLICT),
+    (errors.CorruptionError, Exit.CORRUPTED),
+    (errors.OwnedError, Exit.BUSY),
+    (errors.FencedError, Exit.BUSY),
+    (errors.BusyError, Exit.BUSY),
 )
 
 
-def code_of(error: SiltstoneError) -> Exit:
+def code_of(error: errors.SiltstoneError) -> Exit:
     """Return the exit code of an error."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), Exit.FAILED)

@@ -39,13 +39,20 @@ def input_rows(path: Path, schema: pa.Schema, nulls: Sequence[str] = ()) -> Rows
         UsageError: The format of the file is unknown.
         SchemaMismatchError: A value does not have its column's type.
     """
-    read = _READERS.get(_ending(path))
-    if read is None:
-        raise _unknown(path)
+    ending = _ending(path)
     try:
-        return read(path, schema, nulls)
+        if ending == "parquet":
+            return _parquet(path)
+        if ending == "csv":
+            return _csv(read_bytes(path), schema, nulls)
+        read = _READERS.get(ending)
+        if read is None:
+            raise _unknown(path)
+        return read(read_bytes(path), schema)
     except pa.ArrowException as error:
         raise SchemaMismatchError(f"{path}: {error}") from error
+    except msgspec.DecodeError as error:
+        raise SchemaMismatchError(f"{path} is not JSON: {error}") from None
 
 
 def input_schema(path: Path) -> pa.Schema:
@@ -78,10 +85,10 @@ def _ending(path: Path) -> str:
 
 
 def _unknown(path: Path) -> UsageError:
-    return UsageError(f"{path}: the file's ending must be one of {', '.join(sorted(_READERS))}")
+    return UsageError(f"{path}: the file's ending must be one of {', '.join(_ENDINGS)}")
 
 
-def _csv(path: Path, schema: pa.Schema, nulls: Sequence[str]) -> Rows:
+def _csv(data: bytes, schema: pa.Schema, nulls: Sequence[str]) -> Rows:
     import pyarrow.csv as pcsv
 
     options = pcsv.ConvertOptions(
@@ -91,27 +98,15 @@ def _csv(path: Path, schema: pa.Schema, nulls: Sequence[str]) -> Rows:
         quoted_strings_can_be_null=False,
     )
     parse = pcsv.ParseOptions(newlines_in_values=True)
-    return pcsv.read_csv(BytesIO(read_bytes(path)), parse_options=parse, convert_options=options)
+    return pcsv.read_csv(BytesIO(data), parse_options=parse, convert_options=options)
 
 
-def _json(path: Path, schema: pa.Schema, nulls: Sequence[str]) -> Rows:
-    data = read_bytes(path)
-    if data.lstrip()[:1] == b"[":
-        try:
-            parts = msgspec.json.decode(data, type=list[msgspec.Raw])
-        except msgspec.DecodeError as error:
-            raise SchemaMismatchError(f"{path} is not JSON: {error}") from None
-        return _objects(_one_line_each(parts), schema)
-    return _ndjson(path, schema, nulls, data)
-
-
-def _one_line_each(parts: Sequence[msgspec.Raw]) -> bytes:
-    return b"\n".join(msgspec.json.format(bytes(part), indent=0) for part in parts)
-
-
-def _ndjson(path: Path, schema: pa.Schema, nulls: Sequence[str], data: bytes | None = None) -> Rows:
-    del nulls
-    return _objects(read_bytes(path) if data is None else data, schema)
+def _json(data: bytes, schema: pa.Schema) -> Rows:
+    if data.lstrip()[:1] != b"[":
+        return _objects(data, schema)
+    parts = msgspec.json.decode(data, type=list[msgspec.Raw])
+    lines = (msgspec.json.format(bytes(part), indent=0) for part in parts)
+    return _objects(b"\n".join(lines), schema)
 
 
 def _objects(data: bytes, schema: pa.Schema) -> pa.Table:
@@ -167,32 +162,29 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     return pa.chunked_array([pa.array(values, kind)])
 
 
-def _parquet(path: Path, schema: pa.Schema, nulls: Sequence[str]) -> Rows:
+def _parquet(path: Path) -> Rows:
     import pyarrow.parquet as pq
 
-    del schema, nulls
     if not path.is_file():
         raise NotFoundError(f"cannot read {path}: no such file")
     file = pq.ParquetFile(path)
     return pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches())
 
 
-def _arrow(path: Path, schema: pa.Schema, nulls: Sequence[str]) -> Rows:
-    del schema, nulls
-    data = pa.py_buffer(read_bytes(path))
+def _arrow(data: bytes, schema: pa.Schema) -> Rows:
+    del schema
     try:
-        return pa.ipc.open_file(data).read_all()
+        return pa.ipc.open_file(pa.py_buffer(data)).read_all()
     except pa.ArrowInvalid:
-        return pa.ipc.open_stream(data).read_all()
+        return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
 
 
-_READERS: dict[str, Callable[[Path, pa.Schema, Sequence[str]], Rows]] = {
-    "csv": _csv,
+_READERS: dict[str, Callable[[bytes, pa.Schema], Rows]] = {
     "json": _json,
-    "ndjson": _ndjson,
-    "jsonl": _ndjson,
-    "parquet": _parquet,
+    "ndjson": _objects,
+    "jsonl": _objects,
     "arrow": _arrow,
     "feather": _arrow,
     "ipc": _arrow,
 }
+_ENDINGS = sorted({*_READERS, "csv", "parquet"})

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from siltstone.cli.arguments import Db, DryRun, Json, Ndjson, Table, Yes
+from siltstone.cli.arguments import Db, DryRun, Table, Yes, add_command, form_of
 from siltstone.cli.exits import NotFoundError, UsageError
-from siltstone.cli.output import emit, emit_record, form_of
+from siltstone.cli.output import Form, emit, emit_record
 from siltstone.cli.sessions import confirm, reading, require_store
 
 app = typer.Typer(
@@ -16,7 +16,6 @@ app = typer.Typer(
 )
 
 
-@app.command("create")
 def create(
     table: Table,
     column: Annotated[str, typer.Argument(metavar="COLUMN", show_default=False)],
@@ -50,15 +49,13 @@ def _option(text: str) -> tuple[str, object]:
     return name, int(value) if value.isdecimal() else value
 
 
-@app.command("ls")
 def ls(
     db: Db,
     table: Annotated[str | None, typer.Argument(metavar="[TABLE]", show_default=False)] = None,
-    json: Json = False,
-    ndjson: Ndjson = False,
+    *,
+    form: Form,
 ) -> None:
     """List the indexes of a table, or of all tables, with their sizes and missing rows."""
-    form = form_of(json=json, ndjson=ndjson)
     with reading(db) as store:
         names = store.tables() if table is None else [table]
         found = [(name, index) for name in names for index in store[name].indexes()]
@@ -68,7 +65,6 @@ def ls(
     emit(["table", "index", "column", "kind", "segments", "bytes", "lagging_rows"], rows, form)
 
 
-@app.command("drop")
 def drop(
     table: Table,
     name: Annotated[str, typer.Argument(metavar="INDEX", show_default=False)],
@@ -85,7 +81,11 @@ def drop(
         raise NotFoundError(f"{table!r} has no index {name!r}")
     if dry_run:
         record = {"table": table, "index": name, "bytes": found[0].nbytes}
-        emit_record(record, form_of(json=False, ndjson=False))
+        emit_record(record, form_of())
         return
     confirm(f"Drop the index {name!r} of {table!r} ({found[0].nbytes} bytes)?", yes=yes)
     drop_index_in(db, table, name)
+
+
+for command in (create, ls, drop):
+    add_command(app, command)

@@ -9,18 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from siltstone.cli.arguments import (
-    Attempts,
-    Db,
-    DryRun,
-    Json,
-    Ndjson,
-    PublishAttempts,
-    Quiet,
-    Yes,
-)
+from siltstone.cli.arguments import Attempts, Db, DryRun, PublishAttempts, Quiet, Yes
 from siltstone.cli.exits import Exit
-from siltstone.cli.output import Form, emit, emit_facts, emit_record, form_of
+from siltstone.cli.output import Form, emit, emit_facts, emit_record
 from siltstone.cli.progress import progress_bar
 from siltstone.cli.sessions import confirm, note, reading, require_store, writing
 
@@ -28,9 +19,8 @@ if TYPE_CHECKING:
     from siltstone.api.results import Deferred, Status
 
 
-def checkpoint(db: Db, json: Json = False, ndjson: Ndjson = False) -> None:
+def checkpoint(db: Db, *, form: Form) -> None:
     """Flush all commits so far into Lance."""
-    form = form_of(json=json, ndjson=ndjson)
     with writing(db) as store:
         record = store.checkpoint()
         found = {"record": record.number, "seq": record.flushed_seq}
@@ -42,14 +32,13 @@ def merge(
     table: Annotated[str | None, typer.Argument(metavar="[TABLE]", show_default=False)] = None,
     attempts: Attempts = 8,
     publish_attempts: PublishAttempts = 64,
-    json: Json = False,
-    ndjson: Ndjson = False,
+    *,
+    form: Form,
     quiet: Quiet = False,
 ) -> None:
     """Fold flushed rows into the bases of the tables. Works with or without an owner."""
     from siltstone.admin import Deferred, merge_store
 
-    form = form_of(json=json, ndjson=ndjson)
     require_store(db)
     done = merge_store(db, table, attempts=attempts, publish_attempts=publish_attempts)
     if isinstance(done, Deferred):
@@ -73,14 +62,13 @@ def optimize(
         typer.Option(min=0, help="Wait this many seconds for the owner to pick up plain tables."),
     ] = 5.0,
     by_tiers: Annotated[bool, typer.Option("--by-tiers", help="Leave large files alone.")] = False,
-    json: Json = False,
-    ndjson: Ndjson = False,
+    *,
+    form: Form,
     quiet: Quiet = False,
 ) -> None:
     """Rewrite small files as large ones. Works with or without an owner."""
     from siltstone.admin import Deferred, optimize_store
 
-    form = form_of(json=json, ndjson=ndjson)
     require_store(db)
     with progress_bar("optimize", quiet=quiet) as told:
         done = optimize_store(
@@ -108,9 +96,8 @@ def _report_deferred(done: Deferred) -> None:
     note(f"deferred: {done.reason} ({done.attempts} attempts); nothing is wrong, try again later")
 
 
-def jobs(db: Db, json: Json = False, ndjson: Ndjson = False) -> None:
+def jobs(db: Db, *, form: Form) -> None:
     """List the maintenance jobs of all processes: running, dead, and recently finished."""
-    form = form_of(json=json, ndjson=ndjson)
     with reading(db) as store:
         found = store.jobs()
     rows = [
@@ -125,13 +112,7 @@ def _moment(time_us: int) -> str:
     return dt.datetime.fromtimestamp(time_us // 1_000_000, dt.UTC).isoformat()
 
 
-def vacuum(
-    db: Db,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    json: Json = False,
-    ndjson: Ndjson = False,
-) -> None:
+def vacuum(db: Db, yes: Yes = False, dry_run: DryRun = False, *, form: Form) -> None:
     """Delete files that no retained past, tag, reader or transaction needs.
 
     Works with or without an owner.
@@ -139,7 +120,6 @@ def vacuum(
     from siltstone.admin import Deferred, vacuum_store
     from siltstone.errors import BusyError
 
-    form = form_of(json=json, ndjson=ndjson)
     require_store(db)
     found = vacuum_store(db, dry_run=True)
     if not dry_run and found.files:
@@ -161,14 +141,13 @@ def vacuum(
 def verify(
     db: Db,
     deep: Annotated[bool, typer.Option("--deep", help="Read every byte and every row.")] = False,
-    json: Json = False,
-    ndjson: Ndjson = False,
+    *,
+    form: Form,
     quiet: Quiet = False,
 ) -> None:
     """Check the store's files; exit code 5 if one is damaged. Works with or without an owner."""
     from siltstone.admin import verify_store
 
-    form = form_of(json=json, ndjson=ndjson)
     require_store(db)
     with progress_bar("verify", quiet=quiet) as told:
         found = verify_store(db, deep=deep, on_progress=told)
@@ -188,11 +167,10 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until interrupted.")] = False,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two updates.")] = 1.0,
     count: Annotated[int | None, typer.Option(min=1, help="Stop after this many updates.")] = None,
-    json: Json = False,
-    ndjson: Ndjson = False,
+    *,
+    form: Form,
 ) -> None:
     """Show the state of the store: seqs, log, memory, tables, jobs."""
-    form = form_of(json=json, ndjson=ndjson)
     looks = (count or sys.maxsize) if watch else 1
     with reading(db) as store:
         for number in range(looks):

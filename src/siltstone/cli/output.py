@@ -11,9 +11,7 @@ import datetime as dt
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Literal, TextIO
-
-from siltstone.cli.exits import UsageError
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,25 +25,12 @@ Row = Sequence[object]
 
 
 class Form(Enum):
+    """What --json and --ndjson choose; see `arguments.form_of`."""
+
     TABLE = "table"
     TSV = "tsv"
     JSON = "json"
     NDJSON = "ndjson"
-
-
-def form_of(*, json: bool, ndjson: bool, stream: TextIO | None = None) -> Form:
-    """Return the form of the output: as the flags say, else a table on a terminal, TSV in a pipe.
-
-    Raises:
-        UsageError: Both flags are set.
-    """
-    if json and ndjson:
-        raise UsageError("give either --json or --ndjson, not both")
-    if json:
-        return Form.JSON
-    if ndjson:
-        return Form.NDJSON
-    return Form.TABLE if (stream or sys.stdout).isatty() else Form.TSV
 
 
 def emit(columns: Sequence[str], rows: Iterable[Row], form: Form, title: str = "") -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from siltstone.cli.arguments import At, Db, Json, Ndjson, Seq, Tag
-from siltstone.cli.output import Form, Row, emit, emit_arrow, form_of, rows_of
+from siltstone.cli.arguments import AsOf, At, Db, Tag
+from siltstone.cli.output import Form, Row, emit, emit_arrow, rows_of
 from siltstone.cli.sessions import at_moment, past, reading
 
 if TYPE_CHECKING:
@@ -23,16 +23,13 @@ def query(
         str, typer.Argument(metavar="SQL", help="A SELECT statement; - reads it from stdin.")
     ],
     db: Db,
-    at: At = None,
-    seq: Seq = None,
-    tag: Tag = None,
-    json: Json = False,
-    ndjson: Ndjson = False,
+    *,
+    as_of: AsOf,
+    form: Form,
 ) -> None:
     """Run a SQL query on one snapshot of all tables."""
-    form = form_of(json=json, ndjson=ndjson)
     statement = sys.stdin.read() if sql == "-" else sql
-    with at_moment(db, at=at, seq=seq, tag=tag) as snapshot:
+    with at_moment(db, as_of) as snapshot:
         result = snapshot.sql(statement)
     emit_arrow(result.arrow().to_reader(), form)
 
@@ -49,14 +46,13 @@ def changes(
     ] = None,
     at: At = None,
     tag: Tag = None,
-    json: Json = False,
-    ndjson: Ndjson = False,
+    *,
+    form: Form,
 ) -> None:
     """Print changes in commit order. --at and --tag set the end, like --until."""
-    form = form_of(json=json, ndjson=ndjson)
     with reading(db) as store:
         if until is not None or at is not None or tag is not None:
-            with past(store, at=at, seq=until, tag=tag) as snapshot:
+            with past(store, AsOf(at, until, tag)) as snapshot:
                 until = snapshot.seq
         readers = store.changes(since, until, table or None)
         if len(readers) == 1:
@@ -79,13 +75,9 @@ def _named(name: str, reader: pa.RecordBatchReader) -> Iterator[Row]:
 
 
 def log(
-    db: Db,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0)] = 20,
-    json: Json = False,
-    ndjson: Ndjson = False,
+    db: Db, limit: Annotated[int, typer.Option("--limit", "-n", min=0)] = 20, *, form: Form
 ) -> None:
     """Print the newest commits."""
-    form = form_of(json=json, ndjson=ndjson)
     with reading(db) as store:
         entries = store.log(limit)
     rows = [

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from siltstone.cli.arguments import Db, DryRun, Json, Ndjson, Quiet, Yes
+from siltstone.cli.arguments import Db, DryRun, Quiet, Yes
 from siltstone.cli.exits import Exit
-from siltstone.cli.output import Form, emit, emit_record, form_of
+from siltstone.cli.output import Form, emit, emit_record
 from siltstone.cli.progress import progress_bar
 from siltstone.cli.sessions import confirm, note, require_store, writing
 
@@ -27,12 +27,11 @@ def repair(
     deep: Annotated[bool, typer.Option("--deep", help="Read every byte and every row.")] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
-    json: Json = False,
-    ndjson: Ndjson = False,
+    *,
+    form: Form,
     quiet: Quiet = False,
 ) -> None:
     """Repair provable damage and move damaged files aside; exit code 5 if damage is left."""
-    form = form_of(json=json, ndjson=ndjson)
     require_store(db)
     if import_external is not None:
         _import_external(db, import_external, form, yes=yes, dry_run=dry_run)

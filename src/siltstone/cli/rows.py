@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from siltstone.cli.arguments import At, Db, Json, Ndjson, Quiet, Seq, Table, Tag
+from siltstone.cli.arguments import AsOf, Db, Quiet, Table
 from siltstone.cli.exits import NotFoundError, UsageError
-from siltstone.cli.output import emit_arrow, emit_record, form_of
+from siltstone.cli.output import Form, emit_arrow, emit_record
 from siltstone.cli.sessions import at_moment, writing
 
 if TYPE_CHECKING:
@@ -29,29 +29,17 @@ Null = Annotated[list[str] | None, typer.Option(help="A text that means null in 
 
 
 def upsert(
-    table: Table,
-    file: File,
-    db: Db,
-    null: Null = None,
-    json: Json = False,
-    ndjson: Ndjson = False,
-    quiet: Quiet = False,
+    table: Table, file: File, db: Db, null: Null = None, *, form: Form, quiet: Quiet = False
 ) -> None:
     """Insert or replace the rows of a file in one transaction."""
-    _write(db, table, file, null or (), "upsert", json=json, ndjson=ndjson, quiet=quiet)
+    _write(db, table, file, null or (), "upsert", form, quiet=quiet)
 
 
 def insert(
-    table: Table,
-    file: File,
-    db: Db,
-    null: Null = None,
-    json: Json = False,
-    ndjson: Ndjson = False,
-    quiet: Quiet = False,
+    table: Table, file: File, db: Db, null: Null = None, *, form: Form, quiet: Quiet = False
 ) -> None:
     """Insert the rows of a file in one transaction. If a key exists already, insert none."""
-    _write(db, table, file, null or (), "insert", json=json, ndjson=ndjson, quiet=quiet)
+    _write(db, table, file, null or (), "insert", form, quiet=quiet)
 
 
 def _write(
@@ -60,21 +48,19 @@ def _write(
     file: Path,
     nulls: Sequence[str],
     verb: str,
+    form: Form,
     *,
-    json: bool,
-    ndjson: bool,
     quiet: bool,
 ) -> None:
     from siltstone.cli.files import input_rows
 
-    form = form_of(json=json, ndjson=ndjson)
     with writing(db) as store:
         table = store[name]
         rows = input_rows(file, table.schema, nulls)
-        if verb == "insert" and not table.primary_key:
-            receipt = table.append(rows)
+        if verb == "upsert":
+            receipt = table.upsert(rows)
         else:
-            receipt = table.insert(rows) if verb == "insert" else table.upsert(rows)
+            receipt = table.insert(rows) if table.primary_key else table.append(rows)
     if not quiet:
         record = {"seq": receipt.seq, "rows": receipt.rows, "transaction": receipt.transaction_id}
         emit_record(record, form)
@@ -87,15 +73,12 @@ def get(
         typer.Argument(metavar="KEY...", help="One value for each key column.", show_default=False),
     ],
     db: Db,
-    at: At = None,
-    seq: Seq = None,
-    tag: Tag = None,
-    json: Json = False,
-    ndjson: Ndjson = False,
+    *,
+    as_of: AsOf,
+    form: Form,
 ) -> None:
     """Print the row with a key; exit code 3 if there is none."""
-    form = form_of(json=json, ndjson=ndjson)
-    with at_moment(db, at=at, seq=seq, tag=tag) as snapshot:
+    with at_moment(db, as_of) as snapshot:
         found = snapshot[table]
         row = found.get(_key_of(found, key))
     if row is None:
@@ -134,14 +117,11 @@ def scan(
         str | None, typer.Option("--filter", "-f", help="A SQL boolean expression.")
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=0)] = None,
-    at: At = None,
-    seq: Seq = None,
-    tag: Tag = None,
-    json: Json = False,
-    ndjson: Ndjson = False,
+    *,
+    as_of: AsOf,
+    form: Form,
 ) -> None:
     """Print the rows of a table, in no particular order."""
-    form = form_of(json=json, ndjson=ndjson)
     shown = None if columns is None else columns.split(",")
-    with at_moment(db, at=at, seq=seq, tag=tag) as snapshot:
+    with at_moment(db, as_of) as snapshot:
         emit_arrow(snapshot[table].scan(shown, where, limit), form)

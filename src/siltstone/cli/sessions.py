@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
@@ -14,14 +15,8 @@ from siltstone.errors import OwnedError
 
 if TYPE_CHECKING:
     from siltstone.api.snapshot import Snapshot
+    from siltstone.cli.arguments import AsOf
     from siltstone.store import Store
-
-
-@contextmanager
-def reading(db: str) -> Generator[Store]:
-    """Open the store read-only; any number of processes may, also while it has an owner."""
-    with opened(db, read_only=True) as store:
-        yield store
 
 
 @contextmanager
@@ -54,6 +49,10 @@ def opened(db: str, **options: object) -> Generator[Store]:
         yield store
 
 
+# Any number of processes may, also while the store has an owner.
+reading = partial(opened, read_only=True)
+
+
 def require_store(db: str) -> None:
     """Check that a store exists.
 
@@ -69,24 +68,25 @@ def require_store(db: str) -> None:
 
 
 @contextmanager
-def at_moment(db: str, *, at: str | None, seq: int | None, tag: str | None) -> Generator[Snapshot]:
+def at_moment(db: str, as_of: AsOf) -> Generator[Snapshot]:
     """Open a snapshot: now, or in the past."""
-    with reading(db) as store, past(store, at=at, seq=seq, tag=tag) as snapshot:
+    with reading(db) as store, past(store, as_of) as snapshot:
         yield snapshot
 
 
-def past(store: Store, *, at: str | None, seq: int | None, tag: str | None) -> Snapshot:
-    """Return the snapshot for --at, --seq and --tag.
+def past(store: Store, as_of: AsOf) -> Snapshot:
+    """Return the snapshot of a moment.
 
     Raises:
         NotFoundError: There is no such tag.
         RequestError: More than one of them is given.
     """
+    tag = as_of.tag
     if tag is not None and tag not in store.tags():
         names = ", ".join(sorted(store.tags()))
         known = f"The tags are {names}." if names else "This store has no tags."
         raise NotFoundError(f"There is no tag {tag!r}. {known}")
-    return store.snapshot(at=at, seq=seq, tag=tag)
+    return store.snapshot(at=as_of.at, seq=as_of.seq, tag=tag)
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from siltstone.cli.arguments import At, Db, Json, Ndjson, Seq, Table, Tag
+from siltstone.cli.arguments import AsOf, Db, Table
 from siltstone.cli.exits import UsageError
-from siltstone.cli.output import emit, emit_facts, emit_record, form_of
+from siltstone.cli.output import Form, emit, emit_facts, emit_record
 from siltstone.cli.sessions import at_moment, note, past, reading, writing
 
 
@@ -21,17 +21,9 @@ def init(db: Db) -> None:
         note(f"{store.path} is a store with {len(store.tables())} tables")
 
 
-def info(
-    db: Db,
-    at: At = None,
-    seq: Seq = None,
-    tag: Tag = None,
-    json: Json = False,
-    ndjson: Ndjson = False,
-) -> None:
+def info(db: Db, *, as_of: AsOf, form: Form) -> None:
     """Show a summary of the store."""
-    form = form_of(json=json, ndjson=ndjson)
-    with reading(db) as store, past(store, at=at, seq=seq, tag=tag) as snapshot:
+    with reading(db) as store, past(store, as_of) as snapshot:
         newest = store.log(1)
         facts = {
             "path": str(store.path),
@@ -44,34 +36,17 @@ def info(
     emit_facts(facts, form)
 
 
-def tables(
-    db: Db,
-    at: At = None,
-    seq: Seq = None,
-    tag: Tag = None,
-    json: Json = False,
-    ndjson: Ndjson = False,
-) -> None:
+def tables(db: Db, *, as_of: AsOf, form: Form) -> None:
     """List the tables with their keys and row counts."""
-    form = form_of(json=json, ndjson=ndjson)
-    with at_moment(db, at=at, seq=seq, tag=tag) as snapshot:
+    with at_moment(db, as_of) as snapshot:
         found = [snapshot[name] for name in snapshot.tables()]
         lines = [(t.name, ",".join(t.primary_key), len(t.schema), t.count()) for t in found]
     emit(["table", "primary_key", "columns", "rows"], lines, form)
 
 
-def schema(
-    table: Table,
-    db: Db,
-    at: At = None,
-    seq: Seq = None,
-    tag: Tag = None,
-    json: Json = False,
-    ndjson: Ndjson = False,
-) -> None:
+def schema(table: Table, db: Db, *, as_of: AsOf, form: Form) -> None:
     """Show the columns of a table."""
-    form = form_of(json=json, ndjson=ndjson)
-    with at_moment(db, at=at, seq=seq, tag=tag) as snapshot:
+    with at_moment(db, as_of) as snapshot:
         found = snapshot[table]
         key = found.primary_key
         lines = [
@@ -99,8 +74,8 @@ def create(
             help="The key column, or columns separated by commas. Default: a plain table."
         ),
     ] = "",
-    json: Json = False,
-    ndjson: Ndjson = False,
+    *,
+    form: Form,
 ) -> None:
     """Create a table."""
     from siltstone.cli.schemas import columns_of, schema_of
@@ -108,7 +83,6 @@ def create(
     if (schema is None) is (not column):
         raise UsageError("give the columns either by --schema FILE or by --column NAME:TYPE")
     wanted = columns_of(column or []) if schema is None else schema_of(schema)
-    form = form_of(json=json, ndjson=ndjson)
     with writing(db) as store:
         made = store.create_table(table, wanted, [name for name in pk.split(",") if name])
         record = {"table": made.name, "primary_key": ",".join(made.primary_key), "seq": store.seq}

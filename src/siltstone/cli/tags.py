@@ -6,43 +6,31 @@ from typing import Annotated
 
 import typer
 
-from siltstone.cli.arguments import At, Db, DryRun, Json, Ndjson, Seq, Yes
+from siltstone.cli.arguments import AsOf, At, Db, DryRun, Seq, Yes, add_command, form_of
 from siltstone.cli.exits import NotFoundError
-from siltstone.cli.output import emit, emit_record, form_of
+from siltstone.cli.output import Form, emit, emit_record
 from siltstone.cli.sessions import confirm, past, reading, writing
 
 app = typer.Typer(help="Tag sequence numbers, so that they stay readable.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 
 
-@app.command("ls")
-def ls(db: Db, json: Json = False, ndjson: Ndjson = False) -> None:
+def ls(db: Db, *, form: Form) -> None:
     """List the tags and their seqs."""
-    form = form_of(json=json, ndjson=ndjson)
     with reading(db) as store:
         found = sorted(store.tags().items())
     emit(["tag", "seq"], found, form)
 
 
-@app.command("add")
-def add(
-    name: Name,
-    db: Db,
-    at: At = None,
-    seq: Seq = None,
-    json: Json = False,
-    ndjson: Ndjson = False,
-) -> None:
+def add(name: Name, db: Db, at: At = None, seq: Seq = None, *, form: Form) -> None:
     """Tag the newest seq, or an older one."""
-    form = form_of(json=json, ndjson=ndjson)
     with writing(db) as store:
-        with past(store, at=at, seq=seq, tag=None) as snapshot:
+        with past(store, AsOf(at, seq)) as snapshot:
             tagged = snapshot.seq
         store.tag(name, tagged)
     emit_record({"tag": name, "seq": tagged}, form)
 
 
-@app.command("rm")
 def rm(name: Name, db: Db, yes: Yes = False, dry_run: DryRun = False) -> None:
     """Remove a tag. Vacuum may then delete the past that only this tag kept."""
     with reading(db) as store:
@@ -50,8 +38,12 @@ def rm(name: Name, db: Db, yes: Yes = False, dry_run: DryRun = False) -> None:
     if seq is None:
         raise NotFoundError(f"there is no tag {name!r}")
     if dry_run:
-        emit_record({"tag": name, "seq": seq}, form_of(json=False, ndjson=False))
+        emit_record({"tag": name, "seq": seq}, form_of())
         return
     confirm(f"Remove the tag {name!r} of seq {seq}?", yes=yes)
     with writing(db) as store:
         store.untag(name)
+
+
+for command in (ls, add, rm):
+    add_command(app, command)

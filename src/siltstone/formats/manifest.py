@@ -153,6 +153,11 @@ class KeyedStorage(msgspec.Struct, frozen=True):
     history_columns: tuple[int, ...] = ()
     history_from: int = 0
 
+    def with_base_of(self, other: KeyedStorage) -> KeyedStorage:
+        """Return this storage with the base of another one."""
+        base, schema, seq = other.base, other.base_schema, other.merged_seq
+        return msgspec.structs.replace(self, base=base, base_schema=schema, merged_seq=seq)
+
 
 IndexOption = str | int | bool
 

@@ -33,7 +33,6 @@ from siltstone.maintenance.repair.quarantine import Quarantine
 from siltstone.open.paths import root_of
 from siltstone.operations import Effect, Face, Operation, operation
 from siltstone.options import resolve
-from siltstone.storage.manifest.manifest_store import random_token, system_time_us
 from siltstone.storage.site import site_of
 
 
@@ -155,8 +154,7 @@ class JoinedStore(Store):
         found = self[table].id
         self.checkpoint()
         site = site_of(str(self.path), "scrub")
-        aside = Quarantine(site.files, site.root, now_us=system_time_us, new_token=random_token)
-        adopter = Adopter(files=site.files, root=site.root, tables=site.tables, quarantine=aside)
+        adopter = Adopter(site, Quarantine(site))
         return adopter.run(found, site.manifests.newest(), self.transaction, dry_run=dry_run)
 
     def backup(
@@ -170,14 +168,7 @@ class JoinedStore(Store):
         # By this process, after a checkpoint of the owner.
         self._require_near("for this call")
         self.checkpoint()
-        site = site_of(str(self.path), "scrub")
-        backuper = Backuper(
-            files=site.files,
-            root=site.root,
-            manifests=site.manifests,
-            tables=site.tables.reader,
-            now_us=system_time_us,
-        )
+        backuper = Backuper(site_of(str(self.path), "scrub"))
         target = Path(directory).absolute()
         return backuper.run(target, incremental=incremental, link=link, on_progress=on_progress)
 

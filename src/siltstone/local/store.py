@@ -50,12 +50,12 @@ from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.tables import LocalTable
 from siltstone.local.transaction import LocalTransaction
 from siltstone.maintenance.backup.backup import Backuper
-from siltstone.maintenance.compaction.compaction import TARGET_ROWS
-from siltstone.maintenance.compaction.compaction_job import called
+from siltstone.maintenance.compaction.compaction import TARGET_ROWS, called
 from siltstone.maintenance.compaction.optimize import WORKERS
 from siltstone.maintenance.gc.vacuum import GRACE_S
 from siltstone.maintenance.merge.merge import ATTEMPTS
 from siltstone.maintenance.repair.external_appends import Adopter
+from siltstone.maintenance.repair.quarantine import Quarantine
 from siltstone.maintenance.schedule.status import jobs_of, status_of
 from siltstone.open.environment import Env, RepairTools, repair_tools
 from siltstone.open.follower import follow_store
@@ -412,7 +412,7 @@ class LocalStore(Store):
         owner = self._owner()
         found = catalogs.id_of(self._core.state().view.catalog, table)
         result = owner.merger.merge(found, attempts=attempts, publish_attempts=publish_attempts)
-        owner.checkpointer.adopt_news()
+        owner.checkpointer.refresh()
         return called(result, table)
 
     def optimize(
@@ -432,7 +432,7 @@ class LocalStore(Store):
             publish_attempts=publish_attempts,
             workers=workers,
         )
-        owner.checkpointer.adopt_news()
+        owner.checkpointer.refresh()
         return called(result, table)
 
     def vacuum(self, dry_run: bool = True, *, grace_s: float = GRACE_S) -> Vacuumed:
@@ -462,14 +462,9 @@ class LocalStore(Store):
         found = self[table].id
         if not self.is_read_only:
             self.checkpoint()
-        storage = self._parts.storage
-        adopter = Adopter(
-            files=storage.files,
-            root=self.path,
-            tables=storage.tables,
-            quarantine=storage.quarantine(),
-        )
-        return adopter.run(found, storage.manifests.newest(), self.transaction, dry_run=dry_run)
+        site = self._parts.storage.site
+        adopter = Adopter(site, Quarantine(site))
+        return adopter.run(found, site.manifests.newest(), self.transaction, dry_run=dry_run)
 
     def backup(
         self,
@@ -482,26 +477,16 @@ class LocalStore(Store):
         self._core.check()
         if not self.is_read_only:
             self.checkpoint()
-        storage = self._parts.storage
-        backuper = Backuper(
-            files=storage.files,
-            root=self.path,
-            manifests=storage.manifests,
-            tables=storage.tables.reader,
-            now_us=storage.now_us,
-        )
+        backuper = Backuper(self._parts.storage.site)
         target = root_of(directory)
         return backuper.run(target, incremental=incremental, link=link, on_progress=on_progress)
 
     def status(self) -> Status:
         self._core.check()
         return status_of(
-            self._parts.files,
-            self.path,
+            self._parts.storage.site,
             self._core.state(),
             self._parts.counts(),
-            tables=self._parts.tables.reader,
-            jobs=self._parts.storage.jobs,
             memory_bytes_max=self.options.memory_bytes_max,
         )
 

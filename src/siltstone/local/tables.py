@@ -28,7 +28,7 @@ from siltstone.formats.manifest import TableDefinition
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.maintenance.flush.bulk_load import load
 from siltstone.maintenance.index.index_plan import IndexStatus, statuses
-from siltstone.maintenance.index.table_indexes import TableIndexes
+from siltstone.maintenance.index.indexer import TableIndexes
 from siltstone.retry import Retry
 
 if TYPE_CHECKING:

@@ -192,12 +192,7 @@ def _trimmed_table(table: TableDefinition, needs: Needs) -> TableDefinition:
         if needs.has(step.seq, until) or step.schema.id in used
     )
     names = tuple(step for step, until in _spans(table.names, end) if needs.has(step.seq, until))
-    return msgspec.structs.replace(
-        table,
-        names=names,
-        schemas=schemas,
-        incarnations=incarnations,
-    )
+    return msgspec.structs.replace(table, names=names, schemas=schemas, incarnations=incarnations)
 
 
 def _versions(
@@ -221,7 +216,7 @@ def carried(catalog: Catalog, record: Record) -> Catalog:
     upto = record.flushed_seq
     known = {table.id: table for table in record.catalog.tables}
     tables = tuple(
-        _carried_table(table, known.get(table.id), upto)
+        _carried_table(table, known[table.id], upto) if table.id in known else table
         for table in catalog.tables
         if table.id in known or table.created > upto
     )
@@ -230,14 +225,10 @@ def carried(catalog: Catalog, record: Record) -> Catalog:
     return msgspec.structs.replace(catalog, tables=tables)
 
 
-def _carried_table(
-    table: TableDefinition, known: TableDefinition | None, upto: int
-) -> TableDefinition:
-    if known is None:
-        return table
+def _carried_table(table: TableDefinition, known: TableDefinition, upto: int) -> TableDefinition:
     older = {step.id: step for step in known.incarnations}
     incarnations = tuple(
-        _carried_incarnation(step, older.get(step.id), upto)
+        _carried_incarnation(step, older[step.id], upto) if step.id in older else step
         for step in table.incarnations
         if step.id in older or step.seq > upto
     )
@@ -249,9 +240,7 @@ def _carried_table(
     )
 
 
-def _carried_incarnation(step: Incarnation, known: Incarnation | None, upto: int) -> Incarnation:
-    if known is None:
-        return step
+def _carried_incarnation(step: Incarnation, known: Incarnation, upto: int) -> Incarnation:
     kept = {version.pin.path for version in known.versions}  # one may have been hidden since
     versions = tuple(v for v in step.versions if v.seq > upto or v.pin.path in kept)
     return msgspec.structs.replace(step, versions=versions)

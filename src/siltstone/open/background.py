@@ -44,19 +44,17 @@ class Background:
         optimizer = self.maintainers.optimizer
         return Work(
             checkpoint=self.checkpointer.checkpoint,
-            adopt_news=self.checkpointer.adopt_news,
+            refresh=self.checkpointer.refresh,
             prepare=self._prepare,
             merge_runs=self._merge_runs,
-            wants_merge=self._wants_merge,
-            merge=self.merge_child.start,
+            merge=self._merge,
             vacuum=self.vacuum.run,
             is_overdue=self._is_overdue,
             hurry=self._hurry,
             backlog=self._backlog,
             merge_here=self._merge_here,
-            wants_optimize=self._wants_optimize,
-            optimize=self.optimize_child.start,
-            wants_take_over=optimizer.has_left,
+            optimize=self._optimize,
+            has_finished=optimizer.has_left,
             take_finished=optimizer.take_finished,
             rest=self.rest.when_idle,
         )
@@ -80,12 +78,13 @@ class Background:
     def _unmerged_bytes_max(self) -> int:
         return self.memory_bytes_max // 6
 
-    def _wants_merge(self) -> bool:
-        if self.merge_child.is_running:
-            return False
-        if wants_merge(self.committer.state.view):
-            return True
-        return self._unmerged_bytes() > self.memory_bytes_max // 8 // 2
+    def _merge(self) -> None:
+        """Start a merge if it is worth one."""
+        if not self.merge_child.is_running and (
+            wants_merge(self.committer.state.view)
+            or self._unmerged_bytes() > self.memory_bytes_max // 8 // 2
+        ):
+            self.merge_child.start()
 
     def _is_overdue(self) -> bool:
         return self._unmerged_bytes() > self._unmerged_bytes_max
@@ -102,11 +101,12 @@ class Background:
 
     def _merge_here(self) -> None:
         self.maintainers.merger.merge()
-        self.checkpointer.adopt_news()
+        self.checkpointer.refresh()
 
-    def _wants_optimize(self) -> bool:
-        view = self.committer.state.view
-        if self.optimize_child.is_running:
-            return False
-        reader = self.tables.reader
-        return wants_optimize(view, reader) or self.keys.wants_index(view, reader)
+    def _optimize(self) -> None:
+        """Start an optimize if it is worth one."""
+        view, reader = self.committer.state.view, self.tables.reader
+        if not self.optimize_child.is_running and (
+            wants_optimize(view, reader) or self.keys.wants_index(view, reader)
+        ):
+            self.optimize_child.start()

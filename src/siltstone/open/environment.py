@@ -15,7 +15,6 @@ from siltstone.maintenance.compaction.optimize import Optimizer
 from siltstone.maintenance.compaction.plain_table_commit import PlainTables
 from siltstone.maintenance.index.indexer import Indexer
 from siltstone.maintenance.merge.merge import Merger, Promoter
-from siltstone.maintenance.repair.quarantine import Quarantine
 from siltstone.maintenance.repair.repair import Repairer
 from siltstone.maintenance.repair.verify import Verifier
 from siltstone.options import Options
@@ -23,6 +22,7 @@ from siltstone.storage.files.files import Files, RealFiles
 from siltstone.storage.lance import lance_tables
 from siltstone.storage.manifest.format_check import refuse_newer
 from siltstone.storage.manifest.manifest_store import ManifestStore, random_token, system_time_us
+from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.tables.tables import Tables
 
@@ -82,9 +82,11 @@ class Storage:
         """Return the time before which vacuum takes files that no record names for garbage, now."""
         return (self.manifests.newer_record(known) or known).gc_horizon_us
 
-    def quarantine(self) -> Quarantine:
-        """Return where damaged or foreign files are moved."""
-        return Quarantine(self.files, self.root, now_us=self.now_us, new_token=self.new_token)
+    @property
+    def site(self) -> Site:
+        """The parts that hold no state of their own."""
+        made = (self.manifests, self.tables, self.jobs)
+        return Site(self.root, self.files, *made, self.now_us, self.new_token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +100,11 @@ class Maintainers:
 
 def maintainers(storage: Storage, plain: PlainTables) -> Maintainers:
     """Return the maintainers of a store; they hold no lock and no state."""
-    manifests, tables, jobs = storage.manifests, storage.tables, storage.jobs
-    promote_late = Promoter(manifests, tables).promote_late
-    indexer = Indexer(manifests, tables, promote_late, jobs)
-    merger = Merger(manifests, tables, storage.readers, jobs, indexer.catch_up_late)
-    optimizer = Optimizer(manifests, tables, promote_late, jobs, indexer, plain)
-    return Maintainers(merger, optimizer, indexer)
+    site = storage.site
+    promote_late = Promoter(site).promote_late
+    indexer = Indexer(site, promote_late)
+    merger = Merger(site, storage.readers, indexer.catch_up_late)
+    return Maintainers(merger, Optimizer(site, promote_late, indexer, plain), indexer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,26 +117,7 @@ class RepairTools:
 
 def repair_tools(storage: Storage) -> RepairTools:
     """Return the repair tools of a store; they hold no lock and no state between two calls."""
-    files, root = storage.files, storage.root
-    manifests, tables = storage.manifests, storage.tables
-    indexer = Indexer(manifests, tables, Promoter(manifests, tables).promote_late, storage.jobs)
-    verifier = Verifier(
-        files=files,
-        root=root,
-        manifests=manifests,
-        tables=tables,
-        readers=storage.readers,
-        jobs=storage.jobs,
-    )
-    repairer = Repairer(
-        files=files,
-        root=root,
-        manifests=manifests,
-        tables=tables,
-        verifier=verifier,
-        quarantine=storage.quarantine(),
-        jobs=storage.jobs,
-        indexer=indexer,
-        now_us=storage.now_us,
-    )
-    return RepairTools(verifier, repairer)
+    site = storage.site
+    verifier = Verifier(site, storage.readers)
+    indexer = Indexer(site, Promoter(site).promote_late)
+    return RepairTools(verifier, Repairer(site, verifier, indexer))

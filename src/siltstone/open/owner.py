@@ -32,7 +32,7 @@ from siltstone.maintenance.flush.checkpoint import Checkpointer
 from siltstone.maintenance.flush.idle import Rest
 from siltstone.maintenance.gc.live_store import OwnerLive
 from siltstone.maintenance.gc.vacuum import Vacuum
-from siltstone.maintenance.index.table_indexes import TableIndexes
+from siltstone.maintenance.index.indexer import TableIndexes
 from siltstone.maintenance.merge.merge_child import MergeChild
 from siltstone.maintenance.schedule.scheduler import KeyWatch, Scheduler
 from siltstone.maintenance.schedule.syncer import Syncer
@@ -128,35 +128,22 @@ class _Opening:
         return recovery
 
     def _parts(self, wal: Wal, state: State, replayer: Replayer) -> Parts:
-        options, env, storage = self._options, self._env, self._storage
-        epoch = state.view.record.epoch
+        options, storage = self._options, self._storage
         core, committer = self._core(wal, state, replayer)
         checkpointer = Checkpointer(
+            storage.site,
             committer=committer,
-            tables=storage.tables.writer,
-            manifests=storage.manifests,
             readers=storage.readers,
             log=wal,
-            epoch=epoch,
             resident_bytes_max=options.memory_bytes_max // 8,
-            now_us=env.now_us,
             require_in_place=self._ownership.require_in_place,
             after=Directory(storage.tables).export if options.lance_directory else lambda _: None,
         )
         work = maintainers(storage, OwnPlainTables(core))
-        vacuum = Vacuum(
-            files=env.files,
-            root=self._root,
-            manifests=storage.manifests,
-            tables=storage.tables,
-            live=OwnerLive(
-                committer, checkpointer, partial(_forget, core), self._ownership.require_in_place
-            ),
-            jobs=storage.jobs,
-            now_us=env.now_us,
-            retention_s=options.retention_s,
-            reserve=self._reserve,
+        live = OwnerLive(
+            committer, checkpointer, partial(_forget, core), self._ownership.require_in_place
         )
+        vacuum = Vacuum(storage.site, live, retention_s=options.retention_s, reserve=self._reserve)
         rest = Rest(
             committer=committer,
             log=wal,
@@ -188,7 +175,7 @@ class _Opening:
         committer.on_growth = scheduler.grown
         core.room, core.after_commit = scheduler.room, scheduler.after_commit
         self._reserve.fit(wal.size)
-        self._ownership.announce(epoch=epoch)
+        self._ownership.announce(epoch=state.view.record.epoch)
         owner = Owner(
             ownership=self._ownership,
             wal=wal,

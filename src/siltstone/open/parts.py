@@ -26,7 +26,7 @@ from siltstone.maintenance.compaction.optimize import Optimizer
 from siltstone.maintenance.flush.checkpoint import Checkpointer
 from siltstone.maintenance.flush.idle import Rest
 from siltstone.maintenance.gc.vacuum import Vacuum
-from siltstone.maintenance.index.table_indexes import TableIndexes
+from siltstone.maintenance.index.indexer import TableIndexes
 from siltstone.maintenance.merge.merge import Merger
 from siltstone.maintenance.merge.merge_child import MergeChild
 from siltstone.maintenance.schedule.scheduler import Scheduler

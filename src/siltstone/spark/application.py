@@ -112,7 +112,8 @@ class Application:
         Raises:
             UnavailableError, BusyError: It cannot be recorded, so the rows must not be read.
         """
-        self._change(lambda known: _note_read(_store(known, read.store), read), _is_news(read))
+        if _is_news(self._load(), read):
+            self._change(lambda known: _note_read(_store(known, read.store), read))
 
     def tell_commit(self, store: str, seq: int, overwritten: Sequence[tuple[int, str]]) -> None:
         """Record an own commit, and the tables (id and name) whose rows it replaced."""
@@ -160,11 +161,7 @@ class Application:
             ' overwrites .option("expectSeq", seq), or start the application again'
         )
 
-    def _change(
-        self, change: Callable[[_Known], None], is_news: Callable[[_Known], bool] | None = None
-    ) -> None:
-        if is_news is not None and not is_news(self._load()):
-            return
+    def _change(self, change: Callable[[_Known], None]) -> None:
         with self._locked():
             known = self._load()
             change(known)
@@ -260,20 +257,11 @@ def _since(table: _Table, *, ever: bool) -> int | None:
     return table.written if table.read is None else table.read
 
 
-def _is_news(read: Read) -> Callable[[_Known], bool]:
-    """Return what says whether a read would change anything: most are like one before."""
-
-    def is_news(known: _Known) -> bool:
-        store = known.stores.get(read.store)
-        table = None if store is None else store.tables.get(read.table)
-        return (
-            table is None
-            or table.read is None
-            or read.seq < table.read
-            or read.name not in table.names
-        )
-
-    return is_news
+def _is_news(known: _Known, read: Read) -> bool:
+    """Return whether a read would change anything: most are like one before."""
+    store = known.stores.get(read.store, _Store())
+    table = store.tables.get(read.table, _Table())
+    return table.read is None or read.seq < table.read or read.name not in table.names
 
 
 def _note_read(store: _Store, read: Read) -> None:

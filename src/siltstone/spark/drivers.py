@@ -65,13 +65,8 @@ def started(db: Store, uri: str, stream: str, driver: str) -> Start:
     number, holder = db.claimed(name)
     if holder == driver:
         return Start(driver, number)
-    with stores.owner(uri) as owner:
-        return Start(driver, _claim(owner, name, driver))
-
-
-def _claim(owner: Store, name: str, driver: str) -> int:
-    """Claim at a number that is above all claims so far: each of them took a seq of its own."""
-    return _RETRY.run(lambda: owner.claim(name, driver, owner.seq + 1))
+    with stores.owner(uri) as owner:  # above all claims so far: each took a seq of its own
+        return Start(driver, _RETRY.run(lambda: owner.claim(name, driver, owner.seq + 1)))
 
 
 def take(db: Store, app: str, start: Start, first_commit: int) -> int:

@@ -103,7 +103,33 @@ def describe(options: FeedOptions) -> spark.StructType:
     return schemas.to_spark(pa.schema([*marks, *columns]))
 
 
-class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class ChangeTaskReader(DataSourceStreamReader):
+    """The changes of one task, as the batches that Spark demands; all that executors need."""
+
+    def __init__(self, schema: spark.StructType) -> None:
+        self._schema = schema
+
+    def __reduce__(self) -> tuple[type[ChangeTaskReader], tuple[spark.StructType]]:
+        """Pickle as what executors need, whatever planned the batch."""
+        return ChangeTaskReader, (self._schema,)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Return the changes of a partition.
+
+        Raises:
+            SnapshotExpiredError: The store no longer keeps the changes of the task.
+            UnavailableError: This machine does not see the store's path.
+            SchemaMismatchError: Spark cannot hold a value.
+        """
+        task = partition.value
+        assert isinstance(task, ChangeTask)
+        require_path(task.root)
+        wanted = schemas.arrow_schema(self._schema)
+        for batch in task.read():
+            yield schemas.as_schema(batch, wanted)
+
+
+class FeedReader(ChangeTaskReader, SupportsTriggerAvailableNow):
     """Plans the batches of one run of a query."""
 
     def __init__(
@@ -112,16 +138,13 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         schema: spark.StructType,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._options, self._schema, self._clock_s = options, schema, clock_s
+        super().__init__(schema)
+        self._options, self._clock_s = options, clock_s
         self._open: LocalStore | None = None
         self._target: int | None = None
         self._tagged_s: float | None = None
         self._initial: Offset | None = None
         self._reader: str | None = None
-
-    def __reduce__(self) -> tuple[type[ChangeTaskReader], tuple[spark.StructType]]:
-        """Pickle as what executors need."""
-        return ChangeTaskReader, (self._schema,)
 
     @property
     def _db(self) -> LocalStore:
@@ -212,10 +235,6 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             schemas.wanted_columns(self._schema, task.schema, self._options.table)
         return [InputPartition(task) for task in tasks]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the rows of a task; runs on executors."""
-        return ChangeTaskReader(self._schema).read(partition)
-
     # the tag
 
     def commit(self, end: dict[str, object]) -> None:
@@ -238,25 +257,3 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Close the store. The tag stays for the next run."""
         if self._open is not None:
             self._open.close()
-
-
-class ChangeTaskReader(DataSourceStreamReader):
-    """The changes of one task, as the batches that Spark demands."""
-
-    def __init__(self, schema: spark.StructType) -> None:
-        self._schema = schema
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Return the changes of a partition.
-
-        Raises:
-            SnapshotExpiredError: The store no longer keeps the changes of the task.
-            UnavailableError: This machine does not see the store's path.
-            SchemaMismatchError: Spark cannot hold a value.
-        """
-        task = partition.value
-        assert isinstance(task, ChangeTask)
-        require_path(task.root)
-        wanted = schemas.arrow_schema(self._schema)
-        for batch in task.read():
-            yield schemas.as_schema(batch, wanted)

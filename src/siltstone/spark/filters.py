@@ -20,6 +20,7 @@ import datetime as dt
 import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import datasource as spark
@@ -88,8 +89,8 @@ class _Column:
         return cls(schema.field(path[0]))
 
     def literal(self, value: object) -> str:
-        for fits, write in _LITERALS:
-            if fits(self.type):
+        for fits, kinds, write in _LITERALS:
+            if fits(self.type) and type(value) in kinds:
                 return write(value)
         raise _NotPushedError
 
@@ -125,9 +126,7 @@ class _Column:
             found = " OR ".join(self.compare("=", value) for value in known)
         else:
             found = f"{self.name} IN ({', '.join(self.literal(value) for value in known)})"
-        is_open = len(known) < len(
-            values
-        )  # what is not in a list with a null is neither in nor out
+        is_open = len(known) < len(values)  # what a list with a null lacks is neither in nor out
         return f"({found} OR NULL)" if is_open else f"({found})"
 
     def like(self, pattern: str, value: object) -> str:
@@ -136,39 +135,23 @@ class _Column:
         return f"{self.name} LIKE {_text(pattern.format(value.translate(_ESCAPED)))}"
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str) or "\0" in value:
+def _text(value: str) -> str:
+    if "\0" in value:
         raise _NotPushedError
     return "'" + value.replace("'", "''") + "'"
 
 
-def _number(value: object) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | Decimal):
-        raise _NotPushedError
+def _number(value: int | Decimal) -> str:
     return format(value, "f") if isinstance(value, Decimal) else str(value)
 
 
-def _float(value: object) -> str:
-    if not isinstance(value, float) or not math.isfinite(value):
+def _float(value: float) -> str:
+    if not math.isfinite(value):
         raise _NotPushedError
     return format(Decimal(value), "f") if 1e-40 < abs(value) < 1e40 else repr(value)
 
 
-def _bool(value: object) -> str:
-    if not isinstance(value, bool):
-        raise _NotPushedError
-    return "TRUE" if value else "FALSE"
-
-
-def _date(value: object) -> str:
-    if not isinstance(value, dt.date) or isinstance(value, dt.datetime):
-        raise _NotPushedError
-    return f"DATE '{value.isoformat()}'"
-
-
-def _timestamp(value: object) -> str:
-    if not isinstance(value, dt.datetime):
-        raise _NotPushedError
+def _timestamp(value: dt.datetime) -> str:
     if value.tzinfo is not None:
         value = value.astimezone(dt.UTC).replace(tzinfo=None)
     return f"TIMESTAMP '{value.isoformat(sep=' ', timespec='microseconds')}'"
@@ -183,12 +166,13 @@ def _is_exact_timestamp(kind: pa.DataType) -> bool:
 
 
 # Not binary: Spark compares its bytes as Arrow does, but is asked for so seldom.
-_LITERALS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[object], str]], ...] = (
-    (pa.types.is_boolean, _bool),
-    (pa.types.is_integer, _number),
-    (pa.types.is_decimal128, _number),
-    (pa.types.is_floating, _float),
-    (_is_text, _text),
-    (pa.types.is_date32, _date),
-    (_is_exact_timestamp, _timestamp),
+_Literal = tuple[Callable[[pa.DataType], bool], tuple[type, ...], Callable[[Any], str]]
+_LITERALS: tuple[_Literal, ...] = (
+    (pa.types.is_boolean, (bool,), lambda value: "TRUE" if value else "FALSE"),
+    (pa.types.is_integer, (int, Decimal), _number),
+    (pa.types.is_decimal128, (int, Decimal), _number),
+    (pa.types.is_floating, (float,), _float),
+    (_is_text, (str,), _text),
+    (pa.types.is_date32, (dt.date,), lambda value: f"DATE '{value.isoformat()}'"),
+    (_is_exact_timestamp, (dt.datetime,), _timestamp),
 )

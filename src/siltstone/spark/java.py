@@ -117,9 +117,8 @@ def _behind_launcher(runtime: Path, cache: Path) -> Path:
         UnavailableError: The cache cannot be written; `XDG_CACHE_HOME` moves it.
     """
     text = _LAUNCHER.format(java=shlex.quote(str(runtime / "bin" / "java")))
-    home = (
-        cache / f"java-{xxhash.xxh3_64_hexdigest(text.encode())}"
-    )  # another runtime: another home
+    # Another runtime has another home.
+    home = cache / f"java-{xxhash.xxh3_64_hexdigest(text.encode())}"
     if (home / "bin" / "java").exists():
         return home
     try:
@@ -136,12 +135,9 @@ def _make(home: Path, runtime: Path, text: str) -> None:
     home.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(dir=home.parent, prefix=".java-"))
     (draft / "bin").mkdir()
-    for entry in runtime.iterdir():
-        if entry.name != "bin":
-            (draft / entry.name).symlink_to(entry)
-    for entry in (runtime / "bin").iterdir():
-        if entry.name != "java":
-            (draft / "bin" / entry.name).symlink_to(entry)
+    ours = {runtime / "bin", runtime / "bin" / "java"}
+    for entry in {*runtime.iterdir(), *(runtime / "bin").iterdir()} - ours:
+        (draft / entry.relative_to(runtime)).symlink_to(entry)
     launcher = draft / "bin" / "java"
     launcher.write_text(text)
     launcher.chmod(0o755)

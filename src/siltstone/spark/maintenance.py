@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
@@ -45,7 +46,7 @@ def merge(
         UnavailableError, CorruptionError: A file cannot be read or written; nothing was changed.
     """
     path = stores.path_of(uri)
-    return merge_store(path, table, execute=lambda tasks: _spread(spark, path, tasks))
+    return merge_store(path, table, execute=partial(_spread, spark, path))
 
 
 def optimize(
@@ -68,12 +69,8 @@ def optimize(
         UnavailableError, CorruptionError: A file cannot be read or written; nothing was changed.
     """
     path = stores.path_of(uri)
-    return optimize_store(
-        path,
-        table,
-        target_rows=target_rows,
-        execute=lambda tasks: _spread(spark, path, tasks),
-    )
+    execute = partial(_spread, spark, path)
+    return optimize_store(path, table, target_rows=target_rows, execute=execute)
 
 
 def _spread(spark: SparkSession, path: str, tasks: Sequence[_Task[R_co]]) -> Iterable[R_co]:

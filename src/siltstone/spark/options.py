@@ -6,19 +6,19 @@ one: a read at the wrong seq would be a wrong answer.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import msgspec
 
 from siltstone.engine.read.moment import time_us_of
 from siltstone.errors import RequestError
 
-_READS = ("uri", "table", "seq", "at", "tag", "columns", "filter", "pushdown")
-_WRITES = ("uri", "table", "op", "order_by", "missing", "expectSeq", "token", "merge")
-_SINKS = ("uri", "table", "op", "order_by", "missing", "app")
-_OF_QUERIES = ("checkpointlocation", "queryname")  # what Spark adds to the options of a sink
-START, STARTS = "startingseq", ("earliest", "latest")
-_FEEDS = ("uri", "table", "startingSeq", "maxRowsPerTrigger")
+_OF_QUERIES = ("checkpointLocation", "queryName")  # what Spark adds to the options of a sink
+START, STARTS = "startingSeq", ("earliest", "latest")
+_NEEDED = {"table": "the name of a table"}
 PUSHDOWNS = ("off", "single_use")
 OPS = ("upsert", "insert", "delete", "append")
 MISSINGS = REFUSED, NULL = ("refused", "null")
@@ -51,20 +51,11 @@ class ReadOptions:
         Raises:
             RequestError: An option, which the message names, is missing, unknown or invalid.
         """
-        known = _known(given, _READS, "read", ignored=_OF_WRITES)
-        moments = [name for name in ("seq", "at", "tag") if name in known]
+        found = _parsed(cls, given, "read", hidden=_OF_WRITES)
+        moments = [name for name in ("seq", "at", "tag") if getattr(found, name) is not None]
         if len(moments) > 1:
             raise RequestError(f"give only one of the options {' and '.join(map(repr, moments))}")
-        return cls(
-            uri=_uri(known),
-            table=_needed(known, "table", "the name of a table"),
-            seq=_seq(known, "seq") if "seq" in known else None,
-            at=_moment(known["at"]) if "at" in known else None,
-            tag=known.get("tag"),
-            columns=_names(known["columns"]) if "columns" in known else None,
-            filter=known.get("filter"),
-            is_single_use=_choice(known, "pushdown", PUSHDOWNS) == "single_use",
-        )
+        return found
 
     def pinned(self, seq: int) -> ReadOptions:
         """Return the same read at `seq`."""
@@ -95,17 +86,7 @@ class WriteOptions:
         Raises:
             RequestError: An option, which the message names, is missing, unknown or invalid.
         """
-        known = _known(given, _WRITES, "write")
-        return cls(
-            uri=_uri(known),
-            table=_needed(known, "table", "the name of a table"),
-            op=_choice(known, "op", OPS) if "op" in known else None,
-            order_by=known.get("order_by"),
-            missing=_choice(known, "missing", MISSINGS),
-            expect_seq=_seq(known, "expectSeq") if "expectseq" in known else None,
-            token=_token(known["token"]) if "token" in known else None,
-            merge=_choice(known, "merge", MERGES),
-        )
+        return _parsed(cls, given, "write")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,30 +105,13 @@ class FeedOptions:
         Raises:
             RequestError: An option, which the message names, is missing, unknown or invalid.
         """
-        known = _known(given, _FEEDS, "stream of changes")
-        if not known.get(START):
-            raise RequestError("option 'startingSeq' is missing: 'earliest', 'latest' or a seq")
-        start = known[START].lower()
-        rows_max = known.get("maxrowspertrigger")
-        if rows_max is not None and not _is_number(rows_max, 1):
-            raise RequestError(
-                f"option 'maxRowsPerTrigger' must be an integer from 1; got {rows_max!r}"
-            )
-        if start not in STARTS and not _is_number(start, 0):
-            raise RequestError(
-                f"option 'startingSeq' must be 'earliest', 'latest' or a seq; got {known[START]!r}"
-            )
-        return cls(
-            uri=_uri(known),
-            table=_needed(known, "table", "the name of a keyed table"),
-            start=start if start in STARTS else int(start),
-            rows_max=None if rows_max is None else int(rows_max),
-        )
+        needed = {START: "'earliest', 'latest' or a seq", "table": "the name of a keyed table"}
+        return _parsed(cls, given, "stream of changes", needed)
 
 
 def is_feed(given: Mapping[str, str]) -> bool:
     """Return whether options are those of a stream of changes; Spark does not tell."""
-    return any(name.lower() == START for name in given)
+    return START.lower() in map(str.lower, given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,33 +133,45 @@ class SinkOptions:
         Raises:
             RequestError: An option, which the message names, is missing, unknown or invalid.
         """
-        known = _known(given, _SINKS, "streaming write", ignored=_OF_QUERIES)
-        return cls(
-            uri=_uri(known),
-            table=_needed(known, "table", "the name of a table"),
-            op=_choice(known, "op", OPS) if "op" in known else None,
-            order_by=known.get("order_by"),
-            missing=_choice(known, "missing", MISSINGS),
-            app=_needed(known, "app", "a name that is not empty") if "app" in known else None,
-            checkpoint=known.get("checkpointlocation", ""),
-        )
+        return _parsed(cls, given, "streaming write", hidden=_OF_QUERIES)
 
 
-def _is_number(text: str, least: int) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 20 and int(text) >= least
+T = TypeVar("T")
+_Parser = Callable[[str, str], object]  # of the name and the text of an option
 
 
-def _known(
-    given: Mapping[str, str], names: tuple[str, ...], what: str, ignored: tuple[str, ...] = ()
-) -> dict[str, str]:
+def _parsed(
+    kind: type[T],
+    given: Mapping[str, str],
+    what: str,
+    needed: Mapping[str, str] = _NEEDED,
+    hidden: tuple[str, ...] = (),
+) -> T:
+    """Return the fields of a kind of options, with the defaults of those that are not given.
+
+    Args:
+        kind: A dataclass.
+        given: The options, in any case.
+        what: Its name in messages.
+        needed: What is missing if an option is.
+        hidden: Options that messages do not list; one that has no field is ignored.
+    """
+    has = {field.name for field in fields(cast("Any", kind))}
+    own = {name: parser for name, parser in _FIELDS.items() if parser[0] in has}
     found = {name.lower(): value for name, value in given.items()}
-    may = {name.lower() for name in (*names, *ignored, "path")}  # `load(path)` is option "path"
+    may = {"uri", "path", *map(str.lower, (*own, *hidden))}  # `load(path)` is option "path"
     unknown = sorted(set(found) - may)
     if unknown:
-        raise RequestError(
-            f"a {what} has no option {unknown[0]!r}; the options are {', '.join(names)}"
-        )
-    return found
+        listed = ", ".join(["uri", *(name for name in own if name not in hidden)])
+        raise RequestError(f"a {what} has no option {unknown[0]!r}; the options are {listed}")
+    values: dict[str, Any] = {"uri": _uri(found)}
+    for name, missing in needed.items():
+        if not found.get(name.lower()):
+            raise RequestError(f"option {name!r} is missing: {missing}")
+    for name, (field, parse) in own.items():
+        if name.lower() in found:
+            values[field] = parse(name, found[name.lower()])
+    return kind(**values)
 
 
 def _uri(found: Mapping[str, str]) -> str:
@@ -207,56 +183,85 @@ def _uri(found: Mapping[str, str]) -> str:
     return uri or path or ""
 
 
-def _needed(found: Mapping[str, str], name: str, what: str) -> str:
-    if not found.get(name):
-        raise RequestError(f"option {name!r} is missing: {what}")
-    return found[name]
+def _text(_name: str, text: str) -> str:
+    return text
 
 
-def _choice(found: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    """Return which of `choices` an option names; the first if it is not there."""
-    value = found.get(name, choices[0])
-    if value.lower() not in choices:
-        raise RequestError(f"option {name!r} must be one of {', '.join(choices)}; got {value!r}")
-    return value.lower()
+def _name(name: str, text: str) -> str:
+    if not text:
+        raise RequestError(f"option {name!r} is missing: a name that is not empty")
+    return text
 
 
-def _seq(found: Mapping[str, str], name: str) -> int:
-    text = found[name.lower()]
-    if not _is_number(text, 0):
-        raise RequestError(f"option {name!r} must be a whole number; got {text!r}")
-    return int(text)
+def _choice(choices: tuple[str, ...], name: str, text: str) -> str:
+    if text.lower() not in choices:
+        raise RequestError(f"option {name!r} must be one of {', '.join(choices)}; got {text!r}")
+    return text.lower()
 
 
-def _moment(text: str) -> str:
+def _is_single_use(name: str, text: str) -> bool:
+    return _choice(PUSHDOWNS, name, text) == "single_use"
+
+
+def _number(least: int, kind: str, name: str, text: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) < 20 and int(text) >= least:
+        return int(text)
+    raise RequestError(f"option {name!r} must be {kind}; got {text!r}")
+
+
+def _start(name: str, text: str) -> int | str:
+    if text.lower() in STARTS:
+        return text.lower()
+    return _number(0, "'earliest', 'latest' or a seq", name, text)
+
+
+def _moment(_name: str, text: str) -> str:
     time_us_of(text)  # no zone: the driver's would be another than that of the session, maybe
     return text
 
 
-def _names(text: str) -> tuple[str, ...]:
+def _names(name: str, text: str) -> tuple[str, ...]:
     """Return the names in "id,total", or in a JSON list where a name has a comma."""
-    names = _json_names(text) if text.lstrip().startswith("[") else text.split(",")
-    found = tuple(name.strip() for name in names)
-    if not all(found):
-        raise RequestError(f"option 'columns' must be like 'id,total'; got {text!r}")
-    doubled = sorted({name for name in found if found.count(name) > 1})
-    if doubled:
-        raise RequestError(f"option 'columns' has {doubled[0]!r} twice")
-    return found
-
-
-def _json_names(text: str) -> list[str]:
     try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, list) or not found or not all(isinstance(n, str) for n in found):
-        raise RequestError(f"option 'columns' must be like 'id,total'; got {text!r}")
+        is_json = text.lstrip().startswith("[")
+        given = msgspec.json.decode(text, type=list[str]) if is_json else text.split(",")
+    except msgspec.DecodeError:
+        given = []
+    found = tuple(each.strip() for each in given)
+    if not found or not all(found):
+        raise RequestError(f"option {name!r} must be like 'id,total'; got {text!r}")
+    doubled = sorted({each for each in found if found.count(each) > 1})
+    if doubled:
+        raise RequestError(f"option {name!r} has {doubled[0]!r} twice")
     return found
 
 
-def _token(text: str) -> tuple[str, int]:
+def _token(name: str, text: str) -> tuple[str, int]:
     app, colon, batch = text.rpartition(":")
     if not colon or not app or not (batch.isascii() and batch.isdigit()):
-        raise RequestError(f"option 'token' must be like 'nightly:17', app and batch; got {text!r}")
+        raise RequestError(
+            f"option {name!r} must be like 'nightly:17', app and batch; got {text!r}"
+        )
     return app, int(batch)
+
+
+_SEQ = partial(_number, 0, "a whole number")
+_FIELDS: dict[str, tuple[str, _Parser]] = {
+    "table": ("table", _text),
+    "seq": ("seq", _SEQ),
+    "at": ("at", _moment),
+    "tag": ("tag", _text),
+    "columns": ("columns", _names),
+    "filter": ("filter", _text),
+    "pushdown": ("is_single_use", _is_single_use),
+    "op": ("op", partial(_choice, OPS)),
+    "order_by": ("order_by", _text),
+    "missing": ("missing", partial(_choice, MISSINGS)),
+    "expectSeq": ("expect_seq", _SEQ),
+    "token": ("token", _token),
+    "merge": ("merge", partial(_choice, MERGES)),
+    "app": ("app", _name),
+    "checkpointLocation": ("checkpoint", _text),
+    START: ("start", _start),
+    "maxRowsPerTrigger": ("rows_max", partial(_number, 1, "an integer from 1")),
+}

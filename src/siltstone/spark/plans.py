@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from siltstone.api.tasks import ScanTask
@@ -53,22 +52,14 @@ class Plan:
             raise ClosedError("the snapshot of this frame is closed; open another one") from None
 
 
-class PlannedReader(DataSourceReader):
+class PlannedReader(ScanTaskReader):
     """A plan as a reader of Spark's API."""
 
     def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._told = Told(plan.read, application.of_process(os.environ))
-
-    def __reduce__(self) -> tuple[type[ScanTaskReader], tuple[StructType, Told]]:
-        """Pickle as what executors need."""
-        return ScanTaskReader, (self._plan.schema, self._told)
+        super().__init__(plan.schema, Told(plan.read, application.of_process(os.environ)))
+        self._tasks = plan.tasks
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return a partition for each scan task."""
         self._told.tell()
-        return [InputPartition(task) for task in self._plan.tasks]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the rows of a task; runs on executors."""
-        return ScanTaskReader(self._plan.schema, self._told).read(partition)
+        return [InputPartition(task) for task in self._tasks]

@@ -1,8 +1,8 @@
 """Batch reader: one table at one seq, planned once, read by executors task by task.
 
-schema()        the Spark schema of the table               a Python process of the driver
+describe()      the Spark schema of the table               a Python process of the driver
 BatchReader     opens one snapshot, takes filters, plans    another one, for each query
-TaskReader      all that travels to executors: the schema   executors
+ScanTaskReader  all that travels to executors: the schema   executors
 """
 
 from __future__ import annotations
@@ -78,62 +78,15 @@ class Told:
             self.application.tell_read(self.read)
 
 
-class BatchReader(DataSourceReader):
-    """Plans one read of one table, in the planning process."""
-
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        """Open the table and hold it against the schema that the query was made for.
-
-        Raises:
-            SchemaMismatchError: The caller's own schema does not fit the table.
-        """
-        self._options, self._schema = options, schema
-        self._filters = (
-            [] if options.filter is None else [f"({options.filter}\n)"]
-        )  # it may end in a comment
-        self._open = opened(options)
-        store, self._snapshot = self._open.__enter__()
-        self._stored = self._snapshot[options.table].schema
-        self._columns = schemas.wanted_columns(schema, self._stored, options.table)
-        self._told = Told.of(self._snapshot, options.table, store)
-
-    def __reduce__(self) -> tuple[type[ScanTaskReader], tuple[StructType, Told]]:
-        """Pickle as what executors need."""
-        return ScanTaskReader, (self._schema, self._told)
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """Return a partition for each scan task; close the snapshot."""
-        wanted = " AND ".join(self._filters) or None
-        try:
-            tasks = self._snapshot.scan_tasks(self._options.table, self._columns, wanted)
-            self._told.tell()
-        finally:
-            self._open.__exit__(None, None, None)
-        return [InputPartition(task) for task in tasks]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the rows of a task; runs on executors."""
-        return ScanTaskReader(self._schema, self._told).read(partition)
-
-
-class PushingReader(BatchReader):
-    """A read that accepts filters of its query: for frames that occur in one query, once."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Accept the filters that the store answers exactly as Spark would; return the others."""
-        for each in filters:
-            text = pushed(each, self._stored)
-            if text is None:
-                yield each
-            else:
-                self._filters.append(text)
-
-
 class ScanTaskReader(DataSourceReader):
-    """The rows of one scan task, as the batches that Spark demands."""
+    """The rows of one scan task, as the batches that Spark demands; all that executors need."""
 
     def __init__(self, schema: StructType, told: Told) -> None:
         self._schema, self._told = schema, told
+
+    def __reduce__(self) -> tuple[type[ScanTaskReader], tuple[StructType, Told]]:
+        """Pickle as what executors need, whatever planned the read."""
+        return ScanTaskReader, (self._schema, self._told)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of a partition; none if the table is empty.
@@ -152,6 +105,48 @@ class ScanTaskReader(DataSourceReader):
         wanted = schemas.arrow_schema(self._schema)
         for batch in task.read():
             yield schemas.as_schema(batch, wanted)
+
+
+class BatchReader(ScanTaskReader):
+    """Plans one read of one table, in the planning process."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        """Open the table and hold it against the schema that the query was made for.
+
+        Raises:
+            SchemaMismatchError: The caller's own schema does not fit the table.
+        """
+        self._options = options
+        # The filter may end in a comment.
+        self._filters = [] if options.filter is None else [f"({options.filter}\n)"]
+        self._open = opened(options)
+        store, self._snapshot = self._open.__enter__()
+        self._stored = self._snapshot[options.table].schema
+        self._columns = schemas.wanted_columns(schema, self._stored, options.table)
+        super().__init__(schema, Told.of(self._snapshot, options.table, store))
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return a partition for each scan task; close the snapshot."""
+        wanted = " AND ".join(self._filters) or None
+        try:
+            tasks = self._snapshot.scan_tasks(self._options.table, self._columns, wanted)
+            self._told.tell()
+        finally:
+            self._open.__exit__(None, None, None)
+        return [InputPartition(task) for task in tasks]
+
+
+class PushingReader(BatchReader):
+    """A read that accepts filters of its query: for frames that occur in one query, once."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Accept the filters that the store answers exactly as Spark would; return the others."""
+        for each in filters:
+            text = pushed(each, self._stored)
+            if text is None:
+                yield each
+            else:
+                self._filters.append(text)
 
 
 def require_path(root: str) -> None:

@@ -74,16 +74,9 @@ class Sink(DataSourceStreamArrowWriter):
             options = self._options
             driver = drivers.driver_of(self._environment, options.checkpoint)
             with stores.reader(options.uri) as db:
-                piece = plan(
-                    db,
-                    options.table,
-                    self._schema,
-                    op=options.op,
-                    order_by=options.order_by,
-                    is_overwrite=self._is_overwrite,
-                    missing=options.missing,
-                    application=of_process(self._environment),
-                )
+                application = of_process(self._environment)
+                overwrites = self._is_overwrite
+                piece = plan(db, options, self._schema, application, is_overwrite=overwrites)
                 stream = options.app or options.checkpoint
                 self._planned = piece, drivers.started(db, options.uri, stream, driver)
         return PieceWriter, self._planned
@@ -101,33 +94,29 @@ class Sink(DataSourceStreamArrowWriter):
             OwnedError: The owner does not serve: call `serve_local()` there.
             DuplicateKeyError, ConflictError, InDoubtError: See `staging.commit`.
         """
-        job, written = self._job(messages)
-        if job is None:
+        written = _written(messages)
+        if not written:  # a batch without a partition: it has no row, and no token to spend
             return
         app = self._options.app or written[0].query
         with stores.owner(self._options.uri) as db:
             claim = drivers.take(db, app, written[0].start, self._first_commit)
-            commit(db, [job], (app, batchId), claim=claim)
+            commit(db, [self._job(written)], (app, batchId), claim=claim)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Delete the known files. Failed tasks report none; vacuum deletes theirs."""
         del batchId
-        job, _ = self._job(messages)
-        if job is not None:
-            job.discard()
+        written = _written(messages)
+        if written:
+            self._job(written).discard()
 
-    def _job(
-        self, messages: Sequence[WriterCommitMessage | None]
-    ) -> tuple[StageJob | None, list[SinkWritten]]:
-        written = [message for message in messages if isinstance(message, SinkWritten)]
-        if not written:  # a batch without a partition: it has no row, and no token to spend
-            return None, written
-        staged = tuple(message.staged for message in written)
-        first = written[0]
+    def _job(self, written: Sequence[SinkWritten]) -> StageJob:
+        staged, one = tuple(message.staged for message in written), written[0]
         # Output mode "complete" is the query's own state, not what it read: it overwrites blindly.
-        return StageJob(
-            first.stage, staged, self._is_overwrite, None, first.whole, first.application
-        ), written
+        return StageJob(one.stage, staged, self._is_overwrite, None, one.whole, one.application)
+
+
+def _written(messages: Sequence[WriterCommitMessage | None]) -> list[SinkWritten]:
+    return [message for message in messages if isinstance(message, SinkWritten)]
 
 
 class PieceWriter(DataSourceStreamArrowWriter):

@@ -16,8 +16,10 @@ from typing import Self
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from siltstone.api.snapshot import Snapshot
 from siltstone.api.store import Store
 from siltstone.context_exits import close_on_exit
+from siltstone.local.store import LocalStore
 from siltstone.spark import schemas, stores
 from siltstone.spark.application import Read, store_of
 from siltstone.spark.plans import PLAN, Plan
@@ -44,30 +46,21 @@ def snapshot(
         SnapshotExpiredError: The store does not keep the seq, or does not have it yet.
         RequestError: More than one of the three is given, or there is no such tag.
     """
-    return SparkSnapshot(spark, uri, seq=seq, at=at, tag=tag)
+    # Read only, as the processes that plan see it: what the owner has not synced is not there.
+    store = stores.reader(uri)
+    try:
+        return SparkSnapshot(spark, store, store.snapshot(seq=seq, at=at, tag=tag))
+    except BaseException:
+        store.close()
+        raise
 
 
 class SparkSnapshot:
     """See `snapshot`. While it is open, no vacuum deletes the files of its frames."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        uri: str | os.PathLike[str] | Store,
-        *,
-        seq: int | None,
-        at: object,
-        tag: str | None,
-    ) -> None:
+    def __init__(self, spark: SparkSession, store: LocalStore, snapshot: Snapshot) -> None:
         """Use `snapshot`."""
-        self._spark = spark
-        # Read only, as the processes that plan see it: what the owner has not synced is not there.
-        self._store = stores.reader(uri)
-        try:
-            self._snapshot = self._store.snapshot(seq=seq, at=at, tag=tag)
-        except BaseException:
-            self._store.close()
-            raise
+        self._spark, self._store, self._snapshot = spark, store, snapshot
         self.seq = self._snapshot.seq
         self._folder = tempfile.TemporaryDirectory(prefix="siltstone-")
         self._numbers = itertools.count()

@@ -23,7 +23,7 @@ from siltstone.retry import Retry
 from siltstone.spark import schemas
 from siltstone.spark.application import Application, store_of
 from siltstone.spark.guards import Unchanged, WholeRows, require_whole
-from siltstone.spark.options import REFUSED
+from siltstone.spark.options import REFUSED, SinkOptions, WriteOptions
 from siltstone.spark.reader import require_path
 from siltstone.store import Store
 
@@ -39,19 +39,32 @@ class FramePiece:
 
     stage: StageTask
     columns: pa.Schema
-    whole: WholeRows | None = None
-    application: Application | None = None
+    is_overwrite: bool
+    whole: WholeRows | None
+    application: Application | None
 
     @property
     def is_near(self) -> bool:
         """Whether this process sees the file that the application's processes share."""
         return self.application is not None and self.application.is_here
 
+    def unchanged(self, expect_seq: int | None) -> Unchanged | None:
+        """Return the guard of an overwrite whose reads are planned; None: it is no overwrite."""
+        if not self.is_overwrite:
+            return None
+        return Unchanged.plan(self.stage, self.application, expect_seq)
+
     def job(
-        self, staged: tuple[Staged, ...], unchanged: Unchanged | None, is_overwrite: bool
+        self, staged: Iterable[Staged], unchanged: Unchanged | None = None, *, is_near: bool = False
     ) -> StageJob:
-        """Return the job to commit, from the pieces of the tasks."""
-        return StageJob(self.stage, staged, is_overwrite, unchanged, self.whole, self.application)
+        """Return the job to commit, from the pieces of the tasks.
+
+        `is_near`: all of them ran where the driver does, so they could tell what they read.
+        """
+        guard = unchanged if unchanged is None or is_near else unchanged.far()
+        return StageJob(
+            self.stage, tuple(staged), self.is_overwrite, guard, self.whole, self.application
+        )
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Staged:
         """Write the rows of one task; they are durable on return, but not visible.
@@ -89,22 +102,20 @@ class StageJob:
 
 def plan(
     db: Store,
-    table: str,
+    options: WriteOptions | SinkOptions,
     given: StructType,
+    application: Application | None,
     *,
-    op: str | None,
-    order_by: str | None,
     is_overwrite: bool,
-    missing: str = REFUSED,
-    application: Application | None = None,
 ) -> FramePiece:
-    """Return the plan to stage rows of the schema `given` for a table.
+    """Return the plan to stage rows of the schema `given` for the table of the options.
 
     Raises:
         TableNotFoundError, RequestError: There is no such table, or no such op for it.
         SchemaMismatchError: A column is missing, unknown, or of a type that does not fit; or rows
             of an upsert lack one, and `missing` does not say that it becomes null.
     """
+    table, op, order_by = options.table, options.op, options.order_by
     if is_overwrite and op == "delete":
         raise RequestError("mode 'overwrite' replaces all rows; op 'delete' needs 'append'")
     target = db[table]
@@ -122,14 +133,12 @@ def plan(
     if order_by is not None and order_by not in columns.names:
         raise SchemaMismatchError(f"the rows for {table!r} have no column {order_by!r} to order by")
     is_upsert = op in {None, "upsert"} and bool(target.primary_key) and not is_overwrite
-    if is_upsert and missing == REFUSED:
+    must_be_whole = is_upsert and options.missing == REFUSED
+    if must_be_whole:
         require_whole(target, table, columns.names)
     stage = db.stage(table, op, order_by=order_by)
-    if is_upsert and missing == REFUSED:
-        return FramePiece(
-            stage, columns, WholeRows(stage.table_id, tuple(columns.names)), application
-        )
-    return FramePiece(stage, columns, None, application)
+    whole = WholeRows(stage.table_id, tuple(columns.names)) if must_be_whole else None
+    return FramePiece(stage, columns, is_overwrite, whole, application)
 
 
 def commit(
@@ -145,20 +154,16 @@ def commit(
         DuplicateKeyError: Equal keys without `order_by`, or an insert of an existing key.
         InDoubtError: The commit may or may not be durable; with a token, run the job again.
     """
-    tx = _won(db, jobs, token, claim)
+    try:  # what is staged stays good: only the snapshot was too old
+        tx = _RETRY.run(lambda: _attempt(db, jobs, token, claim))
+    except _LostRace as lost:
+        raise lost.error from None
     assert tx.receipt is not None
     if tx.receipt.seq > tx.read_seq:  # else the token's batch was applied before
         _tell(jobs, tx.receipt.seq)
     for job in jobs:
         job.discard()  # of a token that was applied before; what was attached is kept
     return tx.receipt
-
-
-def _won(db: Store, jobs: Sequence[StageJob], token: Token, claim: int | None) -> Transaction:
-    try:  # what is staged stays good: only the snapshot was too old
-        return _RETRY.run(lambda: _attempt(db, jobs, token, claim))
-    except _LostRace as lost:
-        raise lost.error from None
 
 
 class _LostRace(Exception):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from contextlib import nullcontext
 from types import TracebackType
 from typing import Self
 
@@ -19,8 +19,7 @@ from siltstone.api.tasks import Staged
 from siltstone.errors import ClosedError, RequestError, SchemaMismatchError
 from siltstone.spark import automatic_merge, stores
 from siltstone.spark.application import of_session
-from siltstone.spark.guards import Unchanged
-from siltstone.spark.options import AUTO, MERGES, MISSINGS, REFUSED
+from siltstone.spark.options import AUTO, MERGES, MISSINGS, REFUSED, WriteOptions
 from siltstone.spark.staging import FramePiece, StageJob, Token, commit, plan
 
 MODES = ("append", "overwrite")
@@ -118,23 +117,12 @@ class SparkTransaction:
         self._spark = frame.sparkSession
         application = of_session(frame.sparkSession)
         with stores.reader(self._db) as reader:
-            piece = plan(
-                reader,
-                table,
-                frame.schema,
-                op=op,
-                order_by=order_by,
-                is_overwrite=is_overwrite,
-                missing=missing,
-                application=application,
-            )
-        self._jobs.append(piece.job((), None, is_overwrite))  # whatever fails, it is discarded
+            options = WriteOptions(str(reader.path), table, op, order_by, missing, expect_seq)
+            piece = plan(reader, options, frame.schema, application, is_overwrite=is_overwrite)
+        self._jobs.append(piece.job(()))  # whatever fails, it is discarded
         staged, is_near = _staged(frame, piece)
-        unchanged = None
-        if is_overwrite:  # what the frame reads was planned by now
-            unchanged = Unchanged.plan(piece.stage, application, expect_seq)
-            unchanged = unchanged if is_near else unchanged.far()
-        self._jobs[-1] = piece.job(staged, unchanged, is_overwrite)
+        unchanged = piece.unchanged(expect_seq)  # what the frame reads was planned by now
+        self._jobs[-1] = piece.job(staged, unchanged, is_near=is_near)
         return sum(piece.rows for piece in staged)
 
     def apply_changes(self, frame: DataFrame, table: str, *, missing: str = REFUSED) -> int:
@@ -188,25 +176,16 @@ class SparkTransaction:
     ) -> None:
         self._is_open = False
         if kind is not None:
-            self._discard()
-        elif isinstance(self._db, str | os.PathLike):
-            with stores.owner(self._db) as db:
-                due, root = self._commit(db), db.path
-            self._merge_on_spark(root, due)  # in no owner's way
-        else:
-            self._merge_on_spark(self._db.path, self._commit(self._db))
-
-    def _commit(self, db: Store) -> list[str]:
-        self.receipt = commit(db, self._jobs, self._token)
-        return automatic_merge.due(db, self._jobs, self._merge)
-
-    def _merge_on_spark(self, root: Path, tables: list[str]) -> None:
-        if self._spark is not None:
-            automatic_merge.merge_on(self._spark, root, tables)
-
-    def _discard(self) -> None:
-        for job in self._jobs:
-            job.discard()
+            for job in self._jobs:
+                job.discard()
+            return
+        place = self._db
+        is_path = isinstance(place, str | os.PathLike)
+        with stores.owner(place) if is_path else nullcontext(place) as db:
+            self.receipt = commit(db, self._jobs, self._token)
+            due, root = automatic_merge.due(db, self._jobs, self._merge), db.path
+        if self._spark is not None:  # now, in no owner's way
+            automatic_merge.merge_on(self._spark, root, due)
 
 
 def _check_choices(missing: str, expect_seq: object, *, is_overwrite: bool) -> None:

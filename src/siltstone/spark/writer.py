@@ -35,15 +35,9 @@ class BatchWriter(DataSourceArrowWriter):
     """Stages rows in tasks, commits once. Vacuum deletes files of failed or repeated tasks."""
 
     def __init__(
-        self,
-        options: WriteOptions,
-        piece: FramePiece,
-        *,
-        is_overwrite: bool,
-        unchanged: Unchanged | None,
+        self, options: WriteOptions, piece: FramePiece, unchanged: Unchanged | None
     ) -> None:
-        self._options, self._piece, self._is_overwrite = options, piece, is_overwrite
-        self._unchanged = unchanged
+        self._options, self._piece, self._unchanged = options, piece, unchanged
 
     @classmethod
     def plan(cls, options: WriteOptions, schema: StructType, *, is_overwrite: bool) -> BatchWriter:
@@ -59,20 +53,8 @@ class BatchWriter(DataSourceArrowWriter):
             )
         application = of_process(os.environ)
         with stores.reader(options.uri) as db:
-            piece = plan(
-                db,
-                options.table,
-                schema,
-                op=options.op,
-                order_by=options.order_by,
-                is_overwrite=is_overwrite,
-                missing=options.missing,
-                application=application,
-            )
-        unchanged = None
-        if is_overwrite:
-            unchanged = Unchanged.plan(piece.stage, application, options.expect_seq)
-        return cls(options, piece, is_overwrite=is_overwrite, unchanged=unchanged)
+            piece = plan(db, options, schema, application, is_overwrite=is_overwrite)
+        return cls(options, piece, piece.unchanged(options.expect_seq))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchWritten:
         """Stage the rows of one task; see `Piece.write`."""
@@ -97,7 +79,5 @@ class BatchWriter(DataSourceArrowWriter):
 
     def _job(self, messages: Sequence[WriterCommitMessage | None]) -> StageJob:
         written = [message for message in messages if isinstance(message, BatchWritten)]
-        unchanged, piece = self._unchanged, self._piece
-        if unchanged is not None and not all(message.is_near for message in written):
-            unchanged = unchanged.far()
-        return piece.job(tuple(m.staged for m in written), unchanged, self._is_overwrite)
+        is_near = all(message.is_near for message in written)
+        return self._piece.job((m.staged for m in written), self._unchanged, is_near=is_near)

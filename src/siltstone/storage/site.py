@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from siltstone.storage.files.files import Files, RealFiles
 from siltstone.storage.lance.lance_tables import lance_tables
-from siltstone.storage.manifest.manifest_store import ManifestStore
+from siltstone.storage.manifest.manifest_store import ManifestStore, random_token, system_time_us
+from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.tables.tables import Tables
 
 SITES_MAX = 8
@@ -26,6 +28,9 @@ class Site:
     files: Files
     manifests: ManifestStore
     tables: Tables
+    jobs: Jobs
+    now_us: Callable[[], int] = system_time_us
+    new_token: Callable[[], str] = random_token
 
 
 def site_of(root: str, verify: str) -> Site:
@@ -38,4 +43,6 @@ def _site(root: str, verify: str, pid: int) -> Site:
     """`pid`: Lance does not survive a fork, so a child must not use its parent's."""
     del pid
     path, files = Path(root), RealFiles()
-    return Site(path, files, ManifestStore(files, path), lance_tables(path, files, verify=verify))
+    tables = lance_tables(path, files, verify=verify)
+    jobs = Jobs(files, path, system_time_us, random_token)
+    return Site(path, files, ManifestStore(files, path), tables, jobs)

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from siltstone.cli.arguments import Json, Ndjson, Quiet
-from siltstone.cli.output import Form, emit, emit_record, form_of
+from siltstone.cli.arguments import Quiet
+from siltstone.cli.output import Form, emit, emit_record
 from siltstone.cli.sessions import note
 
 Dir = Annotated[
@@ -31,15 +31,14 @@ def bench(
     dir: Dir = None,  # noqa: A002 - the name of the option
     rows: Rows = 2_000_000,
     seconds: Seconds = 4.0,
-    json: Json = False,
-    ndjson: Ndjson = False,
+    *,
+    form: Form,
     quiet: Quiet = False,
 ) -> None:
     """Measure commits, reads and recovery on this machine, next to the machine's own limits."""
     from siltstone.cli.bench.machine import facts
     from siltstone.cli.bench.trial import Trial, scratch
 
-    form = form_of(json=json, ndjson=ndjson)
     with scratch(dir, rows) as folder:
         machine = facts(folder)
         if machine["file system"] in {"tmpfs", "ramfs"}:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import time
+import timeit
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from siltstone.storage.files.files import RealFiles
 
@@ -65,13 +65,7 @@ def memcpy_bytes_per_s() -> float:
     """Return how many bytes per second one thread copies in memory."""
     source = np.ones(_COPIED, dtype=np.int64)
     target = np.empty_like(source)
-    return source.nbytes / min(_copy_s(source, target) for _ in range(4))
-
-
-def _copy_s(source: npt.NDArray[np.int64], target: npt.NDArray[np.int64]) -> float:
-    begin = time.perf_counter()
-    np.copyto(target, source)
-    return time.perf_counter() - begin
+    return source.nbytes / min(timeit.repeat(lambda: np.copyto(target, source), number=1, repeat=4))
 
 
 def _field(path: str, name: str) -> str:

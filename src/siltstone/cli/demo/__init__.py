@@ -5,12 +5,13 @@ The flights of 2013 as transactions; with `--spark` TPC-H as a pipeline on Spark
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from siltstone.cli.arguments import Ndjson
+from siltstone.cli.arguments import Ndjson, form_of
 from siltstone.cli.exits import UsageError
 from siltstone.errors import UnavailableError
 
@@ -49,8 +50,11 @@ def demo(
     ndjson: Ndjson = False,
 ) -> None:
     """Replay the flights of 2013 as transactions; check every snapshot; kill it; ask it."""
+    for package in ("duckdb", "pyspark") if spark else ("duckdb",):
+        if find_spec(package) is None:
+            extras = "demo,spark" if spark else "demo"
+            raise UnavailableError(f"this needs {package}: pip install 'siltstone[{extras}]'")
     if spark:
-        _require_pyspark()
         from siltstone.cli.demo.tpch.run import run as run_on_spark
 
         run_on_spark(
@@ -59,18 +63,11 @@ def demo(
             threads=threads,
             restarts=kills,
             keep=keep,
-            ndjson=ndjson,
+            form=form_of(ndjson=ndjson),
         )
         return
     if scale is not None:
         raise UsageError("--scale is of the demo on Spark: say --spark as well")
     from siltstone.cli.demo.run import run
 
-    run(seconds=seconds, threads=threads, kills=kills, keep=keep, ndjson=ndjson)
-
-
-def _require_pyspark() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("pyspark") is None:
-        raise UnavailableError("this needs pyspark: pip install 'siltstone[demo,spark]'")
+    run(seconds=seconds, threads=threads, kills=kills, keep=keep, form=form_of(ndjson=ndjson))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -57,6 +58,7 @@ def scattered() -> Iterator[float]:
 class Findings:
     """Counts of checks by kind, and what was wrong. Lock: one, for the counts."""
 
+    began_s: float = field(default_factory=time.perf_counter)
     checked: dict[str, int] = field(default_factory=dict[str, int])
     wrong: list[str] = field(default_factory=list[str])
     _lock: threading.Lock = field(default_factory=threading.Lock)

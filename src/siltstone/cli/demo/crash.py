@@ -1,19 +1,30 @@
-"""Crash: a writer is killed with SIGKILL in full flight; what it had acknowledged must be there."""
+"""Crash: a writer is killed with SIGKILL in full flight; what it had acknowledged must be there.
+
+python -m siltstone.cli.demo.crash STORE START THREADS      the writer: until it is killed it says
+                                                            "id seq" of each landing
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from siltstone.cli.demo import data, model
 from siltstone.cli.demo.checks import Findings, violations
+from siltstone.cli.demo.data import Flight
+from siltstone.cli.demo.replay import Shared
 from siltstone.store import Store, connect
 
 ACKNOWLEDGED_MIN = 500
 WAIT_S = 60.0  # a bound for busy machines; a quiet one takes one second or two
 PAST_CHECKS = 10
+CHECKPOINT_EVERY_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +54,7 @@ def crash(path: Path, start: int, threads: int, findings: Findings) -> Crashed:
 
 def _killed(path: Path, start: int, threads: int) -> dict[int, int]:
     """Return flight id -> seq, as the writer acknowledged them before it was killed."""
-    command = [sys.executable, "-m", "siltstone.cli.demo.writer", str(path)]
+    command = [sys.executable, "-m", "siltstone.cli.demo.crash", str(path)]
     acknowledged: dict[int, int] = {}
     with subprocess.Popen(
         [*command, str(start), str(threads)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -70,3 +81,26 @@ def _survived(store: Store, start: int, acknowledged: dict[int, int], threads: i
     if len(unasked) > threads:
         wrong.append(f"{len(unasked)} landings are there that {threads} threads cannot have begun")
     return wrong
+
+
+def _write(store: Store, flights: Iterator[Flight]) -> None:
+    for flight in flights:
+        tx = store.run(model.landing(flight, [0]), model.ATTEMPTS)
+        # One write of less than PIPE_BUF bytes is whole or not there at all.
+        os.write(1, f"{flight['id']} {tx.seq}\n".encode())
+
+
+def main() -> None:
+    """Land flights, and checkpoint all the time, so that the kill may hit anything."""
+    path, start, threads = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    flights = Shared(data.landings(data.flights(), start))
+    with connect(path, segment_bytes=1 << 20) as store:
+        for _ in range(threads):
+            threading.Thread(target=_write, args=(store, flights), daemon=True).start()
+        pause = threading.Event()
+        while not pause.wait(CHECKPOINT_EVERY_S):
+            store.checkpoint()
+
+
+if __name__ == "__main__":
+    main()

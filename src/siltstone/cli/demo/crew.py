@@ -7,13 +7,25 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from dataclasses import dataclass, field
 
 from siltstone.cli.demo.checks import Findings
+from siltstone.store import Store
 
 JOIN_TIMEOUT_S = 60.0
 TICK_S = 0.1
 CHILD_POLL_S = 0.05
+
+
+@dataclass
+class Done:
+    """What a crew did: `attempts` at transactions, of which those with a latency were committed."""
+
+    seconds: float = 0.0
+    attempts: int = 0
+    merges: int = 0
+    latencies_s: list[float] = field(default_factory=list[float])
+    checkpoint_seqs: list[int] = field(default_factory=list[int])
 
 
 class Crew:
@@ -22,6 +34,7 @@ class Crew:
     def __init__(self, findings: Findings, join_timeout_s: float = JOIN_TIMEOUT_S) -> None:
         self._findings, self._join_timeout_s = findings, join_timeout_s
         self.stop = threading.Event()
+        self.done = Done()
 
     def run(
         self, parts: Sequence[Callable[[], None]], seconds: float, on_tick: Callable[[float], None]
@@ -38,9 +51,9 @@ class Crew:
             on_tick(passed)
             self.stop.wait(TICK_S)
         self.stop.set()
-        passed = time.perf_counter() - began
+        self.done.seconds = time.perf_counter() - began
         self._join(workers)
-        return passed
+        return self.done.seconds
 
     def _join(self, workers: list[threading.Thread]) -> None:
         deadline = time.monotonic() + self._join_timeout_s
@@ -58,25 +71,35 @@ class Crew:
             self._findings.fail(f"{name}: {type(error).__name__}: {error}")
             self.stop.set()
 
-    def merge(self, store: Path, pause_s: float = 0.0) -> int:
+    def checkpoint(self, store: Store, every_s: float) -> None:
+        """Checkpoint now and then."""
+        while not self.stop.wait(every_s):
+            store.checkpoint()
+            self.done.checkpoint_seqs.append(store.seq)
+
+    def merge(self, store: Store, pause_s: float = 0.0) -> None:
         """Merge in one child process after the other, as the owner's own scheduler does.
 
-        Return how many ended; one that is told to stop is killed: what it has not published is
-        inert.
+        One that is told to stop is killed: what it has not published is inert.
         """
-        command = [sys.executable, "-m", "siltstone", "merge", "--quiet"]
-        ended = 0
+        command = ["nice", "-n", "19", sys.executable, "-m", "siltstone", "merge", "--quiet"]
         while not self.stop.is_set():
             with subprocess.Popen(
-                ["nice", "-n", "19", *command, "--db", str(store)],
+                [*command, "--db", str(store.path)],
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
             ) as child:
                 while child.poll() is None and not self.stop.wait(CHILD_POLL_S):
                     pass
-                ended += self._end(child)
+                self.done.merges += self._end(child)
             self.stop.wait(pause_s)
-        return ended
+
+    def settle(self, store: Store) -> None:
+        """Checkpoint and merge what is left."""
+        store.checkpoint()
+        store.merge()
+        self.done.checkpoint_seqs.append(store.seq)
+        self.done.merges += 1
 
     def _end(self, child: subprocess.Popen[bytes]) -> bool:
         code = child.poll()

@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -55,10 +55,8 @@ def flights() -> pa.Table:
     """
     with zipfile.ZipFile(folder() / "flights.csv.zip") as archive:
         found = _csv(archive.read("flights.csv"))
-    has_landed = pc.and_(pc.is_valid(found["arr_time"]), pc.is_valid(found["tailnum"]))
-    found = found.filter(has_landed)
+    found = found.filter(pc.and_(pc.is_valid(found["arr_time"]), pc.is_valid(found["tailnum"])))
     landed = _landed(found)
-    order = pc.sort_indices(landed)
     columns = {
         "landed": landed.cast(_UTC),
         "carrier": found["carrier"],
@@ -70,7 +68,7 @@ def flights() -> pa.Table:
         "minutes_late": _late(found["arr_delay"]),
         "minutes_late_at_departure": _late(found["dep_delay"]),
     }
-    ordered = pa.Table.from_pydict(columns).take(order)
+    ordered = pa.Table.from_pydict(columns).take(pc.sort_indices(landed))
     return ordered.add_column(0, "id", pa.array(range(1, len(ordered) + 1), pa.int64()))
 
 
@@ -102,17 +100,11 @@ def _csv(data: bytes) -> pa.Table:
 def _landed(found: pa.Table) -> pa.ChunkedArray:
     """Return when each flight landed, in microseconds since 1970 UTC (diverted ones: departed)."""
     departure = found["time_hour"].cast(_UTC).cast(pa.int64())
-    minutes = pc.add(
-        pc.add(found["minute"], _filled(found["dep_delay"])),
-        _filled(found["air_time"]),
-    )
+    delay, in_air = (pc.fill_null(found[name], _NONE) for name in ("dep_delay", "air_time"))
+    minutes = pc.add(pc.add(found["minute"], delay), in_air)
     return pc.add(departure, pc.multiply(minutes, _MINUTE_US))
 
 
 def _late(delay: pa.ChunkedArray) -> pa.ChunkedArray:
-    minutes = _filled(delay)
-    return pc.if_else(pc.less(minutes, _NONE), _NONE, minutes)
-
-
-def _filled(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return cast("pa.ChunkedArray", pc.fill_null(column, _NONE))
+    at_least: Any = pc.max_element_wise
+    return at_least(delay, _NONE)  # which a null is as well

@@ -6,9 +6,10 @@ So in every snapshot the totals are the sums of the flights: that is what `check
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from siltstone.api.transaction import Transaction
 from siltstone.cli.demo import data
 from siltstone.cli.demo.data import Flight
 from siltstone.store import Store
@@ -49,29 +50,24 @@ def prepare(store: Store) -> dict[str, int]:
     return rows
 
 
-def landing(flight: Flight, attempts: list[int]) -> Callable[[Any], None]:
+def landing(flight: Flight, attempts: list[int]) -> Callable[[Transaction], Transaction]:
     """Return the transaction of one landing; `attempts` counts how often it was begun."""
 
-    def land(tx: Any) -> None:
+    def land(tx: Any) -> Transaction:
         attempts[0] += 1
         known = tx["flights"].get(flight["id"])
         tx["flights"].upsert(flight)
-        change = _change(known, flight)
+        # A flight that is corrected counts once.
+        new, old = _counted(flight), dict.fromkeys(TOTALS, 0) if known is None else _counted(known)
         for name, column in KEYS.items():
-            _add(tx[name], column, flight[column], change)
+            key = flight[column]
+            totals = tx[name].get(key) or dict.fromkeys(TOTALS, 0)
+            changed = {total: totals[total] + new[total] - old[total] for total in TOTALS}
+            tx[name].upsert({column: key, **changed})
+        return tx
 
     return land
 
 
-def _change(known: Flight | None, flight: Flight) -> dict[str, int]:
-    """Return by how much the totals change: a flight that is corrected counts once."""
-    new = {"flights": 1, **{name: flight[name] for name in ("miles", "minutes_late")}}
-    if known is None:
-        return new  # type: ignore[return-value]
-    old = {"flights": 1, **{name: known[name] for name in ("miles", "minutes_late")}}
-    return {name: new[name] - old[name] for name in new}  # type: ignore[operator]
-
-
-def _add(table: Any, column: str, key: object, change: dict[str, int]) -> None:
-    totals = table.get(key) or dict.fromkeys(TOTALS, 0)
-    table.upsert({column: key, **{name: totals[name] + change[name] for name in TOTALS}})
+def _counted(flight: Mapping[str, Any]) -> dict[str, int]:
+    return {"flights": 1, "miles": flight["miles"], "minutes_late": flight["minutes_late"]}

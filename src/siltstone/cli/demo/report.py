@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from siltstone.api.snapshot import Snapshot
 from siltstone.cli.demo.checks import Findings
 from siltstone.cli.demo.crash import Crashed
-from siltstone.cli.demo.replay import Replayed
+from siltstone.cli.demo.crew import Done
 from siltstone.cli.output import Form, emit
 from siltstone.store import Store
 
@@ -35,74 +34,67 @@ _PAST = """
            max(landed) as last_landing from flights"""
 
 
-@dataclass(frozen=True, slots=True)
-class DemoRun:
-    """All parts of one run."""
-
-    loaded: dict[str, int]
-    replayed: Replayed
-    crashes: Sequence[Crashed]
-    findings: Findings
-    seconds: float
-
-
 def print_answers(store: Store, past: Sequence[int], form: Form) -> None:
     """Print SQL over one snapshot, and the same question at several seqs."""
     with store.snapshot() as now:
         for title, statement in ANSWERS.items():
             answer = now.sql(statement)
             print_titled(title, answer.columns, answer.fetchall(), form)
-    lines: list[tuple[object, ...]] = []
-    columns: list[str] = []
+    columns, lines = [], []
     for seq in [*past, store.seq]:
         with store.snapshot(seq=seq) as then:
-            columns, line = _state(then)
-            lines.append((seq, *line))
+            answer = then.sql(_PAST)
+            columns = answer.columns
+            lines += [(seq, *row) for row in answer.fetchall()]
     print_titled("The past beside the present", ["seq", *columns], lines, form)
 
 
-def _state(snapshot: Snapshot) -> tuple[list[str], tuple[object, ...]]:
-    answer = snapshot.sql(_PAST)
-    return answer.columns, answer.fetchall()[0]
+def print_summary(facts: Mapping[str, object], findings: Findings, form: Form) -> None:
+    """Print facts of a run, what was checked, and how long it took."""
+    checks = {f"checks: {name}": n for name, n in sorted(findings.checked.items())}
+    end = {
+        "violated checks": len(findings.wrong),
+        "seconds in all": round(time.perf_counter() - findings.began_s, 1),
+    }
+    lines = [*facts.items(), *checks.items(), *end.items()]
+    print_titled("Summary", ["fact", "value"], lines, form)
 
 
-def print_summary(ran: DemoRun, form: Form) -> None:
-    """Print rates, latencies and checks."""
-    print_titled("Summary", ["fact", "value"], list(summary(ran).items()), form)
-
-
-def summary(ran: DemoRun) -> dict[str, object]:
-    """Return the facts of a run."""
-    done = ran.replayed
-    p50, p99 = percentiles_ms(done.latencies_s)
-    commits = len(done.latencies_s)
-    facts: dict[str, object] = {f"rows of {name}": rows for name, rows in ran.loaded.items()}
-    facts |= {
-        "landings": commits,
+def flight_facts(
+    loaded: Mapping[str, int], done: Done, crashes: Sequence[Crashed]
+) -> dict[str, object]:
+    """Return the facts of a run on flights."""
+    return {
+        **{f"rows of {name}": rows for name, rows in loaded.items()},
+        "landings": len(done.latencies_s),
         "seconds of replay": round(done.seconds, 1),
-        "transactions per second": round(commits / done.seconds) if done.seconds else 0,
-        "latency p50, ms": p50,
-        "latency p99, ms": p99,
-        "conflicts run again": done.attempts - commits,
-        "checkpoints": done.checkpoints,
+        **crew_facts(done),
+        "kills": len(crashes),
+        "acknowledged before a kill": sum(each.acknowledged for each in crashes),
+        "longest reopening, ms": round(1e3 * max((c.reopen_s for c in crashes), default=0.0)),
+    }
+
+
+def crew_facts(done: Done, kind: str = "") -> dict[str, object]:
+    """Return rates, latencies and maintenance beside the transactions of a kind."""
+    return {
+        f"{kind}transactions per second": rate(len(done.latencies_s), done.seconds),
+        **latency_facts(kind, done.latencies_s),
+        "conflicts run again": done.attempts - len(done.latencies_s),
+        "checkpoints": len(done.checkpoint_seqs),
         "merges": done.merges,
-        "kills": len(ran.crashes),
-        "acknowledged before a kill": sum(c.acknowledged for c in ran.crashes),
-        "longest reopening, ms": round(1e3 * max((c.reopen_s for c in ran.crashes), default=0.0)),
-    }
-    facts |= {f"checks: {name}": n for name, n in sorted(ran.findings.checked.items())}
-    return facts | {
-        "violated checks": len(ran.findings.wrong),
-        "seconds in all": round(ran.seconds, 1),
     }
 
 
-def percentiles_ms(latencies_s: Sequence[float]) -> tuple[float, float]:
+def latency_facts(kind: str, latencies_s: Sequence[float]) -> dict[str, object]:
     """Return the median and the 99th percentile; zeros if there was nothing to measure."""
-    if not latencies_s:
-        return 0.0, 0.0
-    p50, p99 = np.percentile(np.array(latencies_s) * 1e3, [50, 99])
-    return round(float(p50), 2), round(float(p99), 2)
+    p50, p99 = np.percentile(np.array(latencies_s or [0.0]) * 1e3, [50, 99]).round(2).tolist()
+    return {f"{kind}latency p50, ms": p50, f"{kind}latency p99, ms": p99}
+
+
+def rate(count: int, seconds: float) -> float:
+    """Return how many there were per second."""
+    return round(count / seconds, 1) if seconds else 0.0
 
 
 def print_titled(

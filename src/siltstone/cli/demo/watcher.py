@@ -6,13 +6,46 @@ python -m siltstone.cli.demo.watcher STORE FIRST_SEQ      until stdin ends; then
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
 
 from siltstone.cli.demo.checks import VIOLATIONS_SHOWN, Findings, scattered, violations
 from siltstone.store import connect
 
 PAUSE_S = 0.1
+END_TIMEOUT_S = 120
+
+
+@contextmanager
+def watched(path: Path, first_seq: int, findings: Findings) -> Generator[None]:
+    """Let a watcher run beside the block; collect its findings at the end."""
+    command = [sys.executable, "-m", "siltstone.cli.demo.watcher", str(path), str(first_seq)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        try:
+            yield
+        finally:
+            try:
+                out, err = process.communicate(timeout=END_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                out, err = process.communicate()
+            _collect(process.returncode, out, err, findings)
+
+
+def _collect(code: int, out: bytes, err: bytes, findings: Findings) -> None:
+    if code != 0:
+        last = err.decode(errors="replace").strip().splitlines()[-1:]
+        findings.fail(f"the read-only process failed: {' '.join(last)}")
+        return
+    found = json.loads(out)
+    for name, count in found["checked"].items():
+        findings.note(name, [], count)
+    findings.note("another process, now", found["wrong"], 0)
 
 
 def watch(path: str, first_seq: int, stop: threading.Event) -> Findings:

@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from siltstone.engine.read.reader import plain_folder
 from siltstone.engine.read.view import storage_folder
-from siltstone.errors import BusyError, CorruptionError, RequestError, UnavailableError
+from siltstone.errors import BusyError, CorruptionError, RequestError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import backup as formats
 from siltstone.formats import group
@@ -36,11 +36,11 @@ from siltstone.formats.manifest import Pin, Record
 from siltstone.maintenance import retention
 from siltstone.maintenance.gc.sweep import distinct, pins_of
 from siltstone.storage.files.copying import copy_file, hash_of, is_there, link_file
-from siltstone.storage.files.files import TEMPORARY_SUFFIX, Files
+from siltstone.storage.files.files import Files, is_temporary, refusals
 from siltstone.storage.manifest.manifest_store import Lease, ManifestStore
+from siltstone.storage.site import Site
 from siltstone.storage.tables.inventories import describe
 from siltstone.storage.tables.kept_names import place
-from siltstone.storage.tables.tables import TableReader
 from siltstone.storage.wal.follower import SegmentRecycled, WalFollower
 from siltstone.storage.wal.log_copy import write_segment
 from siltstone.units import SegmentNumber
@@ -108,17 +108,9 @@ class _Source:
 class Backuper:
     """See the module."""
 
-    def __init__(
-        self,
-        *,
-        files: Files,
-        root: Path,
-        manifests: ManifestStore,
-        tables: TableReader,
-        now_us: Callable[[], int],
-    ) -> None:
-        self._files, self._root = files, root
-        self._manifests, self._tables, self._now_us = manifests, tables, now_us
+    def __init__(self, site: Site) -> None:
+        self._files, self._root, self._now_us = site.files, site.root, site.now_us
+        self._manifests, self._tables = site.manifests, site.tables.reader
 
     def run(
         self,
@@ -144,7 +136,7 @@ class Backuper:
             UnavailableError: The file system refuses; there is no new backup.
         """
         say = on_progress or (lambda _what, _done, _all: None)
-        with _refusals(directory), ExitStack() as held:
+        with refusals(f"no backup into {directory}"), ExitStack() as held:
             source = self._source(held)
             cross(Failpoint.BACKUP_AFTER_PLAN)
             self._enter(directory, source.record.store_id, incremental, held)
@@ -207,7 +199,7 @@ class Backuper:
         files.mkdir(directory)
         marker, text = directory / MARKER, _marker(store_id)
         names = set(files.list(directory))
-        foreign = {n for n in names - {MARKER} if not _is_temporary(n)}
+        foreign = {n for n in names - {MARKER} if not is_temporary(n)}
         if MARKER not in names and foreign:
             reason = "is neither empty nor a directory of backups"
             raise RequestError(f"{directory} {reason}: it holds {min(foreign)!r}")
@@ -233,7 +225,8 @@ class Backuper:
             if target.parent not in folders:
                 self._files.mkdir(target.parent)
                 folders.add(target.parent)
-            if self._copy_one(file, target, link=link):
+            kept, put = place(self._files, self._root, file.path), link_file if link else copy_file
+            if copy_once(self._files, kept, target, file, put):
                 copied.append(file)
             done += file.size
         cross(Failpoint.BACKUP_AFTER_COPY)
@@ -266,17 +259,6 @@ class Backuper:
             lost_tags=source.lost_tags,
         )
 
-    def _copy_one(self, file: InventoryFile, target: Path, *, link: bool) -> bool:
-        if is_there(self._files, target, file):
-            return False
-        source = place(self._files, self._root, file.path)
-        put = link_file if link else copy_file
-        try:
-            put(self._files, source, target, file)
-        except FileNotFoundError as error:
-            raise CorruptionError(source, None, "the file is missing") from error
-        return True
-
     def _write_log(self, directory: Path, source: _Source) -> BackupFile:
         """Write the commits above the record; the same ones give the same bytes again."""
         name = f"{LOG}/{source.seq:020d}-{source.record.number:020d}.wal"
@@ -288,6 +270,27 @@ class Backuper:
         self._files.rename(temporary, path)
         self._files.sync_dir(path.parent)
         return BackupFile(name, size, xxh3)
+
+
+def copy_once(
+    files: Files,
+    source: Path,
+    target: Path,
+    expected: InventoryFile,
+    put: Callable[[Files, Path, Path, InventoryFile], None] = copy_file,
+) -> bool:
+    """Copy a file unless an earlier try did; say whether it was copied now.
+
+    Raises:
+        CorruptionError: The source is missing or damaged.
+    """
+    if is_there(files, target, expected):
+        return False
+    try:
+        put(files, source, target, expected)
+    except FileNotFoundError as error:
+        raise CorruptionError(source, None, "the file is missing") from error
+    return True
 
 
 def newest_with_log(
@@ -348,10 +351,6 @@ def _marker(store_id: str) -> bytes:
     return b"siltstone-backups 1 %s\n" % store_id.encode()
 
 
-def _is_temporary(name: str) -> bool:
-    return name.startswith(".") and name.endswith(TEMPORARY_SUFFIX)
-
-
 def _entries(frames: Iterable[Frame]) -> Iterator[group.Entry]:
     for frame in frames:
         for member in group.decode(frame.payload)[0].members:
@@ -381,11 +380,3 @@ def _tags(record: Record, frames: Sequence[Frame]) -> dict[str, int]:
             if entry.seq is not None:
                 found[entry.name] = entry.seq
     return found
-
-
-@contextlib.contextmanager
-def _refusals(directory: Path) -> Generator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UnavailableError(f"no backup into {directory}: {error}") from error

@@ -23,15 +23,22 @@ from pathlib import Path
 
 import msgspec
 
-from siltstone.errors import BusyError, CorruptionError, RequestError, UnavailableError
+from siltstone.errors import BusyError, CorruptionError, RequestError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import manifest
 from siltstone.formats.backup import Backup, BackupFile
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Record
-from siltstone.maintenance.backup.backup import FILES, MARKER, Progress, backups, read_backup
-from siltstone.storage.files.copying import copy_file, is_there
-from siltstone.storage.files.files import Files
+from siltstone.maintenance.backup.backup import (
+    FILES,
+    MARKER,
+    Progress,
+    backups,
+    copy_once,
+    read_backup,
+)
+from siltstone.storage.files.copying import is_there
+from siltstone.storage.files.files import Files, refusals
 from siltstone.storage.manifest.manifest_store import RESTORING, ManifestStore, begin_chain
 from siltstone.storage.tables.tables import PRIVATE_DIRECTORY
 from siltstone.storage.wal.log_copy import begin_log, read_segment
@@ -81,7 +88,7 @@ class Restorer:
             RequestError: The directory contains no backups.
             CorruptionError: A manifest is damaged.
         """
-        with _refusals(self._directory):
+        with refusals(f"restore, {self._directory}"):
             if not self._files.exists(self._directory / MARKER):
                 raise RequestError(f"{self._directory} holds no backups")
             found = backups(self._files, self._directory)
@@ -112,7 +119,7 @@ class Restorer:
         """
         path, chosen = self._choose(seq, at_us)
         say = on_progress or (lambda _what, _done, _all: None)
-        with _refusals(target), self._entered(target, path.name):
+        with refusals(f"restore, {target}"), self._entered(target, path.name):
             return self._restore(target, path, chosen, say)
 
     def _choose(self, seq: int | None, at_us: int | None) -> tuple[Path, Backup]:
@@ -189,22 +196,12 @@ class Restorer:
             if copy.parent not in folders:
                 self._files.mkdir(copy.parent)
                 folders.add(copy.parent)
-            expected = InventoryFile(file.path, file.size, file.xxh3)
-            if not is_there(self._files, copy, expected):
-                self._copy_one(source, copy, expected)
+            copy_once(self._files, source, copy, InventoryFile(file.path, file.size, file.xxh3))
             done += file.size
         for folder in sorted(folders):
             self._files.sync_dir(folder)
-            if (
-                folder.parent.name == PRIVATE_DIRECTORY
-            ):  # of a version: its dataset may have no rows
+            if folder.parent.name == PRIVATE_DIRECTORY:  # its dataset may have no rows
                 self._files.mkdir(folder.parent.parent / "data")
-
-    def _copy_one(self, source: Path, target: Path, expected: InventoryFile) -> None:
-        try:
-            copy_file(self._files, source, target, expected)
-        except FileNotFoundError as error:
-            raise CorruptionError(source, None, "the file is missing") from error
 
     def _require_whole(self, file: BackupFile, path: Path) -> None:
         if not is_there(self._files, path, InventoryFile(file.path, file.size, file.xxh3)):
@@ -240,11 +237,3 @@ class Restorer:
 
     def _island(self, chosen: Backup, number: int, record: Record) -> Record:
         return msgspec.structs.replace(self._stored(chosen, number), store_id=record.store_id)
-
-
-@contextlib.contextmanager
-def _refusals(where: Path) -> Generator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UnavailableError(f"restore, {where}: {error}") from error

@@ -1,4 +1,6 @@
-"""Compaction: chooses adjacent parts of a dataset to rewrite as one; the plan of an optimize.
+"""Compaction: the plan of an optimize, its tasks, and the results as lines of a job's record.
+
+It chooses adjacent parts of a dataset to rewrite as one:
 
     every        all small parts, in runs of up to `target_rows`: for a manual optimize
     worn         a part of which other clients deleted a tenth of the rows, also alone
@@ -11,24 +13,26 @@ n rows is rewritten at most log(n) / log(1.5) times, however small the new parts
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
+
+import msgspec
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.reader import plain_folder
-from siltstone.formats.manifest import Catalog, KeyedStorage, Pin, Record, TableDefinition
-from siltstone.maintenance.merge.merge import candidates
+from siltstone.formats.manifest import Catalog, Pin, Record, TableDefinition
+from siltstone.maintenance.merge.merge import Deferred, Merged, candidates
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.lance_tables import lance_tables
-from siltstone.storage.tables.tables import Compacted, TableReader
+from siltstone.storage.tables.jobs import SeenJob
+from siltstone.storage.tables.tables import Compacted, InputsMovedError, TableCompactor, TableReader
 
 TARGET_ROWS = 1 << 20
 TIER_RATIO = 2
 CONTENDED_MAX = 4 << 20
 """Parts x rows of a task next to a writer that changes parts: about 4 parts for a second."""
-_FOLDERS = {"base": "base", "history": ".history"}
 
 Level = Literal["base", "history", "plain"]
 Place = tuple[int, Level]
@@ -117,11 +121,13 @@ def planned(
     """Return the tasks of the bases and histories of a record, or of the table with an id."""
     found: list[CompactTask] = []
     for table, storage in candidates(record, wanted):
-        for level, below in _FOLDERS.items():
-            pin = pin_of(storage, level)  # pyright: ignore[reportArgumentType]
-            if pin is not None:
-                place, folder = (storage.incarnation, level), f"{storage.folder}/{below}"
-                found += _tasks(catalogs.name_of(table), place, folder, pin, tables, sizes)  # pyright: ignore[reportArgumentType]
+        name, number = catalogs.name_of(table), storage.incarnation
+        if storage.base is not None:
+            folder = f"{storage.folder}/base"
+            found += _tasks(name, (number, "base"), folder, storage.base, tables, sizes)
+        if storage.history is not None:
+            folder = f"{storage.folder}/.history"
+            found += _tasks(name, (number, "history"), folder, storage.history, tables, sizes)
     return found
 
 
@@ -168,11 +174,6 @@ def _tasks(
         yield CompactTask(name, place, folder, pin, within, len(group))
 
 
-def pin_of(storage: KeyedStorage, level: Level) -> Pin | None:
-    """Return the dataset of a keyed table at a level."""
-    return storage.base if level == "base" else storage.history
-
-
 def small_runs(spans: Sequence[Span], target_rows: int) -> Iterator[Sequence[Span]]:
     """Yield runs of adjacent small parts: each has below half of `target_rows`."""
     run: list[Span] = []
@@ -197,3 +198,130 @@ def tiers(run: Sequence[Span]) -> Iterator[Sequence[Span]]:
             end = index + 1
     yield run[:end]
     yield from reversed(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Optimized:
+    """The result of an optimize: its tables (by name), the numbers of files before and after.
+
+    It built `segments` of indexes, over `indexed_rows`.
+    """
+
+    tables: tuple[str, ...]
+    files_before: int
+    files_after: int
+    rows: int
+    segments: int = 0
+    indexed_rows: int = 0
+
+
+NOTHING = Optimized((), 0, 0, 0)
+_Done = TypeVar("_Done", Merged, Optimized)
+
+
+def called(done: _Done | Deferred, name: str | None) -> _Done | Deferred:
+    """Return the result for one table, with the name that the caller used.
+
+    The record may have an older name of the table.
+    """
+    if name is None or isinstance(done, Deferred) or not done.tables:
+        return done
+    return replace(done, tables=(name,))
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A finished task, as in a line of its job's record."""
+
+    task: CompactTask
+    result: Compacted
+
+    def encode(self) -> bytes:
+        """Return the line."""
+        return msgspec.json.encode(self)
+
+
+def read(seen: SeenJob) -> list[Finished]:
+    """Return the finished tasks of a job whose lines this siltstone understands."""
+    found: list[Finished] = []
+    for line in seen.finished:
+        try:
+            found.append(msgspec.json.decode(line, type=Finished))
+        except msgspec.MsgspecError:
+            break
+    return found
+
+
+def by_place(finished: Sequence[Finished]) -> Mapping[Place, list[Finished]]:
+    """Return the finished work by dataset."""
+    found: dict[Place, list[Finished]] = {}
+    for one in finished:
+        found.setdefault(one.task.place, []).append(one)
+    return found
+
+
+def optimized(finished: Sequence[Finished]) -> Optimized:
+    """Return the result, if all tasks were published."""
+    return Optimized(
+        tuple(sorted({one.task.table for one in finished})),
+        sum(one.task.parts for one in finished),
+        sum(len(one.result.fragments) for one in finished),
+        sum(one.task.rows for one in finished),
+    )
+
+
+def total_of(one: Optimized, other: Optimized) -> Optimized:
+    """Return the sum of two results, which have no indexes."""
+    return Optimized(
+        tuple(sorted({*one.tables, *other.tables})),
+        one.files_before + other.files_before,
+        one.files_after + other.files_after,
+        one.rows + other.rows,
+    )
+
+
+def fitting_of(
+    tables: TableCompactor, now: Record, finished: Sequence[Finished]
+) -> tuple[dict[Place, Pin], list[Finished]]:
+    """Return the pins with the fitting tasks applied, and these tasks."""
+    pins: dict[Place, Pin] = {}
+    fitting: list[Finished] = []
+    for place, items in by_place(finished).items():
+        pin = pin_at(now, place)
+        if pin is None:
+            continue  # dropped or truncated meanwhile: nothing is left to do
+        folder = items[0].task.folder
+        try:
+            pins[place] = tables.swap(folder, pin, [one.result for one in items])
+            fitting += items
+        except InputsMovedError:
+            for one in items:
+                try:
+                    pin = tables.swap(folder, pin, [one.result])
+                except InputsMovedError:
+                    continue
+                pins[place] = pin
+                fitting.append(one)
+    return pins, fitting
+
+
+def pin_at(record: Record, place: Place) -> Pin | None:
+    """Return a record's pin of a dataset; None if the table is dropped, or has none."""
+    incarnation, level = place
+    storage = next((s for s in record.keyed if s.incarnation == incarnation), None)
+    if storage is None:
+        return None
+    return storage.base if level == "base" else storage.history
+
+
+def with_pins(record: Record, pins: Mapping[Place, Pin]) -> Record:
+    """Return the record with other bases and histories."""
+    keyed = tuple(
+        msgspec.structs.replace(
+            storage,
+            base=pins.get((storage.incarnation, "base"), storage.base),
+            history=pins.get((storage.incarnation, "history"), storage.history),
+        )
+        for storage in record.keyed
+    )
+    return msgspec.structs.replace(record, keyed=keyed)

@@ -29,22 +29,20 @@ from siltstone.errors import BusyError, RequestError, TableNotFoundError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import Catalog, Record
 from siltstone.maintenance.compaction.compaction import (
+    NOTHING,
     TARGET_ROWS,
     CompactTask,
+    Finished,
+    Optimized,
     Sizes,
+    by_place,
+    fitting_of,
     has_plain,
+    optimized,
+    pin_at,
     plain_pin,
     planned,
     planned_plain,
-)
-from siltstone.maintenance.compaction.compaction_job import (
-    NOTHING,
-    Finished,
-    Optimized,
-    by_place,
-    fitting_of,
-    optimized,
-    pin_at,
     read,
     total_of,
     with_pins,
@@ -52,16 +50,16 @@ from siltstone.maintenance.compaction.compaction_job import (
 from siltstone.maintenance.compaction.plain_table_commit import PlainTables
 from siltstone.maintenance.index.indexer import Indexer
 from siltstone.maintenance.merge.merge import Deferred, require_budgets
-from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, ManifestStore
+from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
+from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import (
     GcHorizonError,
     Job,
-    Jobs,
     OpenJob,
     SeenJob,
     refuse_below_gc_horizon,
 )
-from siltstone.storage.tables.tables import Compacted, Tables
+from siltstone.storage.tables.tables import Compacted
 
 ATTEMPTS = 8
 WORKERS = 2
@@ -75,17 +73,11 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(slots=True)
-class _Contention:
-    """How often others touched the inputs of tasks, which were in vain or were not begun."""
-
-    count: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class _OptimizeOrder:
     """What one optimize was asked for, and what it met.
 
-    `at_once`: how many tasks `run` is given; None: all, it runs them elsewhere.
+    `at_once`: how many tasks `run` is given; None: all, it runs them elsewhere. `contended`: how
+    often others touched the inputs of tasks, which were in vain or were not begun.
     """
 
     table: int | None
@@ -94,7 +86,7 @@ class _OptimizeOrder:
     run: Execute
     at_once: int | None
     on_progress: Progress | None
-    contention: _Contention
+    contended: int = 0
 
 
 class _DeferredError(Exception):
@@ -116,16 +108,10 @@ class Optimizer:
     """
 
     def __init__(
-        self,
-        manifests: ManifestStore,
-        tables: Tables,
-        promote: Callable[[Record], None],
-        jobs: Jobs,
-        indexer: Indexer,
-        plain: PlainTables,
+        self, site: Site, promote: Callable[[Record], None], indexer: Indexer, plain: PlainTables
     ) -> None:
-        self._manifests, self._tables, self._promote = manifests, tables, promote
-        self._jobs, self._indexer, self._plain = jobs, indexer, plain
+        self._manifests, self._tables, self._jobs = site.manifests, site.tables, site.jobs
+        self._promote, self._indexer, self._plain = promote, indexer, plain
 
     def optimize(
         self,
@@ -160,14 +146,13 @@ class Optimizer:
             raise RequestError(f"target_rows must be at least 2; got {target_rows}")
         require_budgets(attempts, publish_attempts)
         require_budgets(workers, workers)
-        met = _Contention()
         run, at_once = (self._workers(workers), workers) if execute is None else (execute, None)
         sizes = Sizes(target_rows, by_tiers)
-        order = _OptimizeOrder(table, sizes, publish_attempts, run, at_once, on_progress, met)
+        order = _OptimizeOrder(table, sizes, publish_attempts, run, at_once, on_progress)
         total, reason, left = NOTHING, "other writers won each race", list[Finished]()
         fruitless = 0
         for attempt in range(attempts * _ROUNDS):
-            contended = met.count
+            contended = order.contended
             try:
                 total = total_of(total, self._resume(table, publish_attempts))
                 found = self._attempt(order, left)
@@ -180,7 +165,7 @@ class Optimizer:
                 return self._with_indexes(total, table, attempts, publish_attempts)
             total = total_of(total, found)
             # Some was in vain, the rest is done: that it goes on is no lost race.
-            fruitless += met.count == contended or not found.files_before
+            fruitless += order.contended == contended or not found.files_before
             if fruitless == attempts:
                 break
         try:
@@ -243,7 +228,7 @@ class Optimizer:
     def _planned(
         self, record: Record, catalog: Catalog, order: _OptimizeOrder
     ) -> list[CompactTask]:
-        sizes = replace(order.sizes, is_contended=order.contention.count > 0)
+        sizes = replace(order.sizes, is_contended=order.contended > 0)
         plain = planned_plain(catalog, self._tables.reader, order.table, sizes)
         left = {one.task.place for one in self._left()}
         keyed = planned(record, self._tables.reader, order.table, sizes)
@@ -275,8 +260,8 @@ class Optimizer:
         While somebody merges the same tables it waits to the end: a merge loses to it once at most.
         """
         done, pending, left = NOTHING, list[Finished](), list[Finished]()
-        before, ended, todo = order.contention.count, 0, list(tasks)
-        while todo and order.contention.count == before:
+        before, ended, todo = order.contended, 0, list(tasks)
+        while todo and order.contended == before:
             some, todo = todo[: order.at_once], todo[order.at_once :]
             for task, result in zip(some, order.run(some), strict=True):
                 pending.append(Finished(task, result))
@@ -292,12 +277,12 @@ class Optimizer:
                 done, left, pending = total_of(done, found), [*left, *more], []
                 record = self._manifests.newest()
                 kept = self._untouched(record, todo)
-                order.contention.count += len(kept) < len(todo)
+                order.contended += len(kept) < len(todo)
                 todo = kept
-        found, more = (
-            self._show(record, pending, order, job.as_written()) if pending else (NOTHING, [])
-        )
-        return total_of(done, found), [*left, *more]
+        if pending:
+            found, more = self._show(record, pending, order, job.as_written())
+            done, left = total_of(done, found), [*left, *more]
+        return done, left
 
     def _is_worth_a_record(self, finished: Sequence[Finished], rows: int) -> bool:
         if sum(one.task.rows for one in finished) < rows:
@@ -331,7 +316,7 @@ class Optimizer:
         if not left:
             done = total_of(done, self._advanced(plain, job))
         if done.files_before < sum(one.task.parts for one in finished if one not in left):
-            order.contention.count += 1
+            order.contended += 1
         return done, left
 
     def _resume(self, table: int | None, publish_attempts: int) -> Optimized:

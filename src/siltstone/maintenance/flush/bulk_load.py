@@ -10,6 +10,7 @@ base is staged, admission refuses the load and nothing changes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain
 
 import pyarrow as pa
@@ -18,9 +19,9 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.row_input import conformed, stream_of
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.commit.core import Core
-from siltstone.engine.commit.write_set import Receipt, WriteSet
+from siltstone.engine.commit.write_set import AdvancePart, AttachPart, Receipt, WriteSet
 from siltstone.engine.read.read_union import KeyedReader
-from siltstone.engine.read.view import Levels, State, is_empty
+from siltstone.engine.read.view import State, is_empty
 from siltstone.engine.write.bulk import (
     BulkRows,
     Repeats,
@@ -33,7 +34,7 @@ from siltstone.engine.write.stage_task import ATTACHED, stored_fields
 from siltstone.engine.write.submission import submit
 from siltstone.errors import ConflictError
 from siltstone.formats.keys import Codes
-from siltstone.formats.manifest import TableDefinition
+from siltstone.formats.manifest import KeyedStorage, TableDefinition
 from siltstone.formats.schema import history_name
 from siltstone.storage.tables.jobs import Begun
 
@@ -79,89 +80,78 @@ def load(
     if size < least:
         return pa.RecordBatchReader.from_batches(table_schema.arrow, head)
     batches = chain(head, conformed(stream, table_schema))
-    way = _load if is_first else _attach
     begun = core.begun()
     with core.hold(begun.first_us):
-        return way(core, table, table_schema, levels, batches, begun, may_repeat=may_repeat)
+        bulk = _Bulk(core, table, table_schema, levels.storage, begun, may_repeat)
+        return bulk.load(batches) if is_first else bulk.attach(batches)
 
 
-def _load(
-    core: Core,
-    table: TableDefinition,
-    table_schema: TableSchema,
-    levels: Levels,
-    batches: Iterator[pa.RecordBatch],
-    begun: Begun,
-    *,
-    may_repeat: bool,
-) -> Receipt:
-    folder = f"{levels.storage.folder}/base"
-    codes: list[Codes] = []
-    empty = core.tables.writer.create(folder, table_schema.arrow)
-    pin = core.tables.writer.append(folder, empty, _watched(batches, table_schema, codes))
-    written = BulkRows(catalogs.name_of(table), table_schema, folder, pin, table_schema.codec.names)
-    rows, _ = unique(core.tables, written, codes, Repeats(are_allowed=may_repeat))
-    part = load_part(core, table, levels.storage.incarnation, rows)
-    write_set = WriteSet(
-        number=next(core.numbers),
-        read_seq=None,
-        parts=(part,),
-        rows=part.rows,
-        staged_us=begun.started_us(core.now_us),
-    )
-    try:
-        return submit(core, lambda: write_set)
-    except ConflictError:  # somebody wrote a row meanwhile: ours become a run on top of it
-        staged = rows.opened(core.tables.reader).scan(table_schema.arrow.names)
-        return _attach(core, table, table_schema, levels, staged, begun, may_repeat=may_repeat)
+@dataclass(frozen=True, slots=True)
+class _Bulk:
+    """A load into one table, which `may_repeat` keys; the storage is as of its begin."""
 
+    core: Core
+    table: TableDefinition
+    table_schema: TableSchema
+    storage: KeyedStorage
+    begun: Begun
+    may_repeat: bool
 
-def _attach(
-    core: Core,
-    table: TableDefinition,
-    table_schema: TableSchema,
-    levels: Levels,
-    batches: Iterator[pa.RecordBatch],
-    begun: Begun,
-    *,
-    may_repeat: bool,
-) -> Receipt:
-    number = next(core.numbers)
-    transaction, state = core.transactions.begin(core.writer().current)
-    assert isinstance(state, State)
-    try:
-        folder = f"{levels.storage.folder}/.attached/{state.view.record.epoch}-{number}"
-        fields = stored_fields(table_schema, ATTACHED, "upsert")
-        codes: list[Codes] = []
-        renamed = (
-            pa.RecordBatch.from_arrays(batch.columns, schema=fields)
-            for batch in _watched(batches, table_schema, codes)
-        )
-        pin = core.tables.writer.append(folder, core.tables.writer.create(folder, fields), renamed)
-        names = tuple(history_name(column_id) for column_id in table_schema.schema.key)
-        written = BulkRows(catalogs.name_of(table), table_schema, folder, pin, names)
-        rows, every = unique(core.tables, written, codes, Repeats(are_allowed=may_repeat))
-        if not may_repeat:
-            reader = core.readers.open(state.view, table, state.visible)
-            assert isinstance(reader, KeyedReader)
-            refuse_living(core.tables.reader, rows, reader)
-        part = attach_part(core, table, levels.storage.incarnation, rows, every)
+    def load(self, batches: Iterator[pa.RecordBatch]) -> Receipt:
+        core, folder = self.core, f"{self.storage.folder}/base"
+        fields, names = self.table_schema.arrow, self.table_schema.codec.names
+        rows, _ = self._written(folder, fields, names, batches)
+        part = load_part(core, self.table, self.storage.incarnation, rows)
+        try:
+            return self._submit(next(core.numbers), None, part)
+        except ConflictError:  # somebody wrote a row meanwhile: ours become a run on top of it
+            return self.attach(rows.opened(core.tables.reader).scan(fields.names))
+
+    def attach(self, batches: Iterator[pa.RecordBatch]) -> Receipt:
+        core = self.core
+        number = next(core.numbers)
+        transaction, state = core.transactions.begin(core.writer().current)
+        assert isinstance(state, State)
+        try:
+            folder = f"{self.storage.folder}/.attached/{state.view.record.epoch}-{number}"
+            fields = stored_fields(self.table_schema, ATTACHED, "upsert")
+            names = tuple(history_name(column_id) for column_id in self.table_schema.schema.key)
+            rows, every = self._written(folder, fields, names, batches)
+            if not self.may_repeat:
+                reader = core.readers.open(state.view, self.table, state.visible)
+                assert isinstance(reader, KeyedReader)
+                refuse_living(core.tables.reader, rows, reader)
+            part = attach_part(core, self.table, self.storage.incarnation, rows, every)
+            return self._submit(number, None if self.may_repeat else state.visible, part)
+        finally:
+            core.transactions.end(transaction)
+
+    def _written(
+        self,
+        folder: str,
+        fields: pa.Schema,
+        names: tuple[str, ...],
+        batches: Iterator[pa.RecordBatch],
+    ) -> tuple[BulkRows, Codes]:
+        """Write batches as `fields`; return the rows without repeated keys, and all codes."""
+        tables, codes = self.core.tables, list[Codes]()
+
+        def stored() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                codes.append(self.table_schema.codec.codes(batch))
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=fields)
+
+        pin = tables.writer.append(folder, tables.writer.create(folder, fields), stored())
+        name = catalogs.name_of(self.table)
+        written = BulkRows(name, self.table_schema, folder, pin, names)
+        return unique(tables, written, codes, Repeats(are_allowed=self.may_repeat))
+
+    def _submit(self, number: int, read_seq: int | None, part: AdvancePart | AttachPart) -> Receipt:
         write_set = WriteSet(
             number=number,
-            read_seq=None if may_repeat else state.visible,
+            read_seq=read_seq,
             parts=(part,),
             rows=part.rows,
-            staged_us=begun.started_us(core.now_us),
+            staged_us=self.begun.started_us(self.core.now_us),
         )
-        return submit(core, lambda: write_set)
-    finally:
-        core.transactions.end(transaction)
-
-
-def _watched(
-    batches: Iterator[pa.RecordBatch], table_schema: TableSchema, codes: list[Codes]
-) -> Iterator[pa.RecordBatch]:
-    """Yield the batches, keeping the codes of their keys."""
-    for batch in batches:
-        codes.append(table_schema.codec.codes(batch))
-        yield batch
+        return submit(self.core, lambda: write_set)

@@ -20,7 +20,6 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 import pyarrow as pa
@@ -47,21 +46,16 @@ from siltstone.formats.schema import (
 )
 from siltstone.maintenance.flush.refresh import refreshed, renewals, renewed
 from siltstone.maintenance.retention import carried
-from siltstone.storage.manifest.manifest_store import ManifestStore
+from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import Begun, GcHorizonError, refuse_below_gc_horizon
-from siltstone.storage.tables.tables import StagedFiles, TableWriter
+from siltstone.storage.tables.tables import StagedFiles
+from siltstone.storage.wal.wal import Wal
 from siltstone.units import SegmentNumber
 
 COMMITS_FOLDER = "commits"
 ATTEMPTS = 3
 TICK_S = 0.25
 _BATCH_ROWS = 65_536
-
-
-class Retirer(Protocol):
-    """The part of the log that a checkpoint uses."""
-
-    def retire(self, floor: SegmentNumber) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +74,12 @@ class Checkpointer:
 
     def __init__(
         self,
+        site: Site,
         *,
         committer: Committer,
-        tables: TableWriter,
-        manifests: ManifestStore,
         readers: Readers,
-        log: Retirer,
-        epoch: int,
+        log: Wal,
         resident_bytes_max: int,
-        now_us: Callable[[], int],
         require_in_place: Callable[[], None],
         after: Callable[[Record], None] = lambda _: None,
     ) -> None:
@@ -98,11 +89,15 @@ class Checkpointer:
         may have records of our epoch. `after` is told the record after each checkpoint and each
         look for news.
         """
-        self._committer, self._tables = committer, tables
-        self._manifests, self._readers, self._log = manifests, readers, log
-        self._epoch, self._resident_bytes_max = epoch, resident_bytes_max
-        self._now_us, self._after = now_us, after
-        self._require_in_place = require_in_place
+        self._tables, self._manifests, self._now_us = (
+            site.tables.writer,
+            site.manifests,
+            site.now_us,
+        )
+        self._committer, self._readers, self._log = committer, readers, log
+        self._epoch = committer.state.view.record.epoch
+        self._resident_bytes_max = resident_bytes_max
+        self._after, self._require_in_place = after, require_in_place
         self._lock = threading.Lock()
         self._is_ending = False
         self.fenced: FencedError | None = None
@@ -165,7 +160,7 @@ class Checkpointer:
         above_us = self._committer.state.view.record.gc_horizon_us
         for _ in range(ATTEMPTS):
             begun = Begun.at(self._now_us, above_us)
-            flushed = [item for item in self._flush(sealed) if item is not None]
+            flushed = list(self._flush(sealed))
             commits = self._flush_commits(sealed)
             cross(Failpoint.FLUSH_AFTER_FRAGMENTS)
             try:
@@ -195,15 +190,15 @@ class Checkpointer:
             raise FencedError(self._epoch, record.epoch)
         return msgspec.structs.replace(record)
 
-    def adopt_news(self) -> Record:
+    def refresh(self) -> Record:
         """Refresh to the newest record of other processes; a stale view stays correct meanwhile."""
         with self._turn():
             self._require_in_place()
-            record = self._take_news()
+            record = self._refresh()
         self._after(record)
         return record
 
-    def _take_news(self) -> Record:
+    def _refresh(self) -> Record:
         """Make the newest record the view's. Generations that it holds are no longer sealed.
 
         Those are of a publish whose answer was lost: to flush them again would put their rows into
@@ -220,7 +215,7 @@ class Checkpointer:
 
     def renew(self) -> Record:
         """Refresh to the newest record and release all older ones, which vacuum may delete."""
-        record = self.adopt_news()
+        record = self.refresh()
         with self._turn():
             flushed = renewals(self._committer.state.view, self._readers)  # reads Lance: no lock
             self._committer.swap_view(lambda view: renewed(view, flushed))
@@ -228,7 +223,7 @@ class Checkpointer:
 
     # flush
 
-    def _flush(self, sealed: Sequence[Generation]) -> Iterator[_Flushed | None]:
+    def _flush(self, sealed: Sequence[Generation]) -> Iterator[_Flushed]:
         numbers = sorted({number for generation in sealed for number in generation.sources})
         for number in numbers:
             sources = [s for g in sealed for s in g.sources.get(number, ())]
@@ -236,7 +231,7 @@ class Checkpointer:
 
     def _flush_table(
         self, catalog: Catalog, incarnation: int, sources: Sequence[Source]
-    ) -> _Flushed | None:
+    ) -> _Flushed:
         table = catalogs.owner_of(catalog, incarnation)
         table_schema = whole_table_schema(table)  # dropped columns too: older seqs show them
         storage = self._committer.state.view.levels[incarnation].storage
@@ -365,12 +360,7 @@ def _stored(
                 old = KeyedStorage(step.id, view.levels[step.id].storage.folder)
             ours = view.levels[step.id].storage
             if old.merged_seq < ours.merged_seq <= last_seq and step.versions:
-                old = msgspec.structs.replace(  # a bulk load went straight to base
-                    old,
-                    base=ours.base,
-                    base_schema=ours.base_schema,
-                    merged_seq=ours.merged_seq,
-                )
+                old = old.with_base_of(ours)  # a bulk load went straight to base
             found = pins.get(step.id)
             if found is not None:
                 old = msgspec.structs.replace(old, history=found.pin, history_columns=found.columns)

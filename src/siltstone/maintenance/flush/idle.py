@@ -17,25 +17,16 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 from siltstone.engine.commit.committer import Committer
 from siltstone.errors import in_words
+from siltstone.storage.wal.wal import Wal
 
 COMMITS_WORTH = 256
 """This many commits replay in a few milliseconds."""
 BYTES_WORTH = 1 << 20
 SMALL_INTERVAL_S = 3600.0
 _log = logging.getLogger(__name__)
-
-
-class IdleLog(Protocol):
-    """What rest needs of the WAL."""
-
-    @property
-    def size(self) -> int: ...
-
-    def rest(self) -> None: ...
 
 
 class Rest:
@@ -45,7 +36,7 @@ class Rest:
         self,
         *,
         committer: Committer,
-        log: IdleLog,
+        log: Wal,
         checkpoint: Callable[[], object],
         fit: Callable[[int], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,

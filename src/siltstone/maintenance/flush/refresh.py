@@ -79,12 +79,23 @@ def renewed(view: View, flushed: Mapping[int, tuple[Source, ...]]) -> View:
 
 
 def _reopened(view: View, levels: Levels, run: HistoryRun, readers: Readers) -> HistoryRun:
-    table = catalogs.owner_of(view.catalog, levels.storage.incarnation)
-    low = max(run.low, levels.storage.merged_seq)
-    known = known_of((run,), low)
-    found = readers.history(table, levels.storage, low, run.high, view.lease, known=known)
+    seqs = (max(run.low, levels.storage.merged_seq), run.high)
+    found = _run(view, levels.storage, (run,), seqs, readers, view.lease)
     require(found is not None, f"the record has no history for a run up to seq {run.high}")
     return found  # type: ignore[return-value]
+
+
+def _run(
+    view: View,
+    storage: KeyedStorage,
+    known: Sequence[Source],
+    seqs: tuple[int, int],
+    readers: Readers,
+    lease: object,
+) -> HistoryRun | None:
+    """Return history above one seq, up to another; what is `known` of it is not read again."""
+    table, (low, high) = catalogs.owner_of(view.catalog, storage.incarnation), seqs
+    return readers.history(table, storage, low, high, lease, known=known_of(known, low))
 
 
 def _levels(
@@ -97,7 +108,7 @@ def _levels(
     lease: object,
 ) -> Levels:
     if storage.merged_seq < old.storage.merged_seq:  # our bulk load is not in the record yet
-        storage = replace_base(storage, old.storage)
+        storage = storage.with_base_of(old.storage)
     base = old.base
     if storage.base != old.storage.base:
         table = catalogs.owner_of(view.catalog, storage.incarnation)
@@ -105,28 +116,11 @@ def _levels(
     kept = tuple(s for s in (*old.flushed, *moved) if s.last_seq > storage.merged_seq)
     if any(isinstance(source, HistoryRun) for source in moved):
         # Attached rows: their own files are named by nobody once they are in history.
-        table = catalogs.owner_of(view.catalog, storage.incarnation)
-        low = storage.merged_seq
-        known = known_of(kept, low)
-        run = readers.history(table, storage, low, record.flushed_seq, lease, known=known)
+        run = _run(view, storage, kept, (storage.merged_seq, record.flushed_seq), readers, lease)
         kept = () if run is None else (run,)
     rest = tuple(source for source in old.sealed if all(source is not m for m in moved))
     found = old.kept if base is old.base else VisibilityCache()
     return Levels(storage, kept, rest, old.active, base, old.pending, found)
-
-
-def replace_base(storage: KeyedStorage, ours: KeyedStorage) -> KeyedStorage:
-    """Return `storage` with the base of `ours`."""
-    return KeyedStorage(
-        storage.incarnation,
-        storage.folder,
-        ours.base,
-        ours.base_schema,
-        ours.merged_seq,
-        storage.history,
-        storage.history_columns,
-        storage.history_from,
-    )
 
 
 def _spilled(
@@ -147,10 +141,8 @@ def _spilled(
         if total <= resident_bytes_max or not resident[number]:
             break
         found = levels[number]
-        table = catalogs.owner_of(view.catalog, number)
-        low = found.storage.merged_seq
-        known = known_of(found.flushed, low)
-        run = readers.history(table, found.storage, low, record.flushed_seq, lease, known=known)
+        seqs = (found.storage.merged_seq, record.flushed_seq)
+        run = _run(view, found.storage, found.flushed, seqs, readers, lease)
         if run is not None:
             levels[number] = replace(found, flushed=(run,))
             total -= resident[number]

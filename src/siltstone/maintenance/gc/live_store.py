@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 from siltstone.engine.commit.committer import Committer
@@ -10,64 +11,47 @@ from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.read.view import View
 from siltstone.engine.recover.following import Follower
 from siltstone.errors import BusyError
-from siltstone.formats.manifest import Catalog, Pin, Tag
+from siltstone.formats.manifest import Pin, Tag
 from siltstone.maintenance.flush.checkpoint import Checkpointer
 
 
 class LiveStore(Protocol):
     """The contents of the frames above the newest record; an owner has them in memory."""
 
-    def catalog(self) -> Catalog:
-        """Return the catalog as of the visible seq."""
+    def view(self) -> View:
+        """Return the view as of the visible seq."""
         ...
 
     def renew(self) -> object:
         """Refresh to the newest record, and release older ones."""
         ...
 
-    def forget(self, tag: Tag) -> object:
+    def forget(self, tag: Tag, /) -> object:
         """Remove a tag with a commit, unless it was set again meanwhile."""
         ...
 
-    def attached(self) -> Iterator[Pin]:
-        """Yield the pins of bulk commits whose rows are in no record yet."""
-        ...
 
-
+@dataclass(frozen=True, slots=True)
 class OwnerLive:
     """`LiveStore` in the owner's process, for as long as it owns the store.
 
     Another thread may close the store during a vacuum. From then on memory has neither the files in
-    the log (`Owner.close` releases them) nor the commits of the next owner.
+    the log (`Owner.close` releases them) nor the commits of the next owner: `require_held` raises
+    ClosedError once the store is not owned any more.
     """
 
-    def __init__(
-        self,
-        committer: Committer,
-        checkpointer: Checkpointer,
-        forget: Callable[[Tag], object],
-        require_held: Callable[[], None],
-    ) -> None:
-        """`require_held` raises ClosedError once the store is not owned any more."""
-        self._committer, self._checkpointer, self._forget = committer, checkpointer, forget
-        self._require_held = require_held
+    committer: Committer
+    checkpointer: Checkpointer
+    forget: Callable[[Tag], object]
+    require_held: Callable[[], None]
 
-    def _view(self) -> View:
-        view = self._committer.state.view
-        self._require_held()  # after it was taken: until then nothing was let go of
+    def view(self) -> View:
+        view = self.committer.state.view
+        self.require_held()  # after it was taken: until then nothing was let go of
         return view
 
-    def catalog(self) -> Catalog:
-        return self._view().catalog
-
     def renew(self) -> object:
-        return self._checkpointer.renew()
-
-    def forget(self, tag: Tag) -> object:
-        return self._forget(tag)
-
-    def attached(self) -> Iterator[Pin]:
-        return _attached(self._view())
+        return self.checkpointer.renew()
 
 
 class LiveWithoutOwner:
@@ -85,14 +69,11 @@ class LiveWithoutOwner:
         self._follower, self._epoch = follower, epoch
         self._first_epoch = epoch()
 
-    def _view(self) -> View:
+    def view(self) -> View:
         view = self._follower.state().view
         if self._first_epoch is None or self._epoch() != self._first_epoch:
             raise BusyError("the store has no owner yet, or its owner ended meanwhile; call again")
         return view
-
-    def catalog(self) -> Catalog:
-        return self._view().catalog
 
     def renew(self) -> object:
         return self._follower.close()  # the next look begins at the newest record
@@ -100,11 +81,9 @@ class LiveWithoutOwner:
     def forget(self, tag: Tag) -> object:
         """Leave the tag to the owner's vacuum: only a commit removes a tag."""
 
-    def attached(self) -> Iterator[Pin]:
-        return _attached(self._view())
 
-
-def _attached(view: View) -> Iterator[Pin]:
+def attached(view: View) -> Iterator[Pin]:
+    """Yield the pins of bulk commits whose rows are in no record yet."""
     for levels in view.levels.values():
         for source in levels.sealed:
             if isinstance(source, HistoryRun):

@@ -25,7 +25,7 @@ from siltstone.engine.read.reader import plain_folder
 from siltstone.engine.read.view import storage_folder
 from siltstone.errors import CorruptionError
 from siltstone.formats.manifest import Catalog, Pin, Record, TableDefinition
-from siltstone.storage.files.files import TEMPORARY_SUFFIX, Files
+from siltstone.storage.files.files import Files, is_temporary
 from siltstone.storage.lance.external import version_import
 from siltstone.storage.tables.inventories import DIRECTORY, Inventories
 from siltstone.storage.tables.jobs import DIRECTORY as JOBS
@@ -156,7 +156,7 @@ class Sweep:
                 f"{folder}/{name}"
                 for folder in ("manifest", JOBS)
                 for name in self._names(folder)
-                if _is_temporary(name)
+                if is_temporary(name)
             ),
         ]
 
@@ -201,14 +201,14 @@ class Sweep:
         dataset = _dataset(path)
         if public_of(path) in doomed or dataset in dying:
             return DEAD
-        if _is_temporary(path.rpartition("/")[2]):
-            return TEMPORARY if self._is_older(path, ages.unpublished) else None
+        if is_temporary(path.rpartition("/")[2]):
+            return TEMPORARY if self._mtime(path) < ages.unpublished else None
         if dataset in living and _is_managed(path, dataset):
             return None
         if _ATTACHED in path:  # the last file is the version that a frame names
             return UNPUBLISHED if self._youngest(dataset) < ages.attached else None
         limit = ages.attached if path.startswith(_INVENTORIES) else ages.unpublished
-        return UNPUBLISHED if self._is_older(path, limit) else None
+        return UNPUBLISHED if self._mtime(path) < limit else None
 
     def _youngest(self, dataset: str) -> float:
         """Return when the last of the listed files of an attached dataset was written."""
@@ -218,9 +218,6 @@ class Sweep:
                     found = self._youngest_of.get(_dataset(path), 0.0)
                     self._youngest_of[_dataset(path)] = max(found, self._mtime(path))
         return self._youngest_of[dataset]
-
-    def _is_older(self, path: str, limit: float) -> bool:
-        return self._mtime(path) < limit
 
     def _mtime(self, path: str) -> float:
         try:
@@ -271,10 +268,6 @@ class Sweep:
                 raise
             return False
         return True
-
-
-def _is_temporary(name: str) -> bool:
-    return name.startswith(".") and name.endswith(TEMPORARY_SUFFIX)
 
 
 def _dataset(path: str) -> str:

@@ -27,9 +27,8 @@ Lock: none of its own; two vacuums exclude each other by FLOOR.lock and each rec
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -41,7 +40,7 @@ from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, Tag
 from siltstone.formats.schema import SEQ_COLUMN
 from siltstone.maintenance import retention
-from siltstone.maintenance.gc.live_store import LiveStore
+from siltstone.maintenance.gc.live_store import LiveStore, attached
 from siltstone.maintenance.gc.sweep import (
     DEAD,
     Ages,
@@ -55,11 +54,12 @@ from siltstone.maintenance.gc.sweep import (
     published,
     versions_of,
 )
-from siltstone.storage.files.files import Files
-from siltstone.storage.manifest.manifest_store import ManifestStore, random_token
+from siltstone.storage.files.files import refusals
+from siltstone.storage.manifest.manifest_store import random_token
+from siltstone.storage.site import Site
 from siltstone.storage.tables.inventories import Inventories
-from siltstone.storage.tables.jobs import Jobs, SeenJob
-from siltstone.storage.tables.tables import POSITION, Tables
+from siltstone.storage.tables.jobs import SeenJob
+from siltstone.storage.tables.tables import POSITION
 from siltstone.storage.wal.reserve import Reserve, is_full
 
 GRACE_S = 86_400.0
@@ -103,12 +103,11 @@ class Vacuumed:
 class _Census:
     """Who needs which record: those from FLOOR on, those leased below it, and the tags' islands."""
 
-    floor: int
-    kept: tuple[Record, ...]
-    leased: tuple[Record, ...]
-    islands: tuple[tuple[Record, int], ...]
-    dead: tuple[Record, ...]
-    tags: tuple[Tag, ...]
+    kept: Sequence[Record]
+    leased: Sequence[Record]
+    islands: Sequence[tuple[Record, int]]
+    dead: Sequence[Record]
+    tags: Sequence[Tag]
 
     @property
     def stay(self) -> list[Record]:
@@ -119,22 +118,11 @@ class Vacuum:
     """See the module."""
 
     def __init__(
-        self,
-        *,
-        files: Files,
-        root: Path,
-        manifests: ManifestStore,
-        tables: Tables,
-        live: LiveStore,
-        jobs: Jobs,
-        now_us: Callable[[], int],
-        retention_s: float,
-        reserve: Reserve,
+        self, site: Site, live: LiveStore, *, retention_s: float, reserve: Reserve
     ) -> None:
-        self._reserve = reserve
-        self._files, self._root = files, root
-        self._manifests, self._tables, self._live = manifests, tables, live
-        self._now_us, self._retention_s, self._jobs = now_us, retention_s, jobs
+        self._files, self._root, self._now_us = site.files, site.root, site.now_us
+        self._manifests, self._tables, self._jobs = site.manifests, site.tables, site.jobs
+        self._live, self._retention_s, self._reserve = live, retention_s, reserve
 
     def run(self, *, dry_run: bool = False, grace_s: float = GRACE_S) -> Vacuumed:
         """Vacuum; with `dry_run` only list the files (without those that a trim frees later).
@@ -147,7 +135,7 @@ class Vacuum:
             ClosedError: The store was closed meanwhile; only garbage was deleted.
             CorruptionError: A needed record or pin is damaged; its files were spared.
         """
-        with _refusals(self._root):
+        with refusals(f"vacuum of {self._root}"):
             if dry_run:
                 return self._preview(grace_s)
             return self._reserve.lend(lambda is_short: self._run(grace_s, is_short=is_short))
@@ -160,7 +148,7 @@ class Vacuum:
         Raises:
             UnavailableError, BusyError, CorruptionError: As `run`.
         """
-        with _refusals(self._root):
+        with refusals(f"vacuum of {self._root}"):
             garbage, _ = self._condemned(Sweep(self._files, self._root), (), grace_s)
             orphans = tuple(file for file in garbage if file.is_orphan)
             take(orphans)
@@ -203,17 +191,16 @@ class Vacuum:
 
     def _tags(self, *, are_lapsed: bool) -> tuple[Tag, ...]:
         now_us = self._now_us()
-        tags = self._live.catalog().tags
+        tags = self._live.view().catalog.tags
         return tuple(tag for tag in tags if catalogs.has_lapsed(tag, now_us) == are_lapsed)
 
     # the floor
 
     def _raise_floor(self) -> tuple[Record, int]:
         """Publish the oldest readable seq, then write FLOOR; return the newest record and FLOOR."""
-        cutoff = self._cutoff_us()
         newest, lease = self._manifests.lease_newest()
         with lease:
-            oldest = retention.floor_of(self._from_floor(), cutoff)
+            oldest = self._oldest_readable()
             cross(Failpoint.VACUUM_AFTER_PLAN)
 
             def change(record: Record) -> Record:
@@ -243,19 +230,19 @@ class Vacuum:
         published = self._manifests.publish(noted, base=base)
         return published, built_on[0]
 
-    def _cutoff_us(self) -> int:
-        return self._now_us() - int(self._retention_s * 1_000_000)
+    def _oldest_readable(self) -> Record:
+        cutoff_us = self._now_us() - int(self._retention_s * 1_000_000)
+        return retention.floor_of(self._records(from_floor=True), cutoff_us)
 
-    def _from_floor(self) -> list[Record]:
-        return list(self._read(self._manifests.numbers()))
-
-    def _read(self, numbers: Sequence[int]) -> Iterator[Record]:
-        for number in numbers:
+    def _records(self, *, from_floor: bool = False) -> list[Record]:
+        records: list[Record] = []
+        for number in self._manifests.numbers(below_floor=not from_floor):
             with contextlib.suppress(FileNotFoundError):  # another vacuum
-                yield self._manifests.read(number)
+                records.append(self._manifests.read(number))
+        return records
 
     def _census(self, floor: int, oldest_seq: int, tags: Sequence[Tag]) -> _Census:
-        records = self._all_records()
+        records = self._records()
         islands = [
             (found, tag.seq)
             for tag in tags
@@ -265,14 +252,9 @@ class Vacuum:
         below = [r for r in records if r.number < floor and r.number not in tagged]
         leased = [record for record in below if self._is_leased(record.number)]
         held = {record.number for record in leased}
-        return _Census(
-            floor,
-            tuple(record for record in records if record.number >= floor),
-            tuple(leased),
-            tuple(islands),
-            tuple(record for record in below if record.number not in held),
-            tuple(tags),
-        )
+        kept = [record for record in records if record.number >= floor]
+        dead = [record for record in below if record.number not in held]
+        return _Census(kept, leased, islands, dead, tags)
 
     def _settled(self, floor: int, oldest_seq: int) -> _Census:
         """Return a census whose tags are those after it.
@@ -281,9 +263,9 @@ class Vacuum:
         has its tag in the catalog by now, and below FLOOR no lease begins.
         """
         for _ in range(CENSUSES_MAX):
-            tags = self._live.catalog().tags
+            tags = self._live.view().catalog.tags
             census = self._census(floor, oldest_seq, tags)
-            if self._live.catalog().tags == tags:
+            if self._live.view().catalog.tags == tags:
                 return census
         raise BusyError(f"{self._root}: tags were set {CENSUSES_MAX} times meanwhile; try again")
 
@@ -365,29 +347,27 @@ class Vacuum:
     def _sweep(self, dead: Sequence[Record], grace_s: float) -> tuple[Removed, ...]:
         sweep = Sweep(self._files, self._root)
         garbage, gc_horizon_us = self._condemned(sweep, dead, grace_s)
-        records = self._all_records()
+        records = self._records()
         cross(Failpoint.VACUUM_BEFORE_DELETE)
         self._promote(records, garbage)
         sweep.delete(garbage)
-        return (*garbage, *self._remove_jobs(gc_horizon_us))
+        jobs = [file for job, file in self._dead_jobs(gc_horizon_us) if self._jobs.remove(job)]
+        return (*garbage, *jobs)
 
     def _condemned(
         self, sweep: Sweep, dead: Sequence[Record], grace_s: float
     ) -> tuple[list[Removed], int]:
         """Return what may go, and until when what nobody published is condemned, in a record."""
         gc_horizon_us = self._gc_horizon_us(grace_s)
-        garbage = self._garbage(sweep, self._all_records(), dead, gc_horizon_us, grace_s)
+        garbage = self._garbage(sweep, self._records(), dead, gc_horizon_us, grace_s)
         if any(file.why != DEAD for file in garbage):
             said_us = self._raise_gc_horizon(gc_horizon_us)
             cross(Failpoint.VACUUM_AFTER_GC_HORIZON)
             if self._held(said_us) < said_us:
                 gc_horizon_us = 0  # somebody is at work who may not have heard: nothing of it now
             self._live.renew()
-            garbage = self._garbage(sweep, self._all_records(), dead, gc_horizon_us, grace_s)
+            garbage = self._garbage(sweep, self._records(), dead, gc_horizon_us, grace_s)
         return garbage, gc_horizon_us
-
-    def _all_records(self) -> list[Record]:
-        return list(self._read(self._manifests.numbers(below_floor=True)))
 
     def _gc_horizon_us(self, grace_s: float) -> int:
         """Return before when work must have been begun to be dead: no running job's is.
@@ -401,8 +381,7 @@ class Vacuum:
 
     def _held(self, limit_us: int) -> int:
         """Return `limit_us`, or when the oldest work was begun that somebody is at now."""
-        running = [seen for seen in self._jobs.list() if seen.is_running]
-        begun = (seen.changed_us if seen.job is None else seen.job.started_us for seen in running)
+        begun = (_begun_us(seen) for seen in self._jobs.list() if seen.is_running)
         return max(0, min([limit_us, *begun]))
 
     def _raise_gc_horizon(self, gc_horizon_us: int) -> int:
@@ -417,16 +396,11 @@ class Vacuum:
 
         return self._publish(change, self._manifests.newest())[0].gc_horizon_us
 
-    def _dead_jobs(self, gc_horizon_us: int) -> Iterator[SeenJob]:
+    def _dead_jobs(self, gc_horizon_us: int) -> Iterator[tuple[str, Removed]]:
+        """Yield the ids of dead jobs, with their records' files."""
         for seen in self._jobs.list():
-            begun = seen.changed_us if seen.job is None else seen.job.started_us
-            if not seen.is_running and begun < gc_horizon_us:
-                yield seen
-
-    def _remove_jobs(self, gc_horizon_us: int) -> Iterator[Removed]:
-        for seen in self._dead_jobs(gc_horizon_us):
-            if self._jobs.remove(seen.id):
-                yield Removed(f"jobs/{seen.id}.json", seen.nbytes, CONDEMNED)
+            if not seen.is_running and _begun_us(seen) < gc_horizon_us:
+                yield seen.id, Removed(f"jobs/{seen.id}.json", seen.nbytes, CONDEMNED)
 
     def _garbage(
         self,
@@ -436,10 +410,10 @@ class Vacuum:
         gc_horizon_us: int,
         grace_s: float,
     ) -> list[Removed]:
-        catalog = self._live.catalog()
+        catalog = self._live.view().catalog
         pins = distinct(pin for record in records for pin in pins_of(record))
         pins |= distinct(versions_of(catalog))
-        pins |= distinct(self._live.attached())
+        pins |= distinct(attached(self._live.view()))
         gone = distinct(pin for record in dead for pin in pins_of(record))
         gone = {path: pin for path, pin in gone.items() if path not in pins}
         reachable = needed(self._tables.reader, pins)
@@ -468,9 +442,8 @@ class Vacuum:
         for record in records:
             for storage in record.keyed:
                 if storage.base is not None:
-                    folders.setdefault(f"{storage.folder}/base", {})[storage.base.path] = (
-                        storage.base
-                    )
+                    bases = folders.setdefault(f"{storage.folder}/base", {})
+                    bases[storage.base.path] = storage.base
             for pin in versions_of(record.catalog):
                 folders.setdefault(pin.path.split("/_siltstone/")[0], {})[pin.path] = pin
         for folder, pins in folders.items():
@@ -481,28 +454,22 @@ class Vacuum:
 
     def _promote_again(self, folder: str, pins: Sequence[Pin]) -> None:
         """Promote; a merge that promotes at once takes away what it does not know of."""
-        for attempt in range(PROMOTIONS_MAX):
-            try:
+        for _ in range(PROMOTIONS_MAX - 1):
+            with contextlib.suppress(UnavailableError):
                 return self._tables.names.promote(folder, pins, pins[-1])
-            except UnavailableError:
-                if attempt == PROMOTIONS_MAX - 1:
-                    raise
-        return None
+        return self._tables.names.promote(folder, pins, pins[-1])
 
     # looking only
 
     def _preview(self, grace_s: float) -> Vacuumed:
         newest = self._manifests.newest()
-        oldest = retention.floor_of(self._from_floor(), self._cutoff_us())
+        oldest = self._oldest_readable()
         seq = max(newest.oldest_seq, oldest.flushed_seq)
         census = self._census(oldest.number, seq, self._tags(are_lapsed=False))
         sweep = Sweep(self._files, self._root)
         gc_horizon_us = self._gc_horizon_us(grace_s)
         garbage = self._garbage(sweep, census.stay, census.dead, gc_horizon_us, grace_s)
-        garbage += [
-            Removed(f"jobs/{seen.id}.json", seen.nbytes, CONDEMNED)
-            for seen in self._dead_jobs(gc_horizon_us)
-        ]
+        garbage += [file for _, file in self._dead_jobs(gc_horizon_us)]
         records = [
             Removed(str(path.relative_to(self._root)), self._files.size(path), "below FLOOR")
             for path in (self._manifests.path(record.number) for record in census.dead)
@@ -510,16 +477,12 @@ class Vacuum:
         return Vacuumed(True, oldest.number, seq, (*records, *garbage), _spared(census))
 
 
+def _begun_us(seen: SeenJob) -> int:
+    return seen.changed_us if seen.job is None else seen.job.started_us
+
+
 def _spared(census: _Census) -> tuple[str, ...]:
     return (
         *(f"record {record.number}: leased" for record in census.leased),
         *(f"record {record.number}: serves the tag at seq {seq}" for record, seq in census.islands),
     )
-
-
-@contextlib.contextmanager
-def _refusals(root: Path) -> Generator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UnavailableError(f"vacuum of {root}: {error}") from error

@@ -141,16 +141,12 @@ def tasks_of(
     storage: KeyedStorage,
     opened: PinnedTable,
     *,
-    lag_share: float,
-    begins_key: bool,
+    is_urgent: bool,
 ) -> Iterator[IndexTask]:
-    """Yield the tasks that update the indexes of a base that lack at least a share of its rows.
+    """Yield the tasks that update the indexes of a base that lack some of its rows.
 
-    An index is rebuilt completely if it lacks half of the rows or has many segments.
-
-    Args:
-        lag_share: The least share of the rows of base; 0 is any lag.
-        begins_key: Also build an index on the key if there is none yet.
+    An index is rebuilt completely if it lacks half of the rows or has many segments. `is_urgent`:
+    only indexes that lack `LAG_SHARE` of the rows, and no first index on the key.
     """
     spans = tuple(span for span in opened.spans if span[0] < span[1])
     name, folder = catalogs.name_of(table), f"{storage.folder}/base"
@@ -158,8 +154,8 @@ def tasks_of(
         mine = [segment for segment in opened.segments if segment.index == spec.name]
         lacking = _lacking(spans, mine)
         lag = _rows(lacking)
-        is_late = spec.name == KEY_INDEX and not mine and not begins_key
-        if not lag or lag < lag_share * opened.rows or is_late:
+        can_wait = lag < LAG_SHARE * opened.rows or (spec.name == KEY_INDEX and not mine)
+        if not lag or (is_urgent and can_wait):
             continue
         dead = tuple(segment.id for segment in mine if not segment.covered)
         if 2 * lag >= opened.rows or len(mine) - len(dead) >= SEGMENTS_MAX:
@@ -192,38 +188,24 @@ def statuses(
     opened = None
     if storage is not None and storage.base is not None:
         opened = tables.open(f"{storage.folder}/base", storage.base)
+    segments, spans = ((), ()) if opened is None else (opened.segments, opened.spans)
+
+    def status(
+        name: str, column: str, kind: str, options: dict[str, IndexOption], stored: str
+    ) -> IndexStatus:
+        mine = [segment for segment in segments if segment.index == stored]
+        nbytes, lag = sum(segment.nbytes for segment in mine), _rows(_lacking(spans, mine))
+        return IndexStatus(name, column, kind, options, len(mine), nbytes, lag)
+
     found = [
-        _status(
-            IndexSpec(stored_name(index), names[index.column], cast("IndexKind", index.kind)),
-            index.name,
-            dict(index.options),
-            opened,
-        )
+        status(index.name, names[index.column], index.kind, dict(index.options), stored_name(index))
         for index in declared_on(record, table.id)
         if index.column in names  # the definition may be newer than the record
     ]
-    key = [s for s in opened.segments if s.index == KEY_INDEX] if opened is not None else []
-    if key:
-        stored = key[0].columns[0]
-        found.append(_status(IndexSpec(KEY_INDEX, stored, "btree"), KEY_INDEX, {}, opened))
+    key = next((segment for segment in segments if segment.index == KEY_INDEX), None)
+    if key is not None:
+        found.append(status(KEY_INDEX, key.columns[0], "btree", {}, KEY_INDEX))
     return found
-
-
-def _status(
-    spec: IndexSpec, name: str, options: dict[str, IndexOption], opened: PinnedTable | None
-) -> IndexStatus:
-    if opened is None:
-        return IndexStatus(name, spec.column, spec.kind, options, 0, 0, 0)
-    mine = [segment for segment in opened.segments if segment.index == spec.name]
-    return IndexStatus(
-        name,
-        spec.column,
-        spec.kind,
-        options,
-        len(mine),
-        sum(segment.nbytes for segment in mine),
-        _rows(_lacking(opened.spans, mine)),
-    )
 
 
 def _lacking(spans: Sequence[Span], segments: Sequence[Segment]) -> tuple[Span, ...]:

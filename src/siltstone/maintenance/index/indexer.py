@@ -23,12 +23,12 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.errors import BusyError, RequestError, SiltstoneError
 from siltstone.failpoints import Failpoint, cross
-from siltstone.formats.manifest import Index, KeyedStorage, Pin, Record, TableDefinition
+from siltstone.formats.manifest import Index, Pin, Record, TableDefinition
+from siltstone.maintenance.flush.checkpoint import Checkpointer
 from siltstone.maintenance.index.index_kinds import check_kind, check_name, check_options
 from siltstone.maintenance.index.index_plan import (
     KEY_INDEX,
     KEY_ROWS_MIN,
-    LAG_SHARE,
     IndexTask,
     declared_on,
     living,
@@ -37,9 +37,10 @@ from siltstone.maintenance.index.index_plan import (
     wanted,
 )
 from siltstone.maintenance.merge.merge import Deferred, candidates, require_budgets
-from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, ManifestStore
-from siltstone.storage.tables.jobs import GcHorizonError, Job, Jobs, refuse_below_gc_horizon
-from siltstone.storage.tables.tables import BuiltSegment, InputsMovedError, Tables
+from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
+from siltstone.storage.site import Site
+from siltstone.storage.tables.jobs import GcHorizonError, Job, refuse_below_gc_horizon
+from siltstone.storage.tables.tables import BuiltSegment, InputsMovedError
 
 ATTEMPTS = 8
 INDEXES_MAX = 32
@@ -83,19 +84,13 @@ class Indexer:
         promote: Shows a published record's bases to readers of the plain path.
     """
 
-    def __init__(
-        self,
-        manifests: ManifestStore,
-        tables: Tables,
-        promote: Callable[[Record], None],
-        jobs: Jobs,
-    ) -> None:
-        self._manifests, self._tables, self._promote = manifests, tables, promote
-        self._jobs = jobs
+    def __init__(self, site: Site, promote: Callable[[Record], None]) -> None:
+        self._manifests, self._tables, self._jobs = site.manifests, site.tables, site.jobs
+        self._promote = promote
 
     def declare(
         self,
-        table: str | int,
+        table: int,
         column: str,
         kind: object = "btree",
         *,
@@ -105,7 +100,7 @@ class Indexer:
         """Publish the declaration of an index, as of the newest record; build nothing yet.
 
         Args:
-            table: A keyed table: its name or, if it may be renamed meanwhile, its id.
+            table: The id of a keyed table; its name may change meanwhile.
             column: The name of one of its columns.
             kind: "btree", "bitmap", "fts" or "vector".
             name: The name of the index. Default: the name of the column.
@@ -121,15 +116,14 @@ class Indexer:
         made: list[Index] = []
 
         def change(now: Record) -> Record:
-            found = _named(now, table)
-            index = _declared(now, found, column, kind, called, options)
-            made[:] = [index]
-            return _with_indexes(now, (*living(now), index))
+            found = catalogs.living(now.catalog, table)
+            made[:] = [_declared(now, found, column, kind, called, options)]
+            return _with_indexes(now, (*living(now), *made))
 
         self._manifests.publish(change, base=self._manifests.newest())
         return made[0]
 
-    def drop(self, table: str | int, name: str) -> None:
+    def drop(self, table: int, name: str) -> None:
         """Publish that an index is dropped; the next catch-up removes it from base.
 
         `table` is as in `declare`.
@@ -143,23 +137,20 @@ class Indexer:
             raise RequestError(f"{KEY_INDEX} is the index of the key and cannot be dropped")
 
         def change(now: Record) -> Record:
-            found = _named(now, table)
-            mine = declared_on(now, found.id)
-            if all(index.name != name for index in mine):
-                names = [index.name for index in mine]
-                called = catalogs.name_of(found)
+            called = catalogs.name_of(catalogs.living(now.catalog, table))
+            names = [index.name for index in declared_on(now, table)]
+            if name not in names:
                 raise RequestError(f"{called} has no index {name!r}; the indexes are {names}")
-            left = (i for i in living(now) if i.table != found.id or i.name != name)
+            left = (i for i in living(now) if i.table != table or i.name != name)
             return _with_indexes(now, tuple(left))
 
         self._manifests.publish(change, base=self._manifests.newest())
 
     def catch_up(
         self,
-        table: str | int | None = None,
+        table: int | None = None,
         *,
-        lag_share: float = 0.0,
-        begins_key: bool = True,
+        is_urgent: bool = False,
         attempts: int = ATTEMPTS,
         publish_attempts: int = ATTEMPTS_MAX,
     ) -> CaughtUp | Deferred:
@@ -169,8 +160,8 @@ class Indexer:
 
         Args:
             table: As in `declare`; None: all.
-            lag_share: Only indexes that lack at least this share of the rows of base.
-            begins_key: Also build an index on the key if there is none yet.
+            is_urgent: Only indexes that lack `LAG_SHARE` of the rows of base, and no first index
+                on the key.
             attempts: The maximum number of plans, if other writers change the inputs.
             publish_attempts: The maximum number of records that each plan tries.
 
@@ -188,7 +179,7 @@ class Indexer:
                 record, lease = self._manifests.lease_newest()
                 with lease:
                     cross(Failpoint.INDEX_BEFORE_PLAN)
-                    places = list(self._places(record, table, lag_share, hopeless, begins_key))
+                    places = list(self._places(record, table, hopeless, is_urgent=is_urgent))
                     if not places:
                         return total
                     found = self._attempt(record, places, hopeless, publish_attempts)
@@ -201,29 +192,24 @@ class Indexer:
     def catch_up_late(self, table: int | None = None) -> None:
         """Update indexes that a merge left far behind; leave failures to the next optimize."""
         try:
-            self.catch_up(table, lag_share=LAG_SHARE, begins_key=False)
+            self.catch_up(table, is_urgent=True)
         except SiltstoneError as error:
             which = "all tables" if table is None else f"table #{table}"
             _log.warning("the indexes of %s are not up to date yet: %s", which, error)
 
     def _places(
-        self,
-        record: Record,
-        name: str | int | None,
-        lag_share: float,
-        hopeless: set[str],
-        begins_key: bool,
+        self, record: Record, wanted_id: int | None, hopeless: set[str], *, is_urgent: bool
     ) -> Iterator[_Place]:
-        for table, storage in _candidates(record, name):
+        if wanted_id is not None:
+            catalogs.living(record.catalog, wanted_id)  # refuse a table that is unknown
+        for table, storage in candidates(record, wanted_id):
             if storage.base is None:
                 continue
-            if not begins_key and _has_none(record, table, storage):
+            if is_urgent and _has_none(record, table, storage.base):
                 continue
             opened = self._tables.reader.open(f"{storage.folder}/base", storage.base)
-            found = tasks_of(
-                record, table, storage, opened, lag_share=lag_share, begins_key=begins_key
-            )
-            tasks = tuple(task for task in found if _key(task) not in hopeless)
+            lagging = tasks_of(record, table, storage, opened, is_urgent=is_urgent)
+            tasks = tuple(task for task in lagging if _key(task) not in hopeless)
             if tasks or unwanted(record, table, storage, opened):
                 yield _Place(catalogs.name_of(table), storage.incarnation, tasks)
 
@@ -275,9 +261,11 @@ class Indexer:
             if not pins:
                 return now
             cross(Failpoint.INDEX_BEFORE_PUBLISH)
-            return msgspec.structs.replace(
-                now, keyed=tuple(_with_base(storage, pins) for storage in now.keyed)
+            keyed = tuple(
+                msgspec.structs.replace(storage, base=pins.get(storage.incarnation, storage.base))
+                for storage in now.keyed
             )
+            return msgspec.structs.replace(now, keyed=keyed)
 
         published = self._manifests.publish(change, base=record, attempts=attempts)
         cross(Failpoint.INDEX_AFTER_PUBLISH)
@@ -293,9 +281,9 @@ class Indexer:
     ) -> Pin | None:
         """Return the base of `now` with what fits it, and without what nobody wants there."""
         storage = next((s for s in now.keyed if s.incarnation == place.incarnation), None)
-        table = None if storage is None else catalogs.owner_of(now.catalog, storage.incarnation)
-        if storage is None or table is None or storage.base is None:
+        if storage is None or storage.base is None:
             return None  # dropped or truncated meanwhile: nothing is left to do
+        table = catalogs.owner_of(now.catalog, storage.incarnation)
         folder, pin = f"{storage.folder}/base", storage.base
         opened = self._tables.reader.open(folder, pin)
         names = {spec.name for spec in wanted(now, table, storage, opened)}
@@ -323,29 +311,64 @@ class Indexer:
         return self._tables.indexer.put(folder, pin, [one.segment for one in built], old)
 
 
-def _named(record: Record, table: str | int) -> TableDefinition:
-    """Return a living table by its name, or by its id.
+class TableIndexes:
+    """The owner creates and drops indexes of a table. Any thread; holds no lock and no state.
 
-    Raises:
-        TableNotFoundError: There is none.
+    checkpoint, so that the newest record has the table ─▶ declare or drop ─▶ build ─▶ refresh
+
+    A record cannot declare an index of a table that only the log has: after a power loss in async
+    mode the id of the table might be used again. A checkpoint takes seconds, in which the table may
+    be renamed and another one may take its name, so all steps use its id.
     """
-    if isinstance(table, int):
-        return catalogs.living(record.catalog, table)
-    return catalogs.find(record.catalog, table)
+
+    def __init__(self, indexer: Indexer, checkpointer: Checkpointer) -> None:
+        self._indexer, self._checkpointer = indexer, checkpointer
+
+    def find(self, table: str) -> int:
+        """Return the id of a table by its name, as of the newest record, after a checkpoint.
+
+        Raises:
+            TableNotFoundError: There is no such table.
+        """
+        return catalogs.find(self._checkpointer.checkpoint().catalog, table).id
+
+    def create(
+        self,
+        table: int,
+        column: str,
+        kind: str,
+        *,
+        name: str | None,
+        options: Mapping[str, object],
+        is_built: bool,
+    ) -> Index:
+        """Declare an index and, with `is_built`, build it over the present base.
+
+        Raises:
+            As `Indexer.declare`; a TableNotFoundError also if the table is dropped meanwhile.
+        """
+        self._checkpointer.checkpoint()
+        index = self._indexer.declare(table, column, kind, name=name, options=options)
+        if is_built:
+            self._indexer.catch_up(table)
+        self._checkpointer.refresh()
+        return index
+
+    def drop(self, table: int, name: str) -> None:
+        """Drop an index, and remove it from base.
+
+        Raises:
+            As `Indexer.drop`; a TableNotFoundError also if the table is dropped meanwhile.
+        """
+        self._checkpointer.checkpoint()
+        self._indexer.drop(table, name)
+        self._indexer.catch_up(table)
+        self._checkpointer.refresh()
 
 
-def _candidates(
-    record: Record, table: str | int | None
-) -> Iterator[tuple[TableDefinition, KeyedStorage]]:
-    wanted = None if table is None else _named(record, table).id
-    found = candidates(record, None)
-    return ((t, storage) for t, storage in found if wanted is None or t.id == wanted)
-
-
-def _has_none(record: Record, table: TableDefinition, storage: KeyedStorage) -> bool:
-    """Say, without a look at its base, whether a table has no index that could lag."""
-    rows = 0 if storage.base is None else storage.base.rows
-    return rows < KEY_ROWS_MIN and not declared_on(record, table.id)
+def _has_none(record: Record, table: TableDefinition, base: Pin) -> bool:
+    """Say, without a look into its base, whether a table has no index that could lag."""
+    return base.rows < KEY_ROWS_MIN and not declared_on(record, table.id)
 
 
 def _declared(
@@ -383,10 +406,6 @@ def _declared(
 
 def _with_indexes(record: Record, indexes: tuple[Index, ...]) -> Record:
     return msgspec.structs.replace(record, declared_indexes=indexes or msgspec.UNSET)
-
-
-def _with_base(storage: KeyedStorage, pins: Mapping[int, Pin]) -> KeyedStorage:
-    return msgspec.structs.replace(storage, base=pins.get(storage.incarnation, storage.base))
 
 
 def _key(task: IndexTask) -> str:

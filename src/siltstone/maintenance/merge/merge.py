@@ -30,8 +30,9 @@ from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, TableDefinition
 from siltstone.maintenance.merge.merge_task import Execute, live_rows, survivors
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, ManifestStore
-from siltstone.storage.tables.jobs import GcHorizonError, Job, Jobs, refuse_below_gc_horizon
-from siltstone.storage.tables.tables import Tables, TableWriter, join
+from siltstone.storage.site import Site
+from siltstone.storage.tables.jobs import GcHorizonError, Job, refuse_below_gc_horizon
+from siltstone.storage.tables.tables import TableWriter, join
 
 ATTEMPTS = 8
 _log = logging.getLogger(__name__)
@@ -74,8 +75,7 @@ class _Planned:
 class Promoter:
     """Shows what a record names to readers of the plain path. Holds no lock and no state."""
 
-    manifests: ManifestStore
-    tables: Tables
+    site: Site
 
     def promote_late(self, record: Record) -> None:
         """Promote; what fails is left for the next merge: no reader of ours looks there."""
@@ -86,9 +86,9 @@ class Promoter:
 
     def promote(self, record: Record) -> None:
         """Show the kept bases and plain versions to readers of the plain path; idempotent."""
-        live = _live_pins(self.manifests, record)
+        live = _live_pins(self.site.manifests, record)
         for folder, pins in live.items():
-            self.tables.names.promote(folder, pins, pins[-1])
+            self.site.tables.names.promote(folder, pins, pins[-1])
 
 
 class Merger:
@@ -99,16 +99,11 @@ class Merger:
     """
 
     def __init__(
-        self,
-        manifests: ManifestStore,
-        tables: Tables,
-        readers: Readers,
-        jobs: Jobs,
-        catch_up: Callable[[int | None], None] = lambda _: None,
+        self, site: Site, readers: Readers, catch_up: Callable[[int | None], None] = lambda _: None
     ) -> None:
-        self._manifests, self._tables, self._readers = manifests, tables, readers
-        self._jobs, self._catch_up = jobs, catch_up
-        self._promote_late = Promoter(manifests, tables).promote_late
+        self._manifests, self._tables, self._jobs = site.manifests, site.tables, site.jobs
+        self._readers, self._catch_up = readers, catch_up
+        self._promote_late = Promoter(site).promote_late
 
     def merge(
         self,
@@ -116,7 +111,6 @@ class Merger:
         *,
         attempts: int = ATTEMPTS,
         publish_attempts: int = ATTEMPTS_MAX,
-        on_table: Callable[[str], None] | None = None,
         execute: Execute | None = None,
     ) -> Merged | Deferred:
         """Merge one table, or all of them at one seq.
@@ -139,18 +133,13 @@ class Merger:
             try:
                 record, lease = self._manifests.lease_newest()
                 with lease:
-                    return self._merge(record, table, on_table, execute, publish_attempts)
+                    return self._merge(record, table, execute, publish_attempts)
             except (_LostError, GcHorizonError, BusyError) as error:
                 reason = str(error)
         return Deferred(reason, attempts)
 
     def _merge(
-        self,
-        record: Record,
-        table: int | None,
-        on_table: Callable[[str], None] | None,
-        execute: Execute | None,
-        publish_attempts: int,
+        self, record: Record, table: int | None, execute: Execute | None, publish_attempts: int
     ) -> Merged | Deferred:
         cross(Failpoint.MERGE_BEFORE_PLAN)
         wanted = [(t, s) for t, s in candidates(record, table) if _is_behind(record, t, s)]
@@ -162,8 +151,6 @@ class Merger:
         about = tuple(catalogs.name_of(each) for each, _ in wanted)
         with self._jobs.begin("merge", about, above_us=record.gc_horizon_us) as job:
             for each, storage in wanted:
-                if on_table is not None:
-                    on_table(catalogs.name_of(each))
                 found = self._plan(record, each, storage, execute)
                 planned.append(found)
                 if found.base != found.storage.base:
@@ -290,14 +277,7 @@ def _changed(record: Record, planned: Sequence[_Planned], job: Job) -> Record:
         elif storage.base != item.base:
             raise _LostError(f"another merge of incarnation {storage.incarnation} won")
         else:
-            keyed.append(
-                msgspec.structs.replace(
-                    storage,
-                    base=item.storage.base,
-                    base_schema=item.storage.base_schema,
-                    merged_seq=item.storage.merged_seq,
-                )
-            )
+            keyed.append(storage.with_base_of(item.storage))
     cross(Failpoint.MERGE_BEFORE_PUBLISH)
     return msgspec.structs.replace(record, keyed=tuple(keyed))
 
@@ -306,12 +286,7 @@ def _is_in(storage: KeyedStorage, item: _Planned | None) -> bool:
     """Tell whether what was planned for a storage is there, or more, or nothing was planned."""
     if item is None or storage.merged_seq > item.storage.merged_seq:
         return True
-    done = item.storage
-    return (storage.merged_seq, storage.base, storage.base_schema) == (
-        done.merged_seq,
-        done.base,
-        done.base_schema,
-    )
+    return storage == storage.with_base_of(item.storage)
 
 
 def altered(tables: TableWriter, folder: str, pin: Pin, old: TableSchema, new: TableSchema) -> Pin:

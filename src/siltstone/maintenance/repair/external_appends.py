@@ -15,26 +15,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.reader import plain_folder
-from siltstone.errors import (
-    RequestError,
-    SiltstoneError,
-    TableNotFoundError,
-    UnavailableError,
-)
+from siltstone.errors import RequestError, SiltstoneError, TableNotFoundError, UnavailableError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import Record, TableDefinition
 from siltstone.maintenance.gc.sweep import distinct, home_of, homes, pins_of
 from siltstone.maintenance.repair.quarantine import Item, Quarantine
-from siltstone.storage.files.files import Files
+from siltstone.storage.site import Site
 from siltstone.storage.tables.inventories import describe
-from siltstone.storage.tables.tables import ExternalTables, ExternalVersion, Tables
+from siltstone.storage.tables.tables import ExternalTables, ExternalVersion
 
 SAMPLE_ROWS = 5
 ATTEMPTS_MAX = 8
@@ -106,9 +100,9 @@ class _MovedError(Exception):
 class Adopter:
     """See the module."""
 
-    def __init__(self, *, files: Files, root: Path, tables: Tables, quarantine: Quarantine) -> None:
-        self._files, self._root = files, root
-        self._tables, self._quarantine = tables, quarantine
+    def __init__(self, site: Site, quarantine: Quarantine) -> None:
+        self._files, self._root = site.files, site.root
+        self._tables, self._quarantine = site.tables, quarantine
 
     def run(
         self, number: int, record: Record, transaction: Transaction, *, dry_run: bool = True
@@ -139,9 +133,7 @@ class Adopter:
                 found = self._appended(table)
                 done = replace(done, sample=done.sample or tuple(self._sample(found)))
                 for folder, external in found:
-                    seq = None
-                    if not dry_run:
-                        seq = self._adopt(table, folder, external, transaction)
+                    seq = None if dry_run else self._adopt(table, folder, external, transaction)
                     rows, paths = done.rows + (external.added or 0), (*done.versions, external.path)
                     done = replace(done, rows=rows, versions=paths, seq=seq)
             except _MovedError:
@@ -158,11 +150,8 @@ class Adopter:
             raise RequestError(f"{catalogs.name_of(table)} {reason}")
         pins = [version.pin for version in catalogs.incarnation_of(table).versions]
         folders = sorted({home_of(table), *(plain_folder(pin) for pin in pins)})
-        live = {
-            file.path
-            for pin in pins[-1:]
-            for file in self._tables.reader.files(plain_folder(pin), pin)
-        }
+        read = self._tables.reader.files
+        live = {file.path for pin in pins[-1:] for file in read(plain_folder(pin), pin)}
         found = [
             (folder, each)
             for folder in folders
@@ -205,11 +194,7 @@ class Adopter:
                     return
 
     def _adopt(
-        self,
-        table: TableDefinition,
-        folder: str,
-        external: ExternalVersion,
-        transaction: Transaction,
+        self, table: TableDefinition, folder: str, external: ExternalVersion, begin: Transaction
     ) -> int:
         try:
             app = f"adopted {describe(self._files, self._root, external.path).xxh3}"
@@ -217,7 +202,7 @@ class Adopter:
             raise _MovedError(external.path) from error
         batches = self._added(folder, external)
         first = next(batches, None)
-        with transaction(token=(app, 0)) as tx:
+        with begin(token=(app, 0)) as tx:
             if first is not None:
                 rows = chain([first], batches)
                 _by_id(tx, table).append(pa.RecordBatchReader.from_batches(first.schema, rows))

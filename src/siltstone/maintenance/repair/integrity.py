@@ -17,10 +17,9 @@ from siltstone.errors import SiltstoneError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage.files.copying import hash_of, require_same
-from siltstone.storage.files.files import Files
+from siltstone.storage.site import Site
 from siltstone.storage.tables.inventories import check
 from siltstone.storage.tables.kept_names import place
-from siltstone.storage.tables.tables import TableReader
 
 UNREADABLE = (SiltstoneError, OSError, ValueError, pa.ArrowException)
 Damage = dict[str, str]
@@ -37,15 +36,9 @@ class Integrity:
     """Remembers the checked files. One thread."""
 
     def __init__(
-        self,
-        files: Files,
-        root: Path,
-        tables: TableReader,
-        *,
-        deep: bool,
-        on_file: Callable[[], object] = lambda: None,
+        self, site: Site, *, deep: bool, on_file: Callable[[], object] = lambda: None
     ) -> None:
-        self._files, self._root, self._tables = files, root, tables
+        self._files, self._root, self._tables = site.files, site.root, site.tables.reader
         self._is_deep, self._on_file = deep, on_file
         self.pins: dict[str, Damage] = {}
         self.files: dict[str, str | None] = {}
@@ -92,23 +85,17 @@ class Integrity:
     def _look(self, file: InventoryFile) -> str | None:
         if file.path not in self.files:
             self._on_file()
-            self.files[file.path] = self._checked(file) if self._is_deep else self._sized(file)
+            self.files[file.path] = self._wrong(file)
         return self.files[file.path]
 
-    def _checked(self, file: InventoryFile) -> str | None:
+    def _wrong(self, file: InventoryFile) -> str | None:
         try:
-            check(self._files, self._root, file)
+            if self._is_deep:
+                check(self._files, self._root, file)
+                return None
+            found = self._files.size(place(self._files, self._root, file.path))
         except UNREADABLE as error:
             return str(error)
-        return None
-
-    def _sized(self, file: InventoryFile) -> str | None:
-        try:
-            found = self._files.size(place(self._files, self._root, file.path))
-        except OSError as error:
-            return str(error)
-        return (
-            None
-            if found == file.size
-            else f"the file has {found} bytes, but {file.size} were written; restore it"
-        )
+        if found == file.size:
+            return None
+        return f"the file has {found} bytes, but {file.size} were written; restore it"

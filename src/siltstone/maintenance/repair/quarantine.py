@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from siltstone.storage.files.files import Files
+from siltstone.storage.site import Site
 from siltstone.storage.tables.kept_names import kept_of
 
 FOLDER, MANIFEST = "quarantine", "MANIFEST.json"
@@ -39,16 +39,9 @@ class Item:
 class Quarantine:
     """The quarantine of one store. Stateless; any process."""
 
-    def __init__(
-        self,
-        files: Files,
-        root: Path,
-        *,
-        now_us: Callable[[], int],
-        new_token: Callable[[], str],
-    ) -> None:
-        self._files, self._root = files, root
-        self._now_us, self._new_token = now_us, new_token
+    def __init__(self, site: Site) -> None:
+        self._files, self._root = site.files, site.root
+        self._now_us, self._new_token = site.now_us, site.new_token
 
     def take(self, items: Sequence[Item]) -> str:
         """Move files aside, durably; return the folder, "" for none. Missing files are skipped.

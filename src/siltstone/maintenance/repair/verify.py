@@ -17,7 +17,7 @@ record is leased while it is checked, the newest one to the end.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -39,10 +39,9 @@ from siltstone.maintenance.index.index_check import wrong_indexes
 from siltstone.maintenance.repair.external_appends import external_versions_of, told
 from siltstone.maintenance.repair.integrity import UNREADABLE, Integrity
 from siltstone.storage.files.files import Files
-from siltstone.storage.manifest.manifest_store import ManifestStore
-from siltstone.storage.tables.jobs import Jobs, SeenJob
-from siltstone.storage.tables.tables import Tables
-from siltstone.storage.wal.chain import read_chain
+from siltstone.storage.site import Site
+from siltstone.storage.tables.jobs import SeenJob
+from siltstone.storage.wal.chain import Chain, read_chain
 from siltstone.storage.wal.segments import MARK_NAME, find_segments, read_mark
 from siltstone.units import SegmentNumber, Seq
 
@@ -99,12 +98,17 @@ class _Tally:
     """What was seen so far."""
 
     integrity: Integrity
+    total: int
+    on_progress: Progress | None
     records: int = 0
     rows: int = 0
     findings: list[Finding] = field(default_factory=list)
     named: set[str] = field(default_factory=set)
     done: int = 0
-    total: int = 0
+
+    def say(self, what: str) -> None:
+        if self.on_progress is not None:
+            self.on_progress(what, min(self.done, self.total), self.total)
 
     def error(self, path: object, message: object) -> None:
         self.findings.append(Finding(str(path), ERROR, str(message)))
@@ -116,18 +120,10 @@ class _Tally:
 class Verifier:
     """See the module. Any process may run it, with or without an owner."""
 
-    def __init__(
-        self,
-        *,
-        files: Files,
-        root: Path,
-        manifests: ManifestStore,
-        tables: Tables,
-        readers: Readers,
-        jobs: Jobs,
-    ) -> None:
-        self._files, self._root, self._jobs = files, root, jobs
-        self._manifests, self._tables, self._readers = manifests, tables, readers
+    def __init__(self, site: Site, readers: Readers) -> None:
+        self._site, self._files, self._root = site, site.files, site.root
+        self._manifests, self._tables, self._jobs = site.manifests, site.tables, site.jobs
+        self._readers = readers
         self._floor = 0
 
     def run(self, *, deep: bool = False, on_progress: Progress | None = None) -> Verified:
@@ -135,43 +131,36 @@ class Verifier:
 
         In a deep verification each file counts twice: for its bytes and for its rows.
         """
-        hear = on_progress or (lambda _what, _done, _all: None)
 
         def seen() -> None:
             tally.done += 1
 
-        tally = _Tally(
-            Integrity(self._files, self._root, self._tables.reader, deep=deep, on_file=seen)
-        )
-        tally.total = len(Sweep(self._files, self._root).listed) * (2 if deep else 1)
-
-        def say(what: str) -> None:
-            hear(what, min(tally.done, tally.total), tally.total)
-
+        total = len(Sweep(self._files, self._root).listed) * (2 if deep else 1)
+        tally = _Tally(Integrity(self._site, deep=deep, on_file=seen), total, on_progress)
         newest: Record | None = None
         with ExitStack() as leases:
             for number in self._numbers(tally):
-                say(f"record {number}")
+                tally.say(f"record {number}")
                 lease = self._manifests.lease(number, below_floor=True)
                 if lease is None:
                     continue  # vacuumed since the listing
                 record = self._record(number, newest, tally)
                 if record is not None:
-                    self._pins(pins_of(record), tally, say)
+                    self._pins(pins_of(record), tally)
                     leases.close()
                     newest = record
                 leases.enter_context(lease)
             if newest is not None:
-                self._log(newest, tally, say)
-                logged = self._logged_pins(tally, say)
+                self._log(newest, tally)
+                logged = self._logged_pins(tally)
                 self._names(tally)
-                self._drift(newest, logged, tally, say)
+                self._drift(newest, logged, tally)
                 self._dead_jobs(tally)
-                for table, storage in _keyed(newest) if deep else ():
-                    say(storage.folder)
-                    self._rows(newest, table, storage, tally)
+                for storage in newest.keyed if deep else ():
+                    tally.say(storage.folder)
+                    self._rows(newest, storage, tally)
             tally.done = tally.total
-            say("done")
+            tally.say("done")
         return Verified(
             deep,
             tally.records,
@@ -224,17 +213,17 @@ class Verifier:
 
     # files
 
-    def _pins(self, pins: Iterable[Pin], tally: _Tally, say: Callable[[str], None]) -> None:
+    def _pins(self, pins: Iterable[Pin], tally: _Tally) -> None:
         for pin in distinct(pins).values():
             if pin.path not in tally.integrity.pins:
-                say(pin.path)
+                tally.say(pin.path)
                 for path, wrong in tally.integrity.damage(pin).items():
                     if path not in tally.named:
                         tally.named.add(path)
                         tally.error(path, wrong)
 
-    def _log(self, record: Record, tally: _Tally, say: Callable[[str], None]) -> None:
-        say("wal")
+    def _log(self, record: Record, tally: _Tally) -> None:
+        tally.say("wal")
         self._mark(record, tally)
         self._epoch(record, tally)
         error = None
@@ -255,13 +244,7 @@ class Verifier:
 
     def _wrong_with_log(self, record: Record) -> Exception | None:
         try:
-            read_chain(
-                self._files,
-                self._root / "wal",
-                store_id=bytes.fromhex(record.store_id),
-                floor=SegmentNumber(record.wal_floor),
-                last_seq=Seq(record.last_seq),
-            )
+            chain_of(self._files, self._root, record, record.last_seq)
         except FileNotFoundError:
             return None  # nothing was ever committed, or a live owner removed a segment meanwhile
         except UNREADABLE as error:
@@ -290,7 +273,7 @@ class Verifier:
             if not is_marked and find_segments(self._files, wal, bytes.fromhex(record.store_id)):
                 tally.warn(wal / MARK_NAME, "missing or damaged; the next owner writes it")
 
-    def _logged_pins(self, tally: _Tally, say: Callable[[str], None]) -> set[str]:
+    def _logged_pins(self, tally: _Tally) -> set[str]:
         """Check what frames above the record name: bulk commits, versions of plain tables.
 
         Return the folders of those datasets, and of the plain tables that they create.
@@ -301,13 +284,11 @@ class Verifier:
             return set()  # `_log` has named it
         with lease:
             found = list(named_by(frames))
-            self._pins(found, tally, say)
+            self._pins(found, tally)
             return {*map(plain_folder, found), *created_by(frames)}
 
-    def _drift(
-        self, record: Record, logged: Collection[str], tally: _Tally, say: Callable[[str], None]
-    ) -> None:
-        say("drift")
+    def _drift(self, record: Record, logged: Collection[str], tally: _Tally) -> None:
+        tally.say("drift")
         try:
             for _, external in external_versions_of(self._tables.external, record, logged):
                 tally.findings.append(Finding(external.path, DRIFT, told(external)))
@@ -335,9 +316,8 @@ class Verifier:
 
     # rows
 
-    def _rows(
-        self, record: Record, table: TableDefinition, storage: KeyedStorage, tally: _Tally
-    ) -> None:
+    def _rows(self, record: Record, storage: KeyedStorage, tally: _Tally) -> None:
+        table = catalogs.owner_of(record.catalog, storage.incarnation)
         tally.done += sum(f"{storage.folder}/" in path for path in tally.integrity.files)
         try:
             self._history(record, storage, tally)
@@ -376,10 +356,9 @@ class Verifier:
             tally.error(folder, f"{len(order) - len(distinct_keys)} keys appear twice")
         for wrong in wrong_indexes(opened):
             tally.error(folder, wrong)
-        steps = {
-            step.id: step for step in table.incarnations
-        }  # it may be one from before a truncate
-        if not storage.history_from and not steps[storage.incarnation].versions:
+        # The incarnation may be one from before a truncate.
+        loads = {step.id: step.versions for step in table.incarnations}
+        if not storage.history_from and not loads[storage.incarnation]:
             self._fold(table, storage, table_schema, tally)
 
     def _fold(
@@ -415,11 +394,6 @@ def _exact(kind: Any) -> pa.DataType:
     return pa.int64() if pa.types.is_timestamp(kind) or pa.types.is_time64(kind) else kind
 
 
-def _keyed(record: Record) -> Iterator[tuple[TableDefinition, KeyedStorage]]:
-    for storage in record.keyed:
-        yield catalogs.owner_of(record.catalog, storage.incarnation), storage
-
-
 def _others(paths: Sequence[str]) -> str:
     return "this file has" if len(paths) == 1 else f"this file and {len(paths) - 1} others have"
 
@@ -431,6 +405,17 @@ def told_of(seen: SeenJob) -> str:
     tables = ", ".join(seen.job.tables)
     what = f"{seen.job.kind} of {tables}, process {seen.job.pid} on {seen.job.host}"
     return f"a job that died: {what}; {len(seen.finished)} finished tasks can be published"
+
+
+def chain_of(files: Files, root: Path, record: Record, last_seq: int) -> Chain:
+    """Return the log from a record's floor on, which must reach `last_seq`."""
+    return read_chain(
+        files,
+        root / "wal",
+        store_id=bytes.fromhex(record.store_id),
+        floor=SegmentNumber(record.wal_floor),
+        last_seq=Seq(last_seq),
+    )
 
 
 def epoch_of_log(files: Files, directory: Path, store_id: str) -> int:

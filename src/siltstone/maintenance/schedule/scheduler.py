@@ -55,6 +55,7 @@ T = TypeVar("T")
 class Work:
     """The tasks; each may raise a SiltstoneError and is then retried.
 
+    `merge` and `optimize` look themselves whether there is enough to do.
     `rest`: work after `IDLE_S` without a commit; False if it must be called again.
     `is_overdue`: the indexes of un-merged history are beyond their share of the memory; then
     writers wait for a merge, or, without a background, run `merge_here`. `hurry` is called before
@@ -62,17 +63,15 @@ class Work:
     """
 
     checkpoint: Callable[[], object]
-    adopt_news: Callable[[], object]
+    refresh: Callable[[], object]
     prepare: Callable[[], object]
     merge_runs: Callable[[], bool]
-    wants_merge: Callable[[], bool]
     merge: Callable[[], object]
     vacuum: Callable[[], object]
     is_overdue: Callable[[], bool] = lambda: False
     merge_here: Callable[[], object] = lambda: None
-    wants_optimize: Callable[[], bool] = lambda: False
     optimize: Callable[[], object] = lambda: None
-    wants_take_over: Callable[[], bool] = lambda: False
+    has_finished: Callable[[], bool] = lambda: False
     take_finished: Callable[[], object] = lambda: None
     rest: Callable[[], bool] = lambda: True
     hurry: Callable[[bool], object] = lambda _: None
@@ -304,18 +303,16 @@ class Scheduler:
     def _hear_news(self) -> None:
         """Take over what others published, let writers in that waited for it, and merge anew."""
         work = self._work
-        work.adopt_news()
+        work.refresh()
         is_overdue = work.is_overdue()
         with self._wake:
             was_overdue, self._is_overdue = self._is_overdue, is_overdue
             if was_overdue and not is_overdue:
                 self._wake.notify_all()
         work.hurry(is_overdue and self._waiting > 0)
-        if work.wants_merge():
-            self._waited_for(work.merge)
-        if work.wants_optimize():
-            work.optimize()
-        if work.wants_take_over():
+        self._waited_for(work.merge)
+        work.optimize()
+        if work.has_finished():
             self._do_aside("commit of optimized files", work.take_finished)
 
     def _vacuum_if_due(self, now: float) -> None:

@@ -10,10 +10,11 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.levels.memtable import Memtable
 from siltstone.engine.read.reader import plain_folder
-from siltstone.engine.read.view import Levels, State, View
+from siltstone.engine.read.view import State, View
 from siltstone.formats.manifest import Pin
 from siltstone.maintenance.index.index_plan import IndexStatus, statuses
 from siltstone.storage.files.files import Files
+from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import Job, Jobs
 from siltstone.storage.tables.tables import TableReader
 from siltstone.storage.wal.segments import parse_name
@@ -160,22 +161,13 @@ class Counts:
     is_read_only: bool = False
 
 
-def status_of(
-    files: Files,
-    root: Path,
-    state: State,
-    counts: Counts,
-    *,
-    tables: TableReader,
-    jobs: Jobs,
-    memory_bytes_max: int,
-) -> Status:
+def status_of(site: Site, state: State, counts: Counts, *, memory_bytes_max: int) -> Status:
     """Return the status of a store in `state`, with its running and dead jobs."""
     view, record = state.view, state.view.record
-    sizes = _segments(files, root / "wal")
+    sizes = _segments(site.files, site.root / "wal")
     levels = view.levels.values()
     return Status(
-        path=str(root),
+        path=str(site.root),
         epoch=record.epoch,
         record=record.number,
         visible_seq=state.visible,
@@ -187,8 +179,8 @@ def status_of(
         active_rows=sum(found.active.rows for found in levels),
         sealed_rows=sum(_rows(s) for found in levels for s in found.sealed),
         sealed_generations=len(view.sealed),
-        tables=tuple(_tables(view, tables)),
-        jobs=tuple(_seen(jobs)),
+        tables=tuple(_tables(view, site.tables.reader)),
+        jobs=tuple(_seen(site.jobs)),
         memory=memory_of(view, counts.recent_bytes, memory_bytes_max),
         open_transactions=counts.open_transactions,
         tags={tag.name: tag.seq for tag in view.catalog.tags},
@@ -219,27 +211,22 @@ def memory_of(view: View, recent_bytes: int, bytes_max: int) -> Memory:
 
 def jobs_of(jobs: Jobs) -> list[JobStatus]:
     """Return the running, the dead and the last finished jobs; oldest first."""
-    ended = (
-        _job(one.job.id, one.job, "finished", one.ended_us, 0, one.job.started_us)
-        for one in jobs.finished()
-    )
+    ended = (_job(one.job, "finished", one.ended_us, 0) for one in jobs.finished())
     return sorted([*ended, *_seen(jobs)], key=lambda job: job.started_us)
 
 
 def _seen(jobs: Jobs) -> Iterator[JobStatus]:
     for seen in jobs.list():
-        state = "running" if seen.is_running else "dead"
-        yield _job(seen.id, seen.job, state, None, len(seen.finished), seen.changed_us)
+        state, tasks = "running" if seen.is_running else "dead", len(seen.finished)
+        if seen.job is None:
+            yield JobStatus(seen.id, state, "", (), 0, "", seen.changed_us, None, tasks)
+        else:
+            yield _job(seen.job, state, None, tasks)
 
 
-def _job(
-    job_id: str, job: Job | None, state: str, ended_us: int | None, tasks: int, changed_us: int
-) -> JobStatus:
-    if job is None:
-        return JobStatus(job_id, state, "", (), 0, "", changed_us, ended_us, tasks)
-    return JobStatus(
-        job.id, state, job.kind, job.tables, job.pid, job.host, job.started_us, ended_us, tasks
-    )
+def _job(job: Job, state: str, ended_us: int | None, tasks: int) -> JobStatus:
+    about = (job.kind, job.tables, job.pid, job.host)
+    return JobStatus(job.id, state, *about, job.started_us, ended_us, tasks)
 
 
 def _tables(view: View, tables: TableReader) -> Iterator[TableStatus]:
@@ -249,20 +236,11 @@ def _tables(view: View, tables: TableReader) -> Iterator[TableStatus]:
         levels = view.levels.get(incarnation.id)
         if levels is not None:
             base = 0 if levels.base is None else levels.base.rows
-            stored = levels.storage
-            parts = [
-                _parts(tables, f"{stored.folder}/base", stored.base),
-                _parts(tables, f"{stored.folder}/.history", stored.history),
-            ]
-            yield TableStatus(
-                name,
-                True,
-                base,
-                _unmerged(levels),
-                stored.merged_seq,
-                *parts,
-                indexes=tuple(statuses(view.record, table, stored, tables)),
-            )
+            stored, unmerged = levels.storage, sum(_rows(source) for source in levels.sources)
+            parts = _parts(tables, f"{stored.folder}/base", stored.base)
+            more = _parts(tables, f"{stored.folder}/.history", stored.history)
+            indexes = tuple(statuses(view.record, table, stored, tables))
+            yield TableStatus(name, True, base, unmerged, stored.merged_seq, parts, more, indexes)
         else:
             version = catalogs.version_of(incarnation)
             if version is None:
@@ -274,10 +252,6 @@ def _tables(view: View, tables: TableReader) -> Iterator[TableStatus]:
 
 def _parts(tables: TableReader, folder: str, pin: Pin | None) -> int:
     return 0 if pin is None else len(tables.open(folder, pin).spans)
-
-
-def _unmerged(levels: Levels) -> int:
-    return sum(_rows(source) for source in levels.sources)
 
 
 def _rows(source: object) -> int:

@@ -518,3 +518,8 @@ def mount_type(path: Path, mountinfo: str) -> str:
         if path.is_relative_to(point) and len(Path(point).parts) >= best:
             best, best_type = len(Path(point).parts), tail.split(" ")[0]
     return best_type
+
+
+def is_temporary(name: str) -> bool:
+    """Return whether a file is one that a crash left before it had its name."""
+    return name.startswith(".") and name.endswith(TEMPORARY_SUFFIX)

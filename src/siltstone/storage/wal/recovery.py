@@ -43,7 +43,7 @@ from siltstone.formats.frame import (
     encode_header,
     encode_mark,
 )
-from siltstone.storage.files.files import TEMPORARY_SUFFIX, File, Files, discard
+from siltstone.storage.files.files import File, Files, discard, is_temporary
 from siltstone.storage.wal.chain import Chain, Stretch, read_chain, read_stretch
 from siltstone.storage.wal.segment_pool import SEGMENT_BYTES, SegmentPool, first_bytes
 from siltstone.storage.wal.segments import MARK_NAME, moved, segment_path, unavailable
@@ -230,7 +230,7 @@ def _remove_leftovers(files: Files, directory: Path, chain: Chain) -> None:
         if segment.number > chain.newest.header.segment:
             files.unlink(segment.path)
     for name in files.list(directory):
-        if name.startswith(".") and name.endswith(TEMPORARY_SUFFIX):
+        if is_temporary(name):
             files.unlink(directory / name)
 
 

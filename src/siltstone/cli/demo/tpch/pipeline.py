@@ -93,14 +93,9 @@ class RefreshStream:
         self.latencies_s: list[float] = []
 
     @property
-    def is_full(self) -> bool:
-        """Whether enough sets wait to be applied."""
-        return self.put_count - len(self.applied) >= SETS_AHEAD
-
-    @property
-    def is_used_up(self) -> bool:
-        """Whether there is no next set: the generated orders are all deleted."""
-        return self.put_count == len(self._sets)
+    def wants_more(self) -> bool:
+        """Whether there is a next set, and not enough of them wait to be applied."""
+        return self.put_count < min(len(self._sets), len(self.applied) + SETS_AHEAD)
 
     def put(self) -> None:
         """Land the next refresh set: a whole file, or none."""

@@ -101,8 +101,7 @@ def difference(one: Rows, other: Rows) -> str | None:
 
 
 def _is_same(one: object, other: object) -> bool:
-    if isinstance(one, float) and isinstance(other, float | Decimal):
-        return math.isclose(one, other, rel_tol=0.0, abs_tol=AVERAGE_TOLERANCE)
-    if isinstance(other, float) and isinstance(one, Decimal):
+    is_average = isinstance(one, float) or isinstance(other, float)
+    if is_average and isinstance(one, float | Decimal) and isinstance(other, float | Decimal):
         return math.isclose(one, other, rel_tol=0.0, abs_tol=AVERAGE_TOLERANCE)
     return one == other

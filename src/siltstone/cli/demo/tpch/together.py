@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
 
@@ -37,42 +36,6 @@ MERGE_PAUSE_S = 3.0
 JOIN_TIMEOUT_S, JOIN_TIMEOUT_S_PER_SCALE = 240.0, 600.0
 
 
-@dataclass
-class Done:
-    """What was done beside the stream."""
-
-    seconds: float = 0.0
-    moves_s: list[float] = field(default_factory=list[float])
-    attempts: int = 0
-    checkpoints: int = 0
-    merges: int = 0
-    optimizes: int = 0
-    restarts: int = 0
-    rounds: int = 0
-    answers: int = 0  # that were compared
-    answers_s: dict[str, list[float]] = field(
-        default_factory=lambda: defaultdict[str, list[float]](list)
-    )
-
-
-def transfer(
-    giver: int, taker: int, amount: Decimal, attempts: list[int]
-) -> Callable[[Transaction], None]:
-    """Return a transaction between two customers; `attempts` counts how often it was begun."""
-
-    def move(tx: Transaction) -> None:
-        attempts[0] += 1
-        customers = tx["customer"]
-        for key, change in ((giver, -amount), (taker, amount)):
-            row = customers.get(key)
-            assert row is not None, "customers are never deleted"
-            balance = row["c_acctbal"]
-            assert isinstance(balance, Decimal)
-            customers.update(key, c_acctbal=balance + change)
-
-    return move
-
-
 class Together:
     """Runs all parts until the time is over, and at least one round of queries."""
 
@@ -84,11 +47,12 @@ class Together:
         base: BaseTables,
         findings: Findings,
     ) -> None:
-        self._spark, self._store, self._stream = spark, store, stream
-        self._base, self._findings = base, findings
+        self._spark, self._store, self._findings = spark, store, findings
+        self.stream, self.base = stream, base
         self._crew = Crew(findings, JOIN_TIMEOUT_S + JOIN_TIMEOUT_S_PER_SCALE * base.scale)
-        self._stop = self._crew.stop
-        self.done = Done()
+        self._stop, self.done = self._crew.stop, self._crew.done
+        self.restarts = self.optimizes = self.rounds = self._answers = 0
+        self.answers_s = defaultdict[str, list[float]](list)  # of a query and an engine
 
     def run(
         self, seconds: float, threads: int, restarts: int, on_tick: Callable[[float], None]
@@ -96,53 +60,53 @@ class Together:
         """Run for `seconds`, with `threads` of row transactions and `restarts` of the stream."""
         movers = [partial(self._move, np.random.default_rng(number)) for number in range(threads)]
         refresh = partial(self._refresh, seconds, restarts)
-        parts = [refresh, *movers, self._checkpoint, self._merge, self._optimize, self._ask]
-        self.done.seconds = self._crew.run(parts, seconds, on_tick)
+        checkpoint = partial(self._crew.checkpoint, self._store, CHECKPOINT_EVERY_S)
+        merge = partial(self._crew.merge, self._store, MERGE_PAUSE_S)
+        parts = [refresh, *movers, checkpoint, merge, self._optimize, self._ask]
+        self._crew.run(parts, seconds, on_tick)
         self._crew.guarded(self._settle)
+
+    def said(self) -> str:
+        """Return for the user what was done so far."""
+        sets, moves = len(self.stream.applied), len(self.done.latencies_s)
+        return f"{sets} sets, {moves:,} row transactions, {self._answers} answers"
 
     def _refresh(self, seconds: float, restarts: int) -> None:
         """Feed the stream, and stop it in full flight a few times, evenly over the run."""
         began = time.monotonic()
-        self._stream.start()
+        self.stream.start()
         while not self._stop.wait(REFRESH_PAUSE_S):
-            self._stream.require_alive()
-            if not self._stream.is_full and not self._stream.is_used_up:
-                self._stream.put()
+            self.stream.require_alive()
+            if self.stream.wants_more:
+                self.stream.put()
             due = int((time.monotonic() - began) / seconds * (restarts + 1))
-            if self.done.restarts < min(due, restarts):
+            if self.restarts < min(due, restarts):
                 self._restart()
-        while self.done.restarts < restarts:  # the run was too short for them
+        while self.restarts < restarts:  # the run was too short for them
             self._restart()
-        self._stream.drain()
+        self.stream.drain()
 
     def _restart(self) -> None:
-        self._stream.restart()
-        self.done.restarts += 1
+        self.stream.restart()
+        self.restarts += 1
 
     def _move(self, random: np.random.Generator) -> None:
         """Move money between two customers: single rows, from plain Python, without Spark."""
         attempts = [0]
         while not self._stop.wait(MOVE_PAUSE_S):
-            giver, taker = 1 + random.choice(self._base.customers, 2, replace=False)
+            giver, taker = 1 + random.choice(self.base.customers, 2, replace=False)
             amount = Decimal(int(random.integers(1, MOVE_CENTS_MAX))) / 100
+            changes = {int(giver): -amount, int(taker): amount}
             began = time.perf_counter()
-            self._store.run(transfer(int(giver), int(taker), amount, attempts), ATTEMPTS)
-            self.done.moves_s.append(time.perf_counter() - began)
+            self._store.run(partial(_transfer, changes, attempts), ATTEMPTS)
+            self.done.latencies_s.append(time.perf_counter() - began)
         self.done.attempts += attempts[0]
-
-    def _checkpoint(self) -> None:
-        while not self._stop.wait(CHECKPOINT_EVERY_S):
-            self._store.checkpoint()
-            self.done.checkpoints += 1
-
-    def _merge(self) -> None:
-        self.done.merges += self._crew.merge(self._store.path, MERGE_PAUSE_S)
 
     def _optimize(self) -> None:
         use_pool(self._spark, "upkeep")
         while not self._stop.wait(OPTIMIZE_EVERY_S):
             optimize(self._spark, self._store.path)
-            self.done.optimizes += 1
+            self.optimizes += 1
 
     def _ask(self) -> None:
         use_pool(self._spark, "queries")
@@ -166,28 +130,36 @@ class Together:
             for query in QUERIES:
                 self._compare(query, asks, here.seq)
             for engine, ask in asks.items():
-                wrong = [f"at seq {here.seq} {text}" for text in violations(ask, self._base)]
+                wrong = [f"at seq {here.seq} {text}" for text in violations(ask, self.base)]
                 self._findings.note(f"sums in {engine}", wrong)
-        self.done.rounds += 1
+        self.rounds += 1
 
     def _compare(self, query: str, asks: Mapping[str, Ask], seq: int) -> None:
         answers: list[Rows] = []
         for engine, ask in asks.items():
             began = time.perf_counter()
             answers.append(ask(QUERIES[query]))
-            self.done.answers_s[f"{query} {engine}"].append(time.perf_counter() - began)
+            self.answers_s[f"{query} {engine}"].append(time.perf_counter() - began)
         found = difference(*answers)
         wrong = [] if found is None else [f"at seq {seq} the answers to {query} differ: {found}"]
         self._findings.note("Spark answers as DuckDB", wrong)
-        self.done.answers += 1
+        self._answers += 1
 
     def _settle(self) -> None:
         """Checkpoint, merge and optimize what is left, and look once more."""
-        self._store.checkpoint()
-        self._store.merge()
+        self._crew.settle(self._store)
         optimize(self._spark, self._store.path)
-        self.done.checkpoints += 1
-        self.done.merges += 1
-        self.done.optimizes += 1
+        self.optimizes += 1
         self._round()
-        self._findings.note("each set applied once", self._stream.violations())
+        self._findings.note("each set applied once", self.stream.violations())
+
+
+def _transfer(changes: Mapping[int, Decimal], attempts: list[int], tx: Transaction) -> None:
+    """Change the balances of customers; `attempts` counts how often that was begun."""
+    attempts[0] += 1
+    for key, change in changes.items():
+        row = tx["customer"].get(key)
+        assert row is not None, "customers are never deleted"
+        balance = row["c_acctbal"]
+        assert isinstance(balance, Decimal)
+        tx["customer"].update(key, c_acctbal=balance + change)
