@@ -19,7 +19,7 @@ import pyarrow as pa
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from siltstone.engine.filter.predicate import Predicate
+from siltstone.engine.filter.filters import parse
 
 Row = dict[str, object]
 Truth = bool | None
@@ -353,7 +353,7 @@ FILTERS = st.recursive(
 @settings(max_examples=500)
 @given(rows=ROWS, drawn=FILTERS)
 def test_a_filter_answers_each_row_as_three_valued_logic_does(rows, drawn):
-    found = Predicate.parse(drawn.text, SCHEMA).mask(table(rows))
+    found = parse(drawn.text, SCHEMA).mask(table(rows))
     assert found.null_count == 0
     assert found.to_pylist() == [drawn.answer(row) is True for row in rows]
 
@@ -372,13 +372,13 @@ def test_lance_keeps_every_row_that_matches_and_arrow_decides_among_them(rows, f
         if indexed is not None:
             dataset.create_scalar_index(PHYSICAL[indexed], "BTREE")
         for drawn in filters:
-            predicate = Predicate.parse(drawn.text, SCHEMA)
+            predicate = parse(drawn.text, SCHEMA)
             pushed = predicate.prefilter(PHYSICAL)
             event("pushed" if pushed else "not pushed")
             kept = dataset.to_table(filter=pushed)["row"].to_pylist()
             matching = [n for n, row in enumerate(rows) if drawn.answer(row) is True]
             assert set(matching) <= set(kept), pushed
             assert (
-                predicate.filter(stored.take(pa.array(kept, pa.int64())))["row"].to_pylist()
+                predicate.keep(stored.take(pa.array(kept, pa.int64())))["row"].to_pylist()
                 == matching
             )

@@ -126,12 +126,10 @@ def test_a_scan_goes_on_from_the_scan_before(db: Store) -> None:
     table.upsert([{"id": n, "v": n} for n in range(100)])
     assert table.count() == 100
     levels = next(iter(_view(db).levels.values()))
-    before = levels.kept.newest
+    before = levels.kept._kept[0]
     table.upsert([{"id": 50, "v": -1}, {"id": 100, "v": -1}])
     assert table.count() == 101
-    after = levels.kept.newest
-    assert before is not None
-    assert after is not None
+    after = levels.kept._kept[0]
     assert after.runs[0] is before.runs[0]
     assert after.rows[0][0] is before.rows[0][0]
     assert after.live.count == 101
@@ -143,16 +141,14 @@ def test_a_spill_keeps_the_index_and_what_lives(tmp_path: Path) -> None:
         table.upsert([{"id": n, "pad": "x" * 2000} for n in range(200)])
         assert table.count() == 200
         levels = next(iter(_view(db).levels.values()))
-        before = levels.kept.newest
+        before = levels.kept._kept[0]
         db.checkpoint()
         levels = next(iter(_view(db).levels.values()))
         run = levels.flushed[0]
         assert isinstance(run, HistoryRun)
         assert run.nbytes, "the index came with the rows"
         assert table.count() == 200
-        after = levels.kept.newest
-        assert before is not None
-        assert after is not None
+        after = levels.kept._kept[0]
         assert (after.live, after.runs) == (before.live, before.runs)
         assert table.get(7) == {"id": 7, "pad": "x" * 2000}
         assert sum(len(pad) for pad in table.to_arrow()["pad"].to_pylist()) == 400_000

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from siltstone.engine.filter.predicate import Predicate
+from siltstone.engine.filter.filters import parse
 
 
 class Recording:
@@ -27,7 +27,7 @@ class Recording:
     ) -> pa.RecordBatchReader:
         self.calls.append((columns, str(filter), limit))
         if isinstance(filter, str):
-            filter = Predicate.parse(filter, self.schema).expression
+            filter = parse(filter, self.schema).expression
         found = ds.dataset(self.table).to_table(columns=columns, filter=filter)[:limit]
         self.open_scans += 1
         return pa.RecordBatchReader.from_batches(found.schema, self._pull(found))

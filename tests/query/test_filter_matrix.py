@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 import siltstone as st
-from siltstone.engine.filter.filters import filter_of
-from siltstone.engine.filter.predicate import Predicate
+from siltstone.engine.filter.filters import filter_of, parse
 from tests.query import filter_tables
 from tests.query.filter_cases import OTHERS, VALUES, Filter, expressions, scalars, texts
 
@@ -29,9 +28,7 @@ def kept(rows: pa.Table, wanted: Filter) -> list[int]:
     at = (id(rows), f"{type(wanted)} {wanted}")
     if at in _KEPT:
         return _KEPT[at]
-    by_arrow = (
-        Predicate.parse(wanted, rows.schema).expression if isinstance(wanted, str) else wanted
-    )
+    by_arrow = parse(wanted, rows.schema).expression if isinstance(wanted, str) else wanted
     found = sorted(rows.filter(by_arrow)["id"].to_pylist())
     if any(rows is each for each in ROWS.values()):
         _KEPT[at] = found

@@ -14,7 +14,7 @@ from siltstone.engine.read.view import State
 from siltstone.errors import ClosedError, TableNotFoundError
 from siltstone.formats.manifest import TableDefinition
 from siltstone.lance_namespace.table_versions import TableVersions, of_keyed, of_plain
-from siltstone.query.scan.scan_plan import ROWS_MAX, TaskSite, plan
+from siltstone.query.scan.scan_plan import ROWS_MAX, plan
 from siltstone.query.scan.scan_task import ScanTask
 from siltstone.storage.manifest.manifest_store import Lease
 
@@ -126,9 +126,9 @@ class LocalSnapshot(Snapshot):
         view = self._open().view
         definition = catalogs.find(view.catalog, table, self.seq)
         return plan(
+            self._core,
             self.reader(definition),
             view.record,
-            site=TaskSite(str(self._core.root), self._core.verify),
             table=table,
             seq=self.seq,
             columns=columns,

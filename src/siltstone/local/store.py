@@ -44,7 +44,7 @@ from siltstone.open.parts import Owner
 from siltstone.open.paths import root_of
 from siltstone.open.shared import Opened, read, share
 from siltstone.options import Options, seconds_of
-from siltstone.query.changes.change_feed import changes, kept_from, readable
+from siltstone.query.changes.change_feed import Feeds, kept_from, readable
 from siltstone.query.changes.change_plan import begins_at, cut, plan_changes
 from siltstone.query.changes.change_task import ChangeTask
 from siltstone.query.scan.scan_plan import ROWS_MAX
@@ -224,8 +224,8 @@ class LocalStore(Store):
     def changes(
         self, since: int = 0, until: int | None = None, tables: Sequence[str] | None = None
     ) -> dict[str, pa.RecordBatchReader]:
-        state, upto = self._range(since, until)
-        return changes(self._core, state, since, upto, tables)
+        feeds, upto = self._range(since, until)
+        return feeds.read(since, upto, tables)
 
     def change_tasks(
         self,
@@ -236,23 +236,20 @@ class LocalStore(Store):
         begins: bool = False,
         rows_max: int = ROWS_MAX,
     ) -> list[ChangeTask]:
-        state, upto = self._range(since, until, rows_max)
-        planned = plan_changes(
-            self._core, state, table, since, upto, begins=begins, rows_max=rows_max
-        )
-        return list(planned)
+        feeds, upto = self._range(since, until, rows_max)
+        return list(plan_changes(feeds, table, since, upto, begins=begins, rows_max=rows_max))
 
     def changes_upto(
         self, table: str, since: int, rows_max: int, until: int | None = None
     ) -> tuple[int, int]:
-        state, upto = self._range(since, until, rows_max)
-        return cut(self._core, state, table, since, upto, rows_max)
+        feeds, upto = self._range(since, until, rows_max)
+        return cut(feeds, table, since, upto, rows_max)
 
     def changes_from(self, table: str) -> int:
         return begins_at(self._state(), table)
 
-    def _range(self, since: int, until: int | None, rows_max: int = 1) -> tuple[State, int]:
-        """Return the state to read changes of, and the sequence number where they end."""
+    def _range(self, since: int, until: int | None, rows_max: int = 1) -> tuple[Feeds, int]:
+        """Return the feeds to read changes of, and the sequence number where they end."""
         state = self._state()
         durable = min(self.durable_seq, state.visible)  # of the state that is read, not of a later
         for seq in (since, until):
@@ -266,7 +263,7 @@ class LocalStore(Store):
             raise SnapshotExpiredError(f"changes since seq {since}", 0, durable)
         if type(rows_max) is not int or rows_max < 1:
             raise RequestError(f"rows_max is an integer from 1, not {rows_max!r}")
-        return state, durable if until is None else until
+        return Feeds(self._core, state), durable if until is None else until
 
     def log(self, limit: int = 20) -> list[results.LogEntry]:
         state = self._state()

@@ -51,8 +51,7 @@ def is_alive(table: TableDefinition, seq: int = _NEWEST) -> bool:
 
 def name_of(table: TableDefinition, seq: int = _NEWEST) -> str:
     """Return the table's name at `seq`."""
-    step = _at(table.names, seq)
-    return step.name if step else table.names[0].name
+    return (_at(table.names, seq) or table.names[0]).name
 
 
 def named_from(table: TableDefinition, seq: int) -> int:
@@ -80,14 +79,12 @@ def _renames(table: TableDefinition) -> Iterable[tuple[int, str]]:
 
 def schema_of(table: TableDefinition, seq: int = _NEWEST) -> Schema:
     """Return the table's schema at `seq`."""
-    step = _at(table.schemas, seq)
-    return step.schema if step else table.schemas[0].schema
+    return (_at(table.schemas, seq) or table.schemas[0]).schema
 
 
 def incarnation_of(table: TableDefinition, seq: int = _NEWEST) -> Incarnation:
     """Return the table's storage at `seq`."""
-    step = _at(table.incarnations, seq)
-    return step or table.incarnations[0]
+    return _at(table.incarnations, seq) or table.incarnations[0]
 
 
 def version_of(incarnation: Incarnation, seq: int = _NEWEST) -> Version | None:
@@ -197,28 +194,29 @@ def names(catalog: Catalog, seq: int = _NEWEST) -> list[str]:
 
 def owner_of(catalog: Catalog, incarnation: int) -> TableDefinition:
     """Return the table of an incarnation."""
-    for table in catalog.tables:
-        if any(step.id == incarnation for step in table.incarnations):
-            return table
-    require(False, f"incarnation {incarnation} belongs to no table")
-    raise AssertionError
+    table = _owner(catalog, incarnation)
+    require(table is not None, f"incarnation {incarnation} belongs to no table")
+    return table  # type: ignore[return-value]
 
 
 def owner_if_known(catalog: Catalog, incarnation: int) -> TableDefinition | None:
     """Return the table of an incarnation; None: vacuum removed all records of it."""
+    # A table and its first incarnation have one number.
+    return _owner(catalog, incarnation) or by_id(catalog, incarnation)
+
+
+def _owner(catalog: Catalog, incarnation: int) -> TableDefinition | None:
     for table in catalog.tables:
         if any(step.id == incarnation for step in table.incarnations):
             return table
-    return by_id(catalog, incarnation)  # a table and its first incarnation have one number
+    return None
 
 
 def schema_by_id(table: TableDefinition, schema_id: int) -> Schema:
     """Return the schema with that id."""
-    for step in table.schemas:
-        if step.schema.id == schema_id:
-            return step.schema
-    require(False, f"table {table.id} has no schema {schema_id}")
-    raise AssertionError
+    found = next((step.schema for step in table.schemas if step.schema.id == schema_id), None)
+    require(found is not None, f"table {table.id} has no schema {schema_id}")
+    return found  # type: ignore[return-value]
 
 
 def app_of(catalog: Catalog, name: str) -> TokenApp:
@@ -253,8 +251,9 @@ def _with_app(catalog: Catalog, app: TokenApp) -> Catalog:
     return msgspec.structs.replace(catalog, apps=(*others, app))
 
 
-def _with_table(catalog: Catalog, changed: TableDefinition) -> Catalog:
-    tables = tuple(changed if table.id == changed.id else table for table in catalog.tables)
+def _changed(catalog: Catalog, table: TableDefinition, **fields: object) -> Catalog:
+    changed = msgspec.structs.replace(table, **fields)
+    tables = tuple(changed if each.id == table.id else each for each in catalog.tables)
     return msgspec.structs.replace(catalog, tables=tables)
 
 
@@ -281,91 +280,76 @@ def _create(catalog: Catalog, entry: group.Create, seq: int, _time: int) -> Cata
 
 
 def _drop(catalog: Catalog, entry: group.Drop, seq: int, _time: int) -> Catalog:
-    table = _table(catalog, entry.table)
-    return _with_table(catalog, msgspec.structs.replace(table, dropped=seq))
+    return _changed(catalog, _table(catalog, entry.table), dropped=seq)
 
 
 def _rename(catalog: Catalog, entry: group.Rename, seq: int, _time: int) -> Catalog:
     table = _table(catalog, entry.table)
-    steps = (*table.names, Named(seq, entry.name))
-    return _with_table(catalog, msgspec.structs.replace(table, names=steps))
+    return _changed(catalog, table, names=(*table.names, Named(seq, entry.name)))
 
 
 def _alter(catalog: Catalog, entry: group.Alter, seq: int, _time: int) -> Catalog:
     table = _table(catalog, entry.table)
     steps = (*table.schemas, Shaped(seq, entry.schema))
-    changed = msgspec.structs.replace(table, schemas=steps, next_column=entry.next_column)
-    return _with_table(catalog, changed)
+    return _changed(catalog, table, schemas=steps, next_column=entry.next_column)
 
 
 def _truncate(catalog: Catalog, entry: group.Truncate, seq: int, _time: int) -> Catalog:
     table = _table(catalog, entry.table)
     steps = (*table.incarnations, Incarnation(seq, entry.incarnation))
-    changed = _with_table(catalog, msgspec.structs.replace(table, incarnations=steps))
+    changed = _changed(catalog, table, incarnations=steps)
     return msgspec.structs.replace(changed, next_id=max(catalog.next_id, entry.incarnation + 1))
 
 
 def _advance(
     catalog: Catalog, entry: group.Advance | group.Compact, seq: int, _time: int
 ) -> Catalog:
-    table = owner_of(catalog, entry.incarnation)
     added = Version(seq, entry.pin, is_same_rows=isinstance(entry, group.Compact))
-    steps = tuple(
-        msgspec.structs.replace(step, versions=(*step.versions, added))
-        if step.id == entry.incarnation
-        else step
-        for step in table.incarnations
-    )
-    return _with_table(catalog, msgspec.structs.replace(table, incarnations=steps))
+    return _with_versions(catalog, entry.incarnation, lambda versions: (*versions, added))
 
 
 def _hide(catalog: Catalog, entry: group.Hide, _seq: int, _time: int) -> Catalog:
-    table = owner_of(catalog, entry.incarnation)
+    def hidden(versions: Sequence[Version]) -> tuple[Version, ...]:
+        return tuple(
+            msgspec.structs.replace(version, is_hidden=True)
+            if entry.first <= version.pin.version < entry.end
+            else version
+            for version in versions
+        )
+
+    return _with_versions(catalog, entry.incarnation, hidden)
+
+
+def _with_versions(
+    catalog: Catalog,
+    incarnation: int,
+    change: Callable[[Sequence[Version]], tuple[Version, ...]],
+) -> Catalog:
+    table = owner_of(catalog, incarnation)
     steps = tuple(
-        msgspec.structs.replace(step, versions=_hidden(step.versions, entry))
-        if step.id == entry.incarnation
+        msgspec.structs.replace(step, versions=change(step.versions))
+        if step.id == incarnation
         else step
         for step in table.incarnations
     )
-    return _with_table(catalog, msgspec.structs.replace(table, incarnations=steps))
+    return _changed(catalog, table, incarnations=steps)
 
 
-def _hidden(versions: Sequence[Version], entry: group.Hide) -> tuple[Version, ...]:
-    return tuple(
-        msgspec.structs.replace(version, is_hidden=True)
-        if entry.first <= version.pin.version < entry.end
-        else version
-        for version in versions
-    )
-
-
-def _tag(catalog: Catalog, entry: group.Tagged, _seq: int, time_us: int) -> Catalog:
-    added = () if entry.seq is None else (Tag(entry.name, entry.seq, time_us),)
-    return _with_tag(catalog, entry.name, added)
-
-
-def _keep(catalog: Catalog, entry: group.Keep, _seq: int, time_us: int) -> Catalog:
-    return _with_tag(catalog, entry.name, (Tag(entry.name, entry.seq, time_us, entry.lasts_s),))
-
-
-def _with_tag(catalog: Catalog, name: str, added: tuple[Tag, ...]) -> Catalog:
-    others = tuple(tag for tag in catalog.tags if tag.name != name)
+def _tag(catalog: Catalog, entry: group.Tagged | group.Keep, _seq: int, time_us: int) -> Catalog:
+    lasts_s = entry.lasts_s if isinstance(entry, group.Keep) else 0
+    added = () if entry.seq is None else (Tag(entry.name, entry.seq, time_us, lasts_s),)
+    others = tuple(tag for tag in catalog.tags if tag.name != entry.name)
     return msgspec.structs.replace(catalog, tags=(*others, *added))
 
 
-def _claim(catalog: Catalog, entry: group.Claim, _seq: int, _time: int) -> Catalog:
-    return _with_app(catalog, _claimed(app_of(catalog, entry.app), entry.claim, ""))
-
-
-def _hold(catalog: Catalog, entry: group.Hold, _seq: int, _time: int) -> Catalog:
-    return _with_app(catalog, _claimed(app_of(catalog, entry.app), entry.claim, entry.holder))
-
-
-def _claimed(old: TokenApp, claim: int, holder: str) -> TokenApp:
+def _claim(catalog: Catalog, entry: group.Claim | group.Hold, _seq: int, _time: int) -> Catalog:
+    old = app_of(catalog, entry.app)
+    holder = entry.holder if isinstance(entry, group.Hold) else ""
     gone = (*old.superseded, old.holder) if old.holder else old.superseded
-    return msgspec.structs.replace(
-        old, claim=claim, holder=holder, superseded=gone[-SUPERSEDED_MAX:]
+    changed = msgspec.structs.replace(
+        old, claim=entry.claim, holder=holder, superseded=gone[-SUPERSEDED_MAX:]
     )
+    return _with_app(catalog, changed)
 
 
 _CHANGES: dict[type, Callable[[Catalog, object, int, int], Catalog]] = {
@@ -377,8 +361,8 @@ _CHANGES: dict[type, Callable[[Catalog, object, int, int], Catalog]] = {
     group.Advance: _advance,
     group.Tagged: _tag,
     group.Claim: _claim,
-    group.Hold: _hold,
-    group.Keep: _keep,
+    group.Hold: _claim,
+    group.Keep: _tag,
     group.Hide: _hide,
     group.Compact: _advance,
 }  # type: ignore[dict-item]

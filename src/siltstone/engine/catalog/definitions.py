@@ -110,8 +110,16 @@ def add_column(table: TableDefinition, name: str, kind: object) -> tuple[group.A
         raise RequestError(f"a type must be a string or a pyarrow.DataType; got {kind!r}")
     arrow = parse_type(kind) if isinstance(kind, str) else kind
     column = Column(table.next_column, name, encode_type(arrow), nullable=True)
-    changed = msgspec.structs.replace(schema, id=schema.id + 1, columns=(*schema.columns, column))
-    return group.Alter(table.id, changed, table.next_column + 1), pa.field(name, arrow)
+    columns = (*schema.columns, column)
+    return _altered(table, columns, table.next_column + 1), pa.field(name, arrow)
+
+
+def _altered(
+    table: TableDefinition, columns: Iterable[Column], next_column: int | None = None
+) -> group.Alter:
+    old = catalogs.schema_of(table)
+    changed = msgspec.structs.replace(old, id=old.id + 1, columns=tuple(columns))
+    return group.Alter(table.id, changed, next_column or table.next_column)
 
 
 def has_column(table: TableDefinition, name: str) -> bool:
@@ -132,9 +140,7 @@ def drop_column(table: TableDefinition, name: str) -> group.Alter:
         raise RequestError(f"column {name!r} is part of the key and cannot be dropped")
     if len(schema.columns) == 1:
         raise RequestError(f"column {name!r} is the only one; drop the table instead")
-    kept = tuple(c for c in schema.columns if c.id != column.id)
-    changed = msgspec.structs.replace(schema, id=schema.id + 1, columns=kept)
-    return group.Alter(table.id, changed, table.next_column)
+    return _altered(table, (c for c in schema.columns if c.id != column.id))
 
 
 def rename_column(table: TableDefinition, name: str, new_name: str) -> group.Alter:
@@ -145,9 +151,7 @@ def rename_column(table: TableDefinition, name: str, new_name: str) -> group.Alt
     if any(c.name == new_name for c in schema.columns):
         raise SchemaMismatchError(f"column {new_name!r} exists already")
     renamed = msgspec.structs.replace(column, name=new_name)
-    columns = tuple(renamed if c.id == column.id else c for c in schema.columns)
-    changed = msgspec.structs.replace(schema, id=schema.id + 1, columns=columns)
-    return group.Alter(table.id, changed, table.next_column)
+    return _altered(table, (renamed if c.id == column.id else c for c in schema.columns))
 
 
 def token_of(token: object) -> group.Token:

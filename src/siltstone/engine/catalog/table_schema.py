@@ -6,7 +6,7 @@ schema lacks is null, a column that the newer one lacks is not shown, a renamed 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from siltstone.formats.schema import history_name
 class TableSchema:
     """A schema, its codecs and its Arrow form. Immutable; get it from `table_schema_of`."""
 
-    __slots__ = ("_ids", "_key_places", "_width", "arrow", "id", "keys", "names", "rows", "schema")
+    __slots__ = ("_key_places", "arrow", "id", "ids", "keys", "names", "rows", "schema")
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
@@ -29,9 +29,9 @@ class TableSchema:
         self.keys = KeyCodec(schema) if schema.key else None
         self.arrow = self.rows.arrow
         self.names: dict[int, str] = {column.id: column.name for column in schema.columns}
-        self._ids = tuple(column.id for column in schema.columns)
-        self._key_places = tuple(self._ids.index(column_id) for column_id in schema.key)
-        self._width = len(schema.columns)
+        self.ids: dict[str, int] = {column.name: column.id for column in schema.columns}
+        places = {column.id: place for place, column in enumerate(schema.columns)}
+        self._key_places = tuple(places[column_id] for column_id in schema.key)
 
     @property
     def codec(self) -> KeyCodec:
@@ -42,7 +42,7 @@ class TableSchema:
 
     def delete_row(self, key: Key) -> Row:
         """Return the row of a delete: the key, and nulls."""
-        row: list[object] = [None] * self._width
+        row: list[object] = [None] * len(self.ids)
         parts: Sequence[object] = key if len(self._key_places) > 1 else (key,)  # type: ignore[assignment]
         for place, part in zip(self._key_places, parts, strict=True):
             row[place] = part
@@ -52,16 +52,11 @@ class TableSchema:
         self, batch: pa.RecordBatch, written: TableSchema, columns: Sequence[str]
     ) -> list[pa.Array]:
         """Return `columns` of this shape out of a batch written under the shape `written`."""
-        arrays = []
-        for name in columns:
-            field = self.arrow.field(name)
-            source = written.names.get(self._ids[self.arrow.get_field_index(name)])
-            index = -1 if source is None else batch.schema.get_field_index(source)
-            if index < 0:
-                arrays.append(pa.nulls(batch.num_rows, field.type))
-            else:
-                arrays.append(batch.column(index))
-        return arrays
+        return aligned(batch, self.stored(columns, written), map(self.arrow.field, columns))
+
+    def stored(self, columns: Iterable[str], written: TableSchema) -> tuple[str | None, ...]:
+        """Return the names that `columns` have under `written`; None: it lacks the column."""
+        return tuple(written.names.get(self.ids[name]) for name in columns)
 
     def align_row(self, row: Mapping[str, object], written: TableSchema) -> dict[str, object]:
         """Return a row that was written under `written` as this shape shows it."""
@@ -76,6 +71,18 @@ class TableSchema:
         if columns is None:
             return self.arrow
         return pa.schema([self.arrow.field(name) for name in columns])
+
+
+def aligned(
+    batch: pa.RecordBatch, names: Iterable[str | None], fields: Iterable[pa.Field]
+) -> list[pa.Array]:
+    """Return the columns of a batch by their names there; nulls where it has none, or not that."""
+    schema = batch.schema
+    indices = (-1 if name is None else schema.get_field_index(name) for name in names)
+    return [
+        pa.nulls(batch.num_rows, field.type) if index < 0 else batch.column(index)
+        for index, field in zip(indices, fields, strict=True)
+    ]
 
 
 def whole_table_schema(table: TableDefinition) -> TableSchema:

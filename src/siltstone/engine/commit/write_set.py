@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.commit.recent_writes import Keys
-from siltstone.engine.filter.predicate import Predicate
+from siltstone.engine.filter.filters import Filter
 from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.chunk import run_of
 from siltstone.formats import group
@@ -126,7 +126,7 @@ class ReadSet:
     """
 
     keys: dict[int, set[Key]] = field(default_factory=dict)
-    scans: dict[int, list[Predicate | None]] = field(default_factory=dict)
+    scans: dict[int, list[Filter | None]] = field(default_factory=dict)
     versions: dict[int, int] = field(default_factory=dict)
     checked: int = 0
 

@@ -34,44 +34,39 @@ def binary(operator: str, left: Value, right: Value) -> Value:
         return _modulo(left, right)
     if operator == "/":
         return _divided(left, right)
-    type_ = typed.common_type(left.type, right.type)
-    if type_ is not None and pa.types.is_integer(type_):
-        type_ = pa.int64()
-    elif type_ is not None and pa.types.is_floating(type_):
-        type_ = pa.float64()
+    type_ = _result_type(operator, left.type, right.type)
+    if pa.types.is_decimal(type_):
+        terms = (_as_decimal(left), _as_decimal(right))
     else:
-        return _decimal(operator, left, right)
+        terms = (typed.widen(left, type_), typed.widen(right, type_))
     kernel = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}[operator]
-    return Value(type_, kernel(typed.widen(left, type_), typed.widen(right, type_)))
+    return Value(type_, kernel(*terms))
 
 
-def _decimal(operator: str, left: Value, right: Value) -> Value:
-    (whole, scale), (other_whole, other_scale) = map(typed.digits, (left.type, right.type))
-    one = typed.widen(left, pa.decimal256(whole + scale, scale))
-    other = typed.widen(right, pa.decimal256(other_whole + other_scale, other_scale))
+def _as_decimal(value: Value) -> pc.Expression:
+    whole, scale = typed.digits(value.type)
+    return typed.widen(value, pa.decimal256(whole + scale, scale))
+
+
+def _result_type(operator: str, left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    """Return the type of a sum, difference or product."""
+    type_ = typed.common_type(left, right)
+    if type_ is not None and not pa.types.is_decimal(type_):
+        return pa.int64() if pa.types.is_integer(type_) else pa.float64()
+    (whole, scale), (other_whole, other_scale) = typed.digits(left), typed.digits(right)
     if operator == "*":
-        precision = whole + scale + other_whole + other_scale + 1
-        scale += other_scale
+        precision, scale = whole + scale + other_whole + other_scale + 1, scale + other_scale
     else:
         scale = max(scale, other_scale)
         precision = max(whole, other_whole) + scale + 1
     if precision > typed.DIGITS_MAX:
-        raise RequestError(f"{left.type} {operator} {right.type} has more digits than a decimal")
-    kernel = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}[operator]
-    return Value(pa.decimal256(precision, scale), kernel(one, other))
-
-
-def _whole(value: Value) -> pc.Expression:
-    return typed.widen(value, pa.int64())
-
-
-def _number(number: int | None, type_: pa.DataType) -> pc.Expression:
-    return typed.constant(pa.scalar(number, type_))
+        raise RequestError(f"{left} {operator} {right} has more digits than a decimal")
+    return pa.decimal256(precision, scale)
 
 
 def _or_null(divisor: pc.Expression, type_: pa.DataType) -> pc.Expression:
     """Return the divisor, null where it is zero: a filter must not fail on one row's zero."""
-    zero, nothing = _number(0, type_), _number(None, type_)
+    zero, nothing = (typed.constant(pa.scalar(value, type_)) for value in (0, None))
     return pc.if_else(divisor == zero, nothing, divisor)
 
 
@@ -88,12 +83,12 @@ def _divided(left: Value, right: Value) -> Value:
 def _modulo(left: Value, right: Value) -> Value:
     if not _are_whole(left, right):
         raise RequestError(f"% needs whole numbers, not {left.type} and {right.type}")
-    dividend, divisor = _whole(left), _or_null(_whole(right), pa.int64())
+    type_ = pa.int64()
+    dividend, divisor = typed.widen(left, type_), _or_null(typed.widen(right, type_), type_)
     # x % -1 is 0, but the smallest int64 divided by -1 would overflow.
-    minus_one = divisor == _number(-1, pa.int64())
-    safe = pc.if_else(minus_one, _number(1, pa.int64()), divisor)
+    safe = pc.if_else(divisor == pc.scalar(-1), pc.scalar(1), divisor)
     quotient = pc.divide_checked(dividend, safe)
-    return Value(pa.int64(), pc.subtract_checked(dividend, pc.multiply_checked(quotient, safe)))
+    return Value(type_, pc.subtract_checked(dividend, pc.multiply_checked(quotient, safe)))
 
 
 def negative_literal(literal: Literal) -> Literal:
@@ -112,9 +107,8 @@ def negative(value: Value) -> Value:
 def _of_number(name: str, value: Value, kernel: Callable[..., pc.Expression]) -> Value:
     if not typed.is_number(value.type):
         raise RequestError(f"{name} needs a number, not {value.type}")
-    if pa.types.is_integer(value.type):
-        value = Value(pa.int64(), _whole(value))
-    return Value(value.type, kernel(value.expression))
+    type_ = pa.int64() if pa.types.is_integer(value.type) else value.type
+    return Value(type_, kernel(typed.widen(value, type_)))
 
 
 def function(name: str, value: Value) -> Value:

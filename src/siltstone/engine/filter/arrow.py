@@ -10,10 +10,10 @@ and it does not define `x IN (..)` for a null x: false in Arrow, null in DataFus
 
 from __future__ import annotations
 
-import operator
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import pyarrow as pa
@@ -52,8 +52,7 @@ def read(expression: pc.Expression, schema: pa.Schema) -> FilterPiece:
     The caller has found that Arrow can evaluate it over the schema.
     """
     try:
-        entries, constants = pickled.pickled(expression)
-        found = _Reading(schema, constants).whole(entries)
+        found = _whole(*pickled.pickled(expression), schema)
     except (pa.ArrowException, UnreadError, LookupError, ValueError, StopIteration):
         found = None  # the last three: of a form that Arrow changed
     if found is not None and cast("Any", found.expression).equals(expression):
@@ -80,108 +79,94 @@ def mentions(text: str, name: str) -> bool:
     return re.search(before + re.escape(name) + after, text) is not None
 
 
-class _Reading:
-    """One pass over the pairs, with a stack of what is open; no recursion, however deep it is."""
+def _whole(
+    entries: Iterable[tuple[str, str]], constants: pa.RecordBatch, schema: pa.Schema
+) -> FilterPiece:
+    """Read the pairs in one pass, with a stack of what is open; no recursion, however deep."""
+    opened: list[tuple[str, list[FilterPiece], list[pa.Scalar[Any]]]] = [("", [], [])]
+    left = iter(entries)
+    for key, value in left:
+        arguments, options = opened[-1][1:]
+        if key == "call":
+            opened.append((value, [], []))
+        elif key == "end":
+            name, arguments, options = opened.pop()
+            opened[-1][1].append(_called(name, arguments, options))
+        elif key == "options":
+            options.append(constants.column(int(value))[0])
+        elif key == "literal":
+            scalar = constants.column(int(value))[0]
+            arguments.append(FilterPiece(pc.scalar(cast("Any", scalar)), scalar=scalar))
+        else:
+            arguments.append(_field(key, value, left, schema))
+    (found,) = opened[0][1]
+    return found
 
-    def __init__(self, schema: pa.Schema, constants: pa.RecordBatch) -> None:
-        self._schema, self._constants = schema, constants
-        self._open: list[tuple[str, list[FilterPiece], list[pa.Scalar[Any]]]] = [("", [], [])]
 
-    def whole(self, entries: Sequence[tuple[str, str]]) -> FilterPiece:
-        left = iter(entries)
-        for key, value in left:
-            arguments, options = self._open[-1][1:]
-            if key == "call":
-                self._open.append((value, [], []))
-            elif key == "end":
-                name, arguments, options = self._open.pop()
-                self._open[-1][1].append(_called(name, arguments, options))
-            elif key == "options":
-                options.append(self._constants.column(int(value))[0])
-            elif key == "literal":
-                scalar = self._constants.column(int(value))[0]
-                arguments.append(FilterPiece(pc.scalar(cast("Any", scalar)), scalar=scalar))
-            else:
-                arguments.append(self._field(key, value, left))
-        (found,) = self._open[0][1]
-        return found
-
-    def _field(self, key: str, value: str, left: Iterator[tuple[str, str]]) -> FilterPiece:
-        if key == "nested_field_ref":
-            path = [next(left)[1] for _ in range(int(value))]
-            return FilterPiece(pc.field(*path), frozenset(path[:1]))
-        if key != "field_ref":
-            raise UnreadError
-        found, type_ = pc.field(value), self._schema.field(value).type
-        push = filter_compare.push_truth(type_, value)
-        return FilterPiece(found, frozenset([value]), push, Value(type_, found, column=value))
+def _field(key: str, value: str, left: Iterator[tuple[str, str]], schema: pa.Schema) -> FilterPiece:
+    if key == "nested_field_ref":
+        path = [next(left)[1] for _ in range(int(value))]
+        return FilterPiece(pc.field(*path), frozenset(path[:1]))
+    if key != "field_ref":
+        raise UnreadError
+    found, type_ = pc.field(value), schema.field(value).type
+    push = filter_compare.push_truth(type_, value)
+    return FilterPiece(found, frozenset([value]), push, Value(type_, found, column=value))
 
 
 def _called(
     name: str, arguments: Sequence[FilterPiece], options: Sequence[pa.Scalar[Any]]
 ) -> FilterPiece:
-    table_schema = (len(arguments), len(options))
-    builder = _CALLS.get((name, *table_schema))
+    builder = _CALLS.get((name, len(arguments), len(options)))
     if builder is None:
         raise UnreadError
-    expression, push, conjuncts = builder(arguments, options)
+    found = builder(*arguments, *options)
     columns = frozenset[str]().union(*(each.columns for each in arguments))
-    return FilterPiece(expression, columns, push, conjuncts=conjuncts)
+    return replace(found, columns=columns)
 
 
-_Built = tuple[pc.Expression, pushed.Push | None, tuple[FilterPiece, ...]]
-_Arguments = Sequence[FilterPiece]
-_Options = Sequence[pa.Scalar]
-
-
-def _both(arguments: _Arguments, options: _Options) -> _Built:
-    del options
-    left, right = arguments
-    conjuncts = tuple(part for each in arguments for part in each.conjuncts or (each,))
+def _both(left: FilterPiece, right: FilterPiece) -> FilterPiece:
+    conjuncts = tuple(part for each in (left, right) for part in each.conjuncts or (each,))
     push = pushed.All(tuple(part.push for part in conjuncts))
-    return left.expression & right.expression, push, conjuncts
+    return FilterPiece(left.expression & right.expression, push=push, conjuncts=conjuncts)
 
 
-def _either(arguments: _Arguments, options: _Options) -> _Built:
-    del options
-    left, right = arguments
+def _either(left: FilterPiece, right: FilterPiece) -> FilterPiece:
     pushes = [
         part
         for each in (left.push, right.push)
         for part in (each.parts if isinstance(each, pushed.AnyOf) else (each,))
     ]
-    return left.expression | right.expression, pushed.AnyOf(tuple(pushes)), ()
+    return FilterPiece(left.expression | right.expression, push=pushed.AnyOf(tuple(pushes)))
 
 
-def _negated(arguments: _Arguments, options: _Options) -> _Built:
-    del options
-    found: pc.Expression = cast("Any", pc.invert)(arguments[0].expression)
-    return found, pushed.Negated(arguments[0].push), ()
+def _negated(piece: FilterPiece) -> FilterPiece:
+    found: pc.Expression = cast("Any", pc.invert)(piece.expression)
+    return FilterPiece(found, push=pushed.Negated(piece.push))
 
 
-def _is_valid(arguments: _Arguments, options: _Options) -> _Built:
-    del options
-    found: pc.Expression = cast("Any", arguments[0].expression).is_valid()
-    return found, pushed.Negated(_null_test(arguments[0])), ()
+def _is_valid(piece: FilterPiece) -> FilterPiece:
+    found: pc.Expression = cast("Any", piece.expression).is_valid()
+    return FilterPiece(found, push=pushed.Negated(_null_test(piece)))
 
 
-def _is_null(arguments: _Arguments, options: _Options) -> _Built:
-    if options[0].as_py()["nan_is_null"]:
-        return arguments[0].expression.is_null(nan_is_null=True), None, ()
-    return arguments[0].expression.is_null(), _null_test(arguments[0]), ()
+def _is_null(piece: FilterPiece, options: pa.Scalar[Any]) -> FilterPiece:
+    if options.as_py()["nan_is_null"]:
+        return FilterPiece(piece.expression.is_null(nan_is_null=True))
+    return FilterPiece(piece.expression.is_null(), push=_null_test(piece))
 
 
 def _null_test(piece: FilterPiece) -> pushed.Push | None:
     return None if piece.column is None else filter_compare.is_null(piece.column).push
 
 
-def _is_in(arguments: _Arguments, options: _Options) -> _Built:
-    found = cast("pa.StructScalar", options[0])
+def _is_in(piece: FilterPiece, options: pa.Scalar[Any]) -> FilterPiece:
+    found = cast("pa.StructScalar", options)
     if found["null_matching_behavior"].as_py() != _MATCH:
         raise UnreadError
     values = cast("pa.Array[Any]", cast("Any", found["value_set"]).values)
-    push = None if arguments[0].column is None else _push_set(arguments[0].column, values)
-    return arguments[0].expression.isin(values), push, ()
+    push = None if piece.column is None else _push_set(piece.column, values)
+    return FilterPiece(piece.expression.isin(values), push=push)
 
 
 def _push_set(column: Value, values: pa.Array[Any]) -> pushed.Push | None:
@@ -196,15 +181,9 @@ def _push_set(column: Value, values: pa.Array[Any]) -> pushed.Push | None:
     return pushed.AnyOf((filter_compare.is_null(column).push, found))
 
 
-def _comparison(
-    sign: Operator, compare: Callable[[pc.Expression, pc.Expression], pc.Expression]
-) -> Callable[[_Arguments, _Options], _Built]:
-    def built(arguments: _Arguments, options: _Options) -> _Built:
-        del options
-        left, right = arguments
-        return compare(left.expression, right.expression), _push_of(sign, left, right), ()
-
-    return built
+def _compared(sign: Operator, left: FilterPiece, right: FilterPiece) -> FilterPiece:
+    found = filter_compare.KERNELS[sign](left.expression, right.expression)
+    return FilterPiece(found, push=_push_of(sign, left, right))
 
 
 def _push_of(sign: Operator, left: FilterPiece, right: FilterPiece) -> pushed.Push | None:
@@ -240,10 +219,9 @@ def _meets(column: pa.DataType, constant: pa.DataType, *, is_set: bool = False) 
 def _is_moment_of(column: pa.DataType, constant: pa.Scalar[Any]) -> bool:
     """Say whether a column of timestamps can hold a constant of another unit: Arrow casts that."""
     kinds = (column, constant.type)
-    if (
-        not all(map(pa.types.is_timestamp, kinds))
-        or len({bool(cast("Any", t).tz) for t in kinds}) > 1
-    ):
+    if not all(map(pa.types.is_timestamp, kinds)):
+        return False
+    if len({bool(cast("Any", kind).tz) for kind in kinds}) > 1:
         return False
     try:
         constant.cast(column)
@@ -253,17 +231,17 @@ def _is_moment_of(column: pa.DataType, constant: pa.Scalar[Any]) -> bool:
 
 
 # Name, number of arguments, number of options.
-_CALLS: dict[tuple[str, int, int], Callable[[_Arguments, _Options], _Built]] = {
+_CALLS: dict[tuple[str, int, int], Callable[..., FilterPiece]] = {
     ("and_kleene", 2, 0): _both,
     ("or_kleene", 2, 0): _either,
     ("invert", 1, 0): _negated,
     ("is_valid", 1, 0): _is_valid,
     ("is_null", 1, 1): _is_null,
     ("is_in", 1, 1): _is_in,
-    ("equal", 2, 0): _comparison("=", operator.eq),
-    ("not_equal", 2, 0): _comparison("!=", operator.ne),
-    ("less", 2, 0): _comparison("<", operator.lt),
-    ("less_equal", 2, 0): _comparison("<=", operator.le),
-    ("greater", 2, 0): _comparison(">", operator.gt),
-    ("greater_equal", 2, 0): _comparison(">=", operator.ge),
+    ("equal", 2, 0): partial(_compared, "="),
+    ("not_equal", 2, 0): partial(_compared, "!="),
+    ("less", 2, 0): partial(_compared, "<"),
+    ("less_equal", 2, 0): partial(_compared, "<="),
+    ("greater", 2, 0): partial(_compared, ">"),
+    ("greater_equal", 2, 0): partial(_compared, ">="),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -20,21 +21,14 @@ from siltstone.errors import RequestError
 
 Term = Value | Literal
 
-_FLIPPED: dict[Operator, Operator] = {
-    "=": "=",
-    "!=": "!=",
-    "<": ">",
-    "<=": ">=",
-    ">": "<",
-    ">=": "<=",
-}
-_KERNELS: dict[Operator, Callable[[pc.Expression, pc.Expression], pc.Expression]] = {
-    "=": lambda left, right: left == right,
-    "!=": lambda left, right: left != right,
-    "<": lambda left, right: left < right,
-    "<=": lambda left, right: left <= right,
-    ">": lambda left, right: left > right,
-    ">=": lambda left, right: left >= right,
+_FLIPPED: dict[Operator, Operator] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+KERNELS: dict[Operator, Callable[[pc.Expression, pc.Expression], pc.Expression]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
 }
 
 
@@ -55,63 +49,67 @@ def push_truth(type_: pa.DataType, column: str | None) -> pushed.Push | None:
 
 
 def is_null(value: Value) -> Value:
-    found = value.expression.is_null()
+    return boolean(value.expression.is_null(), _atom(value, " IS NULL"))
+
+
+def _atom(value: Value, rest: str) -> pushed.Push | None:
+    """Return the push of a column and what follows it; None if Lance does not compare it alike."""
     if value.column is None or not pushed.is_pushable(value.type):
-        return boolean(found)
-    return boolean(found, pushed.Atom(value.column, " IS NULL"))
+        return None
+    return pushed.Atom(value.column, rest)
 
 
-def compare(operator: Operator, left: Term, right: Term) -> Value:
+def compare(sign: Operator, left: Term, right: Term) -> Value:
     """Compare two terms; a literal takes the type of the other side.
 
     Raises:
         RequestError: The two cannot be compared.
     """
-    for term in (left, right):
-        if isinstance(term, Literal) and term.kind == "null":
-            return boolean(null())
+    if _is_null_literal(left) or _is_null_literal(right):
+        return boolean(null())
+    if isinstance(left, Literal) and isinstance(right, Literal):
+        left = of_scalar(filter_literals.own_scalar(left))
     if isinstance(left, Literal):
-        if isinstance(right, Literal):
-            left = of_scalar(filter_literals.own_scalar(left))
-        else:
-            return _with_literal(_FLIPPED[operator], right, left)
+        left, right, sign = right, left, _FLIPPED.get(sign, sign)
+    value = cast("Value", left)
     if isinstance(right, Literal):
-        return _with_literal(operator, left, right)
-    return _of_values(operator, left, right)
-
-
-def _of_values(operator: Operator, left: Value, right: Value) -> Value:
-    type_ = typed.common_type(left.type, right.type)
+        return _with_literal(sign, value, right)
+    type_ = typed.common_type(value.type, right.type)
     if type_ is None:
-        raise RequestError(f"a filter cannot compare {left.type} with {right.type}")
-    widened = (typed.widen(left, type_), typed.widen(right, type_))
-    return boolean(_KERNELS[operator](*widened))
+        raise RequestError(f"a filter cannot compare {value.type} with {right.type}")
+    return boolean(KERNELS[sign](typed.widen(value, type_), typed.widen(right, type_)))
 
 
-def _with_literal(operator: Operator, value: Value, literal: Literal) -> Value:
-    grid = filter_literals.grid(value.type)
-    if grid is not None:
-        at = filter_literals.position(literal, value.type)
-        if at is None:
-            raise _mismatch(value, literal)
-        placed = filter_literals.place(operator, at, grid)
-        if isinstance(placed, bool):
-            return boolean(typed.constant_where_valid(value, placed))
-        operator, n = placed
-        scalar = filter_literals.scalar(n, value.type)
-        text = pushed.grid_literal(n, value.type)
-        return _kernel(operator, value, scalar, text)
-    scalar, text = _exact_scalar(value, literal)
+def _with_literal(sign: Operator, value: Value, literal: Literal) -> Value:
+    placed = _placed(sign, value, literal)
+    if isinstance(placed, bool):
+        return boolean(typed.constant_where_valid(value, placed))
+    sign, scalar, text = placed
+    left = value.expression
     if pa.types.is_floating(value.type) and scalar.type != value.type:
-        value = Value(scalar.type, value.expression.cast(scalar.type))
-    return _kernel(operator, value, scalar, text)
+        left = left.cast(scalar.type)
+    push = None if text is None else _atom(value, f" {sign} {text}")
+    return boolean(KERNELS[sign](left, typed.constant(scalar)), push)
 
 
-def _kernel(operator: Operator, value: Value, scalar: pa.Scalar[Any], text: str | None) -> Value:
-    found = _KERNELS[operator](value.expression, typed.constant(scalar))
-    if value.column is None or text is None or not pushed.is_pushable(value.type):
-        return boolean(found)
-    return boolean(found, pushed.Atom(value.column, f" {operator} {text}"))
+def _placed(
+    sign: Operator, value: Value, literal: Literal
+) -> tuple[Operator, pa.Scalar[Any], str | None] | bool:
+    """Return an equal comparison with a constant of the type beside it, and its pushed text.
+
+    A bool if the result is the same for all values of the type.
+    """
+    grid = filter_literals.grid(value.type)
+    if grid is None:
+        return sign, *_exact_scalar(value, literal)
+    at = filter_literals.position(literal, value.type)
+    if at is None:
+        raise _mismatch(value, literal)
+    placed = filter_literals.place(sign, at, grid)
+    if isinstance(placed, bool):
+        return placed
+    sign, n = placed
+    return sign, filter_literals.scalar(n, value.type), pushed.grid_literal(n, value.type)
 
 
 def _exact_scalar(value: Value, literal: Literal) -> tuple[pa.Scalar[Any], str | None]:
@@ -167,88 +165,50 @@ def _is_set_type(type_: pa.DataType) -> bool:
 
 
 def _in_set(value: Value, literals: Sequence[Literal]) -> Value:
-    has_null = any(literal.kind == "null" for literal in literals)
     known = [literal for literal in literals if literal.kind != "null"]
-    members = [member for member in (_member(value, literal) for literal in known) if member]
-    found = value.expression.isin(_array([scalar for scalar, _ in members], value.type))
+    has_null = len(known) < len(literals)
+    members = [m for literal in known if not isinstance(m := _placed("=", value, literal), bool)]
+    found = value.expression.isin(pa.array([scalar for _, scalar, _ in members], value.type))
     otherwise = null() if has_null else pc.scalar(False)
     answer = pc.if_else(found, pc.scalar(True), otherwise)
     answer = pc.if_else(value.expression.is_valid(), answer, null())  # Arrow finds null not in it
-    push = _push_set(value, [text for _, text in members])
+    texts = [text for _, _, text in members if text is not None]
+    is_whole = texts and len(texts) == len(members)
+    push = _atom(value, f" IN ({', '.join(texts)})") if is_whole else None
     return boolean(answer, pushed.Implied(push) if has_null else push)
-
-
-def _array(scalars: Sequence[pa.Scalar[Any]], type_: pa.DataType) -> pa.Array[Any]:
-    if not pa.types.is_temporal(type_):
-        return pa.array([scalar.as_py() for scalar in scalars], type_)
-    # By their integers: nanoseconds do not survive Python's own types.
-    numbers = pa.array([cast("Any", scalar).value for scalar in scalars], pa.int64())
-    return numbers.cast(pa.int32()).cast(type_) if type_.bit_width == 32 else numbers.cast(type_)
-
-
-def _member(value: Value, literal: Literal) -> tuple[pa.Scalar[Any], str | None] | None:
-    grid = filter_literals.grid(value.type)
-    if grid is None:
-        return _exact_scalar(value, literal)
-    at = filter_literals.position(literal, value.type)
-    if at is None:
-        raise _mismatch(value, literal)
-    placed = filter_literals.place("=", at, grid)
-    if isinstance(placed, bool):
-        return None
-    n = placed[1]
-    return filter_literals.scalar(n, value.type), pushed.grid_literal(n, value.type)
-
-
-def _push_set(value: Value, texts: Sequence[str | None]) -> pushed.Push | None:
-    known = [text for text in texts if text is not None]
-    if value.column is None or not known or len(known) < len(texts):
-        return None
-    if not pushed.is_pushable(value.type):
-        return None
-    return pushed.Atom(value.column, f" IN ({', '.join(known)})")
 
 
 def like(subject: Value, pattern: str, escape: str, *, is_blind: bool) -> Value:
     """Return `subject LIKE pattern`; `is_blind`: to upper and lower case."""
     if not typed.is_text(subject.type):
         raise RequestError(f"LIKE needs a string, not {subject.type}")
-    arrow = _arrow_pattern(pattern, escape)
-    if "\\\\" in arrow:
-        # Arrow 26 looks for the suffix of '%a\\\\' as it stands, both backslashes, and misses it.
-        regex = _regex(arrow)
-        found = pc.match_substring_regex(subject.expression, regex, ignore_case=is_blind)
-        return boolean(found)
-    return boolean(pc.match_like(subject.expression, arrow, ignore_case=is_blind))
+    marks = _marks(pattern, escape)
+    arrow = "".join(
+        "\\" + mark if is_plain and mark in "%_\\" else mark for mark, is_plain in marks
+    )
+    if "\\\\" not in arrow:
+        return boolean(pc.match_like(subject.expression, arrow, ignore_case=is_blind))
+    # Arrow 26 looks for the suffix of '%a\\\\' as it stands, both backslashes, and misses it.
+    regex = "".join(
+        re.escape(mark) if is_plain else {"%": ".*", "_": "."}[mark] for mark, is_plain in marks
+    )
+    regex = rf"(?s)\A{regex}\z"
+    return boolean(pc.match_substring_regex(subject.expression, regex, ignore_case=is_blind))
 
 
-def _regex(pattern: str) -> str:
-    """Write a LIKE pattern with Arrow's escape as a regular expression of the whole text."""
-    found: list[str] = []
+def _marks(pattern: str, escape: str) -> list[tuple[str, bool]]:
+    """Return the characters of a LIKE pattern; False: one that stands for others, % or _."""
+    found: list[tuple[str, bool]] = []
     marks = iter(pattern)
     for mark in marks:
-        if mark == "\\":
-            found.append(re.escape(next(marks)))
-        else:
-            found.append({"%": ".*", "_": "."}.get(mark) or re.escape(mark))
-    return rf"(?s)\A{''.join(found)}\z"
-
-
-def _arrow_pattern(pattern: str, escape: str) -> str:
-    """Write a pattern with Arrow's escape, the backslash."""
-    found: list[str] = []
-    marks = iter(pattern)
-    for mark in marks:
-        if mark == escape:
-            escaped = next(marks, None)
-            if escaped is None:
-                raise RequestError(
-                    f"the LIKE pattern {pattern[:60]!r} ends in its escape {escape!r}"
-                )
-            found.append("\\" + escaped if escaped in "%_\\" else escaped)
-        else:
-            found.append("\\\\" if mark == "\\" else mark)
-    return "".join(found)
+        if mark != escape:
+            found.append((mark, mark not in "%_"))
+            continue
+        escaped = next(marks, None)
+        if escaped is None:
+            raise RequestError(f"the LIKE pattern {pattern[:60]!r} ends in its escape {escape!r}")
+        found.append((escaped, True))
+    return found
 
 
 def starts_with(subject: Value, prefix: str) -> Value:
@@ -280,7 +240,7 @@ def _typed(term: Term, anchor: Value | None) -> Value:
     if isinstance(term, Value):
         return term
     if anchor is not None and filter_literals.is_on_line(term, anchor.type):
-        member = _member(anchor, term)
-        if member is not None:
-            return of_scalar(member[0])
+        placed = _placed("=", anchor, term)
+        if not isinstance(placed, bool):
+            return of_scalar(placed[1])
     return of_scalar(filter_literals.own_scalar(term))

@@ -10,8 +10,7 @@ entry does not name, is refused, never ignored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import pyarrow as pa
@@ -22,6 +21,8 @@ from sqlglot.errors import SqlglotError
 from sqlglot.expressions.core import Expression
 
 from siltstone.engine.filter import arithmetic, compare, literals, pushed, typed
+from siltstone.engine.filter.compare import Term
+from siltstone.engine.filter.filters import Filter, in_order
 from siltstone.engine.filter.literals import Literal, Operator
 from siltstone.engine.filter.typed import Value, boolean, null, of_scalar
 from siltstone.errors import RequestError
@@ -30,17 +31,8 @@ TEXT_BYTES_MAX = 64 * 1024
 DEPTH_MAX = 64
 _DIALECT = "postgres"
 
-Term = Value | Literal
 
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    expression: pc.Expression
-    push: pushed.Push | None
-    columns: frozenset[str]
-
-
-def compile_filter(text: str, schema: pa.Schema) -> Compiled:
+def compile_filter(text: str, schema: pa.Schema) -> Filter:
     """Compile a SQL boolean expression over the columns of `schema`.
 
     Raises:
@@ -49,34 +41,38 @@ def compile_filter(text: str, schema: pa.Schema) -> Compiled:
     if len(text.encode("utf-8", "surrogatepass")) > TEXT_BYTES_MAX:
         raise RequestError(f"the filter is longer than {TEXT_BYTES_MAX} bytes; use a join instead")
     try:
-        compiler = _Compiler(schema)
-        found = compiler.truth(_tree(text))
+        return _filter(text, _tree(text), schema)
     except RecursionError as error:
         raise RequestError("the filter is nested too deeply") from error
-    return Compiled(found.expression, found.push, frozenset(compiler.columns))
 
 
-def compile_parts(text: str, schema: pa.Schema) -> list[Compiled]:
+def compile_parts(text: str, schema: pa.Schema) -> list[Filter]:
     """Compile a valid filter in parts: the operands of its outermost ANDs.
 
     The filter is true where all parts are true.
     """
-    found: list[Compiled] = []
-    for node in _conjuncts(_tree(text)):
-        compiler = _Compiler(schema)
-        value = compiler.truth(node)
-        found.append(Compiled(value.expression, value.push, frozenset(compiler.columns)))
+    return [_filter(text, node, schema) for node in _conjuncts(_tree(text))]
+
+
+def _filter(text: str, node: Expression, schema: pa.Schema) -> Filter:
+    compiler = _Compiler(schema)
+    found = compiler.truth(node)
+    columns = in_order(compiler.columns, schema)
+    return Filter(text, found.expression, columns, schema, found.push)
+
+
+def _conjuncts(node: Expression) -> list[Expression]:
+    found: list[Expression] = []
+    left = [node]
+    while left:  # no recursion: a chain leans to the left, as deep as it is long
+        node = left.pop()
+        if isinstance(node, exp.Paren):
+            left.append(node.this)
+        elif isinstance(node, exp.And):
+            left += [node.expression, node.this]
+        else:
+            found.append(node)
     return found
-
-
-def _conjuncts(node: Expression) -> Iterator[Expression]:
-    if isinstance(node, exp.Paren):
-        yield from _conjuncts(cast("Expression", node.this))
-    elif isinstance(node, exp.And):
-        yield from _conjuncts(cast("Expression", node.left))
-        yield from _conjuncts(cast("Expression", node.right))
-    else:
-        yield node
 
 
 def compile_value(text: str, schema: pa.Schema) -> Value | None:
@@ -191,24 +187,11 @@ def _literal(_walk: _Compiler, node: Expression) -> Literal:
     return literals.number(node.this)
 
 
-def _raw_string(_walk: _Compiler, node: Expression) -> Literal:
-    return Literal("string", node.this)
-
-
 def _hex_string(_walk: _Compiler, node: Expression) -> Literal:
     try:
         return Literal("bytes", bytes.fromhex(node.this))
     except ValueError as error:
         raise RequestError(f"X'{node.this[:40]}' is not made of pairs of hex digits") from error
-
-
-def _boolean_literal(_walk: _Compiler, node: Expression) -> Literal:
-    return Literal("bool", bool(node.this))
-
-
-def _null_literal(_walk: _Compiler, node: Expression) -> Literal:
-    del node
-    return Literal("null", None)
 
 
 # Logic
@@ -222,20 +205,9 @@ def _connective(walk: _Compiler, node: Expression) -> Value:
         node = node.this
     parts.append(node)
     values = [walk.truth(part) for part in reversed(parts)]
-    pushes = tuple(value.push for value in values)
-    if kind is exp.And:
-        found = compare.balanced(pc.and_kleene, [v.expression for v in values])
-        return boolean(found, pushed.All(pushes))
-    found = compare.balanced(pc.or_kleene, [v.expression for v in values])
-    return boolean(found, pushed.AnyOf(pushes))
-
-
-def _negation(walk: _Compiler, node: Expression) -> Value:
-    return _negated(walk.truth(node.this))
-
-
-def _parentheses(walk: _Compiler, node: Expression) -> Term:
-    return walk.term(node.this)
+    join, push = (pc.and_kleene, pushed.All) if kind is exp.And else (pc.or_kleene, pushed.AnyOf)
+    found = compare.balanced(join, [value.expression for value in values])
+    return boolean(found, push(tuple(value.push for value in values)))
 
 
 def _is(walk: _Compiler, node: Expression) -> Value:
@@ -306,20 +278,8 @@ def _minus(walk: _Compiler, node: Expression) -> Term:
     return arithmetic.negative(found)
 
 
-def _cast(walk: _Compiler, node: Expression) -> Term:
-    return arithmetic.cast(walk.term(node.this), cast("exp.DataType", node.args["to"]))
-
-
 def _function(walk: _Compiler, node: Expression) -> Value:
     return arithmetic.function(type(node).__name__, walk.value(node.this))
-
-
-def _coalesce(walk: _Compiler, node: Expression) -> Value:
-    return compare.coalesce([walk.term(part) for part in [node.this, *node.expressions]])
-
-
-def _starts_with(walk: _Compiler, node: Expression) -> Value:
-    return compare.starts_with(walk.value(node.this), walk.text(node.expression))
 
 
 def _negated(value: Value) -> Value:
@@ -351,14 +311,14 @@ _BUILDERS: dict[type[Expression], tuple[_Builder, frozenset[str]]] = {
     exp.Column: (_column, frozenset({"this", "table", "db", "catalog"})),
     exp.Dot: (_dot, _TWO),
     exp.Literal: (_literal, frozenset({"this", "is_string"})),
-    exp.RawString: (_raw_string, _ONE),
+    exp.RawString: (lambda _, node: Literal("string", node.this), _ONE),
     exp.HexString: (_hex_string, _ONE),
-    exp.Boolean: (_boolean_literal, _ONE),
-    exp.Null: (_null_literal, frozenset()),
+    exp.Boolean: (lambda _, node: Literal("bool", bool(node.this)), _ONE),
+    exp.Null: (lambda _, __: Literal("null", None), frozenset()),
     exp.And: (_connective, _TWO),
     exp.Or: (_connective, _TWO),
-    exp.Not: (_negation, _ONE),
-    exp.Paren: (_parentheses, _ONE),
+    exp.Not: (lambda walk, node: _negated(walk.truth(node.this)), _ONE),
+    exp.Paren: (lambda walk, node: walk.term(node.this), _ONE),
     exp.Is: (_is, _TWO),
     exp.Between: (_between, frozenset({"this", "low", "high"})),
     exp.In: (_membership, frozenset({"this", "expressions"})),
@@ -366,13 +326,19 @@ _BUILDERS: dict[type[Expression], tuple[_Builder, frozenset[str]]] = {
     exp.ILike: (_like, _TWO),
     exp.Escape: (_escape, _TWO),
     exp.Neg: (_minus, _ONE),
-    exp.Cast: (_cast, frozenset({"this", "to"})),
-    exp.Lower: (_function, _ONE),
-    exp.Upper: (_function, _ONE),
-    exp.Length: (_function, _ONE),
-    exp.Abs: (_function, _ONE),
-    exp.Coalesce: (_coalesce, frozenset({"this", "expressions"})),
-    exp.StartsWith: (_starts_with, _TWO),
+    exp.Cast: (
+        lambda walk, node: arithmetic.cast(walk.term(node.this), node.args["to"]),
+        frozenset({"this", "to"}),
+    ),
+    exp.Coalesce: (
+        lambda walk, node: compare.coalesce(list(map(walk.term, [node.this, *node.expressions]))),
+        frozenset({"this", "expressions"}),
+    ),
+    exp.StartsWith: (
+        lambda walk, node: compare.starts_with(walk.value(node.this), walk.text(node.expression)),
+        _TWO,
+    ),
+    **dict.fromkeys((exp.Lower, exp.Upper, exp.Length, exp.Abs), (_function, _ONE)),
     **dict.fromkeys(_OPERATORS, (_comparison, _TWO)),
     **dict.fromkeys(_ARITHMETIC, (_arithmetic, _TWO)),
 }

@@ -10,11 +10,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from siltstone.formats.manifest import Pin
 from siltstone.formats.schema import OP_COLUMN, SEQ_COLUMN
-from siltstone.storage.tables.tables import POSITION, PinnedTable, Segment
+from siltstone.storage.tables.tables import POSITION, PinnedTable
 
 _ROW_BYTES = 64
 _RUN_BYTES_MIN = 1 << 20
@@ -29,7 +28,7 @@ def run_bytes(rows: int) -> int:
 
 
 class Attached:
-    """A `PinnedTable` with constant `_seq` and `_op`. Immutable."""
+    """What a history run needs of a `PinnedTable`, with constant `_seq` and `_op`. Immutable."""
 
     def __init__(self, table: PinnedTable, seq: int, op: int) -> None:
         self._table, self.seq, self.op = table, seq, op
@@ -59,45 +58,14 @@ class Attached:
         """See `tables.PinnedTable.spans`."""
         return self._table.spans
 
-    @property
-    def worn(self) -> Sequence[tuple[int, int]]:
-        """See `tables.PinnedTable.worn`."""
-        return self._table.worn
-
-    @property
-    def segments(self) -> Sequence[Segment]:
-        """See `tables.PinnedTable.segments`; staged rows have no index."""
-        return ()
-
-    def count(self) -> int:
-        """Return the number of rows."""
-        return self._table.rows
-
     def scan(
-        self,
-        columns: Sequence[str] | None = None,
-        *,
-        prefilter: str | pc.Expression | None = None,
-        seqs: tuple[int, int] | None = None,
-        positions: bool = False,
-        limit: int | None = None,
-        within: tuple[int, int] | None = None,
-        indexed: bool = False,
+        self, columns: Sequence[str], *, seqs: tuple[int, int], positions: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """See `tables.PinnedTable.scan`; `seqs` skips nothing: all rows have the one seq."""
         del seqs
-        names = list(self.schema.names if columns is None else columns)
-        stored = [name for name in names if name not in self._constants]
-        batches = self._table.scan(
-            stored,
-            prefilter=prefilter,
-            positions=positions,
-            limit=limit,
-            within=within,
-            indexed=indexed,
-        )
-        for batch in batches:
-            yield self._with_constants(batch, [*names, POSITION] if positions else names)
+        stored = [name for name in columns if name not in self._constants]
+        for batch in self._table.scan(stored, positions=positions):
+            yield self._with_constants(batch, [*columns, POSITION] if positions else columns)
 
     def _with_constants(self, batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
         arrays = [
@@ -108,16 +76,12 @@ class Attached:
         ]
         return pa.RecordBatch.from_arrays(arrays, names=list(names))
 
-    def sample(self, columns: Sequence[str]) -> pa.Table:
-        """See `tables.PinnedTable.sample`."""
-        return self._table.sample(columns)
-
-    def take(self, positions: np.ndarray, columns: Sequence[str] | None = None) -> pa.Table:
+    def take(self, positions: np.ndarray, columns: Sequence[str]) -> pa.Table:
         """See `tables.PinnedTable.take`."""
-        names = list(self.schema.names if columns is None else columns)
-        stored = [name for name in names if name not in self._constants]
-        taken = self._table.take(positions, stored)
-        for name in names:
+        taken = self._table.take(
+            positions, [name for name in columns if name not in self._constants]
+        )
+        for name in columns:
             if name in self._constants:
                 taken = taken.append_column(name, pa.repeat(self._constants[name], len(positions)))
-        return taken.select(names)
+        return taken.select(list(columns))

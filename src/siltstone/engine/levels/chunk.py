@@ -20,8 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog.table_schema import TableSchema
-from siltstone.formats.group import UPSERT
-from siltstone.formats.keys import Codes, Key, KeyCodec, newest_rows
+from siltstone.formats.keys import Codes, Key
 from siltstone.formats.rows import value_getter
 
 TIER_WIDTH = 4
@@ -173,16 +172,6 @@ class IndexedSlice:
         return chunks + sum(run.nbytes for run in self.runs)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Newest:
-    """The newest version of each key of one source, in code order, with its chunks."""
-
-    codes: Codes
-    ordinals: np.ndarray
-    is_live: np.ndarray
-    chunks: tuple[Chunk, ...]
-
-
 NOTHING = np.zeros(0, np.int64)
 EMPTY_RUN = Run(NOTHING, NOTHING)
 
@@ -214,12 +203,12 @@ def merge_runs(runs: Sequence[Run]) -> Run:
     return Run(codes[order], np.concatenate([run.ordinals for run in runs])[order])
 
 
-def tier(runs: Sequence[Run | Chunk], width: int = TIER_WIDTH) -> tuple[int, int] | None:
-    """Return the slice of the newest `width` runs of similar size; None if there is none."""
-    for last in range(len(runs), width - 1, -1):
-        sizes = [len(run.codes) for run in runs[last - width : last]]
-        if max(sizes) <= width * max(1, min(sizes)):
-            return last - width, last
+def tier(runs: Sequence[Run]) -> tuple[int, int] | None:
+    """Return the slice of the newest `TIER_WIDTH` runs of similar size; None if there is none."""
+    for last in range(len(runs), TIER_WIDTH - 1, -1):
+        sizes = [len(run.codes) for run in runs[last - TIER_WIDTH : last]]
+        if max(sizes) <= TIER_WIDTH * max(1, min(sizes)):
+            return last - TIER_WIDTH, last
     return None
 
 
@@ -284,17 +273,6 @@ def keys_at(chunks: Sequence[Chunk], ordinals: np.ndarray) -> list[Key]:
     return keys.tolist()
 
 
-def newest_of(codec: KeyCodec, chunks: Sequence[Chunk], run: Run) -> Newest:
-    """Return the newest version of each key in `run`."""
-    codes, ordinals = run.codes, run.ordinals
-    if not len(codes):
-        return Newest(codes, ordinals, np.zeros(0, bool), ())
-    chosen = newest_rows(codec, codes, lambda at: keys_at(chunks, ordinals[at]))
-    codes, ordinals = codes[chosen], ordinals[chosen]
-    ops = np.concatenate([chunk.ops for chunk in chunks])
-    return Newest(codes, ordinals, ops[ordinals] == UPSERT, tuple(chunks))
-
-
 def find_version(
     chunks: Sequence[Chunk], runs: Sequence[Run], code: int, key: Key, seq: int
 ) -> tuple[Chunk, int] | None:
@@ -312,17 +290,6 @@ def find_version(
                 return chunk, offset
             index -= 1
     return None
-
-
-def rows_at(
-    chunks: Sequence[Chunk], ordinals: np.ndarray, table_schema: TableSchema, columns: Sequence[str]
-) -> list[pa.RecordBatch]:
-    """Return the rows at `ordinals` (ascending) as batches with `columns` of `table_schema`."""
-    if not len(ordinals):
-        return []
-    kept = np.zeros(chunks[-1].end, bool)
-    kept[ordinals] = True
-    return list(rows_kept(chunks, pa.array(kept), table_schema, columns))
 
 
 def rows_kept(

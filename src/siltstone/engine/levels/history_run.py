@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
+from siltstone.engine.catalog.table_schema import TableSchema, aligned, table_schema_of
+from siltstone.engine.levels.attached import Attached
 from siltstone.engine.levels.base import batches_kept
 from siltstone.engine.levels.chunk import (
     NOTHING,
@@ -45,7 +46,7 @@ class HistoryRun:
 
     def __init__(
         self,
-        opened: Callable[[], PinnedTable],
+        opened: Callable[[], PinnedTable | Attached],
         schema: Schema,
         low: int,
         high: int,
@@ -60,7 +61,7 @@ class HistoryRun:
         """
         self.low, self.high = low, high
         self.first_seq, self.last_seq = low + 1, high  # as the seqs of rows may be
-        self._opened: Callable[[], PinnedTable] = functools.cache(opened)
+        self._opened: Callable[[], PinnedTable | Attached] = functools.cache(opened)
         self._table_schema = table_schema_of(schema)
         self.lease = lease
         self._lock = threading.Lock()
@@ -69,7 +70,7 @@ class HistoryRun:
         self._rows: int | None = sum(item.part.rows for item in known) if known else None
 
     @property
-    def table(self) -> PinnedTable:
+    def table(self) -> PinnedTable | Attached:
         """The pinned dataset."""
         return self._opened()
 
@@ -186,18 +187,6 @@ class HistoryRun:
         """Return the positions, in the pin, of the rows at `ordinals`."""
         return self._loaded()[1][ordinals]
 
-    def rows_at(
-        self,
-        parts: Sequence[Slice],
-        ordinals: np.ndarray,
-        table_schema: TableSchema,
-        columns: Sequence[str],
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows at `ordinals` (ascending) with `columns` of `table_schema`."""
-        kept = np.zeros(sum(part.rows for part in parts), bool)
-        kept[ordinals] = True
-        yield from self.rows_kept(parts, pa.array(kept), table_schema, columns)
-
     def rows_kept(
         self,
         parts: Sequence[Slice],
@@ -208,39 +197,27 @@ class HistoryRun:
         """Yield the rows of `parts` with a bit in `kept`, in seq order."""
         del parts  # the bits alone say which rows: all of them are in one pin
         count = kept.true_count
-        ids = {c.name: c.id for c in table_schema.schema.columns}
-        has = set(self.table.schema.names)
-        names = [history_name(ids[name]) for name in columns]
-        stored = [name for name in names if name in has]
-        if count and not stored:
-            yield self._project(count, None, names, table_schema, columns)
-        elif count <= max(_TAKE_ROWS_MAX, _TAKE_SHARE_MAX * len(kept)):
+        if not count:
+            return
+        names = self.stored(table_schema, columns)
+        stored = [name for name in names if name is not None]
+        if not stored:
+            batches: Iterable[pa.RecordBatch] = [batch_of([], pa.schema([]), count)]
+        elif are_few(count, len(kept)):
             ordinals = np.flatnonzero(kept.to_numpy(zero_copy_only=False))
-            if len(ordinals):
-                taken = self.table.take(self.positions_of(ordinals), stored)
-                for batch in taken.combine_chunks().to_batches():
-                    yield self._project(batch.num_rows, batch, names, table_schema, columns)
+            taken = self.table.take(self.positions_of(ordinals), stored)
+            batches = taken.combine_chunks().to_batches()
         else:
-            for batch in batches_kept(self.scan(stored), kept):
-                yield self._project(batch.num_rows, batch, names, table_schema, columns)
-
-    def _project(
-        self,
-        rows: int,
-        batch: pa.RecordBatch | None,
-        names: Sequence[str],
-        table_schema: TableSchema,
-        columns: Sequence[str],
-    ) -> pa.RecordBatch:
+            batches = batches_kept(self.scan(stored), kept)
         fields = table_schema.fields(columns)
-        arrays = []
-        for name, field in zip(names, fields, strict=True):
-            index = -1 if batch is None else batch.schema.get_field_index(name)
-            if batch is None or index < 0:
-                arrays.append(pa.nulls(rows, field.type))
-            else:
-                arrays.append(batch.column(index))
-        return batch_of(arrays, fields, rows)
+        for batch in batches:
+            yield batch_of(aligned(batch, names, fields), fields, batch.num_rows)
+
+    def stored(self, table_schema: TableSchema, columns: Iterable[str]) -> tuple[str | None, ...]:
+        """Return the pin's names of `columns`; None: it lacks the column."""
+        has = set(self.table.schema.names)
+        names = (history_name(table_schema.ids[name]) for name in columns)
+        return tuple(name if name in has else None for name in names)
 
     def _columns(self, table_schema: TableSchema) -> list:
         has = set(self.table.schema.names)
@@ -263,6 +240,11 @@ class HistoryRun:
             ops = batch.column(OP_COLUMN).to_numpy()
             yield Chunk(start, rows, table_schema, codec.codes(rows), seqs, ops)
             start += batch.num_rows
+
+
+def are_few(count: int, of: int) -> bool:
+    """Return whether rows are read faster by their positions than by a scan."""
+    return count <= max(_TAKE_ROWS_MAX, _TAKE_SHARE_MAX * of)
 
 
 def known_of(sources: Iterable[object], low: int) -> tuple[IndexedSlice, ...]:

@@ -29,23 +29,22 @@ import pyarrow as pa
 
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.levels.chunk import (
+    NOTHING,
     Chunk,
     IndexedSlice,
-    Newest,
     Run,
     Slice,
     find_version,
     join_chunks,
+    keys_at,
     merge_runs,
-    newest_of,
-    rows_at,
     rows_kept,
     run_of,
     small_rung,
     tier,
 )
 from siltstone.formats.group import DELETE, UPSERT
-from siltstone.formats.keys import Codes, Key
+from siltstone.formats.keys import Codes, Key, newest_rows
 from siltstone.formats.rows import Row
 
 TAIL_ROWS_MAX = 4096
@@ -304,16 +303,6 @@ class Memtable:
         """Yield the rows of `parts` with a bit in `kept`, in seq order."""
         yield from rows_kept(parts[0].chunks, kept, table_schema, columns)
 
-    def rows_at(
-        self,
-        parts: Sequence[Slice],
-        ordinals: np.ndarray,
-        table_schema: TableSchema,
-        columns: Sequence[str],
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of `parts` at `ordinals` (ascending), in seq order."""
-        yield from rows_at(parts[0].chunks, ordinals, table_schema, columns)
-
     def chunks_upto(self, seq: int) -> tuple[Chunk, ...]:
         """Return every row version with a seq <= `seq` as chunks in seq order.
 
@@ -351,6 +340,15 @@ def indexed(memtable: Memtable) -> tuple[IndexedSlice, ...]:
     return (IndexedSlice(Slice(memtable.origin, chunks, contents.tail.start), contents.runs),)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Newest:
+    """The newest version of each key of one memtable, in code order, with its chunks."""
+
+    ordinals: np.ndarray
+    is_live: np.ndarray
+    chunks: tuple[Chunk, ...]
+
+
 def newest_versions(memtable: Memtable) -> Newest:
     """Return the newest version of each key."""
     contents = memtable.contents
@@ -359,4 +357,10 @@ def newest_versions(memtable: Memtable) -> Newest:
     if count:
         tail = contents.tail.chunk(count)
         chunks, runs = (*chunks, tail), (*runs, run_of(tail.codes, tail.start))
-    return newest_of(codec, chunks, merge_runs(runs))
+    run = merge_runs(runs)
+    if not len(run.codes):
+        return Newest(NOTHING, np.zeros(0, bool), ())
+    chosen = newest_rows(codec, run.codes, lambda at: keys_at(chunks, run.ordinals[at]))
+    ordinals = run.ordinals[chosen]
+    ops = np.concatenate([chunk.ops for chunk in chunks])
+    return Newest(ordinals, ops[ordinals] == UPSERT, chunks)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog.table_schema import TableSchema
@@ -31,14 +30,6 @@ class Source(Protocol):
         self,
         parts: Sequence[Slice],
         kept: pa.BooleanArray,
-        table_schema: TableSchema,
-        columns: Sequence[str],
-    ) -> Iterator[pa.RecordBatch]: ...
-
-    def rows_at(
-        self,
-        parts: Sequence[Slice],
-        ordinals: np.ndarray,
         table_schema: TableSchema,
         columns: Sequence[str],
     ) -> Iterator[pa.RecordBatch]: ...

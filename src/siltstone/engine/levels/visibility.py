@@ -33,7 +33,6 @@ from siltstone.formats.group import UPSERT
 from siltstone.formats.keys import Codes, Key, KeyCodec, newest_rows
 
 KEPT_MAX = 3
-_RUNS_WIDTH = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,11 +129,6 @@ class VisibilityCache:
         self._kept: tuple[Visibility, ...] = ()
 
     @property
-    def newest(self) -> Visibility | None:
-        """The visibility at the highest seq; None if the cache is empty."""
-        return self._kept[0] if self._kept else None
-
-    @property
     def nbytes(self) -> int:
         """Bytes in memory; shared parts count once."""
         kept = self._kept
@@ -185,7 +179,7 @@ def _keys_of(parts: Sequence[Slice], places: np.ndarray) -> list[Key]:
 def _merged_runs(runs: tuple[Run, ...], live: Bits) -> tuple[Run, ...]:
     """Merge runs of like size, without the places that no longer live: few runs to ask."""
     while True:
-        window = tier(runs, _RUNS_WIDTH)
+        window = tier(runs)
         if window is None:
             return runs
         first, last = window

@@ -9,9 +9,7 @@ the indexes; Arrow evaluates the others, and decides in any case. Without such a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-
-import pyarrow as pa
+from collections.abc import Mapping, Sequence
 
 from siltstone.engine.filter.filters import Filter
 from siltstone.errors import RequestError
@@ -59,13 +57,9 @@ def _chosen(table: PinnedTable, wanted: Filter, stored: Mapping[str, str]) -> Se
 def _finds_few(table: PinnedTable, part: Filter, stored: Mapping[str, str]) -> bool:
     """Say whether nearly no row matches, as far as a sample tells."""
     names = sorted(part.columns)
-    sample = table.sample([stored[name] for name in names]).rename_columns(names)
+    sample = table.sample([stored[name] for name in names]).rename_columns(names).combine_chunks()
     try:
-        matches = sum(part.keep(batch).num_rows for batch in _batches(sample))
+        matches = sum(part.keep(batch).num_rows for batch in sample.to_batches())
     except RequestError:  # of a value that may be that of no living row
         return False
     return matches <= MATCHES_MAX
-
-
-def _batches(sample: pa.Table) -> Iterator[pa.RecordBatch]:
-    yield from sample.combine_chunks().to_batches()

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.levels.commit_log import Commit
+from siltstone.engine.levels.commit_log import Commit, CommitLog, transaction_id
 from siltstone.engine.read.moment import EPOCH, MICROSECOND
-from siltstone.engine.read.view import State
+from siltstone.engine.read.view import State, View
 from siltstone.formats.group import Token
 from siltstone.formats.manifest import Record
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, Lease, ManifestStore
@@ -117,6 +117,11 @@ def _name_at(state: State, incarnation: int, seq: int) -> str:
     return f"#{incarnation}" if table is None else catalogs.name_of(table, seq)
 
 
+def _logs(view: View) -> Sequence[CommitLog]:
+    """Return the logs of the unflushed commits, newest first."""
+    return (view.log, *(generation.log for generation in reversed(view.sealed)))
+
+
 class CommitHistory:
     """The past commits: unflushed ones in memory, the others in `commits`."""
 
@@ -125,20 +130,18 @@ class CommitHistory:
 
     def seq_at(self, state: State, time_us: int) -> int:
         """Return the seq of the last commit with a time <= `time_us`; 0 if all are later."""
-        view = state.view
-        for log in (view.log, *(generation.log for generation in reversed(view.sealed))):
+        for log in _logs(state.view):
             found = log.seq_at(time_us)
             if found is not None:
                 return min(found, state.visible)
-        return self._flushed_seq_at(view.record, time_us)
+        return self._flushed_seq_at(state.view.record, time_us)
 
     def last_time_us(self, state: State) -> int:
         """Return the time of the newest commit; commits have strictly increasing times."""
-        view = state.view
-        for log in (view.log, *(generation.log for generation in reversed(view.sealed))):
+        for log in _logs(state.view):
             if log.count:
                 return log.commit(log.count - 1).time_us
-        return view.record.last_time_us
+        return state.view.record.last_time_us
 
     def _flushed_seq_at(self, record: Record, time_us: int) -> int:
         if record.commits is None or time_us >= record.last_time_us:
@@ -153,16 +156,13 @@ class CommitHistory:
 
     def find(self, state: State, epoch: int, number: int) -> int | None:
         """Return the seq of a transaction, None if it is not committed."""
-        view = state.view
-        for log in (view.log, *(generation.log for generation in view.sealed)):
+        for log in _logs(state.view):
             found = log.find(epoch, number)
             if found is not None:
                 return found if found <= state.visible else None
-        wanted = f"{epoch}-{number}"
-        for commit in self._flushed(view.record, pc.field("transaction") == wanted):
-            if commit.transaction == wanted:
-                return commit.seq
-        return None
+        wanted = transaction_id(epoch, number)
+        flushed = self._flushed(state.view.record, pc.field("transaction") == wanted)
+        return next((commit.seq for commit in flushed if commit.transaction == wanted), None)
 
     def is_forgotten(self, state: State, epoch: int, number: int) -> bool:
         """Return whether a transaction that `find` does not know may be older than the kept past.
@@ -184,26 +184,26 @@ class CommitHistory:
 
     def find_token(self, state: State, token: Token) -> Commit | None:
         """Return the commit with `token`, None if no such commit is known."""
-        view = state.view
-        for log in (view.log, *(generation.log for generation in view.sealed)):
+        for log in _logs(state.view):
             found = log.token(token)
             if found is not None:
                 return found
         wanted = (pc.field("app") == token.app) & (pc.field("batch") == token.batch)
-        return next((c for c in self._flushed(view.record, wanted) if c.token == token), None)
+        flushed = self._flushed(state.view.record, wanted)
+        return next((commit for commit in flushed if commit.token == token), None)
 
     def newest(self, state: State, limit: int) -> list[Commit]:
         """Return the last commits, newest first, at most `limit`."""
         found: list[Commit] = []
-        view = state.view
-        for log in (view.log, *(generation.log for generation in reversed(view.sealed))):
+        for log in _logs(state.view):
             for index in range(log.count - 1, -1, -1):
                 if len(found) >= limit:
                     return found
                 if log.first + index <= state.visible:
                     found.append(log.commit(index))
-        low = view.record.flushed_seq - (limit - len(found))
-        older = [c for c in self._flushed(view.record, pc.field("seq") > low) if c.seq > low]
+        record = state.view.record
+        low = record.flushed_seq - (limit - len(found))
+        older = [c for c in self._flushed(record, pc.field("seq") > low) if c.seq > low]
         return found + sorted(older, key=lambda c: -c.seq)
 
     def touched(self, state: State, since: int) -> Iterator[tuple[int, tuple[int, ...]]]:
@@ -211,13 +211,11 @@ class CommitHistory:
 
         Commits that vacuum has deleted are missing: a caller that needs all must count them.
         """
-        view = state.view
-        wanted = pc.field("seq") > since
-        for batch in self._scan(view.record, ["seq", "tables"], wanted):
+        for batch in self._scan(state.view.record, ["seq", "tables"], pc.field("seq") > since):
             for row in batch.to_pylist():
                 if since < row["seq"] <= state.visible:
                     yield row["seq"], tuple(row["tables"])
-        for log in (*(generation.log for generation in view.sealed), view.log):
+        for log in reversed(_logs(state.view)):
             for index in range(max(0, since + 1 - log.first), log.count):
                 if log.first + index > state.visible:
                     break

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -44,10 +44,15 @@ class Lives(NamedTuple):
     parts: tuple[Slice, ...]
     kept: pa.BooleanArray
 
+    @property
+    def ordinals(self) -> np.ndarray:
+        """The ordinals of the visible rows, ascending."""
+        return np.flatnonzero(self.kept.to_numpy(zero_copy_only=False))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Overlay:
-    """The rows of a read above base: live rows per source, and the visible rows of base."""
+    """The rows of a read: sources with live rows, oldest first, and the visible rows of base."""
 
     levels: tuple[Lives, ...]
     visibility: Visibility
@@ -55,57 +60,30 @@ class Overlay:
     visible: pa.BooleanArray
 
     @property
-    def live(self) -> Iterator[tuple[Source, tuple[Slice, ...], np.ndarray]]:
-        """The sources with live rows, oldest first, and the ordinals of their live rows."""
-        for level in self.levels:
-            ordinals = np.flatnonzero(level.kept.to_numpy(zero_copy_only=False))
-            if len(ordinals):
-                yield level.source, level.parts, ordinals
-
-    @property
     def shadowed(self) -> np.ndarray:
         """The positions of the hidden rows of base, ascending."""
         return np.flatnonzero(~self.visibility.visible.bools())
 
 
+@dataclass(slots=True, eq=False)
 class KeyedReader:
-    """Reads of one keyed table at one seq, as `table_schema` shows it. Immutable but for a memo."""
+    """Reads of one keyed table at one seq, as `table_schema` shows it. Immutable but for a memo.
 
-    __slots__ = (
-        "_bytes_left",
-        "_kept",
-        "_overlay",
-        "base",
-        "lease",
-        "own",
-        "rows",
-        "seq",
-        "sources",
-        "table_schema",
-    )
+    It reads `sources` (oldest first) up to `seq` over `base`; `own` is read whole, on top. `lease`
+    keeps the files of all that is read for as long as this, or a scan of it, lives. `kept` has what
+    readers before found out, and takes what this one does if `bytes_left`.
+    """
 
-    def __init__(
-        self,
-        table_schema: TableSchema,
-        sources: Sequence[Source],
-        base: Base | None,
-        seq: int,
-        own: Source | None = None,
-        lease: object = None,
-        kept: VisibilityCache | None = None,
-        bytes_left: Callable[[], int] = lambda: 0,
-    ) -> None:
-        """Read `sources` (oldest first) up to `seq` over `base`; `own` is read whole, on top.
-
-        `lease` keeps the files of all that is read for as long as this, or a scan of it, lives.
-        `kept` has what readers before found out, and takes what this one does if `bytes_left`.
-        """
-        self.table_schema, self.base, self.seq, self.own = table_schema, base, seq, own
-        self.lease = lease
-        self.sources = tuple(sources)
-        self._kept, self._bytes_left = kept or VisibilityCache(), bytes_left
-        self._overlay: Overlay | None = None
-        self.rows: dict[Key, Row | None] | None = None
+    table_schema: TableSchema
+    sources: tuple[Source, ...]
+    base: Base | None
+    seq: int
+    own: Source | None = None
+    lease: object = None
+    kept: VisibilityCache = field(default_factory=VisibilityCache)
+    bytes_left: Callable[[], int] = lambda: 0
+    rows: dict[Key, Row | None] | None = field(default=None, init=False)
+    _overlay: Overlay | None = field(default=None, init=False)
 
     def remembering(self, own: Source | None = None) -> KeyedReader:
         """Return the same reader for one transaction: with `own` on top, and a cache of rows read.
@@ -119,8 +97,8 @@ class KeyedReader:
             self.seq,
             own,
             self.lease,
-            self._kept,
-            self._bytes_left,
+            self.kept,
+            self.bytes_left,
         )
         if self.table_schema.rows.is_packable:  # nested values are shared by copies of a row
             reader.rows = {} if self.rows is None else self.rows
@@ -151,27 +129,22 @@ class KeyedReader:
         return None if row is None else self.table_schema.align_row(row, self.base.table_schema)
 
     def _shown(self, found: Found) -> Row | None:
-        return (
-            None
-            if found.row is None
-            else self.table_schema.align_row(found.row, found.table_schema)
-        )
+        if found.row is None:
+            return None
+        return self.table_schema.align_row(found.row, found.table_schema)
 
     def overlay(self) -> Overlay:
         """Return the overlay over base; cached, unless own writes may still change it."""
         if self._overlay is not None:
             return self._overlay
         found = [(source, source.parts(self.seq)) for source in self.sources]
-        visibility = self._kept.at(
-            self.seq,
-            self.table_schema.codec,
-            self.base,
-            _with_rows(found),
-            bytes_left=self._bytes_left,
+        codec = self.table_schema.codec
+        visibility = self.kept.at(
+            self.seq, codec, self.base, _with_rows(found), bytes_left=self.bytes_left
         )
         if self.own is not None:
             found.append((self.own, self.own.parts(EVERYTHING)))
-            visibility = visibility.at(EVERYTHING, self.table_schema.codec, _with_rows(found))
+            visibility = visibility.at(EVERYTHING, codec, _with_rows(found))
         overlay = _overlay(found, visibility)
         if self.own is None:
             self._overlay = overlay
@@ -205,10 +178,8 @@ class KeyedReader:
     def _scan_base(
         self, base: Base, overlay: Overlay, read: list[str], wanted: Filter | None
     ) -> Iterator[pa.RecordBatch]:
-        ids = {column.name: column.id for column in self.table_schema.schema.columns}
-        stored = {
-            n: base.table_schema.names[ids[n]] for n in read if ids[n] in base.table_schema.names
-        }
+        known = zip(read, self.table_schema.stored(read, base.table_schema), strict=True)
+        stored = {name: found for name, found in known if found is not None}
         prefilter, indexed = prefilter_of(base.table, wanted, stored) if wanted else (None, False)
         is_shadowed = overlay.visible.true_count < base.rows
         batches = base.table.scan(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
@@ -24,9 +24,9 @@ from siltstone.engine.filter.filters import Filter
 from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.chunk import IndexedSlice, batch_of
 from siltstone.engine.levels.history_run import HistoryRun
-from siltstone.engine.levels.source import Source
 from siltstone.engine.levels.visibility import VisibilityCache
 from siltstone.engine.read.index_use import prefilter_of
+from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.view import View
 from siltstone.errors import CorruptionError, SnapshotExpiredError
@@ -48,25 +48,14 @@ class Reader(Protocol):
     ) -> Iterator[pa.RecordBatch]: ...
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class PlainReader:
-    """One version of a plain table. Immutable."""
+    """One version of a plain table; `lease` keeps its files. No `table`: it has no version yet."""
 
-    __slots__ = ("lease", "table", "table_schema", "version")
-
-    def __init__(
-        self,
-        table_schema: TableSchema,
-        table: PinnedTable | None,
-        version: int,
-        lease: object = None,
-    ) -> None:
-        """Read `table` (None: without a version yet, empty), whose files `lease` keeps."""
-        self.table_schema, self.table, self.version, self.lease = (
-            table_schema,
-            table,
-            version,
-            lease,
-        )
+    table_schema: TableSchema
+    table: PinnedTable | None
+    version: int
+    lease: object = None
 
     def count(self) -> int:
         """Return the number of rows."""
@@ -93,21 +82,13 @@ class PlainReader:
                 yield batch_of([kept.column(name) for name in shown], fields, kept.num_rows)
 
 
-class Records(Protocol):
-    """Finds the past: the newest record that serves a seq, with a lease on it."""
-
-    def serving(self, incarnation: int, seq: int) -> tuple[Record, Lease] | None: ...
-
-    def missing(self) -> Path | None: ...
-
-
 class Readers:
     """Creates readers. Holds only the state that it needs to open pins; any thread.
 
     `_noting` guards the sets of objects that hold memory: a growing set cannot be iterated.
     """
 
-    def __init__(self, tables: TableReader, records: Records, *, index_bytes_max: int) -> None:
+    def __init__(self, tables: TableReader, records: PastRecords, *, index_bytes_max: int) -> None:
         self._tables, self._records = tables, records
         self._index_bytes_max = index_bytes_max
         self._noting = threading.Lock()
@@ -115,15 +96,9 @@ class Readers:
         self._kept: weakref.WeakSet[VisibilityCache] = weakref.WeakSet()
 
     def open(
-        self,
-        view: View,
-        table: TableDefinition,
-        seq: int,
-        *,
-        own: Source | None = None,
-        defined_at: int | None = None,
+        self, view: View, table: TableDefinition, seq: int, *, defined_at: int | None = None
     ) -> Reader:
-        """Return the reader of `table` at `seq`, with `own` uncommitted writes on top.
+        """Return the reader of `table` at `seq`.
 
         Names, schema and incarnation are those at `defined_at` (default `seq`): a transaction that
         altered a table reads it with its own definition.
@@ -140,13 +115,13 @@ class Readers:
         key = (incarnation.id, table_schema.id)
         memo = view.memo.get(key)
         # Open transactions share a view, and each may have a schema of its own under the same id.
-        if (own is None and isinstance(memo, KeyedReader)) and (
+        if isinstance(memo, KeyedReader) and (
             memo.seq == seq and memo.table_schema is table_schema
         ):
             return memo
         levels = view.levels.get(incarnation.id)
         if levels is None and incarnation.seq > seq:  # made by the asking transaction itself
-            return KeyedReader(table_schema, (), None, seq, own)
+            return KeyedReader(table_schema, (), None, seq)
         if levels is None:
             raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, seq)
         if seq >= levels.storage.merged_seq:
@@ -157,15 +132,13 @@ class Readers:
                 levels.sources,
                 levels.base,
                 seq,
-                own,
-                view.lease,
-                levels.kept,
-                self._bytes_left,
+                lease=view.lease,
+                kept=levels.kept,
+                bytes_left=self._bytes_left,
             )
         else:
             reader = self._past(view, table, levels.storage, table_schema, seq)
-        if own is None:
-            view.memo[key] = reader
+        view.memo[key] = reader
         return reader
 
     def hold(self, view: View, seq: int) -> dict[int, Lease]:
@@ -208,8 +181,7 @@ class Readers:
         """Return the reader of one version of a plain table; `lease` keeps its files."""
         if pin is None:
             return PlainReader(table_schema, None, 0)
-        opened = self._tables.open(plain_folder(pin), pin)
-        return PlainReader(table_schema, opened, pin.version, lease)
+        return PlainReader(table_schema, self.pinned(pin), pin.version, lease)
 
     def pinned(self, pin: Pin) -> PinnedTable:
         """Return the dataset version of a pin that a frame names."""
@@ -283,7 +255,7 @@ class Readers:
         base = self.base(table, old)
         leases = (view.lease, lease)
         run = self.history(table, storage, old.merged_seq, seq, leases)
-        return KeyedReader(table_schema, () if run is None else (run,), base, seq, None, leases)
+        return KeyedReader(table_schema, () if run is None else (run,), base, seq, lease=leases)
 
     def _serving(self, view: View, storage: KeyedStorage, seq: int) -> tuple[KeyedStorage, Lease]:
         """Return the storage, as of an older record, whose base is not above `seq`, and a lease.
@@ -296,8 +268,7 @@ class Readers:
         if found is not None:
             record, lease = found
             none_yet = KeyedStorage(storage.incarnation, storage.folder)
-            mine = (s for s in record.keyed if s.incarnation == storage.incarnation)
-            old = next(mine, none_yet)
+            old = next((s for s in record.keyed if s.incarnation == storage.incarnation), none_yet)
             if old.merged_seq >= storage.history_from and _covers(view, record, old, seq):
                 return old, lease
         lost = self._records.missing() if seq >= view.record.oldest_seq else None

@@ -13,7 +13,7 @@ import pyarrow as pa
 from siltstone.engine.catalog.row_input import RowInput
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.commit.write_set import AdvancePart, AttachPart, BatchPart, Part, RowPart
-from siltstone.engine.levels.chunk import Chunk, rows_at
+from siltstone.engine.levels.chunk import Chunk, rows_kept
 from siltstone.engine.levels.memtable import Memtable, append_batch, newest_versions
 from siltstone.engine.recover.replay import batch_fields
 from siltstone.errors import ConflictError
@@ -79,11 +79,12 @@ class KeyedWrites:
         newest = newest_versions(self.memtable)
         parts: list[Part] = []
         for op, chosen in ((UPSERT, newest.is_live), (DELETE, ~newest.is_live)):
-            ordinals = np.sort(newest.ordinals[chosen])
-            if not len(ordinals):
+            if not chosen.any():
                 continue
+            kept = np.zeros(newest.chunks[-1].end, bool)
+            kept[newest.ordinals[chosen]] = True
             fields = batch_fields(table_schema, op)
-            batches = rows_at(newest.chunks, ordinals, table_schema, fields.names)
+            batches = rows_kept(newest.chunks, pa.array(kept), table_schema, fields.names)
             batch = pa.concat_batches([b.cast(fields) if op == DELETE else b for b in batches])  # pyright: ignore[reportAttributeAccessIssue]
             parts.append(batch_part(self.table, self.incarnation, table_schema, batch, op))
         return parts

@@ -171,7 +171,7 @@ class _PlainMerge:
         if self._how.updates:
             wanted |= set(self._schema.names) - set(self._source.schema.names)
         if self._how.deletes and self._others is not None:
-            wanted |= self._others.columns
+            wanted |= set(self._others.columns)
         return [name for name in self._schema.names if name in wanted]
 
     def _update(self, batch: pa.RecordBatch, found: pa.Array) -> None:

@@ -31,7 +31,7 @@ from siltstone.engine.commit.write_set import (
     RowPart,
     WriteSet,
 )
-from siltstone.engine.filter.predicate import Predicate
+from siltstone.engine.filter.filters import Filter
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.view import View
 from siltstone.engine.write.keyed_writes import widened
@@ -177,7 +177,7 @@ def _check_images(
     view: View,
     table: TableDefinition,
     keys: Sequence[object],
-    predicates: Sequence[Predicate | None],
+    predicates: Sequence[Filter | None],
     upto: int,
 ) -> None:
     read_seq = made.read_seq or 0

@@ -14,7 +14,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import Part, ReadSet
-from siltstone.engine.filter.filters import Filter, TextFilter
+from siltstone.engine.filter.filters import Filter
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import PlainReader, Reader
 from siltstone.engine.read.view import View
@@ -139,7 +139,7 @@ class TransactionRows:
         writes = self._keyed.get(table.id)
         own = None if writes is None else writes.memtable
         reader = self._core.readers.open(
-            self._view, table, self._read_seq, own=own, defined_at=self._read_seq + 1
+            self._view, table, self._read_seq, defined_at=self._read_seq + 1
         )
         return reader.remembering(own) if isinstance(reader, KeyedReader) else reader
 
@@ -162,8 +162,7 @@ class TransactionRows:
         else:
             # The check reads by the schema of the snapshot: a predicate over own columns is opaque.
             is_own = table.schemas[-1].seq > self._read_seq
-            is_text = isinstance(wanted, TextFilter)
-            predicate = wanted.predicate if is_text and not is_own else None
+            predicate = wanted if wanted and wanted.is_text and not is_own else None
             reads.scans.setdefault(incarnation, []).append(predicate)
 
     def alter(self, table: TableDefinition, schema: Schema, change: ColumnChange) -> None:

@@ -208,9 +208,9 @@ class Merger:
             folder, pin, drop, compact_below=COMPACT_BELOW_ROWS, has_more=overlay.rows > 0
         )
         tasks = [*survivors(folder, pin, table_schema, gone, drop)]
-        for source, _, ordinals in overlay.live:
-            assert isinstance(source, HistoryRun)  # a merge reads what is flushed
-            tasks += live_rows(folder, pin, table_schema, source, ordinals)
+        for level in overlay.levels:
+            assert isinstance(level.source, HistoryRun)  # a merge reads what is flushed
+            tasks += live_rows(folder, pin, table_schema, level.source, level.ordinals)
         return self._tables.rewriter.replace(folder, pin, gone, join([*execute(tasks)]))
 
     def _base(
@@ -309,8 +309,10 @@ def live_batches(overlay: Overlay, table_schema: TableSchema) -> Iterator[pa.Rec
 
 
 def _live_rows(overlay: Overlay, table_schema: TableSchema) -> Iterator[pa.RecordBatch]:
-    for source, newest, ordinals in overlay.live:
-        yield from source.rows_at(newest, ordinals, table_schema, table_schema.arrow.names)
+    for level in overlay.levels:
+        yield from level.source.rows_kept(
+            level.parts, level.kept, table_schema, table_schema.arrow.names
+        )
 
 
 def _in_large_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -20,7 +20,6 @@ table has the name at `until`, there is no feed.
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,29 +28,22 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
+from siltstone.engine.catalog.table_schema import TableSchema, aligned, table_schema_of
 from siltstone.engine.commit.core import Core
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.levels.source import Source
-from siltstone.engine.read.reader import PlainReader, Reader, plain_folder
-from siltstone.engine.read.view import Levels, State
+from siltstone.engine.read.reader import Reader
+from siltstone.engine.read.view import State
 from siltstone.errors import (
     RequestError,
     SchemaMismatchError,
     SnapshotExpiredError,
     TableNotFoundError,
 )
-from siltstone.formats.group import DELETE
-from siltstone.formats.manifest import Incarnation, TableDefinition, Version
+from siltstone.formats.manifest import Incarnation, TableDefinition
+from siltstone.query.changes.change_task import RowMark, op_names
 
 FOREVER = 1 << 62
-OPS = ("upsert", "delete", "snapshot")
-
-
-@functools.cache
-def _op_names() -> pa.StringArray:
-    """Late: the first `pa.array` of Python objects imports pandas, more than a second."""
-    return pa.array(["upsert", "delete"])
 
 
 def kept_from(state: State) -> int:
@@ -134,125 +126,139 @@ class ChangeFeed:
     table_schema: TableSchema
     parts: Iterator[Part]
 
-    @property
-    def fields(self) -> pa.Schema:
-        """The columns of the feed: `_seq`, `_op`, and the table's."""
-        marks = [pa.field("_seq", pa.int64()), pa.field("_op", pa.string())]
-        return pa.schema([*marks, *self.table_schema.arrow])
+
+def feed_fields(table_schema: TableSchema) -> pa.Schema:
+    """Return the columns of a feed: `_seq`, `_op`, and the table's."""
+    marks = [pa.field("_seq", pa.int64()), pa.field("_op", pa.string())]
+    return pa.schema([*marks, *table_schema.arrow])
 
 
-def changes(
-    core: Core, state: State, since: int, until: int, tables: Sequence[str] | None
-) -> dict[str, pa.RecordBatchReader]:
-    """Return per keyed table its versions with since < _seq <= until; `_seq`, `_op`, columns.
+@dataclass(frozen=True, slots=True)
+class Feeds:
+    """The change feeds of all tables of a store in one state."""
 
-    Raises:
-        SnapshotExpiredError: The store no longer keeps versions above `since` (not 0) or up to
-            `until`.
-        SchemaMismatchError: The name passed to a table with another key: start again from seq 0.
-        TableNotFoundError, RequestError: There is no such table at `until`, it is plain, or the
-            range is invalid.
-    """
-    refuse_range(state, since, until)
-    names = [tables] if isinstance(tables, str) else tables
-    if names is None:
-        every = [t for t in state.view.catalog.tables if catalogs.is_alive(t, until)]
-        names = [catalogs.name_of(t, until) for t in every if catalogs.schema_of(t, until).key]
-    return {name: _read(feed_of(core, state, name, since, until)) for name in names}
+    core: Core
+    state: State
 
+    def read(
+        self, since: int, until: int, tables: Sequence[str] | None
+    ) -> dict[str, pa.RecordBatchReader]:
+        """Return per keyed table its versions with since < _seq <= until; `_seq`, `_op`, columns.
 
-def _read(feed: ChangeFeed) -> pa.RecordBatchReader:
-    fields = feed.fields
-    batches = (
-        pa.RecordBatch.from_arrays(batch.columns, schema=fields)
-        for part in feed.parts
-        for batch in _batches(part, feed.table_schema)
-    )
-    return pa.RecordBatchReader.from_batches(fields, batches)
+        Raises:
+            SnapshotExpiredError: The store no longer keeps versions above `since` (not 0) or up to
+                `until`.
+            SchemaMismatchError: The name passed to a table with another key: start again from 0.
+            TableNotFoundError, RequestError: There is no such table at `until`, it is plain, or the
+                range is invalid.
+        """
+        refuse_range(self.state, since, until)
+        names = [tables] if isinstance(tables, str) else tables
+        if names is None:
+            every = [t for t in self.state.view.catalog.tables if catalogs.is_alive(t, until)]
+            names = [catalogs.name_of(t, until) for t in every if catalogs.schema_of(t, until).key]
+        return {name: _read(self.of(name, since, until)) for name in names}
 
+    def of(self, name: str, since: int, until: int) -> ChangeFeed:
+        """Return the feed of one table by name; see `read`."""
+        refuse_range(self.state, since, until)
+        table = catalogs.find(self.state.view.catalog, name, until)
+        table_schema = table_schema_of(catalogs.schema_of(table, until))
+        if table_schema.keys is None:
+            raise RequestError(f"{name!r} is a plain table: it has versions, not changes")
+        taken = catalogs.named_from(table, until)
+        gone: list[Part] = []
+        had_name = catalogs.is_alive(table, since) and catalogs.name_of(table, since) == name
+        if 0 < since < taken and not had_name:
+            gone = self._gone(since, name, table_schema)
+            if table.created < taken:
+                gone.append(self.whole(table, taken, "upsert"))
+                since = taken
+        return ChangeFeed(table_schema, itertools.chain(gone, self._versions(table, since, until)))
 
-def feed_of(core: Core, state: State, name: str, since: int, until: int) -> ChangeFeed:
-    """Return the feed of one table by name; see `changes`."""
-    refuse_range(state, since, until)
-    table = catalogs.find(state.view.catalog, name, until)
-    table_schema = table_schema_of(catalogs.schema_of(table, until))
-    if table_schema.keys is None:
-        raise RequestError(f"{name!r} is a plain table: it has versions, not changes")
-    taken = catalogs.named_from(table, until)
-    gone: list[Part] = []
-    if 0 < since < taken and not _had_name(table, since, name):
-        gone = _gone(core, state, since, name, table_schema)
-        if table.created < taken:
-            gone.append(whole(core, state, table, taken, "upsert"))
-            since = taken
-    return ChangeFeed(
-        table_schema, itertools.chain(gone, _versions(core, state, table, since, until))
-    )
+    def whole(self, table: TableDefinition, seq: int, op: str) -> WholeTable:
+        """Return the rows at `seq`, as changes at that seq."""
+        return WholeTable(self.core.readers.open(self.state.view, table, seq), seq, op)
 
+    def _versions(self, table: TableDefinition, since: int, until: int) -> Iterator[Part]:
+        """Return the versions of one table; from seq 0, first its rows where their past is gone."""
+        first: list[Part] = []
+        if not since and table.created <= kept_from(self.state):
+            first, since = self._beginning(table)
+        spans = _spans(table, since, until)
+        for step, _ in spans:
+            trimmed = self.state.view.levels[step.id].storage.history_from
+            if max(since, step.seq - 1) < trimmed:
+                raise SnapshotExpiredError(
+                    f"changes since seq {since}", trimmed, self.state.visible
+                )
+        return itertools.chain(first, self._of_spans(table, spans, since, until))
 
-def _versions(
-    core: Core, state: State, table: TableDefinition, since: int, until: int
-) -> Iterator[Part]:
-    """Return the versions of one table; from seq 0, first its rows where their past is gone."""
-    first: list[Part] = []
-    if not since and table.created <= kept_from(state):
-        first, since = _beginning(core, state, table)
-    spans = _spans(table, since, until)
-    for step, _ in spans:
-        trimmed = state.view.levels[step.id].storage.history_from
-        if max(since, step.seq - 1) < trimmed:
-            raise SnapshotExpiredError(f"changes since seq {since}", trimmed, state.visible)
-    return itertools.chain(first, _of_spans(core, state, table, spans, since, until))
+    def _beginning(self, table: TableDefinition) -> tuple[list[Part], int]:
+        """Return the rows that a feed from nothing begins with, and their seq.
 
+        History may reach further back than definitions do: a tag asked for it. Of one life of the
+        table, without a load in it, the definition at the oldest kept seq is enough: columns go by
+        id, and what was dropped before has no column in the feed.
+        """
+        view, kept = self.state.view, kept_from(self.state)
+        step = catalogs.incarnation_of(table, kept)
+        begin = view.levels[step.id].storage.history_from
+        is_one_life = step.seq <= begin or (not begin and step.seq == table.created)
+        is_loaded = any(begin < load.seq <= kept for load in step.versions)
+        if begin < kept and is_one_life and not is_loaded:
+            if not begin:
+                return [], 0
+            with contextlib.suppress(SnapshotExpiredError):  # the record of the tag was lost
+                reader = self.core.readers.open(view, table, begin, defined_at=kept)
+                return [WholeTable(reader, begin, "snapshot")], begin
+        return [self.whole(table, kept, "snapshot")] if kept else [], kept
 
-def _beginning(core: Core, state: State, table: TableDefinition) -> tuple[list[Part], int]:
-    """Return the rows that a feed from nothing begins with, and their seq.
+    def _gone(self, since: int, name: str, table_schema: TableSchema) -> list[Part]:
+        """Return a delete for each key, living at `since`, of the table that had the name then."""
+        try:
+            former = catalogs.find(self.state.view.catalog, name, since)
+        except TableNotFoundError:
+            return []
+        was = table_schema_of(catalogs.schema_of(former, since))
+        if was.keys is None:
+            return []  # a plain table has no feed, so nobody has a copy by it
+        lost = catalogs.named_until(former, since)
+        if _key_types(was) != _key_types(table_schema):
+            raise SchemaMismatchError(
+                f"changes of {name!r} since seq {since}: at seq {lost} the table lost its name, and"
+                f" the one that has it now has the key {_key_types(table_schema)}, not"
+                f" {_key_types(was)}; empty the copy and read the changes since seq 0"
+            )
+        reader = self.core.readers.open(self.state.view, former, since)
+        return [WholeTable(reader, lost, "delete", is_other=True)]
 
-    History may reach further back than definitions do: a tag asked for it. Of one life of the
-    table, without a load in it, the definition at the oldest kept seq is enough: columns go by id,
-    and what was dropped before has no column in the feed.
-    """
-    kept = kept_from(state)
-    step = catalogs.incarnation_of(table, kept)
-    begin = state.view.levels[step.id].storage.history_from
-    is_one_life = step.seq <= begin or (not begin and step.seq == table.created)
-    is_loaded = any(begin < load.seq <= kept for load in step.versions)
-    if begin < kept and is_one_life and not is_loaded:
-        if not begin:
-            return [], 0
-        with contextlib.suppress(SnapshotExpiredError):  # the record of the tag was lost
-            reader = core.readers.open(state.view, table, begin, defined_at=kept)
-            return [WholeTable(reader, begin, "snapshot")], begin
-    return [whole(core, state, table, kept, "snapshot")] if kept else [], kept
+    def _of_spans(
+        self,
+        table: TableDefinition,
+        spans: Sequence[tuple[Incarnation, int]],
+        since: int,
+        until: int,
+    ) -> Iterator[Part]:
+        for step, end in spans:
+            yield from self._of_levels(table, step, since, min(until, end - 1))
+            if end <= until:  # a truncate, as what it does to who follows: every key is deleted
+                reader = self.core.readers.open(self.state.view, table, end - 1)
+                yield WholeTable(reader, end, "delete")
 
-
-def whole(core: Core, state: State, table: TableDefinition, seq: int, op: str) -> WholeTable:
-    """Return the rows at `seq`, as changes at that seq."""
-    return WholeTable(core.readers.open(state.view, table, seq), seq, op)
-
-
-def _had_name(table: TableDefinition, since: int, name: str) -> bool:
-    return catalogs.is_alive(table, since) and catalogs.name_of(table, since) == name
-
-
-def _gone(core: Core, state: State, since: int, name: str, table_schema: TableSchema) -> list[Part]:
-    """Return a delete for each key, living at `since`, of the table that had the name then."""
-    try:
-        former = catalogs.find(state.view.catalog, name, since)
-    except TableNotFoundError:
-        return []
-    was = table_schema_of(catalogs.schema_of(former, since))
-    if was.keys is None:
-        return []  # a plain table has no feed, so nobody has a copy by it
-    lost = catalogs.named_until(former, since)
-    if _key_types(was) != _key_types(table_schema):
-        raise SchemaMismatchError(
-            f"changes of {name!r} since seq {since}: at seq {lost} the table lost its name, and the"
-            f" one that has it now has the key {_key_types(table_schema)}, not {_key_types(was)};"
-            " empty the copy and read the changes since seq 0"
-        )
-    reader = core.readers.open(state.view, former, since)
-    return [WholeTable(reader, lost, "delete", is_other=True)]
+    def _of_levels(
+        self, table: TableDefinition, step: Incarnation, since: int, until: int
+    ) -> Iterator[Part]:
+        view, readers = self.state.view, self.core.readers
+        for load in step.versions:  # the first thing that ever happened to its incarnation
+            if since < load.seq <= until:
+                written = table_schema_of(catalogs.schema_of(table, load.seq))
+                yield WholeTable(readers.plain(written, load.pin, view.lease), load.seq, "upsert")
+        levels, upto = view.levels[step.id], min(until, view.record.flushed_seq)
+        run = readers.history(table, levels.storage, since, upto, view.lease)
+        for source in (*(() if run is None else (run,)), *levels.sealed, levels.active):
+            if not isinstance(source, HistoryRun) or (source.low < until and since < source.high):
+                yield Versions(source, since, until)
 
 
 def _key_types(table_schema: TableSchema) -> dict[str, pa.DataType]:
@@ -269,81 +275,34 @@ def _spans(table: TableDefinition, since: int, until: int) -> list[tuple[Incarna
     return [(s, e) for s, e in zip(steps, ends, strict=True) if e > max(since, s.seq)]
 
 
-def _of_spans(
-    core: Core,
-    state: State,
-    table: TableDefinition,
-    spans: Sequence[tuple[Incarnation, int]],
-    since: int,
-    until: int,
-) -> Iterator[Part]:
-    for step, end in spans:
-        levels = state.view.levels[step.id]
-        yield from _of_levels(core, state, levels, table, step.versions, since, min(until, end - 1))
-        if end <= until:  # a truncate, as what it does to who follows: every key is deleted
-            reader = core.readers.open(state.view, table, end - 1)
-            yield WholeTable(reader, end, "delete")
-
-
-def _of_levels(
-    core: Core,
-    state: State,
-    levels: Levels,
-    table: TableDefinition,
-    loads: Sequence[Version],
-    since: int,
-    until: int,
-) -> Iterator[Part]:
-    for load in loads:  # a load is the first thing that ever happened to its incarnation
-        if since < load.seq <= until:
-            written = table_schema_of(catalogs.schema_of(table, load.seq))
-            opened = core.tables.reader.open(plain_folder(load.pin), load.pin)
-            reader = PlainReader(written, opened, load.pin.version, state.view.lease)
-            yield WholeTable(reader, load.seq, "upsert")
-    flushed = state.view.record.flushed_seq
-    run = core.readers.history(table, levels.storage, since, min(until, flushed), state.view.lease)
-    for source in (*(() if run is None else (run,)), *levels.sealed, levels.active):
-        if not isinstance(source, HistoryRun) or (source.low < until and since < source.high):
-            yield Versions(source, since, until)
-
-
 # the rows of a part
 
 
-def _batches(part: Part, table_schema: TableSchema) -> Iterator[pa.RecordBatch]:
-    if isinstance(part, WholeTable):
-        yield from _of_whole(part, table_schema)
+def _read(feed: ChangeFeed) -> pa.RecordBatchReader:
+    fields = feed_fields(feed.table_schema)
+    batches = (
+        pa.RecordBatch.from_arrays(arrays, schema=fields)
+        for part in feed.parts
+        for arrays in _rows(part, feed.table_schema)
+    )
+    return pa.RecordBatchReader.from_batches(fields, batches)
+
+
+def _rows(part: Part, table_schema: TableSchema) -> Iterator[list[pa.Array]]:
+    if isinstance(part, Versions):
+        yield from of_versions(part, table_schema)
         return
-    yield from of_versions(part, table_schema)
+    mark, stored = RowMark(part.seq, part.op), part.stored(table_schema)
+    for batch in part.reader.scan():
+        columns = aligned(batch, stored, table_schema.arrow)
+        yield [*mark.columns(batch.num_rows), *columns]
 
 
-def of_versions(part: Versions, table_schema: TableSchema) -> Iterator[pa.RecordBatch]:
-    """Yield the versions of a part in the form of the feed."""
-    names = ["_seq", "_op", *table_schema.arrow.names]
+def of_versions(part: Versions, table_schema: TableSchema) -> Iterator[list[pa.Array]]:
+    """Yield the versions of a part as columns of the feed."""
     for chunk in part.source.chunks_upto(part.until):
         low, high = np.searchsorted(chunk.seqs, (part.since, part.until), "right").tolist()
         if low < high:
-            arrays = table_schema.align(
-                chunk.batch.slice(low, high - low), chunk.table_schema, names[2:]
-            )
-            seqs, ops = pa.array(chunk.seqs[low:high]), op_names(chunk.ops[low:high])
-            yield pa.RecordBatch.from_arrays([seqs, ops, *arrays], names=names)
-
-
-def _of_whole(part: WholeTable, table_schema: TableSchema) -> Iterator[pa.RecordBatch]:
-    names = ["_seq", "_op", *table_schema.arrow.names]
-    stored = part.stored(table_schema)
-    for batch in part.reader.scan():
-        rows = batch.num_rows
-        columns = [
-            pa.nulls(rows, field.type) if name is None else batch.column(name)
-            for name, field in zip(stored, table_schema.arrow, strict=True)
-        ]
-        seqs = pa.array(np.full(rows, part.seq, np.int64))
-        ops = pa.repeat(pa.scalar(part.op), rows)
-        yield pa.RecordBatch.from_arrays([seqs, ops, *columns], names=names)
-
-
-def op_names(ops: np.ndarray) -> pa.Array:
-    """Return the names of ops in the feed."""
-    return _op_names().take(pa.array((ops == DELETE).astype(np.int8)))
+            batch, names = chunk.batch.slice(low, high - low), table_schema.arrow.names
+            columns = table_schema.align(batch, chunk.table_schema, names)
+            yield [pa.array(chunk.seqs[low:high]), op_names(chunk.ops[low:high]), *columns]

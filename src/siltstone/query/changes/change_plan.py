@@ -17,37 +17,32 @@ import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema
-from siltstone.engine.commit.core import Core
 from siltstone.engine.levels.attached import Attached
 from siltstone.engine.levels.history_run import HistoryRun, seqs_of, span_of
-from siltstone.engine.read.reader import plain_folder
 from siltstone.engine.read.view import State
 from siltstone.errors import RequestError
-from siltstone.formats.schema import OP_COLUMN, SEQ_COLUMN, history_name
+from siltstone.formats.schema import OP_COLUMN, SEQ_COLUMN
 from siltstone.query.changes.change_feed import (
-    ChangeFeed,
+    Feeds,
     Part,
     Versions,
     WholeTable,
-    feed_of,
+    feed_fields,
     of_versions,
-    op_names,
     readable,
-    whole,
 )
-from siltstone.query.changes.change_task import ChangeTask, Range, RowMark
-from siltstone.query.scan.scan_plan import TaskSite, groups, in_hand, numbers, plan
+from siltstone.query.changes.change_task import ChangeTask, Range, RowMark, op_names
+from siltstone.query.scan.scan_plan import TaskFiles, groups, in_hand, plan
 from siltstone.query.scan.scan_task import PinnedRows, ScanTask
 
 
 def plan_changes(
-    core: Core, state: State, name: str, since: int, until: int, *, begins: bool, rows_max: int
+    feeds: Feeds, name: str, since: int, until: int, *, begins: bool, rows_max: int
 ) -> Iterator[ChangeTask]:
     """Yield the tasks that together return each change with since < _seq <= until once.
 
     Args:
-        core: The core of the store.
-        state: Its state; `until` is at or below its visible seq.
+        feeds: The feeds of the store; `until` is at or below the visible seq of their state.
         name: The name of the table.
         since: The seq before the first change.
         until: The seq of the last change.
@@ -55,37 +50,27 @@ def plan_changes(
         rows_max: The approximate number of stored rows of a task.
 
     Raises:
-        SnapshotExpiredError, SchemaMismatchError, TableNotFoundError, RequestError: See `changes`.
+        SnapshotExpiredError, SchemaMismatchError, TableNotFoundError, RequestError: See `Feeds`.
     """
-    parts: list[Part] = []
+    first: list[WholeTable] = []
     if begins:
-        readable(state, since)
-        table = catalogs.find(state.view.catalog, name, since)
-        parts = [whole(core, state, table, since, "upsert")]
-    feed = feed_of(core, state, name, since, until) if since < until or not begins else None
-    table_schema = feed.table_schema if feed else _table_schema(parts[0])
-    planner = _ChangePlanner(core, state, name, until, table_schema, rows_max)
-    for part in (*parts, *(feed.parts if feed else ())):
+        readable(feeds.state, since)
+        table = catalogs.find(feeds.state.view.catalog, name, since)
+        first = [feeds.whole(table, since, "upsert")]
+    feed = feeds.of(name, since, until) if since < until or not begins else None
+    table_schema = feed.table_schema if feed else first[0].reader.table_schema
+    planner = _ChangePlanner(feeds, name, until, table_schema, rows_max)
+    for part in (*first, *(feed.parts if feed else ())):
         yield from planner.tasks(part)
-
-
-def _table_schema(part: Part) -> TableSchema:
-    assert isinstance(part, WholeTable)
-    return part.reader.table_schema
 
 
 @dataclass(frozen=True, slots=True)
 class _ChangePlanner:
-    core: Core
-    state: State
+    feeds: Feeds
     name: str
     until: int
     table_schema: TableSchema
     rows_max: int
-
-    @property
-    def fields(self) -> pa.Schema:
-        return ChangeFeed(self.table_schema, iter(())).fields
 
     def tasks(self, part: Part) -> Iterator[ChangeTask]:
         if isinstance(part, WholeTable):
@@ -93,96 +78,74 @@ class _ChangePlanner:
         source = part.source
         if not isinstance(source, HistoryRun):
             return self._in_hand(part)
-        return self._of_attached(source) if _is_attached(source) else self._of_history(source, part)
+        if isinstance(source.table, Attached):
+            return self._of_attached(source, source.table)
+        return self._of_history(source, part)
 
     def _of_rows(self, part: WholeTable) -> Iterator[ChangeTask]:
         stored = part.stored(self.table_schema)
         tasks = plan(
+            self.feeds.core,
             part.reader,
-            self.state.view.record,
-            site=self._site,
+            self.feeds.state.view.record,
             table=self.name,
             seq=part.seq,
             columns=list(dict.fromkeys(name for name in stored if name is not None)),
             filter=None,
             rows_max=self.rows_max,
         )
+        fields = feed_fields(self.table_schema)
         for task in tasks:
-            yield ChangeTask(self.fields, task, tuple(stored), RowMark(part.seq, part.op))
+            yield ChangeTask(fields, task, tuple(stored), RowMark(part.seq, part.op))
 
-    def _of_attached(self, run: HistoryRun) -> Iterator[ChangeTask]:
-        table = run.table
-        assert isinstance(table, Attached)
+    def _of_attached(self, run: HistoryRun, table: Attached) -> Iterator[ChangeTask]:
         op = op_names(np.array([table.op]))[0].as_py()
         for scan in self._pinned(run, self.table_schema.arrow, (), (0, table.rows)):
-            yield ChangeTask(
-                self.fields, scan, tuple(self.table_schema.arrow.names), RowMark(table.seq, op)
-            )
+            yield self._task(scan, RowMark(table.seq, op))
 
     def _of_history(self, run: HistoryRun, part: Versions) -> Iterator[ChangeTask]:
         marks = pa.schema([(SEQ_COLUMN, pa.int64()), (OP_COLUMN, pa.int8())])
         fields = pa.schema([*marks, *self.table_schema.arrow])
         for scan in self._pinned(run, fields, tuple(marks.names), span_of(run)):
-            yield ChangeTask(
-                self.fields,
-                scan,
-                tuple(self.table_schema.arrow.names),
-                Range(part.since, part.until),
-            )
+            yield self._task(scan, Range(part.since, part.until))
 
     def _pinned(
         self, run: HistoryRun, fields: pa.Schema, marks: tuple[str, ...], span: tuple[int, int]
     ) -> Iterator[ScanTask]:
-        pin, has = run.table.pin, set(run.table.schema.names)
-        names = (history_name(column.id) for column in self.table_schema.schema.columns)
-        stored = (*marks, *(name if name in has else None for name in names))
+        stored = (*marks, *run.stored(self.table_schema, self.table_schema.arrow.names))
+        files = TaskFiles.of_run(run, stored, self.feeds.state.view.lease)
         for first, end in groups(run.table.spans, self.rows_max):
             rows = min(end, span[1]) - max(first, span[0])
             if rows > 0:
-                source = PinnedRows(
-                    plain_folder(pin),
-                    pin,
-                    first,
-                    end,
-                    None,
-                    None,
-                    stored,
-                    numbers(self.state.view.lease if run.lease is None else run.lease),
-                    run.lease is not None,
-                )
-                yield self._scan(fields, source, rows)
+                yield self._scan(fields, files.rows(run.table.pin, first, end), rows)
 
     def _in_hand(self, part: Versions) -> Iterator[ChangeTask]:
-        for piece, rows in in_hand(of_versions(part, self.table_schema)):
-            scan = self._scan(self.fields, piece, rows)
-            yield ChangeTask(self.fields, scan, tuple(self.table_schema.arrow.names), None)
+        fields = feed_fields(self.table_schema)
+        versions = of_versions(part, self.table_schema)
+        batches = (pa.RecordBatch.from_arrays(arrays, schema=fields) for arrays in versions)
+        for piece, rows in in_hand(batches):
+            yield self._task(self._scan(fields, piece, rows), None)
 
     def _scan(self, fields: pa.Schema, source: PinnedRows | bytes, rows: int) -> ScanTask:
-        site, names = self._site, tuple(fields.names)
+        core, names = self.feeds.core, tuple(fields.names)
         return ScanTask(
-            site.root, site.verify, self.name, self.until, names, None, fields, source, rows
+            str(core.root), core.verify, self.name, self.until, names, None, fields, source, rows
         )
 
-    @property
-    def _site(self) -> TaskSite:
-        return TaskSite(str(self.core.root), self.core.verify)
-
-
-def _is_attached(run: HistoryRun) -> bool:
-    return isinstance(run.table, Attached)
+    def _task(self, scan: ScanTask, sign: RowMark | Range | None) -> ChangeTask:
+        names = tuple(self.table_schema.arrow.names)
+        return ChangeTask(feed_fields(self.table_schema), scan, names, sign)
 
 
 # counting
 
 
-def cut(
-    core: Core, state: State, name: str, since: int, until: int, rows_max: int
-) -> tuple[int, int]:
+def cut(feeds: Feeds, name: str, since: int, until: int, rows_max: int) -> tuple[int, int]:
     """Return the highest seq <= `until` with at most `rows_max` changes, and their number.
 
     The range has at least one commit, even if that has more changes; then not all are counted.
     """
-    feed = feed_of(core, state, name, since, until)
+    feed = feeds.of(name, since, until)
     done, whole_upto, seq, count = 0, since, since, 0
     for part in feed.parts:
         for found, rows in _counts(part):

@@ -10,14 +10,27 @@ It pickles. The scan task inside defines how long it may wait, and its errors
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from siltstone.query.changes.change_feed import op_names
+from siltstone.engine.catalog.table_schema import aligned
+from siltstone.formats.group import DELETE
 from siltstone.query.scan.scan_task import ScanTask
+
+
+@functools.cache
+def _op_names() -> pa.StringArray:
+    """Late: the first `pa.array` of Python objects imports pandas, more than a second."""
+    return pa.array(["upsert", "delete"])
+
+
+def op_names(ops: np.ndarray) -> pa.Array:
+    """Return the names of ops in the feed."""
+    return _op_names().take(pa.array((ops == DELETE).astype(np.int8)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +39,11 @@ class RowMark:
 
     seq: int
     op: str
+
+    def columns(self, rows: int) -> list[pa.Array]:
+        """Return the two as columns."""
+        seqs = pa.array(np.full(rows, self.seq, np.int64))
+        return [seqs, pa.repeat(pa.scalar(self.op), rows)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,25 +95,20 @@ class ChangeTask:
         return self._shown(self.scan.read())
 
     def _shown(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        columns = list(self.fields)[2:]
         for batch in batches:
             kept = _within(batch, self.sign) if isinstance(self.sign, Range) else batch
             if kept.num_rows:
-                columns = [*self._marks(kept), *self._columns(kept)]
-                yield pa.RecordBatch.from_arrays(columns, schema=self.fields)
+                arrays = [*self._marks(kept), *aligned(kept, self.stored, columns)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=self.fields)
 
     def _marks(self, batch: pa.RecordBatch) -> list[pa.Array]:
         if isinstance(self.sign, RowMark):
-            seqs = pa.array(np.full(batch.num_rows, self.sign.seq, np.int64))
-            return [seqs, pa.repeat(pa.scalar(self.sign.op), batch.num_rows)]
+            return self.sign.columns(batch.num_rows)
         ops = batch.column("_op")
         if self.sign is not None:
             ops = op_names(ops.to_numpy())
         return [batch.column("_seq"), ops]
-
-    def _columns(self, batch: pa.RecordBatch) -> Iterator[pa.Array]:
-        for name, index in zip(self.stored, range(2, len(self.fields)), strict=True):
-            kind = self.fields.field(index).type
-            yield pa.nulls(batch.num_rows, kind) if name is None else batch.column(name)
 
 
 def _within(batch: pa.RecordBatch, sign: Range) -> pa.RecordBatch:

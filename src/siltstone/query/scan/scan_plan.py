@@ -16,16 +16,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.engine.filter.filters import ExpressionFilter, Filter, filter_of
-from siltstone.engine.levels.chunk import Slice
+from siltstone.engine.commit.core import Core
+from siltstone.engine.filter.filters import Filter, filter_of
+from siltstone.engine.levels.attached import Attached
+from siltstone.engine.levels.chunk import NOTHING
 from siltstone.engine.levels.history_run import HistoryRun
-from siltstone.engine.levels.source import Source
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.readable import known_columns
 from siltstone.engine.read.reader import PlainReader, Reader, plain_folder
 from siltstone.errors import RequestError
-from siltstone.formats.manifest import Record
-from siltstone.formats.schema import history_name
+from siltstone.formats.manifest import Pin, Record
 from siltstone.maintenance.gc.sweep import pins_of
 from siltstone.query.scan.scan_task import PinnedRows, Positions, ScanTask
 from siltstone.storage.manifest.manifest_store import Lease
@@ -35,19 +35,11 @@ ROWS_MAX = 1 << 20
 IN_HAND_BYTES_MAX = 8 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSite:
-    """The location of the store, for the process that reads a task."""
-
-    root: str
-    verify: str
-
-
 def plan(
+    core: Core,
     reader: Reader,
     record: Record,
     *,
-    site: TaskSite,
     table: str,
     seq: int,
     columns: Sequence[str] | None,
@@ -57,6 +49,7 @@ def plan(
     """Return the tasks of a scan, which together return each row once; none for an empty table.
 
     Args:
+        core: The core of the store.
         reader: The table at `seq`.
         record: The record of the reader's view.
         rows_max: The approximate number of stored rows of a task; a part of a file is never cut.
@@ -70,11 +63,11 @@ def plan(
     known = known_columns(arrow, columns)
     shown = list(arrow.names) if known is None else known
     wanted = filter_of(filter, arrow)
-    if isinstance(wanted, ExpressionFilter) and wanted.counts_columns:
+    if wanted and wanted.counts_columns:
         raise RequestError(f"{filter} names columns by number; a task needs names: pc.field('id')")
-    extra = sorted(wanted.columns - set(shown)) if wanted else []
+    extra = sorted(set(wanted.columns) - set(shown)) if wanted else []
     fields = reader.table_schema.fields([*shown, *extra])
-    planner = _ScanPlanner(site, table, seq, tuple(shown), filter, wanted, fields, rows_max)
+    planner = _ScanPlanner(core, table, seq, tuple(shown), filter, wanted, fields, rows_max)
     if isinstance(reader, PlainReader):
         return list(planner.plain(reader, record))
     assert isinstance(reader, KeyedReader)
@@ -82,8 +75,36 @@ def plan(
 
 
 @dataclass(frozen=True, slots=True)
+class TaskFiles:
+    """How a task reads a pin: its names of the columns, and what keeps its files."""
+
+    stored: tuple[str | None, ...]
+    lease: object
+    is_named: bool
+
+    @classmethod
+    def of_run(cls, run: HistoryRun, stored: tuple[str | None, ...], lease: object) -> TaskFiles:
+        """Return the files of un-merged history; `lease` is that of the view."""
+        return cls(stored, lease if run.lease is None else run.lease, run.lease is not None)
+
+    def rows(
+        self,
+        pin: Pin,
+        first: int,
+        end: int,
+        kept: Positions | None = None,
+        dropped: Positions | None = None,
+    ) -> PinnedRows:
+        """Return rows of the parts [first, end)."""
+        folder, records = plain_folder(pin), numbers(self.lease)
+        return PinnedRows(
+            folder, pin, first, end, kept, dropped, self.stored, records, self.is_named
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class _ScanPlanner:
-    site: TaskSite
+    core: Core
     table: str
     seq: int
     shown: tuple[str, ...]
@@ -93,113 +114,73 @@ class _ScanPlanner:
     rows_max: int
 
     def plain(self, reader: PlainReader, record: Record) -> Iterator[ScanTask]:
-        if reader.table is None:
+        opened = reader.table
+        if opened is None:
             return
         pins = {pin.path for pin in pins_of(record)}
-        yield from self._all_but(
-            reader.table,
-            np.zeros(0, np.int64),
-            tuple(self.fields.names),
-            numbers(reader.lease),
-            is_named=reader.table.pin.path in pins,
-        )
+        files = TaskFiles(tuple(self.fields.names), reader.lease, opened.pin.path in pins)
+        yield from self._pinned(opened, files, NOTHING, are_kept=False)
 
     def keyed(self, reader: KeyedReader, record: Record) -> Iterator[ScanTask]:
         overlay, base = reader.overlay(), reader.base
-        ids = {column.name: column.id for column in reader.table_schema.schema.columns}
+        table_schema, names = reader.table_schema, self.fields.names
         if base is not None and base.rows:
-            pins = {pin.path for pin in pins_of(record)}
-            yield from self._all_but(
-                base.table,
-                overlay.shadowed,
-                tuple(base.table_schema.names.get(ids[name]) for name in self.fields.names),
-                numbers(reader.lease),
-                # A base of the past is found by the record that names it.
-                is_named=isinstance(reader.lease, tuple) or base.table.pin.path in pins,
-            )
-        in_hand: list[pa.RecordBatch] = []
-        for source, parts, ordinals in overlay.live:
-            if isinstance(source, HistoryRun):
-                yield from self._only(source, ordinals, ids, reader.lease)
+            # A base of the past is found by the record that names it.
+            is_named = isinstance(reader.lease, tuple) or base.table.pin.path in {
+                pin.path for pin in pins_of(record)
+            }
+            stored = table_schema.stored(names, base.table_schema)
+            files = TaskFiles(stored, reader.lease, is_named)
+            yield from self._pinned(base.table, files, overlay.shadowed, are_kept=False)
+        in_memory: list[pa.RecordBatch] = []
+        for level in overlay.levels:
+            run = level.source
+            if isinstance(run, HistoryRun):  # un-merged, or a bulk commit that is in a frame alone
+                files = TaskFiles.of_run(run, run.stored(table_schema, names), reader.lease)
+                positions = run.positions_of(level.ordinals)
+                yield from self._pinned(run.table, files, positions, are_kept=True)
             else:
-                in_hand += self._in_memory(source, parts, ordinals, reader)
-        yield from self._in_hand(in_hand)
+                batches = run.rows_kept(level.parts, level.kept, table_schema, names)
+                in_memory += self._matching(batches)
+        shown = pa.schema([self.fields.field(name) for name in self.shown])
+        for piece, rows in in_hand(in_memory):
+            yield self._task(None, shown, piece, rows)
 
-    def _all_but(
+    def _pinned(
         self,
-        opened: PinnedTable,
-        dropped: np.ndarray,
-        stored: tuple[str | None, ...],
-        records: tuple[int, ...],
+        opened: PinnedTable | Attached,
+        files: TaskFiles,
+        some: np.ndarray,
         *,
-        is_named: bool,
+        are_kept: bool,
     ) -> Iterator[ScanTask]:
+        """Plan the rows at the positions `some` (ascending), or, unless `are_kept`, all others."""
         for first, end in groups(opened.spans, self.rows_max):
-            low, high = dropped.searchsorted((first, end))
-            gone = Positions.of(dropped[low:high] - first, end - first) if high > low else None
-            if high - low == end - first:
-                continue
-            pin = opened.pin
-            yield self._task(
-                PinnedRows(
-                    plain_folder(pin), pin, first, end, None, gone, stored, records, is_named
-                )
-            )
+            low, high = some.searchsorted((first, end)).tolist()
+            rows = high - low if are_kept else end - first - (high - low)
+            if rows:
+                here = Positions.of(some[low:high] - first, end - first) if high > low else None
+                kept, dropped = (here, None) if are_kept else (None, here)
+                source = files.rows(opened.pin, first, end, kept, dropped)
+                yield self._task(self.filter, self.fields, source, rows)
 
-    def _only(
-        self, run: HistoryRun, ordinals: np.ndarray, ids: dict[str, int], lease: object
-    ) -> Iterator[ScanTask]:
-        """Plan the live rows of un-merged history, or of a bulk commit that is in a frame alone."""
-        opened, positions = run.table, run.positions_of(ordinals)
-        has = set(opened.schema.names)
-        names = (history_name(ids[name]) for name in self.fields.names)
-        stored = tuple(name if name in has else None for name in names)
-        is_named = run.lease is not None
-        records = numbers(run.lease if is_named else lease)
-        pin = opened.pin
-        for first, end in groups(opened.spans, self.rows_max):
-            low, high = positions.searchsorted((first, end))
-            if low < high:
-                kept = Positions.of(positions[low:high] - first, end - first)
-                yield self._task(
-                    PinnedRows(
-                        plain_folder(pin), pin, first, end, kept, None, stored, records, is_named
-                    )
-                )
-
-    def _task(self, source: PinnedRows) -> ScanTask:
-        return self._made(source, source.rows)
-
-    def _made(self, source: PinnedRows | bytes, rows: int) -> ScanTask:
-        fields = self.fields if isinstance(source, PinnedRows) else self._shown_fields()
+    def _task(
+        self,
+        wanted: str | pc.Expression | None,
+        fields: pa.Schema,
+        source: PinnedRows | bytes,
+        rows: int,
+    ) -> ScanTask:
+        root, verify = str(self.core.root), self.core.verify
         return ScanTask(
-            self.site.root,
-            self.site.verify,
-            self.table,
-            self.seq,
-            self.shown,
-            self.filter if isinstance(source, PinnedRows) else None,
-            fields,
-            source,
-            rows,
+            root, verify, self.table, self.seq, self.shown, wanted, fields, source, rows
         )
 
-    def _shown_fields(self) -> pa.Schema:
-        return pa.schema([self.fields.field(name) for name in self.shown])
-
-    # rows in hand
-
-    def _in_memory(
-        self, source: Source, parts: Sequence[Slice], ordinals: np.ndarray, reader: KeyedReader
-    ) -> Iterator[pa.RecordBatch]:
-        for batch in source.rows_at(parts, ordinals, reader.table_schema, self.fields.names):
+    def _matching(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
             kept = batch if self.wanted is None else self.wanted.keep(batch)
             if kept.num_rows:
                 yield kept.select(list(self.shown))
-
-    def _in_hand(self, batches: Sequence[pa.RecordBatch]) -> Iterator[ScanTask]:
-        for piece, rows in in_hand(batches):
-            yield self._made(piece, rows)
 
 
 def in_hand(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bytes, int]]:

@@ -13,8 +13,7 @@ Lock: none.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
@@ -22,16 +21,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.engine.catalog.table_schema import aligned
 from siltstone.engine.filter.filters import Filter, filter_of
+from siltstone.engine.levels.base import batches_kept
 from siltstone.engine.levels.chunk import batch_of
+from siltstone.engine.levels.history_run import are_few
 from siltstone.errors import CorruptionError, SnapshotExpiredError
 from siltstone.formats.manifest import Pin
 from siltstone.storage.manifest.manifest_store import Lease, ManifestStore
 from siltstone.storage.site import site_of
 from siltstone.storage.tables.tables import POSITION, PinnedTable, TableReader
-
-_TAKE_ROWS_MAX = 2_000
-_TAKE_SHARE_MAX = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,20 +82,13 @@ class PinnedRows:
     records: tuple[int, ...]
     is_named: bool
 
-    @property
-    def rows(self) -> int:
-        """The number of rows."""
-        if self.kept is not None:
-            return self.kept.count
-        return self.end - self.first - (0 if self.dropped is None else self.dropped.count)
-
     def scan(
         self, table: PinnedTable, fields: pa.Schema, wanted: Filter | None
     ) -> Iterator[pa.RecordBatch]:
         """Return the rows as batches of `fields`, perhaps with rows that `wanted` does not keep."""
         names = [name for name in self.stored if name is not None]
         kept = self.kept
-        if kept is not None and kept.count <= max(_TAKE_ROWS_MAX, _TAKE_SHARE_MAX * kept.span):
+        if kept is not None and are_few(kept.count, kept.span):
             return self._aligned(self._taken(table, kept, names), fields)
         known = {f.name: name for f, name in zip(fields, self.stored, strict=True) if name}
         prefilter = None if wanted is None else wanted.prefilter(known)
@@ -107,8 +99,10 @@ class PinnedRows:
             positions=prefilter is not None and mask is not None,
             within=(self.first, self.end),
         )
-        if mask is not None:
-            batches = _by_order(batches, mask) if prefilter is None else self._by_position(batches)
+        if mask is not None and prefilter is None:
+            batches = batches_kept(batches, pa.array(mask))
+        elif mask is not None:
+            batches = self._by_position(batches, mask)
         return self._aligned(batches, fields)
 
     def _taken(
@@ -124,9 +118,9 @@ class PinnedRows:
             return self.kept.mask()
         return None if self.dropped is None else ~self.dropped.mask()
 
-    def _by_position(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        mask = self._mask()
-        assert mask is not None
+    def _by_position(
+        self, batches: Iterator[pa.RecordBatch], mask: np.ndarray
+    ) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             at = batch.column(POSITION).to_numpy() - self.first
             yield batch.drop_columns([POSITION]).filter(pa.array(mask[at]))
@@ -135,11 +129,7 @@ class PinnedRows:
         self, batches: Iterator[pa.RecordBatch], fields: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            arrays: list[pa.Array] = [
-                pa.nulls(batch.num_rows, field.type) if name is None else batch.column(name)
-                for field, name in zip(fields, self.stored, strict=True)
-            ]
-            yield batch_of(arrays, fields, batch.num_rows)
+            yield batch_of(aligned(batch, self.stored, fields), fields, batch.num_rows)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -187,25 +177,23 @@ class ScanTask:
         """Return the rows through these parts of an open store; see `read`."""
         if isinstance(self.source, bytes):
             return iter(pa.ipc.open_stream(self.source))
-        wanted = filter_of(self.filter, self.fields)
-        leases = _leased(manifests, self.source.records, lambda: self._expired(manifests))
-        expiring = functools.partial(
-            _expiring, tables, self.source, lambda: self._expired(manifests)
-        )
-        with expiring():
-            opened = tables.open(self.source.folder, self.source.pin)
-            batches = self.source.scan(opened, self.fields, wanted)
+        source, wanted = self.source, filter_of(self.filter, self.fields)
+        leases = [self._leased(manifests, number) for number in source.records]
+        with self._expiring(manifests, tables, source):
+            opened = tables.open(source.folder, source.pin)
+            batches = source.scan(opened, self.fields, wanted)
+        expiring = self._expiring(manifests, tables, source)
         return self._shown(batches, wanted, expiring, leases)
 
     def _shown(
         self,
         batches: Iterator[pa.RecordBatch],
         wanted: Filter | None,
-        expiring: Callable[[], AbstractContextManager[None]],
+        expiring: AbstractContextManager[None],
         leases: list[Lease],
     ) -> Iterator[pa.RecordBatch]:
         shown, is_all = list(self.columns), len(self.columns) == len(self.fields)
-        with expiring():
+        with expiring:
             for batch in batches:
                 kept = batch if wanted is None else wanted.keep(batch)
                 if kept.num_rows:
@@ -213,36 +201,29 @@ class ScanTask:
         for lease in leases:
             lease.release()
 
+    def _leased(self, manifests: ManifestStore, number: int) -> Lease:
+        """Lease a record; below FLOOR too: one that is there under a lease has all its files."""
+        lease = manifests.lease(number, below_floor=True)
+        if lease is None:
+            raise self._expired(manifests)
+        return lease
+
+    @contextmanager
+    def _expiring(
+        self, manifests: ManifestStore, tables: TableReader, source: PinnedRows
+    ) -> Generator[None]:
+        """Tell files that vacuum took from damaged ones: a lease keeps what its record names."""
+        try:
+            yield
+        except CorruptionError as error:
+            if source.is_named or not _is_gone(tables, source):
+                raise
+            raise self._expired(manifests) from error
+
     def _expired(self, manifests: ManifestStore) -> SnapshotExpiredError:
         newest = manifests.newest()
         wanted = f"seq {self.seq} (a part of {self.table!r} that was planned earlier)"
         return SnapshotExpiredError(wanted, newest.oldest_seq, newest.last_seq)
-
-
-def _leased(
-    manifests: ManifestStore, numbers: Sequence[int], expired: Callable[[], SnapshotExpiredError]
-) -> list[Lease]:
-    """Lease the records; below FLOOR too: one that is there under a lease has all its files."""
-    leases: list[Lease] = []
-    for number in numbers:
-        lease = manifests.lease(number, below_floor=True)
-        if lease is None:
-            raise expired()
-        leases.append(lease)
-    return leases
-
-
-@contextmanager
-def _expiring(
-    tables: TableReader, source: PinnedRows, expired: Callable[[], SnapshotExpiredError]
-) -> Generator[None]:
-    """Tell files that vacuum took from damaged ones: the lease keeps only what a record names."""
-    try:
-        yield
-    except CorruptionError as error:
-        if source.is_named or not _is_gone(tables, source):
-            raise
-        raise expired() from error
 
 
 def _is_gone(tables: TableReader, source: PinnedRows) -> bool:
@@ -251,13 +232,3 @@ def _is_gone(tables: TableReader, source: PinnedRows) -> bool:
     except CorruptionError as error:
         return isinstance(error.__cause__, FileNotFoundError)
     return False
-
-
-def _by_order(batches: Iterator[pa.RecordBatch], mask: np.ndarray) -> Iterator[pa.RecordBatch]:
-    """Yield of batches that come in row order, and whole, the rows that `mask` has."""
-    start = 0
-    for batch in batches:
-        end = start + batch.num_rows
-        chosen = mask[start:end]
-        yield batch if chosen.all() else batch.filter(pa.array(chosen))
-        start = end

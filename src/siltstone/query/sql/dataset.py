@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from siltstone.engine.filter.arrow import mentions
-from siltstone.engine.filter.predicate import Predicate
+from siltstone.engine.filter.filters import parse
 from siltstone.errors import RequestError
 
 Filter = str | pc.Expression | None
@@ -121,16 +121,13 @@ class SnapshotDataset(ds.Dataset):
     ) -> ds.Scanner:
         names = self._needed(columns)
         wanted = _both(self._filter, filter, self.schema)
-        schema = pa.schema(
-            [self.schema.field(name) for name in names], cast("Any", self.schema.metadata)
-        )
+        fields = [self.schema.field(name) for name in names]
+        schema = pa.schema(fields, cast("Any", self.schema.metadata))
         batches = _batches(self._source, names, wanted, limit, schema, batch_size)
-        projection = dict(columns) if isinstance(columns, Mapping) else columns
-        use_threads = bool(options.get("use_threads", True))
         return ds.Scanner.from_batches(
             pa.RecordBatchReader.from_batches(schema, batches),
-            columns=None if projection is None else _listed(projection),
-            use_threads=use_threads,
+            columns=None if columns is None else _listed(columns),
+            use_threads=bool(options.get("use_threads", True)),
         )
 
     def _needed(self, columns: Columns) -> list[str]:
@@ -177,8 +174,8 @@ def _in_memory(dataset: ds.Dataset) -> ds.Dataset:
     return ds.dataset(dataset.to_table()) if isinstance(dataset, SnapshotDataset) else dataset
 
 
-def _listed(projection: Any) -> Any:
-    return projection if isinstance(projection, dict) else list(projection)
+def _listed(columns: Any) -> Any:
+    return dict(columns) if isinstance(columns, Mapping) else list(columns)
 
 
 def _batches(
@@ -207,7 +204,7 @@ def _both(one: Filter, other: Filter, schema: pa.Schema) -> Filter:
 
 
 def _expression(filter: str | pc.Expression, schema: pa.Schema) -> pc.Expression:
-    return Predicate.parse(filter, schema).expression if isinstance(filter, str) else filter
+    return parse(filter, schema).expression if isinstance(filter, str) else filter
 
 
 def _width(type_: pa.DataType) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from siltstone.api.tables import SnapshotTable, TransactionTable
-from siltstone.engine.filter.expression import compile_value
+from siltstone.engine.filter.filters import compile_value
 from siltstone.local.transaction import LocalTransaction
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.refusals import invalid, no_column

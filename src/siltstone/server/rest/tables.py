@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.filter.expression import compile_value
+from siltstone.engine.filter.filters import compile_value
 from siltstone.engine.read.view import storage_folder
 from siltstone.errors import TableNotFoundError
 from siltstone.local.transaction import LocalTransaction
