@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Self
 
+from siltstone.api.declared import Declared
 from siltstone.api.tables import Columns, Condition, SnapshotTable
 from siltstone.context_exits import close_on_exit
 from siltstone.query.scan.scan_plan import ROWS_MAX
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from siltstone.query.sql import sql as queries
 
 
-class Snapshot(ABC):
+class Snapshot(Declared):
     """See the module. A context manager; `close` ends it. `seq` is its sequence number."""
 
     seq: int

@@ -9,13 +9,14 @@ Handles carry the table's id, not its name: they go on after a rename.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.api.declared import Declared
 from siltstone.api.results import IndexStatus, Receipt
 from siltstone.errors import UnavailableError
 
@@ -34,7 +35,7 @@ Handle = TypeVar("Handle")
 Done = TypeVar("Done")
 
 
-class ReadableTable(ABC):
+class ReadableTable(Declared):
     """How a table is read, wherever it comes from."""
 
     __slots__ = ()
@@ -296,7 +297,7 @@ class TransactionTable(WritableTable[int, None]):
     __slots__ = ()
 
 
-class TableDefinitions(ABC, Generic[Handle, Done]):
+class TableDefinitions(Declared, Generic[Handle, Done]):
     """The tables of a store or of a transaction: how they are found, made, dropped and renamed."""
 
     @abstractmethod

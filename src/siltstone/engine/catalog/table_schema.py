@@ -51,8 +51,13 @@ class TableSchema:
     def align(
         self, batch: pa.RecordBatch, written: TableSchema, columns: Sequence[str]
     ) -> list[pa.Array]:
-        """Return `columns` of this shape out of a batch written under the shape `written`."""
-        return aligned(batch, self.stored(columns, written), map(self.arrow.field, columns))
+        """Return `columns` out of a batch written under `written`; nulls where it lacks them.
+
+        A delete that came as a batch has its key columns alone.
+        """
+        has = batch.schema.names
+        stored = (name if name in has else None for name in self.stored(columns, written))
+        return aligned(batch, stored, map(self.arrow.field, columns))
 
     def stored(self, columns: Iterable[str], written: TableSchema) -> tuple[str | None, ...]:
         """Return the names that `columns` have under `written`; None: it lacks the column."""
@@ -76,12 +81,10 @@ class TableSchema:
 def aligned(
     batch: pa.RecordBatch, names: Iterable[str | None], fields: Iterable[pa.Field]
 ) -> list[pa.Array]:
-    """Return the columns of a batch by their names there; nulls where it has none, or not that."""
-    schema = batch.schema
-    indices = (-1 if name is None else schema.get_field_index(name) for name in names)
+    """Return the columns of a batch by their names there; nulls for what has no name there."""
     return [
-        pa.nulls(batch.num_rows, field.type) if index < 0 else batch.column(index)
-        for index, field in zip(indices, fields, strict=True)
+        pa.nulls(batch.num_rows, field.type) if name is None else batch.column(name)
+        for name, field in zip(names, fields, strict=True)
     ]
 
 
