@@ -96,9 +96,9 @@ def append(db: Store, meanwhile: Meanwhile) -> None:
 
 def load_into(name: str) -> Way:
     def load(db: Store, meanwhile: Meanwhile) -> None:
-        def unique(*arguments: Any) -> tuple[BulkRows, Codes]:
+        def unique(*arguments: Any, may_repeat: bool) -> tuple[BulkRows, Codes]:
             meanwhile.set_back()
-            return bulk.unique(*arguments)
+            return bulk.unique(*arguments, may_repeat=may_repeat)
 
         def submit(*arguments: Any) -> Receipt:
             meanwhile.vacuum()

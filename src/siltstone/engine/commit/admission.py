@@ -23,7 +23,6 @@ from siltstone.errors import (
     FencedError,
     RequestError,
     TableExistsError,
-    TableNotFoundError,
 )
 from siltstone.formats import group
 from siltstone.formats.manifest import Catalog, TableDefinition, TokenApp
@@ -45,8 +44,8 @@ class OlderBatchError(Exception):
 class MovedError(Exception):
     """A plain table is no longer at the version below ours: the caller may stage again."""
 
-    def __init__(self, part: AdvancePart, version: int, seq: int) -> None:
-        self.part, self.version, self.seq = part, version, seq
+    def __init__(self, table: int) -> None:
+        self.table = table
 
 
 class SchemaMovedError(Exception):
@@ -125,7 +124,7 @@ def _check_tables(write_set: WriteSet, catalog: Catalog) -> None:
 
 
 def _check_table(part: Part, catalog: Catalog, read_seq: int | None, altered: int | None) -> None:
-    table = _alive(catalog, part.table)
+    table = catalogs.living(catalog, part.table)
     current = catalogs.incarnation_of(table)
     if current.id != part.incarnation:
         _conflict(table, read_seq, current.seq)
@@ -143,21 +142,14 @@ def _conflict(table: TableDefinition, read_seq: int | None, written_seq: int) ->
     raise ConflictError(catalogs.name_of(table), "*", read_seq or 0, written_seq)
 
 
-def _alive(catalog: Catalog, table_id: int) -> TableDefinition:
-    table = catalogs.by_id(catalog, table_id)
-    if table is None or not catalogs.is_alive(table):
-        raise TableNotFoundError(f"#{table_id}" if table is None else catalogs.name_of(table))
-    return table
-
-
 def _check_change(entry: group.Entry, catalog: Catalog, read_seq: int | None) -> None:
     if isinstance(entry, group.Create):
         _check_free(entry.name, catalog)
     elif isinstance(entry, group.Rename):
-        _alive(catalog, entry.table)
+        catalogs.living(catalog, entry.table)
         _check_free(entry.name, catalog)
     elif isinstance(entry, group.Drop | group.Truncate):
-        _alive(catalog, entry.table)
+        catalogs.living(catalog, entry.table)
     elif isinstance(entry, group.Alter):
         _check_next_schema(entry, catalog, read_seq)
     elif isinstance(entry, group.Tagged) and entry.seq is None:
@@ -168,7 +160,7 @@ def _check_change(entry: group.Entry, catalog: Catalog, read_seq: int | None) ->
 
 
 def _check_next_schema(entry: group.Alter, catalog: Catalog, read_seq: int | None) -> None:
-    table = _alive(catalog, entry.table)
+    table = catalogs.living(catalog, entry.table)
     newest = table.schemas[-1]
     if entry.schema.id != newest.schema.id + 1:
         _conflict(table, read_seq, newest.seq)
@@ -196,11 +188,10 @@ def _check_free(name: str, catalog: Catalog) -> None:
 
 
 def _check_version(part: AdvancePart, catalog: Catalog) -> None:
-    table = _alive(catalog, part.table)
+    table = catalogs.living(catalog, part.table)
     current = catalogs.version_of(catalogs.incarnation_of(table))
-    version, seq = (current.pin.version, current.seq) if current else (0, 0)
-    if version != part.from_version:
-        raise MovedError(part, version, seq)
+    if (current.pin.version if current else 0) != part.from_version:
+        raise MovedError(part.table)
 
 
 def _check_rows(write_set: WriteSet, read_seq: int, recent: RecentWrites, catalog: Catalog) -> None:
@@ -213,7 +204,7 @@ def _check_rows(write_set: WriteSet, read_seq: int, recent: RecentWrites, catalo
             part.incarnation, read_seq, part.keys(), part.table_schema.codec.code
         )
         if found is not None:
-            _refuse_key(_alive(catalog, part.table), part.table_schema, found, read_seq)
+            _refuse_key(catalogs.living(catalog, part.table), part.table_schema, found, read_seq)
     for entry in write_set.changes:
         if isinstance(entry, group.Drop | group.Truncate):
             _check_unwritten(catalogs.by_id(catalog, entry.table), read_seq, recent)

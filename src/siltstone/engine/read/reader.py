@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -33,19 +33,6 @@ from siltstone.errors import CorruptionError, SnapshotExpiredError
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, TableDefinition
 from siltstone.storage.manifest.manifest_store import Lease
 from siltstone.storage.tables.tables import PRIVATE_DIRECTORY, PinnedTable, TableReader
-
-
-class Reader(Protocol):
-    """A table at one seq."""
-
-    @property
-    def table_schema(self) -> TableSchema: ...
-
-    def count(self) -> int: ...
-
-    def scan(
-        self, columns: Sequence[str] | None = None, wanted: Filter | None = None
-    ) -> Iterator[pa.RecordBatch]: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,6 +67,10 @@ class PlainReader:
                 yield kept
             else:
                 yield batch_of([kept.column(name) for name in shown], fields, kept.num_rows)
+
+
+Reader: TypeAlias = KeyedReader | PlainReader
+"""A table at one seq."""
 
 
 class Readers:

@@ -68,20 +68,13 @@ class BulkRows:
         return keys_at
 
 
-@dataclass(frozen=True, slots=True)
-class Repeats:
-    """The treatment of equal keys: refuse them, or keep the last.
-
-    The last by the stored column `order` (nulls first, equal values in row order); None: in row
-    order.
-    """
-
-    are_allowed: bool
-    order: str | None = None
-
-
 def unique(
-    tables: Tables, rows: BulkRows, codes: Sequence[Codes], repeats: Repeats
+    tables: Tables,
+    rows: BulkRows,
+    codes: Sequence[Codes],
+    *,
+    may_repeat: bool,
+    order: str | None = None,
 ) -> tuple[BulkRows, Codes]:
     """Return the rows with each key once, and the codes of the keys, in no order.
 
@@ -89,7 +82,9 @@ def unique(
         tables: The datasets.
         rows: The written rows.
         codes: The codes of the keys of all rows, in row order.
-        repeats: The treatment of equal keys.
+        may_repeat: Whether to keep the last of the rows with one key, or to refuse them.
+        order: The stored column that says which is the last (nulls first, equal values in row
+            order); None: row order.
 
     Raises:
         DuplicateKeyError: Keys are equal but may not repeat.
@@ -98,13 +93,13 @@ def unique(
     if _all_differ(every):
         return rows, every
     keys_at = rows.keys_at(tables.reader)
-    if repeats.order is None:
+    if order is None:
         newest = newest_rows(rows.table_schema.codec, every, keys_at)
     else:
-        newest = _newest_by(rows, rows.opened(tables.reader), every, repeats.order, keys_at)
+        newest = _newest_by(rows, rows.opened(tables.reader), every, order, keys_at)
     if len(newest) < len(every):
         dropped = np.setdiff1d(np.arange(len(every)), newest)
-        if not repeats.are_allowed:
+        if not may_repeat:
             key = keys_at(dropped[:1])[0]
             raise DuplicateKeyError(rows.table, rows.table_schema.codec.to_user(key))
         pin = tables.rewriter.rewrite(rows.folder, rows.pin, drop=dropped, batches=())
@@ -288,7 +283,7 @@ def _each_key_once(
     codes = [table_schema.codec.codes(batch) for batch in rows.keys(core.tables.reader)]
     order = None if stage.order_by is None else stored[stage.order_by]
     may_repeat = stage.op == "delete" or order is not None
-    return unique(core.tables, rows, codes, Repeats(are_allowed=may_repeat, order=order))
+    return unique(core.tables, rows, codes, may_repeat=may_repeat, order=order)
 
 
 def _stored_names(stage: StageTask, table_schema: TableSchema) -> dict[str, str]:

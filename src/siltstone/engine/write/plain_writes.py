@@ -57,17 +57,6 @@ def dataset_of(table: TableDefinition) -> tuple[str, Pin | None]:
     return storage_folder(catalogs.name_of(table, incarnation.seq), incarnation.id), None
 
 
-@dataclass(frozen=True, slots=True)
-class _Operation:
-    """What was done to a version, to be done again on another one.
-
-    `is_blind`: whatever its rows are; else only if they are those of the version read.
-    """
-
-    again: Callable[[], object]
-    is_blind: bool
-
-
 class PlainVersions:
     """A private line of versions: the one that the transaction read, and its steps from there.
 
@@ -111,7 +100,9 @@ class PlainWrites:
         self.table_schema = table_schema_of(catalogs.schema_of(table))
         self._tables = tables
         self.versions = PlainVersions(tables, *dataset_of(table))
-        self._operations = list[_Operation]()
+        # What was done, to be done again on another version; blindly: whatever its rows are.
+        self._operations = list[Callable[[], object]]()
+        self._is_blind = True
         self.rows = 0
         self.is_imported = self._is_compaction = False
 
@@ -162,7 +153,8 @@ class PlainWrites:
         return staged.rows
 
     def _did(self, again: Callable[[], object], *, is_blind: bool) -> None:
-        self._operations.append(_Operation(again, is_blind))
+        self._operations.append(again)
+        self._is_blind &= is_blind
 
     def overwrite(self, batches: Iterable[pa.RecordBatch]) -> int:
         """Replace all rows; return the new number."""
@@ -279,15 +271,14 @@ class PlainWrites:
 
         A version of another client was planned on the one below it: that client must rebase.
         """
-        is_moved_only = self.versions.is_moved_only(incarnation)
-        if self.is_imported or not all(is_moved_only or done.is_blind for done in self._operations):
+        if self.is_imported or not (self._is_blind or self.versions.is_moved_only(incarnation)):
             refuse()
         newest = catalogs.version_of(incarnation)
         operations, self._operations = self._operations, []
         start = None if newest is None else newest.pin
         self.versions, self.rows = PlainVersions(self._tables, self._folder, start), 0
         try:
-            for done in operations:
-                done.again()
+            for again in operations:
+                again()
         except InputsMovedError:
             refuse()

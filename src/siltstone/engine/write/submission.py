@@ -129,7 +129,7 @@ def _in_newest_incarnation(core: Core, part: Part) -> Part:
 
 
 def _rebase(core: Core, made: WriteSet, moved: MovedError, plain: Sequence[PlainWrites]) -> None:
-    table = catalogs.by_id(core.state().view.catalog, moved.part.table)
+    table = catalogs.by_id(core.state().view.catalog, moved.table)
     assert table is not None
     incarnation = catalogs.incarnation_of(table)
     version = catalogs.version_of(incarnation)
@@ -139,7 +139,7 @@ def _rebase(core: Core, made: WriteSet, moved: MovedError, plain: Sequence[Plain
             catalogs.name_of(table), "*", made.read_seq or 0, 0 if version is None else version.seq
         )
 
-    writes = next((w for w in plain if w.table == moved.part.table), None)
+    writes = next((w for w in plain if w.table == moved.table), None)
     newest = table_schema_of(catalogs.schema_of(table))
     if writes is None:
         refuse()

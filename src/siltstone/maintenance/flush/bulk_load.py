@@ -24,7 +24,6 @@ from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.view import State, is_empty
 from siltstone.engine.write.bulk import (
     BulkRows,
-    Repeats,
     attach_part,
     load_part,
     refuse_living,
@@ -144,7 +143,7 @@ class _Bulk:
         pin = tables.writer.append(folder, tables.writer.create(folder, fields), stored())
         name = catalogs.name_of(self.table)
         written = BulkRows(name, self.table_schema, folder, pin, names)
-        return unique(tables, written, codes, Repeats(are_allowed=self.may_repeat))
+        return unique(tables, written, codes, may_repeat=self.may_repeat)
 
     def _submit(self, number: int, read_seq: int | None, part: AdvancePart | AttachPart) -> Receipt:
         write_set = WriteSet(
