@@ -20,8 +20,8 @@ from siltstone.spark.drivers import APPLICATION
 from siltstone.spark.feed import ChangeTaskReader, FeedReader
 from siltstone.spark.options import FeedOptions, SinkOptions
 from siltstone.spark.schemas import arrow_schema, to_spark
-from siltstone.spark.sink import Sink, SinkWritten
 from siltstone.spark.source import durable_seq
+from siltstone.spark.writer import Sink, SinkWritten
 
 STEPS = ("logged", "staged", "committed", "acknowledged")
 
@@ -135,7 +135,7 @@ class Run:
     def stage(self, parts: list[list[pa.RecordBatch]]) -> list[SinkWritten | None]:
         _, (piece, start) = self.sink().__reduce__()
         return [
-            SinkWritten(piece.stage, piece.write(iter(part)), self.checkpoint.query, start)
+            SinkWritten(piece, piece.write(iter(part)), self.checkpoint.query, start)
             for part in parts
         ]
 

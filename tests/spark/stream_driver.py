@@ -23,9 +23,9 @@ from pyspark.sql.types import StructType
 from siltstone.spark import session
 from siltstone.spark.drivers import Start
 from siltstone.spark.options import SinkOptions
-from siltstone.spark.sink import PieceWriter, Sink, SinkWritten
 from siltstone.spark.source import SiltstoneSource
 from siltstone.spark.staging import FramePiece
+from siltstone.spark.writer import PieceWriter, Sink, SinkWritten
 from tests.children import paths_with_pandas
 
 STEPS = ("planned", "staged", "committed")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -11,7 +12,7 @@ import siltstone as st
 from siltstone.engine.write.stage_task import Staged
 from siltstone.maintenance.schedule.scheduler import MERGE_ROWS_MIN
 from siltstone.spark import automatic_merge, merge, optimize, transaction
-from siltstone.spark.staging import StageJob
+from siltstone.spark.staging import FramePiece, StageJob
 from siltstone.storage.tables.tables import StagedFiles as Files
 from tests.engine.seams import until
 
@@ -119,8 +120,9 @@ def test_a_merge_that_fails_is_told_to_the_log_alone(
 def test_only_what_lies_above_a_base_in_large_numbers_is_due(spark: SparkSession, db) -> None:
     stage = db.stage("t", "upsert")
     few, many = (Staged(stage.job, Files(count, (), (), ())) for count in (10, MERGE_ROWS_MIN))
-    assert automatic_merge.due(db, [StageJob(stage, (few,), is_overwrite=False)], "auto") == []
-    assert automatic_merge.due(db, [StageJob(stage, (few,), is_overwrite=False)], "always") == ["t"]
-    assert automatic_merge.due(db, [StageJob(stage, (many,), is_overwrite=False)], "off") == []
+    piece = FramePiece(stage, pa.schema([]), is_overwrite=False, whole=None, application=None)
+    assert automatic_merge.due(db, [StageJob(piece, (few,))], "auto") == []
+    assert automatic_merge.due(db, [StageJob(piece, (few,))], "always") == ["t"]
+    assert automatic_merge.due(db, [StageJob(piece, (many,))], "off") == []
     # It is large, but what lies above the base is not: somebody was faster.
-    assert automatic_merge.due(db, [StageJob(stage, (many,), is_overwrite=False)], "auto") == []
+    assert automatic_merge.due(db, [StageJob(piece, (many,))], "auto") == []

@@ -37,8 +37,9 @@ def due(db: Store, jobs: Sequence[StageJob], choice: str) -> list[str]:
     """Return the tables that need a merge after the commit of `jobs`; flush their rows."""
     rows: Counter[str] = Counter()
     for job in jobs:
-        if job.stage.target == ATTACHED:
-            rows[job.stage.table] += sum(piece.rows for piece in job.staged)
+        stage = job.piece.stage
+        if stage.target == ATTACHED:
+            rows[stage.table] += sum(piece.rows for piece in job.staged)
     least = 1 if choice == ALWAYS else MERGE_ROWS_MIN
     large = {table for table, count in rows.items() if count >= least}
     if choice == OFF or not large:

@@ -13,15 +13,13 @@ import os
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from siltstone.admin import TARGET_ROWS, Deferred, Merged, Optimized, merge_store, optimize_store
 from siltstone.spark import stores
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 R_co = TypeVar("R_co", covariant=True)
 _RESULT = pa.schema([("id", pa.int64()), ("result", pa.binary())])

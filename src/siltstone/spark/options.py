@@ -116,7 +116,7 @@ def is_feed(given: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """The table and operation of a stream's micro-batches; `app` is their app (see `sink`)."""
+    """The table and operation of a stream's micro-batches; `app` is their app (see `writer`)."""
 
     uri: str
     table: str

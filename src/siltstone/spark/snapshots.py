@@ -22,7 +22,7 @@ from siltstone.context_exits import close_on_exit
 from siltstone.local.store import LocalStore
 from siltstone.spark import schemas, stores
 from siltstone.spark.application import Read, store_of
-from siltstone.spark.plans import PLAN, Plan
+from siltstone.spark.reader import PLAN, Plan
 
 
 def snapshot(

@@ -23,10 +23,15 @@ from siltstone.errors import RequestError
 from siltstone.spark import feed, stores
 from siltstone.spark.application import ASK, answer
 from siltstone.spark.options import FeedOptions, ReadOptions, SinkOptions, WriteOptions, is_feed
-from siltstone.spark.plans import PLAN, Plan, PlannedReader
-from siltstone.spark.reader import BatchReader, PushingReader, describe
-from siltstone.spark.sink import Sink
-from siltstone.spark.writer import BatchWriter
+from siltstone.spark.reader import (
+    PLAN,
+    BatchReader,
+    Plan,
+    PlannedReader,
+    PushingReader,
+    describe,
+)
+from siltstone.spark.writer import BatchWriter, Sink
 
 
 class SiltstoneSource(DataSource):

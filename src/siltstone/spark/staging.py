@@ -62,9 +62,7 @@ class FramePiece:
         `is_near`: all of them ran where the driver does, so they could tell what they read.
         """
         guard = unchanged if unchanged is None or is_near else unchanged.far()
-        return StageJob(
-            self.stage, tuple(staged), self.is_overwrite, guard, self.whole, self.application
-        )
+        return StageJob(self, tuple(staged), guard)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Staged:
         """Write the rows of one task; they are durable on return, but not visible.
@@ -88,16 +86,13 @@ class StageJob:
     An overwrite without `unchanged` replaces the table unconditionally.
     """
 
-    stage: StageTask
+    piece: FramePiece
     staged: tuple[Staged, ...]
-    is_overwrite: bool
     unchanged: Unchanged | None = None
-    whole: WholeRows | None = None
-    application: Application | None = None
 
     def discard(self) -> bool:
         """Delete the files, unless a transaction has tried to attach them."""
-        return self.stage.discard(self.staged)
+        return self.piece.stage.discard(self.staged)
 
 
 def plan(
@@ -183,7 +178,7 @@ def _attempt(db: Store, jobs: Sequence[StageJob], token: Token, claim: int | Non
         _check(tx, jobs, token)
         try:
             for job in jobs:
-                tx.attach(job.stage, job.staged, job.is_overwrite)
+                tx.attach(job.piece.stage, job.staged, job.piece.is_overwrite)
             tx.commit()
         except ConflictError as error:
             raise _LostRace(error) from error
@@ -192,7 +187,7 @@ def _attempt(db: Store, jobs: Sequence[StageJob], token: Token, claim: int | Non
 
 def _check(tx: Transaction, jobs: Sequence[StageJob], token: Token) -> None:
     """Refuse what must not be committed upon this snapshot, unless the token says that it was."""
-    checks = [each for job in jobs for each in (job.unchanged, job.whole) if each is not None]
+    checks = [each for job in jobs for each in (job.unchanged, job.piece.whole) if each is not None]
     if checks and not (token is not None and tx.is_applied):
         for each in checks:
             each.check(tx)
@@ -200,10 +195,11 @@ def _check(tx: Transaction, jobs: Sequence[StageJob], token: Token) -> None:
 
 def _tell(jobs: Sequence[StageJob], seq: int) -> None:
     """Tell the application of its commit; it stands, whether that fails or not."""
-    stage = jobs[0].stage
-    told = {job.application for job in jobs if job.application is not None}
+    pieces = [job.piece for job in jobs]
+    stage = pieces[0].stage
+    told = {piece.application for piece in pieces if piece.application is not None}
     for application in told:
-        overwritten = [(job.stage.table_id, job.stage.table) for job in jobs if job.is_overwrite]
+        overwritten = [(p.stage.table_id, p.stage.table) for p in pieces if p.is_overwrite]
         try:
             application.tell_commit(store_of(stage.root, stage.store_id), seq, overwritten)
         except SiltstoneError as error:

@@ -110,7 +110,7 @@ class SparkTransaction:
             raise RequestError(f"mode must be one of {', '.join(MODES)}; got {mode!r}")
         is_overwrite = mode == "overwrite"
         _check_choices(missing, expect_seq, is_overwrite=is_overwrite)
-        if is_overwrite and any(job.stage.table == table for job in self._jobs):
+        if is_overwrite and any(job.piece.stage.table == table for job in self._jobs):
             raise RequestError(
                 f"this transaction has already written to {table!r}; overwrite first"
             )

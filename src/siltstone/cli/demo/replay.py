@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from siltstone.cli.demo import model
-from siltstone.cli.demo.checks import Findings, scattered, violations
+from siltstone.cli.demo.checks import Findings
 from siltstone.cli.demo.crew import Crew, Done
 from siltstone.cli.demo.data import Flight
-from siltstone.cli.demo.watcher import watched
+from siltstone.cli.demo.watcher import watch, watched
 from siltstone.store import Store
 
 CHECKPOINT_EVERY_S = 1.0
-READER_PAUSE_S = 0.1
 
 
 class Shared:
@@ -48,11 +47,11 @@ class Replay:
         """Replay for `seconds`, or to the year's end; `on_tick` hears how many have passed."""
         checkpoint = partial(self._crew.checkpoint, self._store, CHECKPOINT_EVERY_S)
         merge = partial(self._crew.merge, self._store)
-        parts = [self._now, self._past, checkpoint, merge, *[self._land] * threads]
+        parts = [self._watch, checkpoint, merge, *[self._land] * threads]
         with watched(self._store.path, self._first_seq, self._findings):
             self._crew.run(parts, seconds, on_tick)
         self._crew.settle(self._store)
-        self._now_once()
+        self._watch()
         return self.done
 
     def _land(self) -> None:
@@ -65,18 +64,6 @@ class Replay:
                 break
         self.done.attempts += attempts[0]
 
-    def _now(self) -> None:
-        while not self._stop.wait(READER_PAUSE_S):
-            self._now_once()
-
-    def _now_once(self) -> None:
-        with self._store.snapshot() as snapshot:
-            self._findings.note("this process, now", violations(snapshot))
-
-    def _past(self) -> None:
-        for share in scattered():
-            if self._stop.wait(READER_PAUSE_S):
-                return
-            seq = self._first_seq + int(share * (self._store.seq - self._first_seq))
-            with self._store.snapshot(seq=seq) as snapshot:
-                self._findings.note("this process, past", violations(snapshot))
+    def _watch(self) -> None:
+        """Watch until the replay ends; after that once more."""
+        watch("this process", self._store, self._first_seq, self._stop, self._findings)

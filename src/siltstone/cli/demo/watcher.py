@@ -1,4 +1,4 @@
-"""Watcher: a separate process that reads the store next to its owner and checks every snapshot.
+"""Watcher: reads the store and checks every snapshot, also in a process next to its owner.
 
 python -m siltstone.cli.demo.watcher STORE FIRST_SEQ      until stdin ends; then one JSON line
 """
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from siltstone.cli.demo.checks import VIOLATIONS_SHOWN, Findings, scattered, violations
-from siltstone.store import connect
+from siltstone.store import Store, connect
 
 PAUSE_S = 0.1
 END_TIMEOUT_S = 120
@@ -48,26 +48,27 @@ def _collect(code: int, out: bytes, err: bytes, findings: Findings) -> None:
     findings.note("another process, now", found["wrong"], 0)
 
 
-def watch(path: str, first_seq: int, stop: threading.Event) -> Findings:
-    """Check the newest and an older snapshot in turn until `stop`."""
-    findings = Findings()
-    with connect(path, read_only=True) as store:
-        for share in scattered():
-            with store.snapshot() as now:
-                findings.note("another process, now", violations(now))
-            seq = first_seq + int(share * (now.seq - first_seq))
-            with store.snapshot(seq=seq) as past:
-                findings.note("another process, past", violations(past))
-            if stop.wait(PAUSE_S):
-                break
-    return findings
+def watch(
+    who: str, store: Store, first_seq: int, stop: threading.Event, findings: Findings
+) -> None:
+    """Check the newest and an older snapshot in turn until `stop`, once at least."""
+    for share in scattered():
+        with store.snapshot() as now:
+            findings.note(f"{who}, now", violations(now))
+        seq = first_seq + int(share * (now.seq - first_seq))
+        with store.snapshot(seq=seq) as past:
+            findings.note(f"{who}, past", violations(past))
+        if stop.wait(PAUSE_S):
+            break
 
 
 def main() -> None:
     """Watch until stdin ends."""
     stop = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
-    findings = watch(sys.argv[1], int(sys.argv[2]), stop)
+    path, first_seq, findings = sys.argv[1], int(sys.argv[2]), Findings()
+    with connect(path, read_only=True) as store:
+        watch("another process", store, first_seq, stop, findings)
     print(json.dumps({"checked": findings.checked, "wrong": findings.wrong[:VIOLATIONS_SHOWN]}))
 
 
