@@ -1,8 +1,7 @@
 """Results: the values that the calls of a store return, in one place."""
 
 from siltstone.engine.commit.write_set import Receipt
-from siltstone.engine.read.past import LogEntry
-from siltstone.engine.read.since import UNKNOWN
+from siltstone.engine.read.past import UNKNOWN, LogEntry
 from siltstone.formats.backup import Backup
 from siltstone.formats.manifest import Record
 from siltstone.maintenance.backup.backup import BackedUp, Progress

@@ -9,7 +9,7 @@ import pyarrow as pa
 from siltstone.api.tables import TransactionTable
 from siltstone.api.transaction import Transaction
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.read.since import changed_since
+from siltstone.engine.read.past import changed_since
 from siltstone.engine.read.view import State
 from siltstone.engine.write.definition_statements import DefinitionStatements
 from siltstone.engine.write.merge_insert import Merge, MergeInserted, merge

@@ -12,8 +12,6 @@ The leader calls it, in queue order, with the catalog as the earlier members lea
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.recent_writes import Coded, Keys, RecentWrites
@@ -262,18 +260,6 @@ def _still_there(catalog: Catalog, incarnation: int, read_seq: int) -> TableDefi
     if table.dropped is not None and table.dropped > read_seq:
         _conflict(table, read_seq, table.dropped)
     return table
-
-
-def refuse_older(token: group.Token, last: int) -> NoReturn:
-    """Refuse a batch below the last one that was never applied.
-
-    Raises:
-        RequestError: Always.
-    """
-    raise RequestError(
-        f"batch {token.batch} of app {token.app!r} was never applied and the app is at batch"
-        f" {last}; batches of an app strictly increase"
-    )
 
 
 def _refuse_key(

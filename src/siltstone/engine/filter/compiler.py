@@ -10,7 +10,8 @@ entry does not name, is refused, never ignored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import cast
 
 import pyarrow as pa
@@ -38,12 +39,18 @@ def compile_filter(text: str, schema: pa.Schema) -> Filter:
     Raises:
         RequestError: The text does not parse, is not supported, or does not fit the columns' types.
     """
-    if len(text.encode("utf-8", "surrogatepass")) > TEXT_BYTES_MAX:
-        raise RequestError(f"the filter is longer than {TEXT_BYTES_MAX} bytes; use a join instead")
-    try:
+    with _bounded(text, "the filter", "; use a join instead"):
         return _filter(text, _tree(text), schema)
+
+
+@contextmanager
+def _bounded(text: str, what: str, instead: str = "") -> Generator[None]:
+    if len(text.encode("utf-8", "surrogatepass")) > TEXT_BYTES_MAX:
+        raise RequestError(f"{what} is longer than {TEXT_BYTES_MAX} bytes{instead}")
+    try:
+        yield
     except RecursionError as error:
-        raise RequestError("the filter is nested too deeply") from error
+        raise RequestError(f"{what} is nested too deeply") from error
 
 
 def compile_parts(text: str, schema: pa.Schema) -> list[Filter]:
@@ -81,12 +88,8 @@ def compile_value(text: str, schema: pa.Schema) -> Value | None:
     Raises:
         RequestError: The text does not parse, is not supported, or its types do not fit.
     """
-    if len(text.encode("utf-8", "surrogatepass")) > TEXT_BYTES_MAX:
-        raise RequestError(f"the expression is longer than {TEXT_BYTES_MAX} bytes")
-    try:
+    with _bounded(text, "the expression"):
         found = _Compiler(schema).term(_tree(text))
-    except RecursionError as error:
-        raise RequestError("the expression is nested too deeply") from error
     if not isinstance(found, Literal):
         return found
     return None if found.value is None else of_scalar(literals.own_scalar(found))

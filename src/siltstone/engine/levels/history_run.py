@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -242,19 +243,22 @@ class HistoryRun:
             start += batch.num_rows
 
 
+Source: TypeAlias = Memtable | HistoryRun
+"""A level above base: row versions of one table over some seqs."""
+
+
 def are_few(count: int, of: int) -> bool:
     """Return whether rows are read faster by their positions than by a scan."""
     return count <= max(_TAKE_ROWS_MAX, _TAKE_SHARE_MAX * of)
 
 
-def known_of(sources: Iterable[object], low: int) -> tuple[IndexedSlice, ...]:
+def known_of(sources: Iterable[Source], low: int) -> tuple[IndexedSlice, ...]:
     """Return the index of adjacent levels that become one run above `low`.
 
     None if one of them has no index in memory, or has rows at or below `low`.
     """
     found: list[IndexedSlice] = []
     for source in sources:
-        assert isinstance(source, Memtable | HistoryRun)
         known = source.indexed if isinstance(source, HistoryRun) else indexed(source)
         if not known or source.first_seq <= low:
             return ()

@@ -1,4 +1,4 @@
-"""Past: finds the record that serves an old seq, and the last commit before a time.
+"""Past: finds the record that serves an old seq, the last commit before a time, and changes since.
 
 A table's merged_seq only rises along the chain, so bisection finds the newest record that still
 serves a seq. A reader takes the lease before it uses the record; a record that vacuum deleted does
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,13 +22,18 @@ from siltstone.engine.levels.commit_log import Commit, CommitLog, transaction_id
 from siltstone.engine.read.moment import EPOCH, MICROSECOND
 from siltstone.engine.read.view import State, View
 from siltstone.formats.group import Token
-from siltstone.formats.manifest import Record
+from siltstone.formats.manifest import Record, TableDefinition
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, Lease, ManifestStore
 from siltstone.storage.tables.tables import TableReader
 
 COMMITS_FOLDER = "commits"
 _TRIMMED = 1 << 62
 _LIKE_NUMBERS = 1024
+
+Touched = Iterable[tuple[int, tuple[int, ...]]]
+Spans = Sequence[tuple[int, int]]
+
+UNKNOWN = -1
 
 
 class PastRecords:
@@ -241,3 +246,46 @@ class CommitHistory:
                     Commit(row["seq"], time_us, row["transaction"], token, tables, row["rows"])
                 )
         return found
+
+
+def changed_since(
+    state: State, table: TableDefinition, since: int, own: Spans, touched: Touched
+) -> int:
+    """Return the first seq in (since, state.visible] at which the table changed; 0: none.
+
+    Commits that wrote to it count (but no optimize of a plain one), and changes of its definition:
+    names, columns, each truncate and overwrite. A transaction checks changes up to its own
+    snapshot; admission those between the snapshot and the commit.
+
+    Args:
+        state: The end of the range.
+        table: The definition of the table there.
+        since: A seq, not above `state.visible`.
+        own: First and last seqs of commits that do not count.
+        touched: The known commits after `since`, with the incarnations that they wrote to.
+
+    Returns:
+        `UNKNOWN` if vacuum has deleted some of the commits and the others do not decide.
+    """
+    incarnations = {step.id for step in table.incarnations}
+    moved = set(catalogs.same_rows_seqs(table))
+    found = set(_redefined(table))
+    known = 0
+    for seq, written in touched:
+        known += 1
+        if seq not in moved and not incarnations.isdisjoint(written):
+            found.add(seq)
+    foreign = [seq for seq in found if since < seq <= state.visible and not _within(seq, own)]
+    if foreign:
+        return min(foreign)
+    return 0 if known == state.visible - since else UNKNOWN
+
+
+def _redefined(table: TableDefinition) -> Iterator[int]:
+    yield table.created
+    for steps in (table.names, table.schemas, table.incarnations):
+        yield from (step.seq for step in steps)
+
+
+def _within(seq: int, spans: Spans) -> bool:
+    return any(first <= seq <= last for first, last in spans)

@@ -25,8 +25,8 @@ from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.filter.filters import Filter, filter_of
 from siltstone.engine.levels.base import Base, batches_kept, batches_kept_by_position
 from siltstone.engine.levels.chunk import Chunk, Slice, batch_of
+from siltstone.engine.levels.history_run import Source
 from siltstone.engine.levels.memtable import Found
-from siltstone.engine.levels.source import Source
 from siltstone.engine.levels.visibility import Visibility, VisibilityCache
 from siltstone.engine.read.index_use import prefilter_of
 from siltstone.formats.keys import Key

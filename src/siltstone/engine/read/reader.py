@@ -128,7 +128,11 @@ class Readers:
                 bytes_left=self._bytes_left,
             )
         else:
-            reader = self._past(view, table, levels.storage, table_schema, seq)
+            old, lease = self._serving(view, levels.storage, seq)
+            leases = (view.lease, lease)
+            run = self.history(table, levels.storage, old.merged_seq, seq, leases)
+            sources, base = () if run is None else (run,), self.base(table, old)
+            reader = KeyedReader(table_schema, sources, base, seq, lease=leases)
         view.memo[key] = reader
         return reader
 
@@ -233,20 +237,6 @@ class Readers:
 
     def _bytes_left(self) -> int:
         return self._index_bytes_max - self._taken()
-
-    def _past(
-        self,
-        view: View,
-        table: TableDefinition,
-        storage: KeyedStorage,
-        table_schema: TableSchema,
-        seq: int,
-    ) -> KeyedReader:
-        old, lease = self._serving(view, storage, seq)
-        base = self.base(table, old)
-        leases = (view.lease, lease)
-        run = self.history(table, storage, old.merged_seq, seq, leases)
-        return KeyedReader(table_schema, () if run is None else (run,), base, seq, lease=leases)
 
     def _serving(self, view: View, storage: KeyedStorage, seq: int) -> tuple[KeyedStorage, Lease]:
         """Return the storage, as of an older record, whose base is not above `seq`, and a lease.

@@ -20,9 +20,8 @@ from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.levels.attached import Attached
 from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.commit_log import CommitLog
-from siltstone.engine.levels.history_run import HistoryRun
+from siltstone.engine.levels.history_run import HistoryRun, Source
 from siltstone.engine.levels.memtable import Memtable
-from siltstone.engine.levels.source import Source
 from siltstone.engine.levels.visibility import VisibilityCache
 from siltstone.errors import ClosedError
 from siltstone.formats import group

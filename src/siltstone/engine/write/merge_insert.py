@@ -160,7 +160,11 @@ class _PlainMerge:
         if inserted is not None and inserted.num_rows:
             self._added.append(inserted)
         drop = np.concatenate(self._drop) if self._drop else np.zeros(0, np.int64)
-        batches = [b for t in self._added for b in _whole(t, self._schema).to_batches()]
+        # What rows lack is null.
+        whole = pa.concat_tables(
+            [self._schema.empty_table(), *self._added], promote_options="default"
+        )
+        batches = whole.cast(self._schema).to_batches() if self._added else []
         self._writes.replace(drop, batches, again=self.run)
         count = 0 if inserted is None else inserted.num_rows
         return MergeInserted(self._updated, count, self._deleted)
@@ -187,17 +191,6 @@ class _PlainMerge:
         gone = batch if self._others is None else self._others.keep(batch)
         self._deleted += gone.num_rows
         self._drop.append(gone.column(POSITION).to_numpy())
-
-
-def _whole(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows with all columns of `schema`, in order; what they lack is null."""
-    columns = [
-        rows.column(field.name)
-        if field.name in rows.schema.names
-        else pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
-        for field in schema
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
 
 
 class _Partners:

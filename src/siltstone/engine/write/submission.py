@@ -19,7 +19,6 @@ from siltstone.engine.commit.admission import (
     OlderBatchError,
     RecheckError,
     SchemaMovedError,
-    refuse_older,
 )
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import (
@@ -36,7 +35,7 @@ from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.view import View
 from siltstone.engine.write.keyed_writes import widened
 from siltstone.engine.write.plain_writes import PlainWrites
-from siltstone.errors import ConflictError
+from siltstone.errors import ConflictError, RequestError
 from siltstone.formats.manifest import TableDefinition
 
 ROUNDS_MAX = 64
@@ -82,10 +81,15 @@ def _applied(core: Core, made: WriteSet, found: AlreadyAppliedError | OlderBatch
 
 
 def _older(core: Core, made: WriteSet) -> Receipt:
-    assert made.token is not None
-    found = core.find_token(made.token)
+    token = made.token
+    assert token is not None
+    found = core.find_token(token)
     if found is None:
-        refuse_older(made.token, catalogs.app_of(core.state().view.catalog, made.token.app).batch)
+        last = catalogs.app_of(core.state().view.catalog, token.app).batch
+        raise RequestError(
+            f"batch {token.batch} of app {token.app!r} was never applied and the app is at batch"
+            f" {last}; batches of an app strictly increase"
+        )
     return Receipt(found.seq, found.rows, found.transaction)
 
 

@@ -29,8 +29,8 @@ from siltstone.engine.catalog.table_schema import TableSchema, whole_table_schem
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.interrupts import DeferredSignals
 from siltstone.engine.levels.commit_log import COMMITS_SCHEMA
+from siltstone.engine.levels.history_run import Source
 from siltstone.engine.levels.memtable import Memtable
-from siltstone.engine.levels.source import Source
 from siltstone.engine.read.read_union import EVERYTHING
 from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import Generation, View

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.levels.history_run import HistoryRun, known_of
+from siltstone.engine.levels.history_run import HistoryRun, Source, known_of
 from siltstone.engine.levels.memtable import Memtable
-from siltstone.engine.levels.source import Source
 from siltstone.engine.levels.visibility import VisibilityCache
 from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import Generation, Levels, View
