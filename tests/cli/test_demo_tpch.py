@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import siltstone as st
-from siltstone.cli.demo.tpch import checks, data, queries
+from siltstone.cli.demo.tpch import data, queries
 from siltstone.cli.demo.tpch.refresh import RefreshSets
 
 SCALE = 0.01
@@ -66,13 +66,13 @@ def apply(tx: st.Transaction, found: pa.Table) -> None:
 
 def wrong(store: st.Store, base: data.BaseTables, seq: int | None = None) -> list[str]:
     with store.snapshot(seq=seq) as snapshot:
-        return checks.violations(lambda text: snapshot.sql(text).fetchall(), base)
+        return queries.violations(lambda text: snapshot.sql(text).fetchall(), base)
 
 
 def test_generated_tables_hold_what_the_demo_checks_in_every_snapshot(
     parquet: duckdb.DuckDBPyConnection, base: data.BaseTables
 ) -> None:
-    assert checks.violations(lambda text: parquet.sql(text).fetchall(), base) == []
+    assert queries.violations(lambda text: parquet.sql(text).fetchall(), base) == []
     assert len(base.order_keys) == 15_000
     assert base.customers == 1_500
 

@@ -47,7 +47,7 @@ from siltstone.errors import (
 from siltstone.local.store import LocalStore
 from siltstone.spark import schemas, stores
 from siltstone.spark.options import FeedOptions
-from siltstone.spark.reader import require_path
+from siltstone.spark.reader import rows_of
 
 TAG_PREFIX = "spark-"
 TAG_LASTS_S_MIN = 3_600.0
@@ -123,10 +123,7 @@ class ChangeTaskReader(DataSourceStreamReader):
         """
         task = partition.value
         assert isinstance(task, ChangeTask)
-        require_path(task.root)
-        wanted = schemas.arrow_schema(self._schema)
-        for batch in task.read():
-            yield schemas.as_schema(batch, wanted)
+        yield from rows_of(task, self._schema)
 
 
 class FeedReader(ChangeTaskReader, SupportsTriggerAvailableNow):

@@ -26,7 +26,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from siltstone.api.snapshot import Snapshot
-from siltstone.api.tasks import ScanTask
+from siltstone.api.tasks import ChangeTask, ScanTask
 from siltstone.errors import ClosedError, UnavailableError
 from siltstone.spark import application, schemas, stores
 from siltstone.spark.application import Application, Read, store_of
@@ -110,10 +110,7 @@ class ScanTaskReader(DataSourceReader):
         if task is None:  # Spark plans one partition where a reader has none
             return
         assert isinstance(task, ScanTask)
-        require_path(task.root)
-        wanted = schemas.arrow_schema(self._schema)
-        for batch in task.read():
-            yield schemas.as_schema(batch, wanted)
+        yield from rows_of(task, self._schema)
 
 
 class BatchReader(ScanTaskReader):
@@ -195,6 +192,14 @@ class PlannedReader(ScanTaskReader):
         """Return a partition for each scan task."""
         self._told.tell()
         return [InputPartition(task) for task in self._tasks]
+
+
+def rows_of(task: ScanTask | ChangeTask, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task as Spark wants them, if this machine sees the store."""
+    require_path(task.root)
+    wanted = schemas.arrow_schema(schema)
+    for batch in task.read():
+        yield schemas.as_schema(batch, wanted)
 
 
 def require_path(root: str) -> None:

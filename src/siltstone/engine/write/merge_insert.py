@@ -140,12 +140,11 @@ class _PlainMerge:
         self._others: Filter | None = filter_of(how.delete_filter, schema)
         tx.rows.note(definition, tx.rows.reader(definition), (), None)
         self._partners = _Partners(self._source, how.on)
-        self._drop: list[np.ndarray] = []
-        self._added: list[pa.Table] = []
-        self._updated = self._deleted = 0
 
     def run(self) -> MergeInserted:
-        self._drop, self._added = [], []
+        """Merge; again: on another version with the same rows."""
+        self._drop: list[np.ndarray] = []
+        self._added: list[pa.Table] = []
         self._updated = self._deleted = 0
         is_new = np.ones(self._source.num_rows, np.bool_)
         for batch in self._writes.located(self._columns()):

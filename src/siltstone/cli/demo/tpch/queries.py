@@ -1,17 +1,27 @@
-"""Queries: seven of TPC-H's, in SQL that Spark and DuckDB both take, and when answers are the same.
+"""Queries: seven of TPC-H's, and checks, in SQL that Spark and DuckDB both take.
 
 Where the specification leaves the order of equal rows open the key decides, so that two right
 answers are the same rows in the same order. Dates are worked out, with the parameters of the
 validation runs; the threshold of Q18 is lower, as few orders are large at small scales.
+
+In every snapshot of a run this holds:
+
+    every lineitem has its order
+    o_totalprice is the sum over the order's lineitems, to the cent; see `data`
+    there are as many orders as were loaded: a refresh set inserts as many as it deletes
+    the balances of the customers add up to what they were: money only moves
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 
+from siltstone.cli.demo.tpch.data import BaseTables
+
 Rows = Sequence[Sequence[object]]
+Ask = Callable[[str], Rows]  # what an engine answers to a query
 
 # Spark's average of a decimal is rounded to four more places than it has, DuckDB's is a float.
 AVERAGE_TOLERANCE = 1e-6
@@ -84,6 +94,20 @@ QUERIES = {
         order by o_totalprice desc, o_orderdate, o_orderkey
         limit 100""",
 }
+ORPHANS = """
+    select count(*) from lineitem left join orders on l_orderkey = o_orderkey
+    where o_orderkey is null"""
+WRONG_TOTALS = """
+    select count(*)
+    from orders left join (
+        select l_orderkey, sum(cast(floor(cast(floor(
+                   l_extendedprice * (1 - l_discount) * 100) as bigint)
+                   * (1 + l_tax)) as bigint)) as cents
+        from lineitem group by l_orderkey) as sums on l_orderkey = o_orderkey
+    where cents is null or o_totalprice * 100 <> cents"""
+ORDERS = "select count(*) from orders"
+BALANCE = "select sum(c_acctbal) from customer"
+_STATEMENTS = (*QUERIES.values(), ORPHANS, WRONG_TOTALS, ORDERS, BALANCE)
 
 
 def difference(one: Rows, other: Rows) -> str | None:
@@ -105,3 +129,20 @@ def _is_same(one: object, other: object) -> bool:
     if is_average and isinstance(one, float | Decimal) and isinstance(other, float | Decimal):
         return math.isclose(one, other, rel_tol=0.0, abs_tol=AVERAGE_TOLERANCE)
     return one == other
+
+
+def is_asked(column: str) -> bool:
+    """Say whether any query or check reads a column: Spark is given no others."""
+    return any(column in statement for statement in _STATEMENTS)
+
+
+def violations(ask: Ask, base: BaseTables) -> list[str]:
+    """Return what is wrong with a snapshot: nothing, if all is well."""
+    expected: dict[str, tuple[str, object]] = {
+        "lineitems without their order": (ORPHANS, 0),
+        "orders whose total is not the sum of their lineitems": (WRONG_TOTALS, 0),
+        "orders": (ORDERS, len(base.order_keys)),
+        "balance of all customers": (BALANCE, base.balance),
+    }
+    found = {name: (ask(statement)[0][0], right) for name, (statement, right) in expected.items()}
+    return [f"{name}: {now}, not {right}" for name, (now, right) in found.items() if now != right]

@@ -1,7 +1,7 @@
 """Together: refresh stream, row transactions, checkpoints, merges, optimize and queries at once.
 
 Each round of queries pins one seq and asks Spark and DuckDB the same at it: the answers must be
-equal, and what `checks` says must hold in both.
+equal, and what `queries` says must hold in both.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from pyspark.sql import SparkSession
 from siltstone.api.transaction import Transaction
 from siltstone.cli.demo.checks import Findings
 from siltstone.cli.demo.crew import Crew
-from siltstone.cli.demo.tpch.checks import Ask, is_asked, violations
 from siltstone.cli.demo.tpch.data import BaseTables
 from siltstone.cli.demo.tpch.pipeline import RefreshStream, use_pool
-from siltstone.cli.demo.tpch.queries import QUERIES, Rows, difference
+from siltstone.cli.demo.tpch.queries import QUERIES, Ask, Rows, difference, is_asked, violations
 from siltstone.spark import optimize, snapshot
 from siltstone.store import Store
 
