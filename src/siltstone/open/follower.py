@@ -18,8 +18,8 @@ def follow_store(root: Path, options: Options, env: Env) -> Parts:
     """Return the parts of the store at `root`, to read it; it makes no write call."""
     env.require_store(root)
     storage = Storage.of(root, options, env)
-    commits = CommitHistory(storage.tables.reader)
-    follower = Follower(env.files, root, storage.manifests, storage.readers)
+    commits = CommitHistory(storage.site.tables.reader)
+    follower = Follower(env.files, root, storage.site.manifests, storage.readers)
     first_seq = follower.state().visible
     core = core_of(storage, commits, options, follower.state)
     return Parts(core, storage, commits, first_seq, follower=follower)

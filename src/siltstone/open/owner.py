@@ -79,11 +79,11 @@ class _Opening:
         self._root, self._options, self._env = root, options, env
         self._ownership, self._reserve = ownership, reserve
         self._storage = Storage.of(root, options, env)
-        self._commits = CommitHistory(self._storage.tables.reader)
+        self._commits = CommitHistory(self._storage.site.tables.reader)
 
     def run(self) -> Parts:
         """Recover the log of the newest record, claim an epoch, and return the parts."""
-        manifests = self._storage.manifests
+        manifests = self._storage.site.manifests
         record = claim_epoch(manifests, manifests.newest())
         with ExitStack() as if_it_fails:
             lease = manifests.lease(record.number)
@@ -98,7 +98,7 @@ class _Opening:
             for frame in recovery.frames:
                 replayer.apply(frame.first_seq, frame.payload)
             state = State(replayer.finish(), replayer.last_seq)
-            self._storage.tables.names.unite_all()
+            self._storage.site.tables.names.unite_all()
             parts = self._parts(recovery.wal, state, replayer)
             if_it_fails.pop_all()
             return parts
@@ -129,7 +129,7 @@ class _Opening:
         return recovery
 
     def _parts(self, wal: Wal, state: State, replayer: Replayer) -> Parts:
-        options, storage = self._options, self._storage
+        options, storage, tables = self._options, self._storage, self._storage.site.tables
         core, committer = self._core(wal, state, replayer)
         checkpointer = Checkpointer(
             storage.site,
@@ -138,7 +138,7 @@ class _Opening:
             log=wal,
             resident_bytes_max=options.memory_bytes_max // 8,
             require_in_place=self._ownership.require_in_place,
-            after=Directory(storage.tables).export if options.lance_directory else lambda _: None,
+            after=Directory(tables).export if options.lance_directory else lambda _: None,
         )
         work = maintainers(storage, OwnPlainTables(core))
         live = OwnerLive(
@@ -166,7 +166,7 @@ class _Opening:
             rest=rest,
         )
         keys = KeyWatch(index_bytes_max=options.memory_bytes_max // 4)
-        background = Background(owner, storage.tables.reader, keys, options.memory_bytes_max)
+        background = Background(owner, tables.reader, keys, options.memory_bytes_max)
         owner.scheduler = scheduler = Scheduler(
             committer,
             background.work(),
@@ -191,7 +191,7 @@ class _Opening:
             state=state,
             epoch=state.view.record.epoch,
             last_time_us=replayer.last_time_us,
-            clock=storage.now_us,
+            clock=storage.site.now_us,
             recent=recent,
             transactions=transactions,
         )

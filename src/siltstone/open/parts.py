@@ -33,10 +33,8 @@ from siltstone.maintenance.schedule.scheduler import Scheduler
 from siltstone.maintenance.schedule.status import Counts
 from siltstone.maintenance.schedule.syncer import Syncer
 from siltstone.open.environment import Storage
-from siltstone.storage.files.files import Files
-from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.manifest.ownership import Ownership
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.site import Site
 from siltstone.storage.wal.wal import Wal
 
 
@@ -110,16 +108,9 @@ class Parts:
     reservations: Reservations = field(default_factory=Reservations)
 
     @property
-    def files(self) -> Files:
-        return self.storage.files
-
-    @property
-    def manifests(self) -> ManifestStore:
-        return self.storage.manifests
-
-    @property
-    def tables(self) -> Tables:
-        return self.storage.tables
+    def site(self) -> Site:
+        """The store's files, as any process works with them."""
+        return self.storage.site
 
     def counts(self) -> Counts:
         """Return what `status` needs beside the state."""

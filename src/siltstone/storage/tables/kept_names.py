@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 
 from siltstone.storage.files.copying import copy_new
-from siltstone.storage.files.files import Files
+from siltstone.storage.files.files import ABSENT, Files
 from siltstone.storage.tables.tables import INDEX_DIRECTORY, PRIVATE_DIRECTORY
 
 KEPT = "_kept"  # no transaction is called so: their names begin with a letter or a digit
@@ -141,7 +141,7 @@ def is_shared(path: str) -> bool:
 def _names(files: Files, directory: Path) -> list[str]:
     try:
         return files.list(directory)
-    except (FileNotFoundError, NotADirectoryError):
+    except ABSENT:
         return []
 
 
