@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.maintenance.index.index_check import wrong_indexes
 from siltstone.maintenance.index.index_plan import IndexStatus
+from siltstone.maintenance.repair.verify import wrong_indexes
 from siltstone.storage.tables.tables import IndexSpec
 
 SCHEMA = pa.schema(

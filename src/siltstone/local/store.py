@@ -38,9 +38,8 @@ from siltstone.maintenance.gc.vacuum import GRACE_S
 from siltstone.maintenance.merge.merge import ATTEMPTS
 from siltstone.maintenance.schedule.status import jobs_of, status_of
 from siltstone.open.environment import Env
-from siltstone.open.follower import follow_store
 from siltstone.open.owner import own_store
-from siltstone.open.parts import Owner
+from siltstone.open.parts import Owner, follow_store
 from siltstone.open.paths import root_of
 from siltstone.open.shared import Opened, read, share
 from siltstone.options import Options, seconds_of

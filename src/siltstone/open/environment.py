@@ -31,16 +31,12 @@ from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.tables.tables import Tables
 
 
-def _lance(root: Path, files: Files, verify: str) -> Tables:
-    return lance_tables.lance_tables(root, files, verify=verify)
-
-
 @dataclass(frozen=True, slots=True)
 class Env:
     """The seam to the outside: files, tables, the clock (microseconds), fresh names."""
 
     files: Files = field(default_factory=RealFiles)
-    tables: Callable[[Path, Files, str], Tables] = _lance
+    tables: Callable[[Path, Files, str], Tables] = lance_tables.lance_tables
     now_us: Callable[[], int] = system_time_us
     new_token: Callable[[], str] = random_token
     warm_up: Callable[[], None] = lance_tables.warm_up

@@ -189,7 +189,7 @@ class Backuper:
         if directory == self._root or directory.is_relative_to(self._root):
             raise RequestError(f"{directory} is in the store; choose another directory")
         files.mkdir(directory)
-        marker, text = directory / MARKER, _marker(store_id)
+        marker, text = directory / MARKER, b"siltstone-backups 1 %s\n" % store_id.encode()
         names = set(files.list(directory))
         foreign = {n for n in names - {MARKER} if not is_temporary(n)}
         if MARKER not in names and foreign:
@@ -337,10 +337,6 @@ def read_backup(files: Files, path: Path) -> Backup:
         CorruptionError, UnsupportedFormatError: It is damaged, or a newer siltstone wrote it.
     """
     return formats.decode(files.read(path), str(path))
-
-
-def _marker(store_id: str) -> bytes:
-    return b"siltstone-backups 1 %s\n" % store_id.encode()
 
 
 def _entries(frames: Iterable[Frame]) -> Iterator[group.Entry]:

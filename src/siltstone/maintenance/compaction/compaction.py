@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal, TypeVar
 
 import msgspec
@@ -24,8 +23,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.reader import plain_folder
 from siltstone.formats.manifest import Catalog, Pin, Record, TableDefinition
 from siltstone.maintenance.merge.merge import Deferred, Merged, candidates
-from siltstone.storage.files.files import RealFiles
-from siltstone.storage.lance.lance_tables import lance_tables
+from siltstone.storage.site import site_of
 from siltstone.storage.tables.jobs import SeenJob
 from siltstone.storage.tables.tables import Compacted, InputsMovedError, TableCompactor, TableReader
 
@@ -68,9 +66,8 @@ class CompactTask:
             CorruptionError: An input is damaged.
             UnavailableError: The file system refuses; the written files are garbage.
         """
-        return lance_tables(Path(path), RealFiles(), verify=verify).compactor.compact(
-            self.folder, self.pin, self.within
-        )
+        compactor = site_of(path, verify).tables.compactor
+        return compactor.compact(self.folder, self.pin, self.within)
 
 
 @dataclass(frozen=True, slots=True)

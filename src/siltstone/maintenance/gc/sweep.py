@@ -25,7 +25,7 @@ from siltstone.engine.read.reader import plain_folder
 from siltstone.engine.read.view import storage_folder
 from siltstone.errors import CorruptionError
 from siltstone.formats.manifest import Catalog, Pin, Record, TableDefinition
-from siltstone.storage.files.files import ABSENT, Files, is_temporary
+from siltstone.storage.files.files import Files, is_temporary, names_in
 from siltstone.storage.lance.external import version_import
 from siltstone.storage.tables.inventories import DIRECTORY, Inventories
 from siltstone.storage.tables.jobs import DIRECTORY as JOBS
@@ -161,10 +161,7 @@ class Sweep:
         ]
 
     def _names(self, folder: str) -> list[str]:
-        try:
-            return self._files.list(self._root / folder)
-        except ABSENT:  # not made yet, or gone since
-            return []
+        return names_in(self._files, self._root / folder)
 
     def _walk(self, folder: str) -> Iterator[str]:
         for name in self._names(folder):

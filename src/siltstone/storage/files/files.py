@@ -209,6 +209,14 @@ def refusals(what: str, *, but: tuple[type[OSError], ...] = ()) -> Generator[Non
         raise UnavailableError(f"{what}: {error}") from error
 
 
+def names_in(files: Files, directory: Path) -> list[str]:
+    """Return the names in a directory, sorted; none if it does not exist."""
+    try:
+        return files.list(directory)
+    except ABSENT:
+        return []
+
+
 def write_new(files: Files, path: Path, data: Buffer) -> None:
     """Write and sync a new file; on an error remove it, if possible."""
     _fill_new(files, path, [data], sync=True)

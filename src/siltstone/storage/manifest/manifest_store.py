@@ -245,14 +245,11 @@ class ManifestStore:
                 published = self._attempt(self._stamp(changed, base))
                 if published is not None:
                     return published
-                base = self._of_same_store(self._synced_newest(), base)
+                newest = self._synced_newest()
+                if newest.store_id != base.store_id:  # it was put in the place of ours (restored)
+                    raise FencedError(f"of store {base.store_id}", f"of store {newest.store_id}")
+                base = newest
         raise BusyError(f"{self.folder}: {attempts} publishes lost their race; try again")
-
-    def _of_same_store(self, newest: Record, base: Record) -> Record:
-        """Refuse to build on another store that was put in the place of ours (restored)."""
-        if newest.store_id != base.store_id:
-            raise FencedError(f"of store {base.store_id}", f"of store {newest.store_id}")
-        return newest
 
     def _stamp(self, changed: Record, base: Record) -> Record:
         record = msgspec.structs.replace(

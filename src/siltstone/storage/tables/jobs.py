@@ -30,7 +30,7 @@ import xxhash
 from siltstone.errors import CorruptionError, UnavailableError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Record
-from siltstone.storage.files.files import File, Files, Lock, discard, refusals
+from siltstone.storage.files.files import File, Files, Lock, discard, names_in, refusals
 from siltstone.storage.tables.inventories import check
 
 DIRECTORY = "jobs"
@@ -291,10 +291,7 @@ class Jobs:
             UnavailableError: The file system refuses.
         """
         with _refusals(self.folder):
-            try:
-                names = self._files.list(self.folder)
-            except FileNotFoundError:
-                return []
+            names = names_in(self._files, self.folder)
             ids = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
             seen = [found for job_id in ids if (found := self._seen(job_id)) is not None]
         return sorted(seen, key=lambda one: (one.changed_us if one.job is None else
