@@ -113,10 +113,8 @@ def needed(tables: TableReader, pins: Mapping[str, Pin]) -> set[str]:
     Raises:
         CorruptionError: A pin cannot be read, so its files are not known.
     """
-    found: set[str] = set()
-    for pin in pins.values():
-        found.update(file.path for file in tables.files(plain_folder(pin), pin))
-    return found
+    files = (tables.files(plain_folder(pin), pin) for pin in pins.values())
+    return {file.path for some in files for file in some}
 
 
 def named_by_path(tables: ExternalTables, folders: Iterable[str]) -> set[str]:
