@@ -72,7 +72,11 @@ class Inventories:
         if not self._has_directory:
             self._files.mkdir(path.parent)
             self._has_directory = True  # nobody takes it away
-        self._files.replace(path, inventory.encode(value), durable=durable)
+        if durable:
+            self._files.write(path, inventory.encode(value))
+            self._files.sync_dir(path.parent)
+        else:
+            self._files.replace(path, inventory.encode(value), durable=False)
         self._remember(name, value)
         return name
 
