@@ -27,7 +27,6 @@ WHERE = (
     "siltstone/local/store.py",
     "siltstone/open/shared.py",
     "siltstone/open/owner.py",
-    "siltstone/open/follower.py",
     "siltstone/open/environment.py",
     "siltstone/open/parts.py",
     "siltstone/open/closing.py",

@@ -449,7 +449,7 @@ def test_a_fenced_store_is_opened_anew_in_its_process(tmp_path: Path, has_backgr
     parts = db._parts
     assert parts.owner is not None
     thread = parts.owner.scheduler._thread
-    claim_epoch(parts.manifests, parts.manifests.newest())
+    claim_epoch(parts.site.manifests, parts.site.manifests.newest())
     if thread is not None:  # it looks for news, and ends where it meets the other epoch
         thread.join(60)
         assert not thread.is_alive()

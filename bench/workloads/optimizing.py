@@ -34,6 +34,7 @@ from siltstone.open.environment import Storage, maintainers
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.manifest.manifest_store import ManifestStore, random_token, system_time_us
+from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.tables.tables import Compacted, TableCompactor
 
@@ -154,8 +155,8 @@ def _optimizer(path: Path, written: dict[str, int]) -> Optimizer:
         follow=lambda: Follower(files, path, manifests, readers), own_and_take=lambda: False
     )
     jobs = Jobs(files, path, system_time_us, random_token)
-    storage = Storage(path, files, manifests, tables, readers, jobs)
-    return maintainers(storage, plain).optimizer
+    site = Site(path, files, manifests, tables, jobs)
+    return maintainers(Storage(site, readers), plain).optimizer
 
 
 def _named(path: Path) -> set[str]:

@@ -44,7 +44,9 @@ def settle(db: st.Store, aside: Path) -> int:
         aside: A directory outside of it.
     """
     parts = db._parts  # noqa: SLF001 - as `verify`
-    for _, version in list(external_versions_of(parts.tables.external, parts.manifests.newest())):
+    for _, version in list(
+        external_versions_of(parts.site.tables.external, parts.site.manifests.newest())
+    ):
         if not version.path.startswith(f"tables/{APPENDED}-"):
             aside.mkdir(exist_ok=True)
             (db.path / version.path).rename(aside / version.path.replace("/", "~"))

@@ -189,7 +189,7 @@ class Soak:
         """Check that a second vacuum finds nothing, and that what lies there is what is needed."""
         found = db.vacuum(dry_run=True, grace_s=0)
         assert not found.files, f"garbage after a vacuum: {found.files[:5]}"
-        manifests, tables = db._parts.manifests, db._parts.tables  # noqa: SLF001 - what it needs
+        manifests, tables = db._parts.site.manifests, db._parts.site.tables  # noqa: SLF001 - what it needs
         records = [manifests.read(number) for number in manifests.numbers(below_floor=True)]
         wanted = needed(
             tables.reader, distinct(pin for record in records for pin in pins_of(record))

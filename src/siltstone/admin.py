@@ -216,7 +216,7 @@ class _Admin:
             BusyError: It is in the log alone.
         """
         found = self.id_of(table)
-        newest = self.storage.manifests.newest().catalog
+        newest = self.storage.site.manifests.newest().catalog
         known = None if found is None else catalogs.by_id(newest, found)
         if known is None:
             text = "its owner has not flushed it yet: make a checkpoint there, or try again later"
@@ -251,7 +251,8 @@ def _existing(
 
 
 def _follower(storage: Storage) -> Follower:
-    return Follower(storage.files, storage.root, storage.manifests, storage.readers)
+    site = storage.site
+    return Follower(site.files, site.root, site.manifests, storage.readers)
 
 
 def _own_and_take(path: str | os.PathLike[str], options: dict[str, object]) -> bool:

@@ -36,7 +36,7 @@ KEYED = {"id": "int64", "v": "string", "n": "float64"}
 
 def _merge_shared_out(life: Life) -> None:
     """A merge whose rows are written by tasks, as other processes would."""
-    owner, tables = life.store._owner(), life.store._parts.tables
+    owner, tables = life.store._owner(), life.store._parts.site.tables
     owner.merger.merge(execute=lambda tasks: [task.run_on(tables) for task in tasks])
     owner.checkpointer.refresh()
 
@@ -185,7 +185,7 @@ def versions(*values: int, hides: bool = False) -> Step:
     """Another Lance client stages a version of two tables each, and commits both at once."""
 
     def act(life: Life) -> None:
-        external = life.store._parts.tables.external
+        external = life.store._parts.site.tables.external
         assert isinstance(external, FakeExternal)
         with life.store.transaction() as tx:
             for name in "ab":

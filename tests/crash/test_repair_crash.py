@@ -11,6 +11,7 @@ from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.reader import Readers
 from siltstone.open.environment import Storage
 from siltstone.storage.manifest.manifest_store import ManifestStore
+from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import Jobs
 from tests.crash.store_life import (
     OPTIONS,
@@ -49,7 +50,8 @@ def storage_of(files: SimFiles) -> Storage:
     tables = fake_lance(ROOT, files, token=next_name)
     readers = Readers(tables.reader, PastRecords(manifests), index_bytes_max=1 << 20)
     jobs = Jobs(files, ROOT, lambda: 1, next_name)
-    return Storage(ROOT, files, manifests, tables, readers, jobs, lambda: 1, next_name)
+    site = Site(ROOT, files, manifests, tables, jobs, lambda: 1, next_name)
+    return Storage(site, readers)
 
 
 def next_name() -> str:

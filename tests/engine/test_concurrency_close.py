@@ -152,13 +152,13 @@ def test_a_handler_may_close_a_reader_that_is_just_looking_for_news(tmp_path: Pa
     with filled(tmp_path / "db") as owner:
         owner.checkpoint()
         reader = LocalStore.open(tmp_path / "db", Options(), read_only=True, env=env)
-        table, newer_record = reader["t"], reader._parts.manifests.newer_record
+        table, newer_record = reader["t"], reader._parts.site.manifests.newer_record
 
         def handled(after: Record) -> object:
             reader.close()
             return newer_record(after)
 
-        reader._parts.manifests.newer_record = handled
+        reader._parts.site.manifests.newer_record = handled
         threads.start(table.count)
         threads.join()
         assert reader._parts.follower._state is None, "it keeps a record from vacuum"

@@ -32,7 +32,9 @@ def compacted(db: st.Store, first: int = 0, end: int = 12):
     found = catalogs.find(db._core.state().view.catalog, "log")
     incarnation = catalogs.incarnation_of(found)
     pin = catalogs.version_of(incarnation).pin
-    return incarnation.id, db._parts.tables.compactor.compact(plain_folder(pin), pin, (first, end))
+    return incarnation.id, db._parts.site.tables.compactor.compact(
+        plain_folder(pin), pin, (first, end)
+    )
 
 
 def commit(db: st.Store, incarnation: int, *results) -> None:
@@ -43,7 +45,7 @@ def commit(db: st.Store, incarnation: int, *results) -> None:
 def parts(db: st.Store) -> int:
     incarnation = catalogs.incarnation_of(catalogs.find(db._core.state().view.catalog, "log"))
     pin = catalogs.version_of(incarnation).pin
-    return len(db._parts.tables.reader.open(plain_folder(pin), pin).spans)
+    return len(db._parts.site.tables.reader.open(plain_folder(pin), pin).spans)
 
 
 def rows(table) -> list[tuple[int, int]]:

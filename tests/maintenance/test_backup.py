@@ -63,7 +63,7 @@ def beside(store, directory: Path, **options):
 
 def site_beside(store, **parts) -> Site:
     """Return the storage of a store as another process has it, but for `parts`."""
-    files, root = store._parts.files, store.path
+    files, root = store._parts.site.files, store.path
     found = Site(root, files, ManifestStore(files, root), fake_lance(root, files), jobs_of(root))
     return dataclasses.replace(found, now_us=Clock(), **parts)
 
@@ -250,13 +250,13 @@ def test_hard_links_take_no_space_and_a_copy_made_of_them_is_one(db, tmp_path):
 
 
 def test_a_link_across_file_systems_is_refused_with_a_reason(db, tmp_path):
-    class Far(type(db._parts.files)):
+    class Far(type(db._parts.site.files)):
         def link(self, old, new):
             if old.is_relative_to(db.path) and not new.is_relative_to(db.path):
                 raise OSError(18, os.strerror(18))
             super().link(old, new)
 
-    backuper = Backuper(dataclasses.replace(db._parts.storage.site, files=Far()))
+    backuper = Backuper(dataclasses.replace(db._parts.site, files=Far()))
     with pytest.raises(UnavailableError, match="use copies"):
         backuper.run(tmp_path / "b", link=True)
 
@@ -296,7 +296,7 @@ def test_an_owner_that_goes_on_while_the_log_is_read_does_not_disturb_a_backup(d
                 db["t"].upsert({"id": 77, "v": f"{len(moves)}"})
             return found
 
-    files = db._parts.files
+    files = db._parts.site.files
     backuper = Backuper(site_beside(db, manifests=Moving(files, db.path)))
     backuper.run(tmp_path / "b")
     assert len(set(moves)) == 3
@@ -359,13 +359,13 @@ def test_an_old_owner_whose_path_the_restored_store_takes_is_fenced(tmp_path):
     path.rename(tmp_path / "gone")
     expected = {"t": [(1, "a")]}
     with restored(tmp_path / "b", path) as new:
-        before = new._parts.manifests.newest()
+        before = new._parts.site.manifests.newest()
         old["t"].upsert({"id": 7, "v": "into the old log"})
         with pytest.raises((FencedError, UnavailableError)):  # what is there is another store
             old.checkpoint()
         with pytest.raises(FencedError, match="of store"):
-            old._parts.manifests.publish(replace, base=old._core.state().view.record)
-        assert new._parts.manifests.newest() == before
+            old._parts.site.manifests.publish(replace, base=old._core.state().view.record)
+        assert new._parts.site.manifests.newest() == before
         assert content(new) == expected
         new["t"].upsert({"id": 2, "v": "b"})
         new.checkpoint()

@@ -148,7 +148,7 @@ def test_an_owner_whose_epoch_is_over_publishes_nothing_and_takes_nothing_over(
     with open_store(tmp_path / "db", fake_env()) as db:
         table = db.create_table("t", SCHEMA, primary_key="id")
         table.upsert({"id": 1, "v": 1})
-        manifests = db._parts.manifests
+        manifests = db._parts.site.manifests
         # As the next owner does, where a file system's locks keep nobody out.
         claimed = claim_epoch(manifests, manifests.newest())
         with pytest.raises(st.FencedError):

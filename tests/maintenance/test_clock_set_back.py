@@ -118,7 +118,7 @@ def stage_for(name: str) -> Way:
 
     def stage(db: Store, meanwhile: Meanwhile) -> None:
         task = db.stage(name)
-        piece = task.run_through(db._parts.tables.writer, ROWS)
+        piece = task.run_through(db._parts.site.tables.writer, ROWS)
         meanwhile.set_back()
         meanwhile.set_forward()
         with db.transaction() as tx:
@@ -133,7 +133,7 @@ def attach_to(name: str) -> Way:
 
     def attach(db: Store, meanwhile: Meanwhile) -> None:
         task = db.stage(name)
-        piece = task.run_through(db._parts.tables.writer, ROWS)
+        piece = task.run_through(db._parts.site.tables.writer, ROWS)
         kept = {path: path.stat().st_mtime for path in files_of(db.path) if path.suffix}
         with db.transaction() as tx:
             tx.attach(task, [piece])

@@ -44,7 +44,7 @@ def db(tmp_path: Path):
 
 
 def folder_of(db, name: str) -> Path:
-    record = db._parts.manifests.newest()
+    record = db._parts.site.manifests.newest()
     if name == "t":
         return db.path / record.keyed[0].folder / "base"
     (table,) = [t for t in record.catalog.tables if not t.schemas[0].schema.key]
@@ -324,9 +324,9 @@ class Full:
 def test_a_failure_between_the_commit_and_the_quarantine_commits_nothing_twice(db):
     strange(db, "p")
     parts = db._parts
-    adopter = Adopter(parts.storage.site, Full())
+    adopter = Adopter(parts.site, Full())
     with pytest.raises(UnavailableError, match="were committed to p at seq"):
-        adopter.run(db["p"].id, parts.manifests.newest(), db.transaction, dry_run=False)
+        adopter.run(db["p"].id, db.transaction, dry_run=False)
     assert db["p"].count() == 12
     db.adopt("p", dry_run=False)
     assert db["p"].count() == 12
@@ -357,7 +357,7 @@ def test_rows_that_do_not_fit_the_table_any_more_are_refused(db):
 
 def test_what_was_set_aside_is_adopted_after_a_clean_up_by_path(db):
     folder = strange(db, "p")
-    assert db._parts.tables.names.set_aside(str(folder.relative_to(db.path)), 1)
+    assert db._parts.site.tables.names.set_aside(str(folder.relative_to(db.path)), 1)
     dataset = lance.dataset(str(folder))
     dataset.cleanup_old_versions(older_than=dt.timedelta(0), delete_unverified=True)
     assert db.adopt("p", dry_run=False).rows == len(STRANGE)
@@ -403,8 +403,8 @@ def test_versions_of_a_store_that_was_copied_file_by_file_are_its_own(db, tmp_pa
 def test_rows_by_path_go_to_the_table_they_lie_in_whatever_is_called_so_by_then(db):
     strange(db, "p")
     db.checkpoint()
-    record, parts = db._parts.manifests.newest(), db._parts
-    site = replace(parts.storage.site, new_token=iter(["one", "two"]).__next__)
+    record, parts = db._parts.site.manifests.newest(), db._parts
+    site = replace(parts.site, new_token=iter(["one", "two"]).__next__)
     adopter = Adopter(site, Quarantine(site))
 
     def renamed_before(**named):
@@ -414,7 +414,7 @@ def test_rows_by_path_go_to_the_table_they_lie_in_whatever_is_called_so_by_then(
         return db.transaction(**named)
 
     (table,) = [t for t in record.catalog.tables if not t.schemas[0].schema.key]
-    adopter.run(table.id, record, renamed_before, dry_run=False)
+    adopter.run(table.id, renamed_before, dry_run=False)
     assert (db["p"].count(), db["q"].count()) == (0, 12)
 
 
@@ -450,19 +450,22 @@ def test_a_version_that_another_one_adopts_or_sets_aside_meanwhile_is_found_agai
     strange(db, "p", written=[{"id": 102, "v": "s"}])
     folder = str(folder_of(db, "p").relative_to(db.path))
     db.checkpoint()
-    record, parts = db._parts.manifests.newest(), db._parts
-    other = [lambda: db.adopt("p", dry_run=False), lambda: parts.tables.names.set_aside(folder, 1)]
+    record, parts = db._parts.site.manifests.newest(), db._parts
+    other = [
+        lambda: db.adopt("p", dry_run=False),
+        lambda: parts.site.tables.names.set_aside(folder, 1),
+    ]
 
     class Meanwhile:
         """External versions, where another one acts before each of two reads."""
 
         def __getattr__(self, name):
-            return getattr(parts.tables.external, name)
+            return getattr(parts.site.tables.external, name)
 
         def added(self, *given):
             if other and moment == "reads":
                 other.pop()()
-            return parts.tables.external.added(*given)
+            return parts.site.tables.external.added(*given)
 
     def begin(**named):
         if other and moment == "commits":
@@ -471,13 +474,13 @@ def test_a_version_that_another_one_adopts_or_sets_aside_meanwhile_is_found_agai
 
     tokens = (str(n) for n in range(9))
     site = replace(
-        parts.storage.site,
+        parts.site,
         new_token=tokens.__next__,
-        tables=replace(parts.tables, external=Meanwhile()),
+        tables=replace(parts.site.tables, external=Meanwhile()),
     )
     adopter = Adopter(site, Quarantine(site))
     (table,) = [t for t in record.catalog.tables if not t.schemas[0].schema.key]
-    adopter.run(table.id, record, begin, dry_run=False)
+    adopter.run(table.id, begin, dry_run=False)
     assert rows(db["p"])[10:] == [(100, "s"), (101, "s"), (102, "s")]
     assert drift(db) == []
 

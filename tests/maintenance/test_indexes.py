@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.maintenance.index.index_check import wrong_indexes
 from siltstone.maintenance.index.index_plan import IndexStatus
+from siltstone.maintenance.repair.verify import wrong_indexes
 from siltstone.storage.tables.tables import IndexSpec
 
 SCHEMA = pa.schema(
@@ -61,7 +61,7 @@ def named(table: st.Table) -> dict[str, IndexStatus]:
 def plan(db: st.Store, wanted: str) -> str:
     """Return how Lance would read the base with a filter."""
     (storage,) = db._core.state().view.record.keyed
-    opened = db._parts.tables.reader.open(f"{storage.folder}/base", storage.base)
+    opened = db._parts.site.tables.reader.open(f"{storage.folder}/base", storage.base)
     return opened.dataset.scanner(filter=wanted).explain_plan()
 
 
@@ -241,7 +241,7 @@ def test_a_dropped_table_takes_its_indexes_along(db: st.Store) -> None:
     again = db.create_table("orders", SCHEMA, "id")
     assert again.indexes() == []
     again.create_index("customer")
-    assert len(db._parts.manifests.newest().indexes) == 1
+    assert len(db._parts.site.manifests.newest().indexes) == 1
 
 
 def test_an_index_is_seen_by_the_past_as_it_was(db: st.Store) -> None:
@@ -285,10 +285,10 @@ def test_a_wrong_index_is_refused_and_nothing_changes(
     with st.connect(tmp_path / "db", **OPTIONS) as db:
         orders = orders_in(db, 10)
         orders.create_index("state", "bitmap")
-        before = db._parts.manifests.newest()
+        before = db._parts.site.manifests.newest()
         with pytest.raises(st.RequestError, match=reason):
             orders.create_index(**call)
-        assert db._parts.manifests.newest() == before
+        assert db._parts.site.manifests.newest() == before
         assert set(named(orders)) == {"state"}
 
 
@@ -464,7 +464,7 @@ def test_a_deep_verification_asks_indexes_what_scans_find(db: st.Store) -> None:
     db.checkpoint()
     db.merge()
     (storage,) = db._core.state().view.record.keyed
-    folder, tables = f"{storage.folder}/base", db._parts.tables
+    folder, tables = f"{storage.folder}/base", db._parts.site.tables
     spans = tables.reader.open(folder, storage.base).spans
     assert len(spans) == 2
     spec = IndexSpec("customer.1", "customer", "btree")

@@ -150,21 +150,21 @@ def test_a_leased_record_keeps_the_past_that_it_reads_at_any_distance_below_the_
         db.checkpoint()
         reader = open_store(db.path, read_only=True)
         snapshot, expected = reader.snapshot(), answers(db)
-        leased = db._parts.manifests.newest()
+        leased = db._parts.site.manifests.newest()
         for step in range(1, 1 + above):  # a merge is the next record
             if step % 2:
                 db.merge()
             else:
                 write(db, step)
                 db.checkpoint()
-        floor = db._parts.manifests.newest().number
+        floor = db._parts.site.manifests.newest().number
         clock.move(days=2)
         write(db, 9)
         db.checkpoint()
         report = db.vacuum(dry_run=False, grace_s=0)
         assert (report.floor, floor - leased.number) == (floor, above)
         assert f"record {leased.number}: leased" in report.spared
-        (kept,) = db._parts.manifests.newest().keyed
+        (kept,) = db._parts.site.manifests.newest().keyed
         assert kept.history_from <= leased.keyed[0].merged_seq
         assert answers(snapshot) == expected
         reader.close()

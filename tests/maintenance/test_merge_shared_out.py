@@ -32,7 +32,7 @@ def run_here(db, seen: list | None = None):
         tasks = pickle.loads(pickle.dumps(tasks))
         if seen is not None:
             seen.extend(tasks)
-        return [task.run_on(db._parts.tables) for task in tasks]
+        return [task.run_on(db._parts.site.tables) for task in tasks]
 
     return execute
 
@@ -159,4 +159,4 @@ def test_tasks_run_in_another_process_by_the_path_alone(tmp_path: Path) -> None:
 
 
 def _is_fake(db) -> bool:
-    return type(db._parts.tables.reader).__name__ == "FakeReader"
+    return type(db._parts.site.tables.reader).__name__ == "FakeReader"

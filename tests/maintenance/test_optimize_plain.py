@@ -28,7 +28,7 @@ def rows(table) -> list[tuple[int, int]]:
 def files(db: st.Store, name: str = "log") -> int:
     incarnation = catalogs.incarnation_of(catalogs.find(db._core.state().view.catalog, name))
     version = catalogs.version_of(incarnation)
-    return len(db._parts.tables.reader.open(plain_folder(version.pin), version.pin).spans)
+    return len(db._parts.site.tables.reader.open(plain_folder(version.pin), version.pin).spans)
 
 
 def write(db: st.Store) -> None:

@@ -24,6 +24,7 @@ from siltstone.maintenance.repair.verify import WARNING
 from siltstone.open.environment import Storage
 from siltstone.options import Options
 from siltstone.storage.manifest.manifest_store import ManifestStore, random_token
+from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.wal.segments import find_segments
 from tests.maintenance.stores import Clock, UnsyncedFiles, env_of, open_store, paths, rows
@@ -52,7 +53,8 @@ class Place:
         readers = Readers(tables.reader, PastRecords(self.manifests), index_bytes_max=1 << 20)
         clock = Clock()
         jobs = Jobs(self.files, self.root, clock, random_token)
-        return Storage(self.root, self.files, self.manifests, tables, readers, jobs, clock)
+        site = Site(self.root, self.files, self.manifests, tables, jobs, clock)
+        return Storage(site, readers)
 
     def repair(self, **options):
         return self.storage().repairer().run(**options)

@@ -120,7 +120,7 @@ def test_closing_takes_no_segment_of_the_store_in_its_place(old):
     before = tree(old.path)
     old.close()
     assert tree(old.path) == before, "and LOCK says who owns it"
-    assert read_holder(new._parts.files, old.path).pid is not None
+    assert read_holder(new._parts.site.files, old.path).pid is not None
     new.close()
     with open_store(old.path) as again:
         assert again["t"].count() == ROWS

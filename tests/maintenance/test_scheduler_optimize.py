@@ -19,7 +19,7 @@ def test_a_history_of_many_small_parts_is_optimized_in_a_child(tmp_path: Path) -
         for turn in range(5):
             table.upsert([{"id": n, "v": turn} for n in range(turn, 8)])
             db.checkpoint()
-        owner, tables = db._parts.owner, db._parts.tables
+        owner, tables = db._parts.owner, db._parts.site.tables
 
         def wants(parts_max: int) -> bool:
             return wants_optimize(owner.committer.state.view, tables.reader, parts_max=parts_max)
@@ -41,7 +41,7 @@ def test_a_history_of_many_small_parts_is_optimized_in_a_child(tmp_path: Path) -
 def test_few_bytes_of_a_history_are_written_again_while_it_grows(tmp_path: Path) -> None:
     with open_store(tmp_path / "db", fake_env()) as db:
         table = db.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
-        owner, tables = db._parts.owner, db._parts.tables
+        owner, tables = db._parts.owner, db._parts.site.tables
         optimizer = optimizer_of(db.path, tables)
         for turn in range(30):
             table.upsert([{"id": n, "v": turn} for n in range(50)])
@@ -63,7 +63,7 @@ def test_keys_that_fit_no_memory_get_an_index_without_being_asked(tmp_path: Path
         table.upsert(pa.table({"id": range(110_000)}))
         db.checkpoint()
         db.merge()
-        owner, tables = db._parts.owner, db._parts.tables
+        owner, tables = db._parts.owner, db._parts.site.tables
         small, large = KeyWatch(index_bytes_max=1 << 20), KeyWatch(index_bytes_max=1 << 30)
         assert not large.wants_index(owner.committer.state.view, tables.reader)
         assert small.wants_index(owner.committer.state.view, tables.reader)

@@ -80,7 +80,7 @@ def test_jobs_are_seen_while_they_run_when_they_died_and_when_they_ended(tmp_pat
         db["t"].upsert([{"id": 1}])
         db.checkpoint()
         db.merge()
-        jobs = db._parts.storage.jobs
+        jobs = db._parts.site.jobs
         running, dead = jobs.begin("optimize", ("t",)), jobs.begin("optimize", ("t",))
         dead.append(b"1")
         dead.abandon()
@@ -101,7 +101,7 @@ def test_jobs_are_seen_while_they_run_when_they_died_and_when_they_ended(tmp_pat
 def test_only_the_last_jobs_that_ended_are_remembered(tmp_path):
     with open_store(tmp_path / "s") as db:
         for _ in range(FINISHED_MAX + 5):
-            db._parts.storage.jobs.begin("merge", ()).finish()
+            db._parts.site.jobs.begin("merge", ()).finish()
         assert len(db.jobs()) == FINISHED_MAX
 
 

@@ -45,7 +45,7 @@ def db(tmp_path: Path, clock, real_lance):
 
 
 def reachable(db) -> set[str]:
-    manifests, reader = db._parts.manifests, db._parts.tables.reader
+    manifests, reader = db._parts.site.manifests, db._parts.site.tables.reader
     records = [manifests.read(n) for n in manifests.numbers(below_floor=True)]
     pins = distinct(pin for record in records for pin in pins_of(record))
     return needed(reader, pins)
@@ -325,7 +325,7 @@ def test_a_moment_in_the_kept_past_finds_its_seq_after_a_trim(tmp_path, clock):
 
 
 def test_the_record_of_a_finished_snapshot_is_no_longer_leased(db):
-    manifests = db._parts.manifests
+    manifests = db._parts.site.manifests
     snapshot, stream = db.snapshot(), db["t"].scan()
     number = db._core.state().view.record.number
     generation(db, 3)

@@ -63,7 +63,8 @@ def attached(root: Path) -> set[str]:
 def named(db: Store) -> set[str]:
     """Return the files of the runs that only frames name."""
     return needed(
-        db._parts.tables.reader, distinct(live_store.attached(db._parts.owner.vacuum._live.view()))
+        db._parts.site.tables.reader,
+        distinct(live_store.attached(db._parts.owner.vacuum._live.view())),
     )
 
 

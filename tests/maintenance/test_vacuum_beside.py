@@ -118,7 +118,9 @@ def test_an_owner_refuses_a_seq_that_a_vacuum_beside_it_let_expire(db, clock):
 
 def past_of(db) -> set[int]:
     """Return the seqs at which, says the newest record, versions of `p` began."""
-    (table,) = (t for t in db._parts.manifests.newest().catalog.tables if t.names[-1].name == "p")
+    (table,) = (
+        t for t in db._parts.site.manifests.newest().catalog.tables if t.names[-1].name == "p"
+    )
     return {version.seq for step in table.incarnations for version in step.versions}
 
 

@@ -11,6 +11,7 @@ import pytest
 from siltstone.errors import CorruptionError
 from siltstone.maintenance.flush.bulk_load import load
 from siltstone.maintenance.gc.sweep import distinct, needed, pins_of
+from siltstone.maintenance.repair.verify import Verifier
 from siltstone.storage.tables.jobs import Jobs
 from tests.maintenance.stores import open_store, paths
 
@@ -72,7 +73,7 @@ def test_a_table_that_was_loaded_and_then_truncated_is_sound(db):
 
 def test_every_file_that_a_record_needs_is_missed_when_it_is_gone(db):
     record = db._core.state().view.record
-    for path in sorted(needed(db._parts.tables.reader, distinct(pins_of(record)))):
+    for path in sorted(needed(db._parts.site.tables.reader, distinct(pins_of(record)))):
         aside = db.path / "aside"
         (db.path / path).rename(aside)
         with open_store(db.path, read_only=True) as _:
@@ -84,7 +85,7 @@ def test_every_file_that_a_record_needs_is_missed_when_it_is_gone(db):
 
 def test_a_flipped_byte_in_any_data_file_is_found_by_the_deep_check(db):
     record = db._core.state().view.record
-    names = sorted(needed(db._parts.tables.reader, distinct(pins_of(record))))
+    names = sorted(needed(db._parts.site.tables.reader, distinct(pins_of(record))))
     for path in (name for name in names if "/data/" in name):
         data = (db.path / path).read_bytes()
         changed = bytearray(data)
@@ -99,8 +100,8 @@ def fresh_verify(db, *, deep: bool):
     from tests.support.fake_lance import fake_lance
 
     parts = db._parts
-    storage = replace(parts.storage, tables=fake_lance(db.path, parts.files))
-    return storage.verifier().run(deep=deep)
+    site = replace(parts.site, tables=fake_lance(db.path, parts.site.files))
+    return Verifier(site, parts.storage.readers).run(deep=deep)
 
 
 def test_damaged_records_and_floor_are_named(db):
@@ -133,12 +134,12 @@ def test_a_base_that_is_not_the_fold_of_history_is_found(db):
     import numpy as np
 
     parts = db._parts
-    record = parts.manifests.newest()
+    record = parts.site.manifests.newest()
     (storage,) = record.keyed
-    pin = parts.tables.rewriter.rewrite(
+    pin = parts.site.tables.rewriter.rewrite(
         f"{storage.folder}/base", storage.base, drop=np.array([0]), batches=()
     )
-    parts.manifests.publish(
+    parts.site.manifests.publish(
         lambda now: msgspec.structs.replace(
             now, keyed=(msgspec.structs.replace(storage, base=pin),)
         ),
@@ -151,7 +152,7 @@ def test_a_base_that_is_not_the_fold_of_history_is_found(db):
 
 def test_a_dead_job_is_a_warning_and_a_running_one_is_not(db):
     parts = db._parts
-    jobs = Jobs(parts.files, db.path, parts.storage.now_us, lambda: "j")
+    jobs = Jobs(parts.site.files, db.path, parts.site.now_us, lambda: "j")
     with jobs.begin("optimize", ("t",)) as job:
         assert db.verify(deep=True).findings == ()
         job.append(b"{}")
@@ -188,11 +189,11 @@ def test_a_seq_of_a_bulk_load_whose_record_is_lost_is_corrupt_and_not_answered_s
         rows = pa.table({"id": [1], "v": [1.0]})
         load(store._core, definition, table_schema, rows, may_repeat=False, bytes_min=1)
         store.checkpoint()
-        loaded, kept = store.seq, store._parts.manifests.newest().number
+        loaded, kept = store.seq, store._parts.site.manifests.newest().number
         store["t"].upsert({"id": 1, "v": 2.0})
         store.checkpoint()
         store.merge()
-        newest = store._parts.manifests.newest().number
+        newest = store._parts.site.manifests.newest().number
     for number in range(kept, newest):
         (tmp_path / "s" / "manifest" / f"{number:020d}.json").unlink()
     with open_store(tmp_path / "s") as store:

@@ -361,7 +361,9 @@ def check_in_process(store: st.Store, snapshot: st.Snapshot, rows_max: int) -> N
         found = [
             batch
             for task in through_pickle(tasks)
-            for batch in task.read_through(store._parts.manifests, store._parts.tables.reader)
+            for batch in task.read_through(
+                store._parts.site.manifests, store._parts.site.tables.reader
+            )
         ]
         scanned = snapshot["t"].to_arrow(filter=wanted)
         assert in_order(found, scanned.schema) == in_order(scanned.to_batches(), scanned.schema)

@@ -96,7 +96,7 @@ def test_the_later_of_two_jobs_of_one_commit_counts_after_an_optimize(db) -> Non
         for value in (1, 2):
             job = db.stage("t")
             rows = pa.table({"id": range(6), "v": [value] * 6})
-            tx.attach(job, [job.run_through(db._parts.tables.writer, rows)])
+            tx.attach(job, [job.run_through(db._parts.site.tables.writer, rows)])
     db.checkpoint()
     _optimized(db)
     with opened(db.path, read_only=True) as other:

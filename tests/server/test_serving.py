@@ -60,7 +60,7 @@ def test_an_endpoint_that_is_slow_to_begin_is_given_up(tmp_path: Path) -> None:
         with pytest.raises(st.UnavailableError, match="did not begin to answer"):
             db.serve_local()
         assert serving_threads() <= before
-        assert not address_of(db._parts.files.identity(db.path)).exists()
+        assert not address_of(db._parts.site.files.identity(db.path)).exists()
         assert db.tables() == []
 
 

@@ -143,9 +143,7 @@ class JoinedStore(Store):
         from siltstone.open.environment import Env, Storage  # noqa: PLC0415 - as in `repair`
 
         storage = Storage.of(self.path, Options(verify="scrub"), Env())
-        return storage.adopter().run(
-            found, storage.manifests.newest(), self.transaction, dry_run=dry_run
-        )
+        return storage.adopter().run(found, self.transaction, dry_run=dry_run)
 
     def backup(
         self,

@@ -38,9 +38,8 @@ from siltstone.maintenance.gc.vacuum import GRACE_S
 from siltstone.maintenance.merge.merge import ATTEMPTS
 from siltstone.maintenance.schedule.status import jobs_of, status_of
 from siltstone.open.environment import Env
-from siltstone.open.follower import follow_store
 from siltstone.open.owner import own_store
-from siltstone.open.parts import Owner
+from siltstone.open.parts import Owner, follow_store
 from siltstone.open.paths import root_of
 from siltstone.open.shared import Opened, read, share
 from siltstone.options import Options, seconds_of
@@ -318,7 +317,7 @@ class LocalStore(Store):
         self._opened.is_served = is_served
 
     def _endpoint(self, owner: Owner, idle_s: float) -> Endpoint:
-        address = address_of(self._parts.files.identity(self.path))
+        address = address_of(self._parts.site.files.identity(self.path))
         epoch = self._core.state().view.record.epoch
         # Named before it answers: the import takes a second, and processes that join wait for it.
         owner.ownership.announce(epoch=epoch, endpoint=str(address))
@@ -421,10 +420,7 @@ class LocalStore(Store):
         found = self[table].id
         if not self.is_read_only:
             self.checkpoint()
-        storage = self._parts.storage
-        return storage.adopter().run(
-            found, storage.manifests.newest(), self.transaction, dry_run=dry_run
-        )
+        return self._parts.storage.adopter().run(found, self.transaction, dry_run=dry_run)
 
     def backup(
         self,
@@ -443,7 +439,7 @@ class LocalStore(Store):
 
     def status(self) -> results.Status:
         return status_of(
-            self._parts.storage.site,
+            self._parts.site,
             self._state(),
             self._parts.counts(),
             memory_bytes_max=self.options.memory_bytes_max,
@@ -451,7 +447,7 @@ class LocalStore(Store):
 
     def jobs(self) -> list[results.JobStatus]:
         self._core.check()
-        return jobs_of(self._parts.storage.jobs)
+        return jobs_of(self._parts.site.jobs)
 
     def _owner(self) -> Owner:
         self._core.writer()

@@ -147,9 +147,5 @@ def _is_ours(frame: FrameType | None) -> bool:
     return False
 
 
-def _forget_in_child() -> None:
-    """The child of a fork has none of its parent's threads; and a lock may have been held."""
-    closer.__init__()
-
-
-os.register_at_fork(after_in_child=_forget_in_child)
+# The child of a fork has none of its parent's threads; and a lock may have been held.
+os.register_at_fork(after_in_child=closer.__init__)

@@ -12,7 +12,6 @@ from siltstone.engine.read.past import CommitHistory, PastRecords
 from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import State
 from siltstone.errors import RequestError
-from siltstone.formats.manifest import Record
 from siltstone.maintenance.backup.backup import Backuper
 from siltstone.maintenance.compaction.optimize import Optimizer
 from siltstone.maintenance.compaction.plain_table_commit import PlainTables
@@ -32,16 +31,12 @@ from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.tables.tables import Tables
 
 
-def _lance(root: Path, files: Files, verify: str) -> Tables:
-    return lance_tables.lance_tables(root, files, verify=verify)
-
-
 @dataclass(frozen=True, slots=True)
 class Env:
     """The seam to the outside: files, tables, the clock (microseconds), fresh names."""
 
     files: Files = field(default_factory=RealFiles)
-    tables: Callable[[Path, Files, str], Tables] = _lance
+    tables: Callable[[Path, Files, str], Tables] = lance_tables.lance_tables
     now_us: Callable[[], int] = system_time_us
     new_token: Callable[[], str] = random_token
     warm_up: Callable[[], None] = lance_tables.warm_up
@@ -63,14 +58,8 @@ class Env:
 class Storage:
     """The files of one store, as any process works with them, whether it owns the store or not."""
 
-    root: Path
-    files: Files
-    manifests: ManifestStore
-    tables: Tables
+    site: Site
     readers: Readers
-    jobs: Jobs
-    now_us: Callable[[], int] = system_time_us
-    new_token: Callable[[], str] = random_token
 
     @classmethod
     def of(cls, root: Path, options: Options, env: Env) -> Self:
@@ -81,17 +70,8 @@ class Storage:
             tables.reader, PastRecords(manifests), index_bytes_max=options.memory_bytes_max // 4
         )
         jobs = Jobs(env.files, root, env.now_us, env.new_token)
-        return cls(root, env.files, manifests, tables, readers, jobs, env.now_us, env.new_token)
-
-    def gc_horizon_us(self, known: Record) -> int:
-        """Return the time before which vacuum takes files that no record names for garbage, now."""
-        return (self.manifests.newer_record(known) or known).gc_horizon_us
-
-    @property
-    def site(self) -> Site:
-        """The parts that hold no state of their own."""
-        made = (self.manifests, self.tables, self.jobs)
-        return Site(self.root, self.files, *made, self.now_us, self.new_token)
+        site = Site(root, env.files, manifests, tables, jobs, env.now_us, env.new_token)
+        return cls(site, readers)
 
     def backuper(self) -> Backuper:
         """Return what makes backups of the store."""
@@ -135,17 +115,23 @@ def core_of(
     storage: Storage, commits: CommitHistory, options: Options, state: Callable[[], State]
 ) -> Core:
     """Return the core of a store that is only read; its owner adds what writes."""
+    site = storage.site
+
+    def gc_horizon_us() -> int:
+        known = state().view.record
+        return (site.manifests.newer_record(known) or known).gc_horizon_us
+
     return Core(
-        tables=storage.tables,
+        tables=site.tables,
         readers=storage.readers,
         state=state,
         find_token=lambda token: commits.find_token(state(), token),
         touched=commits.touched,
-        files=storage.files,
-        new_token=storage.new_token,
-        now_us=storage.now_us,
-        gc_horizon_us=lambda: storage.gc_horizon_us(state().view.record),
-        hold=storage.jobs.hold,
-        root=storage.root,
+        files=site.files,
+        new_token=site.new_token,
+        now_us=site.now_us,
+        gc_horizon_us=gc_horizon_us,
+        hold=site.jobs.hold,
+        root=site.root,
         verify=options.verify,
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import threading
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -35,15 +35,22 @@ from siltstone.maintenance.gc.live_store import OwnerLive
 from siltstone.maintenance.gc.vacuum import Vacuum
 from siltstone.maintenance.index.indexer import TableIndexes
 from siltstone.maintenance.merge.merge_child import MergeChild
-from siltstone.maintenance.schedule.scheduler import KeyWatch, Scheduler
+from siltstone.maintenance.schedule.scheduler import (
+    KeyWatch,
+    Scheduler,
+    Work,
+    unmerged_index_bytes,
+    wants_merge,
+    wants_optimize,
+)
 from siltstone.maintenance.schedule.syncer import Syncer
-from siltstone.open.background import Background
 from siltstone.open.environment import Env, Storage, core_of, maintainers
 from siltstone.open.parts import Owner, Parts
 from siltstone.options import Options
 from siltstone.storage.manifest.format_check import refuse_newer
 from siltstone.storage.manifest.manifest_store import claim_epoch, initialise
 from siltstone.storage.manifest.ownership import Ownership, own
+from siltstone.storage.tables.tables import TableReader
 from siltstone.storage.wal.recovery import Recovery, recover
 from siltstone.storage.wal.reserve import Reserve
 from siltstone.storage.wal.wal import Wal
@@ -79,11 +86,11 @@ class _Opening:
         self._root, self._options, self._env = root, options, env
         self._ownership, self._reserve = ownership, reserve
         self._storage = Storage.of(root, options, env)
-        self._commits = CommitHistory(self._storage.tables.reader)
+        self._commits = CommitHistory(self._storage.site.tables.reader)
 
     def run(self) -> Parts:
         """Recover the log of the newest record, claim an epoch, and return the parts."""
-        manifests = self._storage.manifests
+        manifests = self._storage.site.manifests
         record = claim_epoch(manifests, manifests.newest())
         with ExitStack() as if_it_fails:
             lease = manifests.lease(record.number)
@@ -98,7 +105,7 @@ class _Opening:
             for frame in recovery.frames:
                 replayer.apply(frame.first_seq, frame.payload)
             state = State(replayer.finish(), replayer.last_seq)
-            self._storage.tables.names.unite_all()
+            self._storage.site.tables.names.unite_all()
             parts = self._parts(recovery.wal, state, replayer)
             if_it_fails.pop_all()
             return parts
@@ -129,7 +136,7 @@ class _Opening:
         return recovery
 
     def _parts(self, wal: Wal, state: State, replayer: Replayer) -> Parts:
-        options, storage = self._options, self._storage
+        options, storage, tables = self._options, self._storage, self._storage.site.tables
         core, committer = self._core(wal, state, replayer)
         checkpointer = Checkpointer(
             storage.site,
@@ -138,7 +145,7 @@ class _Opening:
             log=wal,
             resident_bytes_max=options.memory_bytes_max // 8,
             require_in_place=self._ownership.require_in_place,
-            after=Directory(storage.tables).export if options.lance_directory else lambda _: None,
+            after=Directory(tables).export if options.lance_directory else lambda _: None,
         )
         work = maintainers(storage, OwnPlainTables(core))
         live = OwnerLive(
@@ -166,7 +173,7 @@ class _Opening:
             rest=rest,
         )
         keys = KeyWatch(index_bytes_max=options.memory_bytes_max // 4)
-        background = Background(owner, storage.tables.reader, keys, options.memory_bytes_max)
+        background = Background(owner, tables.reader, keys, options.memory_bytes_max)
         owner.scheduler = scheduler = Scheduler(
             committer,
             background.work(),
@@ -191,7 +198,7 @@ class _Opening:
             state=state,
             epoch=state.view.record.epoch,
             last_time_us=replayer.last_time_us,
-            clock=storage.now_us,
+            clock=storage.site.now_us,
             recent=recent,
             transactions=transactions,
         )
@@ -204,6 +211,85 @@ class _Opening:
             ids=itertools.count(state.view.catalog.next_id),
         )
         return core, committer
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """What the owner's scheduler runs, and when it is due. The scheduler's threads call it."""
+
+    owner: Owner
+    reader: TableReader
+    keys: KeyWatch
+    memory_bytes_max: int
+
+    def work(self) -> Work:
+        """Return what the scheduler runs."""
+        owner = self.owner
+        return Work(
+            checkpoint=owner.checkpointer.checkpoint,
+            refresh=owner.checkpointer.refresh,
+            prepare=self._prepare,
+            merge_runs=self._merge_runs,
+            merge=self._merge,
+            vacuum=owner.vacuum.run,
+            is_overdue=self._is_overdue,
+            hurry=owner.merge_child.hurry,
+            backlog=self._backlog,
+            merge_here=self._merge_here,
+            optimize=self._optimize,
+            has_finished=owner.optimizer.has_left,
+            take_finished=owner.optimizer.take_finished,
+            rest=owner.rest.when_idle,
+        )
+
+    def _prepare(self) -> None:
+        """Begin a turn of the background, unless the directory is another store's by now."""
+        self.owner.ownership.require_in_place()
+        if self.owner.wal.wants_next:
+            self.owner.wal.prepare()
+
+    def _merge_runs(self) -> bool:
+        """Merge runs of the active memtables into larger tiers; say whether any were."""
+        levels = self.owner.committer.state.view.levels.values()
+        merged = [each.active.merge_runs() for each in levels]
+        return any(merged)
+
+    def _unmerged_bytes(self) -> int:
+        return unmerged_index_bytes(self.owner.committer.state.view)
+
+    @property
+    def _unmerged_bytes_max(self) -> int:
+        return self.memory_bytes_max // 6
+
+    def _merge(self) -> None:
+        """Start a merge if it is worth one."""
+        if not self.owner.merge_child.is_running and (
+            wants_merge(self.owner.committer.state.view)
+            or self._unmerged_bytes() > self.memory_bytes_max // 8 // 2
+        ):
+            self.owner.merge_child.start()
+
+    def _is_overdue(self) -> bool:
+        return self._unmerged_bytes() > self._unmerged_bytes_max
+
+    def _backlog(self) -> str:
+        return (
+            f"its indexes take {self._unmerged_bytes() / 1e6:.0f} MB of memory, at most"
+            f" {self._unmerged_bytes_max / 1e6:.0f} MB may wait; a merge is"
+            f" {'running' if self.owner.merge_child.is_running else 'due'}"
+        )
+
+    def _merge_here(self) -> None:
+        self.owner.merger.merge()
+        self.owner.checkpointer.refresh()
+
+    def _optimize(self) -> None:
+        """Start an optimize if it is worth one."""
+        view = self.owner.committer.state.view
+        if not self.owner.optimize_child.is_running and (
+            wants_optimize(view, self.reader) or self.keys.wants_index(view, self.reader)
+        ):
+            self.owner.optimize_child.start()
 
 
 def _warm_up(env: Env) -> None:

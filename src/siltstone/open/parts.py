@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from siltstone.api.serving import Endpoint, Service
 from siltstone.engine.commit.committer import Committer
@@ -32,11 +33,10 @@ from siltstone.maintenance.merge.merge_child import MergeChild
 from siltstone.maintenance.schedule.scheduler import Scheduler
 from siltstone.maintenance.schedule.status import Counts
 from siltstone.maintenance.schedule.syncer import Syncer
-from siltstone.open.environment import Storage
-from siltstone.storage.files.files import Files
-from siltstone.storage.manifest.manifest_store import ManifestStore
+from siltstone.open.environment import Env, Storage, core_of
+from siltstone.options import Options
 from siltstone.storage.manifest.ownership import Ownership
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.site import Site
 from siltstone.storage.wal.wal import Wal
 
 
@@ -110,16 +110,9 @@ class Parts:
     reservations: Reservations = field(default_factory=Reservations)
 
     @property
-    def files(self) -> Files:
-        return self.storage.files
-
-    @property
-    def manifests(self) -> ManifestStore:
-        return self.storage.manifests
-
-    @property
-    def tables(self) -> Tables:
-        return self.storage.tables
+    def site(self) -> Site:
+        """The store's files, as any process works with them."""
+        return self.storage.site
 
     def counts(self) -> Counts:
         """Return what `status` needs beside the state."""
@@ -186,3 +179,18 @@ class Parts:
         finally:
             with self.core.doubts:  # released last: until then nobody else owns the store
                 self.owner.close()
+
+
+def follow_store(root: Path, options: Options, env: Env) -> Parts:
+    """Return the parts of the store at `root`, to read it, with or without an owner.
+
+    It leases the newest record, copies the log up to MARK, and looks again at each read; it makes
+    no write call.
+    """
+    env.require_store(root)
+    storage = Storage.of(root, options, env)
+    commits = CommitHistory(storage.site.tables.reader)
+    follower = Follower(env.files, root, storage.site.manifests, storage.readers)
+    first_seq = follower.state().visible
+    core = core_of(storage, commits, options, follower.state)
+    return Parts(core, storage, commits, first_seq, follower=follower)

@@ -47,9 +47,8 @@ from siltstone.engine.commit.interrupts import DeferredSignals
 from siltstone.errors import OwnedError, SiltstoneError, UnavailableError
 from siltstone.open.closing import at_exit, closer
 from siltstone.open.environment import Env
-from siltstone.open.follower import follow_store
 from siltstone.open.owner import own_store
-from siltstone.open.parts import Parts
+from siltstone.open.parts import Parts, follow_store
 from siltstone.options import Options
 
 T = TypeVar("T")

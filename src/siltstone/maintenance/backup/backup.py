@@ -16,7 +16,6 @@ into the directory uses. Lock: the flock of STORE, for one backup at a time.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -37,7 +36,7 @@ from siltstone.maintenance import retention
 from siltstone.maintenance.gc.sweep import distinct, pins_of
 from siltstone.storage.files.copying import copy_file, hash_of, is_there, link_file
 from siltstone.storage.files.files import Files, is_temporary, refusals
-from siltstone.storage.manifest.manifest_store import Lease, ManifestStore
+from siltstone.storage.manifest.manifest_store import Lease, ManifestStore, existing
 from siltstone.storage.site import Site
 from siltstone.storage.tables.inventories import describe
 from siltstone.storage.tables.kept_names import place
@@ -155,7 +154,8 @@ class Backuper:
     ) -> tuple[tuple[Record, ...], tuple[str, ...]]:
         """Return older records, leased, that serve tags which `record` does not; and lost tags."""
         below = {name: seq for name, seq in tags.items() if not retention.island_of([record], seq)}
-        older = self._older(record) if below else []
+        numbers = self._manifests.numbers(below_floor=True) if below else []
+        older = list(existing(self._manifests, (n for n in numbers if n < record.number)))
         found: dict[int, Record] = {}
         lost: list[str] = []
         for name, seq in below.items():
@@ -170,14 +170,6 @@ class Backuper:
             else:
                 found[island.number] = island
         return tuple(found[number] for number in sorted(found)), tuple(lost)
-
-    def _older(self, record: Record) -> list[Record]:
-        found: list[Record] = []
-        for number in self._manifests.numbers(below_floor=True):
-            if number < record.number:
-                with contextlib.suppress(FileNotFoundError):  # vacuumed since the listing
-                    found.append(self._manifests.read(number))
-        return found
 
     def _wanted(self, source: _Source) -> list[InventoryFile]:
         """Return all files of the snapshot but its log."""
@@ -197,7 +189,7 @@ class Backuper:
         if directory == self._root or directory.is_relative_to(self._root):
             raise RequestError(f"{directory} is in the store; choose another directory")
         files.mkdir(directory)
-        marker, text = directory / MARKER, _marker(store_id)
+        marker, text = directory / MARKER, b"siltstone-backups 1 %s\n" % store_id.encode()
         names = set(files.list(directory))
         foreign = {n for n in names - {MARKER} if not is_temporary(n)}
         if MARKER not in names and foreign:
@@ -345,10 +337,6 @@ def read_backup(files: Files, path: Path) -> Backup:
         CorruptionError, UnsupportedFormatError: It is damaged, or a newer siltstone wrote it.
     """
     return formats.decode(files.read(path), str(path))
-
-
-def _marker(store_id: str) -> bytes:
-    return b"siltstone-backups 1 %s\n" % store_id.encode()
 
 
 def _entries(frames: Iterable[Frame]) -> Iterator[group.Entry]:

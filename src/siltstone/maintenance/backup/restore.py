@@ -167,7 +167,8 @@ class Restorer:
             self._copy(target, chosen, say)
             cross(Failpoint.RESTORE_AFTER_COPY)
             begin_log(self._files, target / "wal", record, frames)
-            islands = [self._island(chosen, number, record) for number in chosen.islands]
+            older = [self._stored(chosen, number) for number in chosen.islands]
+            islands = [msgspec.structs.replace(i, store_id=record.store_id) for i in older]
             cross(Failpoint.RESTORE_BEFORE_PUBLISH)
             begin_chain(self._files, target, record, islands)
             cross(Failpoint.RESTORE_AFTER_PUBLISH)
@@ -234,6 +235,3 @@ class Restorer:
             staged=(),
             condemned=(),
         )
-
-    def _island(self, chosen: Backup, number: int, record: Record) -> Record:
-        return msgspec.structs.replace(self._stored(chosen, number), store_id=record.store_id)

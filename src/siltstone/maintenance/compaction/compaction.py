@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal, TypeVar
 
 import msgspec
@@ -24,10 +23,9 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.reader import plain_folder
 from siltstone.formats.manifest import Catalog, Pin, Record, TableDefinition
 from siltstone.maintenance.merge.merge import Deferred, Merged, candidates
-from siltstone.storage.files.files import RealFiles
-from siltstone.storage.lance.lance_tables import lance_tables
+from siltstone.storage.site import site_of
 from siltstone.storage.tables.jobs import SeenJob
-from siltstone.storage.tables.tables import Compacted, InputsMovedError, TableCompactor, TableReader
+from siltstone.storage.tables.tables import Compacted, TableCompactor, TableReader, put_fitting
 
 TARGET_ROWS = 1 << 20
 TIER_RATIO = 2
@@ -68,9 +66,8 @@ class CompactTask:
             CorruptionError: An input is damaged.
             UnavailableError: The file system refuses; the written files are garbage.
         """
-        return lance_tables(Path(path), RealFiles(), verify=verify).compactor.compact(
-            self.folder, self.pin, self.within
-        )
+        compactor = site_of(path, verify).tables.compactor
+        return compactor.compact(self.folder, self.pin, self.within)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +120,9 @@ def planned(
     for table, storage in candidates(record, wanted):
         name, number = catalogs.name_of(table), storage.incarnation
         if storage.base is not None:
-            folder = f"{storage.folder}/base"
-            found += _tasks(name, (number, "base"), folder, storage.base, tables, sizes)
+            found += _tasks(name, (number, "base"), storage.base, tables, sizes)
         if storage.history is not None:
-            folder = f"{storage.folder}/.history"
-            found += _tasks(name, (number, "history"), folder, storage.history, tables, sizes)
+            found += _tasks(name, (number, "history"), storage.history, tables, sizes)
     return found
 
 
@@ -140,9 +135,7 @@ def planned_plain(
         incarnation = catalogs.incarnation_of(table)
         called, version = catalogs.name_of(table), catalogs.version_of(incarnation)
         if version is not None and wanted in (None, table.id):
-            place: Place = (incarnation.id, "plain")
-            folder = plain_folder(version.pin)
-            found += _tasks(called, place, folder, version.pin, tables, sizes)
+            found += _tasks(called, (incarnation.id, "plain"), version.pin, tables, sizes)
     return found
 
 
@@ -166,8 +159,9 @@ def _plain_tables(catalog: Catalog) -> Iterator[TableDefinition]:
 
 
 def _tasks(
-    name: str, place: Place, folder: str, pin: Pin, tables: TableReader, sizes: Sizes
+    name: str, place: Place, pin: Pin, tables: TableReader, sizes: Sizes
 ) -> Iterator[CompactTask]:
+    folder = plain_folder(pin)
     opened = tables.open(folder, pin)
     for group in sizes.groups(opened.spans, opened.worn):
         within = (group[0][0], group[-1][1])
@@ -291,17 +285,12 @@ def fitting_of(
         if pin is None:
             continue  # dropped or truncated meanwhile: nothing is left to do
         folder = items[0].task.folder
-        try:
-            pins[place] = tables.swap(folder, pin, [one.result for one in items])
-            fitting += items
-        except InputsMovedError:
-            for one in items:
-                try:
-                    pin = tables.swap(folder, pin, [one.result])
-                except InputsMovedError:
-                    continue
-                pins[place] = pin
-                fitting.append(one)
+
+        def swap(on: Pin, some: Sequence[Finished], folder: str = folder) -> Pin:
+            return tables.swap(folder, on, [one.result for one in some])
+
+        pins[place], fits = put_fitting(pin, items, swap)
+        fitting += fits
     return pins, fitting
 
 

@@ -372,7 +372,7 @@ class Optimizer:
         """Have the owner take over what is left; return what it took of `left`.
 
         Raises:
-            _LeftError: It did not yet.
+            _DeferredError: It did not yet.
         """
         if not self._plain.commit_version(self.has_left):
             raise _DeferredError(sorted({one.task.table for one in self._left()}))

@@ -25,7 +25,7 @@ from siltstone.engine.read.reader import plain_folder
 from siltstone.engine.read.view import storage_folder
 from siltstone.errors import CorruptionError
 from siltstone.formats.manifest import Catalog, Pin, Record, TableDefinition
-from siltstone.storage.files.files import Files, is_temporary
+from siltstone.storage.files.files import Files, is_temporary, names_in
 from siltstone.storage.lance.external import version_import
 from siltstone.storage.tables.inventories import DIRECTORY, Inventories
 from siltstone.storage.tables.jobs import DIRECTORY as JOBS
@@ -113,10 +113,8 @@ def needed(tables: TableReader, pins: Mapping[str, Pin]) -> set[str]:
     Raises:
         CorruptionError: A pin cannot be read, so its files are not known.
     """
-    found: set[str] = set()
-    for pin in pins.values():
-        found.update(file.path for file in tables.files(plain_folder(pin), pin))
-    return found
+    files = (tables.files(plain_folder(pin), pin) for pin in pins.values())
+    return {file.path for some in files for file in some}
 
 
 def named_by_path(tables: ExternalTables, folders: Iterable[str]) -> set[str]:
@@ -161,10 +159,7 @@ class Sweep:
         ]
 
     def _names(self, folder: str) -> list[str]:
-        try:
-            return self._files.list(self._root / folder)
-        except (FileNotFoundError, NotADirectoryError):  # not made yet, or gone since
-            return []
+        return names_in(self._files, self._root / folder)
 
     def _walk(self, folder: str) -> Iterator[str]:
         for name in self._names(folder):

@@ -54,8 +54,9 @@ from siltstone.maintenance.gc.sweep import (
     published,
     versions_of,
 )
+from siltstone.maintenance.merge.merge import shown_pins
 from siltstone.storage.files.files import refusals
-from siltstone.storage.manifest.manifest_store import random_token
+from siltstone.storage.manifest.manifest_store import existing, random_token
 from siltstone.storage.site import Site
 from siltstone.storage.tables.inventories import Inventories
 from siltstone.storage.tables.jobs import SeenJob
@@ -235,11 +236,7 @@ class Vacuum:
         return retention.floor_of(self._records(from_floor=True), cutoff_us)
 
     def _records(self, *, from_floor: bool = False) -> list[Record]:
-        records: list[Record] = []
-        for number in self._manifests.numbers(below_floor=not from_floor):
-            with contextlib.suppress(FileNotFoundError):  # another vacuum
-                records.append(self._manifests.read(number))
-        return records
+        return list(existing(self._manifests, self._manifests.numbers(below_floor=not from_floor)))
 
     def _census(self, floor: int, oldest_seq: int, tags: Sequence[Tag]) -> _Census:
         records = self._records()
@@ -437,20 +434,11 @@ class Vacuum:
 
     def _promote(self, records: Sequence[Record], garbage: Sequence[Removed]) -> None:
         """Take the public names away from the manifests that are about to go."""
-        going = {file.path for file in garbage}
-        folders: dict[str, dict[str, Pin]] = {}
-        for record in records:
-            for storage in record.keyed:
-                if storage.base is not None:
-                    bases = folders.setdefault(f"{storage.folder}/base", {})
-                    bases[storage.base.path] = storage.base
-            for pin in versions_of(record.catalog):
-                folders.setdefault(pin.path.split("/_siltstone/")[0], {})[pin.path] = pin
-        for folder, pins in folders.items():
+        for folder, pins in shown_pins(records).items():
             public = self._root / folder / "_versions"
-            is_hit = any(path.startswith(f"{folder}/_siltstone/") for path in going)
+            is_hit = any(file.path.startswith(f"{folder}/_siltstone/") for file in garbage)
             if is_hit and self._files.is_dir(public) and self._files.list(public):
-                self._promote_again(folder, sorted(pins.values(), key=lambda pin: pin.version))
+                self._promote_again(folder, pins)
 
     def _promote_again(self, folder: str, pins: Sequence[Pin]) -> None:
         """Promote; a merge that promotes at once takes away what it does not know of."""

@@ -40,7 +40,7 @@ from siltstone.maintenance.merge.merge import Deferred, candidates, require_budg
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
 from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import GcHorizonError, Job, refuse_below_gc_horizon
-from siltstone.storage.tables.tables import BuiltSegment, InputsMovedError
+from siltstone.storage.tables.tables import BuiltSegment, put_fitting
 
 ATTEMPTS = 8
 INDEXES_MAX = 32
@@ -284,8 +284,8 @@ class Indexer:
         if storage is None or storage.base is None:
             return None  # dropped or truncated meanwhile: nothing is left to do
         table = catalogs.owner_of(now.catalog, storage.incarnation)
-        folder, pin = f"{storage.folder}/base", storage.base
-        opened = self._tables.reader.open(folder, pin)
+        folder = f"{storage.folder}/base"
+        opened = self._tables.reader.open(folder, storage.base)
         names = {spec.name for spec in wanted(now, table, storage, opened)}
         gone = unwanted(now, table, storage, opened)
         mine = [
@@ -293,22 +293,14 @@ class Indexer:
             for one in built
             if one.task.incarnation == place.incarnation and one.task.spec.name in names
         ]
-        try:
-            pin = self._put(folder, pin, mine, gone)
-            fitting += mine
-        except InputsMovedError:
-            pin = self._put(folder, pin, [], gone)
-            for one in mine:
-                try:
-                    pin = self._put(folder, pin, [one], [])
-                except InputsMovedError:
-                    continue
-                fitting.append(one)
-        return None if pin == storage.base else pin
 
-    def _put(self, folder: str, pin: Pin, built: Sequence[_Built], gone: Sequence[str]) -> Pin:
-        old = [*gone, *(number for one in built for number in one.task.gone)]
-        return self._tables.indexer.put(folder, pin, [one.segment for one in built], old)
+        def put(on: Pin, some: Sequence[_Built]) -> Pin:
+            old = [*gone, *(number for one in some for number in one.task.gone)]
+            return self._tables.indexer.put(folder, on, [one.segment for one in some], old)
+
+        pin, fits = put_fitting(storage.base, mine, put)
+        fitting += fits
+        return None if pin == storage.base else pin
 
 
 class TableIndexes:

@@ -11,9 +11,8 @@ the race for a table looks again: if the winner's base already has the rows, it 
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -24,12 +23,12 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.read.read_union import KeyedReader, Overlay
-from siltstone.engine.read.reader import Readers
+from siltstone.engine.read.reader import Readers, plain_folder
 from siltstone.errors import BusyError, RequestError, SiltstoneError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, TableDefinition
 from siltstone.maintenance.merge.merge_task import Execute, live_rows, survivors
-from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, ManifestStore
+from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, existing
 from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import GcHorizonError, Job, refuse_below_gc_horizon
 from siltstone.storage.tables.tables import TableWriter, join
@@ -86,8 +85,9 @@ class Promoter:
 
     def promote(self, record: Record) -> None:
         """Show the kept bases and plain versions to readers of the plain path; idempotent."""
-        live = _live_pins(self.site.manifests, record)
-        for folder, pins in live.items():
+        manifests = self.site.manifests
+        kept = existing(manifests, (n for n in manifests.numbers() if n < record.number))
+        for folder, pins in shown_pins([*kept, record]).items():
             self.site.tables.names.promote(folder, pins, pins[-1])
 
 
@@ -328,29 +328,18 @@ def _in_large_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
         yield pa.concat_batches(pending)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _live_pins(manifests: ManifestStore, newest: Record) -> dict[str, list[Pin]]:
-    """Return per folder the base pins and plain versions that a kept record names, oldest first."""
+def shown_pins(records: Iterable[Record]) -> dict[str, list[Pin]]:
+    """Return per folder the base pins and plain versions that records name, in their order."""
     found: dict[str, dict[str, Pin]] = {}
-    for number in manifests.numbers():
-        if number < newest.number:
-            with contextlib.suppress(FileNotFoundError):  # vacuumed since the listing
-                _add_pins(found, manifests.read(number))
-    _add_pins(found, newest)
+    for pin in (pin for record in records for pin in _shown(record)):
+        pins = found.setdefault(plain_folder(pin), {})
+        pins.pop(pin.path, None)
+        pins[pin.path] = pin
     return {folder: list(pins.values()) for folder, pins in found.items()}
 
 
-def _add_pins(found: dict[str, dict[str, Pin]], record: Record) -> None:
-    for storage in record.keyed:
-        if storage.base is not None:
-            pins = found.setdefault(f"{storage.folder}/base", {})
-            pins.pop(storage.base.path, None)
-            pins[storage.base.path] = storage.base
+def _shown(record: Record) -> Iterator[Pin]:
+    yield from (storage.base for storage in record.keyed if storage.base is not None)
     for table in record.catalog.tables:
-        if catalogs.schema_of(table).key:
-            continue
-        for step in table.incarnations:
-            for version in step.versions:
-                folder = version.pin.path.split("/_siltstone/")[0]
-                pins = found.setdefault(folder, {})
-                pins.pop(version.pin.path, None)
-                pins[version.pin.path] = version.pin
+        if not catalogs.schema_of(table).key:
+            yield from (version.pin for step in table.incarnations for version in step.versions)

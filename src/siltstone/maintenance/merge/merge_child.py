@@ -87,7 +87,7 @@ class MergeChild:
         except OSError as error:
             raise UnavailableError(f"cannot start a child to {self._kind}: {error}") from error
 
-    def hurry(self, *, is_waited_for: bool) -> None:
+    def hurry(self, is_waited_for: bool) -> None:
         """Set whether writers wait for its work, until the next call.
 
         Raises:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +18,7 @@ from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.formats.manifest import Pin
 from siltstone.formats.schema import history_name
-from siltstone.storage.files.files import RealFiles
-from siltstone.storage.lance.lance_tables import lance_tables
+from siltstone.storage.site import site_of
 from siltstone.storage.tables.tables import StagedFiles, Tables
 
 ROWS_MAX = 1 << 20
@@ -49,7 +47,7 @@ class MergeTask:
             CorruptionError: An input is damaged.
             UnavailableError: The file system refuses; the written files are garbage.
         """
-        return self.run_on(lance_tables(Path(path), RealFiles(), verify=verify))
+        return self.run_on(site_of(path, verify).tables)
 
     def run_on(self, tables: Tables) -> StagedFiles:
         """Run the task with open tables."""

@@ -101,20 +101,19 @@ class Adopter:
     """See the module."""
 
     def __init__(self, site: Site, quarantine: Quarantine) -> None:
-        self._files, self._root = site.files, site.root
+        self._files, self._root, self._manifests = site.files, site.root, site.manifests
         self._tables, self._quarantine = site.tables, quarantine
 
-    def run(
-        self, number: int, record: Record, transaction: Transaction, *, dry_run: bool = True
-    ) -> Adopted:
+    def run(self, number: int, transaction: Transaction, *, dry_run: bool = True) -> Adopted:
         """Commit the rows of external appends to a plain table; by default only preview them.
+
+        The caller has made a checkpoint, so that the newest record has the table.
 
         If another process imports at the same time, rows are committed once, but both may count
         them.
 
         Args:
             number: The id of the table; its name may change meanwhile.
-            record: The newest record, after a checkpoint.
             transaction: Begins a transaction; takes `token`.
             dry_run: Change nothing.
 
@@ -124,7 +123,7 @@ class Adopter:
             SchemaMismatchError: The rows do not fit the table.
             UnavailableError: Others moved the versions repeatedly; committed rows stay.
         """
-        table = catalogs.by_id(record.catalog, number)
+        table = catalogs.by_id(self._manifests.newest().catalog, number)
         if table is None or not catalogs.is_alive(table):
             raise TableNotFoundError(f"#{number}" if table is None else catalogs.name_of(table))
         done = Adopted(catalogs.name_of(table), dry_run, 0, (), ())

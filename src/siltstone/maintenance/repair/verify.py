@@ -17,7 +17,7 @@ record is leased while it is checked, the newest one to the end.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,9 +25,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
+from siltstone.engine.filter.filters import filter_of
+from siltstone.engine.filter.pushed import is_pushable
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import Readers, plain_folder
 from siltstone.formats.keys import newest_rows
@@ -35,18 +38,19 @@ from siltstone.formats.manifest import KeyedStorage, Pin, Record, TableDefinitio
 from siltstone.formats.schema import SEQ_COLUMN
 from siltstone.maintenance.backup.backup import Progress, created_by, named_by, newest_with_log
 from siltstone.maintenance.gc.sweep import Sweep, distinct, pins_of
-from siltstone.maintenance.index.index_check import wrong_indexes
 from siltstone.maintenance.repair.external_appends import external_versions_of, told
 from siltstone.maintenance.repair.integrity import UNREADABLE, Integrity
 from siltstone.storage.files.files import Files
 from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import SeenJob
+from siltstone.storage.tables.tables import POSITION, PinnedTable
 from siltstone.storage.wal.chain import Chain, read_chain
 from siltstone.storage.wal.segments import MARK_NAME, find_segments, read_mark
 from siltstone.units import SegmentNumber, Seq
 
 ERROR, WARNING, DRIFT = "error", "warning", "drift"
 LOG_ATTEMPTS = 8
+SAMPLED_ROWS = 64
 _RISING = ("epoch", "last_seq", "flushed_seq", "wal_floor", "oldest_seq", "gc_horizon_us")
 
 
@@ -392,6 +396,39 @@ def _exact(kind: Any) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, _exact(field.type)) for field in kind])
     return pa.int64() if pa.types.is_timestamp(kind) or pa.types.is_time64(kind) else kind
+
+
+def wrong_indexes(opened: PinnedTable) -> Iterator[str]:
+    """Yield the errors of the indexes of a version, where they find other rows than a scan.
+
+    It checks null, and values from rows spread over the whole base. It cannot check text and vector
+    indexes; only the checksums of their files are checked.
+    """
+    scalar = [segment for segment in opened.segments if segment.kind in {"btree", "bitmap"}]
+    for column in sorted({name for segment in scalar for name in segment.columns}):
+        # Who reads a float, or a type that Lance compares in its own way, reads no index.
+        if is_pushable(opened.schema.field(column).type) and opened.rows:
+            by_index, by_scan = (_found(opened, column, is_indexed) for is_indexed in (True, False))
+            if not np.array_equal(by_index, by_scan):
+                lost = len(np.setdiff1d(by_scan, by_index))
+                more = len(np.setdiff1d(by_index, by_scan))
+                yield f"the indexes of {column!r} miss {lost} rows and find {more} too many"
+
+
+def _found(opened: PinnedTable, column: str, is_indexed: bool) -> np.ndarray:
+    """Return the positions of all rows with one of some values, or with none."""
+    some = np.unique(np.linspace(0, opened.rows - 1, SAMPLED_ROWS).astype(np.int64))
+    values = opened.take(some, [column]).column(column).unique().drop_null()
+    tests = [pc.field(column).isin(values), pc.field(column).is_null()]
+    filters = [filter_of(test, opened.schema) for test in tests]
+    sent = [each.prefilter({column: column}) for each in filters if each is not None]
+    parts = [
+        batch.column(POSITION).to_numpy()
+        for test in sent
+        if test is not None  # of a column that holds nothing but nulls
+        for batch in opened.scan([], prefilter=test, positions=True, indexed=is_indexed)
+    ]
+    return np.sort(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
 
 
 def _others(paths: Sequence[str]) -> str:

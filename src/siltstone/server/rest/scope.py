@@ -99,11 +99,11 @@ class RequestScope:
         raise invalid(f"{SNAPSHOT_HEADER} is seq:N, record:N, at:<time> or tag:<name>")
 
     def _seq_of_record(self, number: int) -> int:
-        newest = self.served.parts.manifests.newest()
+        newest = self.served.parts.site.manifests.newest()
         if number == newest.number:
             return newest.flushed_seq
         try:
-            return self.served.parts.manifests.read(number).flushed_seq
+            return self.served.parts.site.manifests.read(number).flushed_seq
         except FileNotFoundError:
             text = f"record {number} is not kept; the newest is {newest.number}"
             raise Refused(Code.VERSION_NOT_FOUND, text) from None

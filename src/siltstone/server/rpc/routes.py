@@ -29,7 +29,7 @@ def rpc_use(
     """Return the pipeline with the routes of all operations below `prefix`."""
     db, parts, calls = served.db, served.parts, Calls(served, sessions)
     epoch = parts.core.state().view.record.epoch
-    identity = parts.files.identity(db.path)
+    identity = parts.site.files.identity(db.path)
 
     def hello(_: RpcCall) -> Outcome:
         """Return what a client must know before it asks for anything."""

@@ -192,13 +192,29 @@ class Files(Protocol):
         ...
 
 
+ABSENT = (FileNotFoundError, NotADirectoryError)
+
+
 @contextlib.contextmanager
-def refusals(what: str) -> Generator[None]:
-    """Turn what the file system refuses into an error that says what it was needed for."""
+def refusals(what: str, *, but: tuple[type[OSError], ...] = ()) -> Generator[None]:
+    """Turn what the file system refuses into an error that says what it was needed for.
+
+    `but` are errors that are an answer: the caller knows which.
+    """
     try:
         yield
+    except but:
+        raise
     except OSError as error:
         raise UnavailableError(f"{what}: {error}") from error
+
+
+def names_in(files: Files, directory: Path) -> list[str]:
+    """Return the names in a directory, sorted; none if it does not exist."""
+    try:
+        return files.list(directory)
+    except ABSENT:
+        return []
 
 
 def write_new(files: Files, path: Path, data: Buffer) -> None:
@@ -213,12 +229,9 @@ def create_by_link(files: Files, path: Path, data: Buffer) -> bool:
     try:
         files.link(temporary, path)
     except FileExistsError:
-        discard(files, temporary)
         return False
-    except OSError:
-        discard(files, temporary)
-        raise
-    discard(files, temporary)  # a leftover is harmless; the name is given, so nothing else failed
+    finally:
+        discard(files, temporary)  # a leftover is harmless
     files.sync_dir(path.parent)
     return True
 
@@ -457,7 +470,7 @@ class RealFiles:
     def exists(self, path: Path) -> bool:
         try:
             os.lstat(path)
-        except (FileNotFoundError, NotADirectoryError):
+        except ABSENT:
             return False
         return True
 

@@ -63,9 +63,7 @@ class LanceCommits:
         """Make data files durable, and describe them to a commit."""
         with translated(self._root / folder, is_reading=False):
             names = [f"{folder}/{DATA}/{file.path}" for f in fragments for file in f.files]
-            self._data.name(names)
-            files = self._inventories.seal(names, seqs)
-            self._data.sync_names(folder, DATA)
+            files = self._data.seal(folder, DATA, names, seqs)
         return StagedFiles(
             sum(fragment.num_rows for fragment in fragments),
             tuple(json.dumps(fragment.to_json()) for fragment in fragments),
@@ -112,9 +110,7 @@ class LanceCommits:
             txn = f"{folder}/{TRANSACTIONS}/{note.read_version}-{note.uuid}.txn"
             written = catalog.location / TRANSACTIONS / Path(txn).name
             self._files.rename(written, self._root / txn)  # readers look for it there
-            self._data.name([txn])
-            notes = self._inventories.seal([txn], None)
-            self._data.sync_names(folder, TRANSACTIONS)
+            notes = self._data.seal(folder, TRANSACTIONS, [txn], None)
             self._files.sync_file(path)
             self.tidy(catalog.location, path)
             self._files.sync_dir(path.parent)

@@ -35,7 +35,7 @@ class LanceCompactor:
     """See `tables.TableCompactor`; threads may share it."""
 
     def __init__(self, data: DatasetFiles, reader: LanceReader, commits: LanceCommits) -> None:
-        self._data, self._root, self._inventories = data, data.root, data.inventories
+        self._data, self._root = data, data.root
         self._reader, self._commits = reader, commits
 
     def compact(self, folder: str, pin: Pin, within: tuple[int, int]) -> Compacted:
@@ -48,9 +48,8 @@ class LanceCompactor:
         with translated(self._root / folder, is_reading=False):
             old, new = compact(table.dataset, fragments)
             names = [f"{folder}/{DATA}/{file['path']}" for f in new for file in f["files"]]
-            self._data.name(names)
-            files = self._inventories.seal(names, staging.span(inputs, None, has_more=False))
-            self._data.sync_names(folder, DATA)
+            seqs = staging.span(inputs, None, has_more=False)
+            files = self._data.seal(folder, DATA, names, seqs)
         rows = sum(fragment["physical_rows"] for fragment in new)
         require(rows == within[1] - within[0], f"{within} of {pin.path} gave {rows} rows")
         return Compacted(

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from siltstone.failpoints import Failpoint, cross
+from siltstone.formats.inventory import InventoryFile
 from siltstone.storage.files.files import Files
 from siltstone.storage.files.syncs import Syncing, Syncs
 from siltstone.storage.lance.external import version_import
@@ -50,10 +51,15 @@ class DatasetFiles:
                 self._known_by_both(path)
                 cross(Failpoint.NAME_AFTER_LINK)
 
-    def sync_names(self, folder: str, directory: str) -> None:
-        """Make the names of new files durable: the public ones, then our own."""
+    def seal(
+        self, folder: str, directory: str, paths: Sequence[str], seqs: tuple[int, int] | None
+    ) -> list[InventoryFile]:
+        """Give new files both names, and make them durable: bytes, public names, then our own."""
+        self.name(paths)
+        found = self.inventories.seal(paths, seqs)
         self.files.sync_dir(self.root / folder / directory)
         kept.sync(self.files, self.root, folder, directory)
+        return found
 
     def begin(self, syncing: Syncing, paths: Sequence[str], *, is_known: bool) -> None:
         """Begin to sync files with both names."""

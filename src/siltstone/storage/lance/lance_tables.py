@@ -29,8 +29,8 @@ from siltstone.storage.tables.tables import Tables
 def lance_tables(
     root: Path,
     files: Files,
-    *,
     verify: str = "first_use",
+    *,
     token: Callable[[], str] = lambda: uuid.uuid4().hex,
     open_parts_max: int = OPEN_PARTS_MAX,
 ) -> Tables:

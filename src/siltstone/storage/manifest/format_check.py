@@ -11,16 +11,16 @@ listing and 4 KiB per segment.
 
 from __future__ import annotations
 
-import contextlib
+from contextlib import suppress
 from pathlib import Path
 
 from siltstone.errors import CorruptionError
 from siltstone.formats.frame import HEADER_BYTES, decode_header
-from siltstone.storage.files.files import Files, refusals
+from siltstone.storage.files.files import ABSENT, Files, refusals
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.wal.segments import parse_name, read_part
 
-_DAMAGED = (CorruptionError, FileNotFoundError, NotADirectoryError)
+_DAMAGED = (CorruptionError, *ABSENT)
 
 
 def refuse_newer(files: Files, root: Path) -> None:
@@ -31,16 +31,13 @@ def refuse_newer(files: Files, root: Path) -> None:
         UnavailableError: The file system refuses.
     """
     manifests = ManifestStore(files, root)
-    with contextlib.suppress(*_DAMAGED):
+    with suppress(*_DAMAGED):
         manifests.floor()
-    with contextlib.suppress(*_DAMAGED):
+    with suppress(*_DAMAGED):
         for number in manifests.numbers(below_floor=True)[-1:]:
             manifests.read(number)
-    with (
-        refusals(f"cannot read the log of {root}"),
-        contextlib.suppress(FileNotFoundError, NotADirectoryError),
-    ):
+    with refusals(f"cannot read the log of {root}"), suppress(*ABSENT):
         for name in filter(parse_name, files.list(root / "wal")):
             path = root / "wal" / name
-            with contextlib.suppress(FileNotFoundError):  # recycled since it was listed
+            with suppress(FileNotFoundError):  # recycled since it was listed
                 decode_header(read_part(files, path, 0, HEADER_BYTES), path)

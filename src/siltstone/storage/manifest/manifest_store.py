@@ -22,7 +22,7 @@ import contextlib
 import re
 import time
 import uuid
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -41,7 +41,7 @@ from siltstone.errors import (
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import manifest
 from siltstone.formats.manifest import Record
-from siltstone.storage.files.files import Files, Lock, refusals
+from siltstone.storage.files.files import ABSENT, Files, Lock, refusals
 from siltstone.units import require
 
 ATTEMPTS_MAX = 64
@@ -130,7 +130,7 @@ class ManifestStore:
             UnavailableError: The file system refuses.
         """
         path = self.path(number)
-        with _reading(path):
+        with refusals(f"cannot read {path}", but=ABSENT):
             data = self._files.read(path)
         record = manifest.decode(data, str(path))
         if record.number != number:
@@ -140,7 +140,7 @@ class ManifestStore:
     def numbers(self, *, below_floor: bool = False) -> list[int]:
         """Return the numbers of the records from FLOOR on (or of all that exist), ascending."""
         floor = 0 if below_floor else self.floor()
-        with _reading(self.folder):
+        with refusals(f"cannot read {self.folder}", but=ABSENT):
             names = self._files.list(self.folder)
         lowest = f"{floor:020d}"  # of as many digits: names have the order of numbers
         is_record = _RECORD_NAME.fullmatch
@@ -155,7 +155,7 @@ class ManifestStore:
         """
         path = self.folder / "FLOOR"
         try:
-            with _reading(path):
+            with refusals(f"cannot read {path}", but=ABSENT):
                 data = self._files.read(path)
         except FileNotFoundError:
             return 0
@@ -184,7 +184,7 @@ class ManifestStore:
             floor = self.floor()
             try:
                 numbers = self.numbers()
-            except (FileNotFoundError, NotADirectoryError) as error:
+            except ABSENT as error:
                 raise RequestError(f"{self._root} is not a siltstone store") from error
             if numbers:
                 try:
@@ -218,11 +218,7 @@ class ManifestStore:
     # --- publishing
 
     def publish(
-        self,
-        change: Callable[[Record], Record],
-        *,
-        base: Record,
-        attempts: int = ATTEMPTS_MAX,
+        self, change: Callable[[Record], Record], *, base: Record, attempts: int = ATTEMPTS_MAX
     ) -> Record:
         """Publish `change(base)` as the next record, on top of the records that won before it.
 
@@ -249,14 +245,11 @@ class ManifestStore:
                 published = self._attempt(self._stamp(changed, base))
                 if published is not None:
                     return published
-                base = self._of_same_store(self._synced_newest(), base)
+                newest = self._synced_newest()
+                if newest.store_id != base.store_id:  # it was put in the place of ours (restored)
+                    raise FencedError(f"of store {base.store_id}", f"of store {newest.store_id}")
+                base = newest
         raise BusyError(f"{self.folder}: {attempts} publishes lost their race; try again")
-
-    def _of_same_store(self, newest: Record, base: Record) -> Record:
-        """Refuse to build on another store that was put in the place of ours (restored)."""
-        if newest.store_id != base.store_id:
-            raise FencedError(f"of store {base.store_id}", f"of store {newest.store_id}")
-        return newest
 
     def _stamp(self, changed: Record, base: Record) -> Record:
         record = msgspec.structs.replace(
@@ -411,15 +404,11 @@ class ManifestStore:
             return None
 
 
-@contextlib.contextmanager
-def _reading(path: Path) -> Generator[None]:
-    """As `refusals`; but what is absent is an answer, and the caller knows which."""
-    try:
-        yield
-    except (FileNotFoundError, NotADirectoryError):
-        raise
-    except OSError as error:
-        raise UnavailableError(f"cannot read {path}: {error}") from error
+def existing(manifests: ManifestStore, numbers: Iterable[int]) -> Iterator[Record]:
+    """Yield the records with these numbers that no vacuum has deleted since the listing."""
+    for number in numbers:
+        with contextlib.suppress(FileNotFoundError):
+            yield manifests.read(number)
 
 
 def floor_text(number: int) -> bytes:

@@ -13,12 +13,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from siltstone.errors import CorruptionError, UnavailableError
+from siltstone.errors import CorruptionError
 from siltstone.formats import inventory
 from siltstone.formats.inventory import Inventory, InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage.files.copying import hash_of, require_same
-from siltstone.storage.files.files import Files
+from siltstone.storage.files.files import Files, refusals
 from siltstone.storage.tables.kept_names import place
 
 DIRECTORY = "inventory"
@@ -119,12 +119,11 @@ class Inventories:
                 self._decoded.move_to_end(name)
                 return self._decoded[name]
         path = self._root / name
-        try:
-            data = self._files.read(path)
-        except FileNotFoundError as error:
-            raise CorruptionError(path, None, "the inventory is missing") from error
-        except OSError as error:
-            raise UnavailableError(f"{path} cannot be read: {error}") from error
+        with refusals(f"{path} cannot be read"):
+            try:
+                data = self._files.read(path)
+            except FileNotFoundError as error:
+                raise CorruptionError(path, None, "the inventory is missing") from error
         value = inventory.decode(data, str(path))
         self._remember(name, value)
         return value
@@ -152,10 +151,10 @@ def check(files: Files, root: Path, expected: InventoryFile) -> None:
         CorruptionError: The bytes differ, or the file is missing.
         UnavailableError: The file system refuses to read it; its bytes are not known.
     """
-    try:
-        size, xxh3 = hash_of(files, place(files, root, expected.path))
-    except FileNotFoundError as error:
-        raise CorruptionError(root / expected.path, None, "the file is missing") from error
-    except OSError as error:
-        raise UnavailableError(f"{root / expected.path} cannot be read: {error}") from error
-    require_same(root / expected.path, (size, xxh3), expected)
+    path = root / expected.path
+    with refusals(f"{path} cannot be read"):
+        try:
+            found = hash_of(files, place(files, root, expected.path))
+        except FileNotFoundError as error:
+            raise CorruptionError(path, None, "the file is missing") from error
+    require_same(path, found, expected)

@@ -19,7 +19,7 @@ import contextlib
 import os
 import platform
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -30,7 +30,7 @@ import xxhash
 from siltstone.errors import CorruptionError, UnavailableError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Record
-from siltstone.storage.files.files import File, Files, Lock
+from siltstone.storage.files.files import File, Files, Lock, discard, names_in, refusals
 from siltstone.storage.tables.inventories import check
 
 DIRECTORY = "jobs"
@@ -268,30 +268,21 @@ class Jobs:
         lock = self._files.lock(temporary, create=True)
         if lock is None:
             return None
-        try:
+        with contextlib.ExitStack() as if_it_fails:
+            if_it_fails.callback(lock.release)
+            if_it_fails.callback(discard, self._files, temporary)
             file = self._files.open(temporary)
-        except BaseException:
-            lock.release()
-            self._discard(temporary)
-            raise
-        opened = OpenJob(job, begun, self._files, path, file, lock, self._now_us)
-        try:
-            opened.write(msgspec.json.encode(job), is_durable=is_durable)
-            self._files.rename(temporary, path)
-            if is_durable:
-                self._files.sync_dir(self.folder)
-        except FileNotFoundError:
-            opened.abandon()
-            return None
-        except BaseException:
-            opened.drop()
-            self._discard(temporary)
-            raise
-        return opened
-
-    def _discard(self, temporary: Path) -> None:
-        with contextlib.suppress(OSError):
-            self._files.unlink(temporary)
+            opened = OpenJob(job, begun, self._files, path, file, lock, self._now_us)
+            if_it_fails.callback(opened.drop)
+            try:
+                opened.write(msgspec.json.encode(job), is_durable=is_durable)
+                self._files.rename(temporary, path)
+                if is_durable:
+                    self._files.sync_dir(self.folder)
+            except FileNotFoundError:
+                return None
+            if_it_fails.pop_all()
+            return opened
 
     def list(self) -> list[SeenJob]:
         """Return the jobs, oldest first; makes no write call.
@@ -300,10 +291,7 @@ class Jobs:
             UnavailableError: The file system refuses.
         """
         with _refusals(self.folder):
-            try:
-                names = self._files.list(self.folder)
-            except FileNotFoundError:
-                return []
+            names = names_in(self._files, self.folder)
             ids = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
             seen = [found for job_id in ids if (found := self._seen(job_id)) is not None]
         return sorted(seen, key=lambda one: (one.changed_us if one.job is None else
@@ -407,9 +395,5 @@ def _job(text: bytes, job_id: str) -> Job | None:
     return job if job.id == job_id else None
 
 
-@contextlib.contextmanager
-def _refusals(path: Path) -> Generator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UnavailableError(f"cannot keep the record of a job in {path}: {error}") from error
+def _refusals(path: Path) -> contextlib.AbstractContextManager[None]:
+    return refusals(f"cannot keep the record of a job in {path}")

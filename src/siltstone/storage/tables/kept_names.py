@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 
 from siltstone.storage.files.copying import copy_new
-from siltstone.storage.files.files import Files
+from siltstone.storage.files.files import Files, names_in
 from siltstone.storage.tables.tables import INDEX_DIRECTORY, PRIVATE_DIRECTORY
 
 KEPT = "_kept"  # no transaction is called so: their names begin with a letter or a digit
@@ -128,7 +128,7 @@ def changed(files: Files, root: Path, folder: str) -> tuple[float, ...] | None:
     places = [f"{top}/{name}" for top in (folder, home) for name in DIRECTORIES]
     for top in (folder, home):
         above = f"{top}/{INDEX_DIRECTORY}"
-        places += [f"{above}/{name}" for name in _names(files, root / above)]
+        places += [f"{above}/{name}" for name in names_in(files, root / above)]
     return tuple(_mtime(files, root / place) for place in places)
 
 
@@ -136,13 +136,6 @@ def is_shared(path: str) -> bool:
     """Return whether files of every version go into a directory below the root."""
     above, _, name = path.rpartition("/")
     return name in DIRECTORIES and above.endswith(f"/{PRIVATE_DIRECTORY}/{KEPT}")
-
-
-def _names(files: Files, directory: Path) -> list[str]:
-    try:
-        return files.list(directory)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
 
 
 def _mtime(files: Files, path: Path) -> float:
@@ -154,7 +147,7 @@ def _mtime(files: Files, path: Path) -> float:
 
 def folders(files: Files, root: Path) -> list[str]:
     """Return the datasets of a store that other programs can open."""
-    bases = {name: f"tables/{name}/base" for name in _names(files, root / "tables")}
+    bases = {name: f"tables/{name}/base" for name in names_in(files, root / "tables")}
     return [base if files.is_dir(root / base) else f"tables/{n}" for n, base in bases.items()]
 
 
@@ -186,7 +179,7 @@ def _is_same(files: Files, public: Path, kept: Path) -> bool:
 
 def _below(files: Files, directory: Path) -> Iterator[str]:
     """Yield the files in a directory, and in those directly in it, as an index has them."""
-    for name in _names(files, directory):
+    for name in names_in(files, directory):
         if directory.name == INDEX_DIRECTORY:
             yield from (f"{name}/{inner}" for inner in _below(files, directory / name))
         elif not name.startswith("."):  # half written

@@ -29,7 +29,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from siltstone.failpoints import Failpoint, cross
-from siltstone.storage.files.files import Files
+from siltstone.storage.files.files import ABSENT, Files
 from siltstone.storage.tables.tables import PRIVATE_DIRECTORY
 
 EXTERNAL_DIRECTORY = "strangers"
@@ -218,7 +218,7 @@ def identities(files: Files, folder: Path, public: Sequence[Path]) -> frozenset[
     for name in files.list(private) if files.is_dir(private) else ():
         if name == EXTERNAL_DIRECTORY:
             continue
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # vacuumed meanwhile
+        with contextlib.suppress(*ABSENT):  # vacuumed meanwhile
             for each in files.list(private / name):
                 found.add(files.identity(private / name / each))
                 called.setdefault(each, []).append(private / name / each)

@@ -7,9 +7,10 @@ durable when it is returned. A pin that no record names has no effect.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ from siltstone.errors import RequestError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 
+T = TypeVar("T")
 WORN_RATIO = 0.1  # as in Lance: from so much on a compaction materializes deletions
 POSITION = "_position"
 PRIVATE_DIRECTORY = "_siltstone"
@@ -185,6 +187,21 @@ class Ephemeral:
 
 class InputsMovedError(Exception):
     """The pin lacks an input of a compaction, or the input has other rows: plan again."""
+
+
+def put_fitting(
+    pin: Pin, items: Sequence[T], put: Callable[[Pin, Sequence[T]], Pin]
+) -> tuple[Pin, Sequence[T]]:
+    """Put work on a pin, all at once, or else each by itself; return the pin, and what fitted."""
+    try:
+        return put(pin, items), items
+    except InputsMovedError:
+        fitting: list[T] = []
+        for one in items:
+            with suppress(InputsMovedError):
+                pin = put(pin, [one])
+                fitting.append(one)
+        return pin, fitting
 
 
 def join(parts: Sequence[StagedFiles]) -> StagedFiles:

@@ -196,11 +196,7 @@ class Wal:
         ready = self._pool.take(size, self._next_bytes())
         self._is_poisoned, self._rests = True, False
         header = SegmentHeader(
-            self._store_id,
-            self._end.epoch,
-            ready.number,
-            self._end,
-            is_recycled=ready.is_recycled,
+            self._store_id, self._end.epoch, ready.number, self._end, is_recycled=ready.is_recycled
         )
         data, header = encode_header(header)
         old, self._file, self._size = self._file, ready.file, ready.size
