@@ -48,9 +48,10 @@ class LocalTable(Readable, Table):
         self._seen: tuple[object, TableDefinition] | None = None
 
     def _look(self) -> tuple[State, TableDefinition]:
-        self._core.check()
-        state = self._core.state()
-        seen = self._seen
+        core, seen = self._core, self._seen
+        if core.refusal is not None:  # most reads are one look at a row: no call more than it needs
+            core.check()
+        state = core.state()
         if seen is not None and seen[0] is state.view:
             return state, seen[1]
         found = catalogs.by_id(state.view.catalog, self._id)

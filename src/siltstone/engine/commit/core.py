@@ -122,8 +122,8 @@ class Core:
 
     def writer(self) -> Committer:
         """Return the committer; a read-only store has none."""
-        self.check()
-        if self.committer is None:
+        if self.committer is None or self.refusal is not None:
+            self.check()
             raise ReadOnlyError("this store was opened read-only; open it without read_only=True")
         return self.committer
 
