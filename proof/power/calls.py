@@ -18,6 +18,9 @@ _LINE = re.compile(rb"(\d+) +(.*)")
 _RESUMED = re.compile(rb"<\.\.\. (\w+) resumed>(.*)")
 _WHOLE = re.compile(rb"(\w+)\((.*)\)\s+= (0x[0-9a-f]+|-?\d+|\?)(?![0-9a-f])(.*)")
 _UNFINISHED = b" <unfinished ...>"
+_DETACHED = (
+    b" <detached ...>"  # its process ended, and strace lets go of a thread that is in a call
+)
 _STRING = re.compile(rb'"((?:\\x[0-9a-f]{2})*)"(\.\.\.)?')
 _DESCRIPTOR = re.compile(rb"(AT_FDCWD|\d+)<((?:\\x[0-9a-f]{2})*)>(\(deleted\))?")
 
@@ -94,10 +97,10 @@ def read_calls(lines: Iterable[bytes]) -> Iterator[Call]:
         if match is None:
             raise TraceError(f"line {number + 1} is none of strace: {line[:80]!r}")
         thread, text = int(match[1]), match[2]
-        if text.startswith((b"+++", b"---")):
+        if text.startswith((b"+++", b"---", b"???(")):
             continue
-        if text.endswith(_UNFINISHED):
-            begun[thread] = (number, text.removesuffix(_UNFINISHED))
+        if text.endswith((_UNFINISHED, _DETACHED)):
+            begun[thread] = (number, text.removesuffix(_UNFINISHED).removesuffix(_DETACHED))
             continue
         began = number
         resumed = _RESUMED.fullmatch(text)
