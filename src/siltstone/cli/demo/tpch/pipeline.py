@@ -131,8 +131,6 @@ class RefreshStream:
             BusyError: Whenever it was stopped, Spark had planned a batch that had not run.
         """
         notes, plans = self._checkpoint / "commits", self._checkpoint / "offsets"
-        while self.put_count < 2:
-            self.put()
         for _ in range(STOPS_MAX):
             self._wait(lambda: max(_batches(notes), default=0) > 0)  # one is noted beside the first
             self._running().stop()

@@ -86,6 +86,8 @@ class Together:
         self.stream.drain()
 
     def _restart(self) -> None:
+        while self.stream.put_count < 2:  # one batch is noted beside the first
+            self.stream.put()
         self.stream.restart()
         self.restarts += 1
 
