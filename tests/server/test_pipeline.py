@@ -153,6 +153,30 @@ def test_what_is_no_http_is_refused_as_json(door: Door) -> None:
     assert wire.is_ended
 
 
+@pytest.mark.parametrize("path", ["reading", "/nothing/at/all"])
+def test_a_request_with_two_ways_to_end_is_refused_and_what_follows_it_is_not_read(
+    door: Door, path: str
+) -> None:
+    """A proxy in front may go by the other one: what it takes for a body would be a request."""
+    asked, body = door.reading if path == "reading" else (path, b"{}")
+    wire = door.wire()
+    hidden = f"POST {asked} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n".encode()
+    head = "Transfer-Encoding: chunked\r\n"
+    wire.send("POST", asked, len(body), b"0\r\n\r\n" + hidden, head)
+    told = wire.told()
+    assert (told.status, told.headers["connection"]) == (400, "close")
+    assert told.error == "a request has a content-length or a transfer-encoding, not both"
+    assert wire.is_ended
+    assert door.asked().status == 200
+
+
+def test_a_request_with_two_different_lengths_is_refused(door: Door) -> None:
+    wire = door.wire()
+    wire.send("POST", door.reading[0], 2, b"{}", "Content-Length: 3\r\n")
+    assert wire.told().status == 400
+    assert wire.is_ended
+
+
 def test_a_head_that_never_ends_is_refused(door: Door) -> None:
     wire = door.wire()
     wire.sock.sendall(b"GET /v1/hello HTTP/1.1\r\nX-Long: " + b"x" * 100_000)

@@ -124,6 +124,16 @@ def test_a_body_that_is_no_object_of_json_is_refused(served: Served, body: bytes
     assert served[2].post("/v1/table/t/query", body).code == (400, 13)
 
 
+def test_a_body_that_is_null_is_refused_by_every_route_that_takes_json(served: Served) -> None:
+    _, service, rest = served
+    asked = [route for route in service.routes if route.takes == "json"]
+    assert len(asked) > 50
+    for route in asked:
+        path = route.path.replace("{id}", "t").replace("{name}", "i")
+        for body in (b"null", b" null\n"):
+            assert rest.post(path, body).code == (400, 13), path
+
+
 def _bodies() -> dict[str, bytes]:
     whole = stream_of(ROWS)
     lying = bytearray(whole)

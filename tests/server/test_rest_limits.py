@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
+import math
 import socket
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -33,6 +35,7 @@ def small(tmp_path: Path) -> Iterator[Served]:
         operations_max=3,
         transactions_max=2,
         header_timeout_s=0.2,
+        idle_timeout_s=0.2,
         body_timeout_s=0.2,
         connections_max=4,
         collected_rows_max=10,
@@ -125,6 +128,83 @@ def test_a_slow_client_is_cut_off(small: Served) -> None:
     eventually(lambda: service.pipeline.bodies.nbytes == 0)
     assert service.pipeline.counters.inside == 0
     rest.close()
+
+
+class LoopClock:
+    """The clock of a server's event loop; the test moves it on."""
+
+    def __init__(self, service: RestServer, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._thread = service.http.thread
+        self._loop = self._thread._loop
+        self._ahead, real = 0.0, self._loop.time
+        monkeypatch.setattr(self._loop, "time", lambda: real() + self._ahead)
+
+    def move(self, seconds: float) -> None:
+        """Move on, and have everything done that is due then."""
+        for _ in range(math.ceil(seconds / 0.5)):
+            self._ahead += 0.5
+            for _ in range(2):  # a timer that is due runs behind what was there already
+                asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self._loop).result()
+
+    def has_come(self, tail: bytes) -> bool:
+        """Whether the server has got the begin of a head that ends with `tail`."""
+        connections = list(self._thread.server_state.connections)
+        return any(found.conn.trailing_data[0].endswith(tail) for found in connections)
+
+
+def is_open(sock: socket.socket) -> bool:
+    sock.setblocking(False)
+    try:
+        return sock.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False
+    finally:
+        sock.setblocking(True)
+
+
+def test_a_head_that_comes_too_slowly_is_cut_off_after_ten_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with rest_of(tmp_path / "shop") as (_, service, _):
+        clock = LoopClock(service, monkeypatch)
+        fresh, kept, idle = (
+            socket.create_connection(("127.0.0.1", service.port), timeout=30) for _ in range(3)
+        )
+        for sock in (kept, idle):
+            sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert sock.recv(4_000).startswith(b"HTTP/1.1 200")
+        clock.move(30)
+        assert not is_open(fresh)  # it never sent a head, and was asked to for 10 s
+        assert is_open(kept)
+        kept.sendall(b"GET /healthz HTTP/1.1\r\nX-A: b\r\n")
+        eventually(lambda: clock.has_come(b"X-A: b\r\n"))
+        clock.move(9)
+        kept.sendall(b"X-C: d\r\n")  # more of it, now and then: it is not whole all the same
+        eventually(lambda: clock.has_come(b"X-C: d\r\n"))
+        assert is_open(kept)
+        clock.move(3)
+        assert not is_open(kept)
+        assert is_open(idle)  # it sends nothing, for less than 75 s
+        clock.move(60)
+        assert not is_open(idle)
+        for sock in (fresh, kept, idle):
+            sock.close()
+
+
+def test_a_head_that_comes_in_pieces_within_its_time_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with rest_of(tmp_path / "shop") as (_, service, _):
+        clock = LoopClock(service, monkeypatch)
+        with socket.create_connection(("127.0.0.1", service.port), timeout=30) as sock:
+            for _ in range(4):
+                sock.sendall(b"GET /healthz HTTP/1.1\r\n")
+                eventually(lambda: clock.has_come(b"HTTP/1.1\r\n"))
+                clock.move(6)
+                sock.sendall(b"Host: localhost\r\n\r\n")
+                assert sock.recv(4_000).startswith(b"HTTP/1.1 200")
 
 
 def test_connections_are_bounded(small: Served) -> None:

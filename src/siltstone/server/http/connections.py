@@ -1,7 +1,7 @@
 """Connections: HTTP/1.1 over a socket, with an end to those that only keep it.
 
-accepted ─▶ waits for a request ─▶ answers ─▶ waits for the next one
-            └──nothing whole came in time──▶ closed
+accepted ─▶ waits for a head ─▶ answers ─▶ idle ─▶ waits for the rest of the next head
+            └──not whole in time──▶ cut     └──for too long──▶ cut
 
 What a joined process opens lives with its connection, as its session. A Unix socket's connection
 has one from the beginning, and belongs to a process of the right user, or is refused.
@@ -26,6 +26,7 @@ from siltstone.server.http.replies import JSON_TYPE
 from siltstone.server.sessions import Session, Sessions
 
 _CREDENTIALS = struct.Struct("3i")
+_LOOKS_PER_HEAD = 10
 
 
 class HttpConnection(H11Protocol):
@@ -34,6 +35,8 @@ class HttpConnection(H11Protocol):
     _timer: asyncio.TimerHandle | None = None
     _waits_since = 0.0
     """When the last answer was sent, on the loop's clock."""
+    _head_since = -1.0
+    """When the watch first saw a piece of the head that it waits for."""
 
     def __init__(
         self,
@@ -89,17 +92,32 @@ class HttpConnection(H11Protocol):
         self._waits_since = self.loop.time()
         super().on_response_complete()
 
-    def _watch(self, seconds: float) -> None:
-        """Cut the connection once no request was inside for `seconds`; bytes alone are none."""
-        cycle = cast("Any", self.cycle)
-        is_inside = cycle is not None and not cycle.response_complete
-        left = seconds if is_inside else self._waits_since + seconds - self.loop.time()
+    def _watch(self, head_s: float) -> None:
+        """Cut the connection once it was waited for too long; look again until then.
+
+        To look costs requests nothing, to hear of each byte would.
+        """
         if self._session is not None or self.transport.is_closing():
             return
+        left = self._left(head_s, self.loop.time())
         if left > 0:
-            self._timer = self.loop.call_later(left, self._watch, seconds)
+            again = min(left, head_s / _LOOKS_PER_HEAD)
+            self._timer = self.loop.call_later(again, self._watch, head_s)
         else:
             self.transport.abort()
+
+    def _left(self, head_s: float, now: float) -> float:
+        """Return how many seconds it may go on to wait."""
+        cycle = cast("Any", self.cycle)
+        if cycle is None:  # nothing was asked yet: no reason to wait for long
+            return self._waits_since + head_s - now
+        if not cycle.response_complete:
+            return head_s
+        if not self.conn.trailing_data[0]:
+            return self._waits_since + self._policy.idle_timeout_s - now
+        if self._head_since < self._waits_since:
+            self._head_since = now
+        return self._head_since + head_s - now
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP, or has too long a head, in the form of every refusal."""

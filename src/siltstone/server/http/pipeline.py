@@ -3,6 +3,7 @@
     client, role ─▶ is there room ─▶ body (bounded, not too slow) ─▶ handler, in a thread
     ─▶ reply, in one piece or as it is read
 
+Routes that say whether the server lives skip the middle: the event loop answers them.
 What goes wrong on the way becomes the answer, and a connection whose body was not read to its end
 is closed: nothing that follows on it could be told from the rest. Counters are touched by the event
 loop alone.
@@ -104,11 +105,14 @@ class Pipeline:
             caller = self.wire.admit(request, route)
             if self.is_closing and route.role is not Role.NOBODY:
                 raise UnavailableError("the server closes")
-            response = await self._inside(route, request, caller)
+            if route.is_at_once:
+                response = self._run(route, request, caller, b"", None)
+            else:
+                response = await self._inside(route, request, caller)
         except Exception as error:  # noqa: BLE001 - each error becomes the answer
             response = self.wire.refusal(error, request, route)
-            if not request.may_go_on:
-                response.headers["connection"] = "close"
+        if not request.may_go_on:
+            response.headers["connection"] = "close"
         response.headers.update(self.wire.headers(request, caller))
         key, counters = (route.path, response.status_code), self.counters
         counters.by_route[key] = counters.by_route.get(key, 0) + 1

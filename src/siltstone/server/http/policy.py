@@ -53,6 +53,8 @@ class ListenerPolicy:
     """Connections above it are cut at once; None: each is a session, and those are bounded."""
     header_bytes_max: int = 64 << 10
     header_timeout_s: float | None = None
-    """How long a connection without a session may take to send the head of its next request."""
+    """How long a connection without a session may take to send the head of a request."""
+    idle_timeout_s: float = 75.0
+    """How long one that was answered may send nothing of its next request."""
     bad_request_code: int = 400
     """The `code` in the answer to bytes that are not HTTP."""

@@ -27,7 +27,7 @@ class HttpRequest:
     """See the module. The event loop's thread alone changes it."""
 
     __slots__ = (
-        *("connection", "headers", "id", "is_chunked", "length"),
+        *("connection", "has_two_lengths", "headers", "id", "is_chunked", "length"),
         *("may_go_on", "params", "receive", "scope"),
     )
 
@@ -45,6 +45,8 @@ class HttpRequest:
         self.length = int(self.headers.get("content-length", "0"))
         """What the head says of the body; the parser refused a head that does not say it well."""
         self.is_chunked = "transfer-encoding" in self.headers
+        self.has_two_lengths = self.is_chunked and "content-length" in self.headers
+        """Whether a proxy before us may have seen it end elsewhere, and another request behind."""
         self.may_go_on = not (self.length or self.is_chunked)
         """Whether another request may follow on the connection: the body was read to its end."""
 

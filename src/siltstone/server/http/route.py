@@ -39,5 +39,8 @@ class Route:
     """The verb of RPC; without one the address has it, as `{verb}`."""
     is_timed: bool = True
     """Whether the request is given up when the policy's `statement_timeout_s` is over."""
+    is_at_once: bool = False
+    """Whether the event loop runs its handler, which reads what is in memory and waits for nothing:
+    no other request, and no thread, holds its answer up. It has no body."""
     is_commit_of_version: bool = False
     """Its clients take every refusal for a commit that was perhaps lost, and show no reason."""

@@ -69,10 +69,9 @@ class RestCall(Generic[Asked]):
             found = msgspec.json.decode(self.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise invalid(f"the body is not JSON: {error}") from None
-        if found is None:
-            return {}
         if not isinstance(found, dict):
-            raise invalid(f"the body is a JSON object, not a {type(found).__name__}")
+            what = "null" if found is None else f"a {type(found).__name__}"
+            raise invalid(f"the body is a JSON object, not {what}")
         return found
 
     # headers

@@ -23,8 +23,10 @@ class Limits:
     """Rows that one statement may hold at once: an update, a merge, the nearest to a vector."""
     collected_bytes_max: int = 256 << 20
     header_bytes_max: int = 64 << 10
-    header_timeout_s: float = 75.0
-    """How long a connection may take to send the head of its next request."""
+    header_timeout_s: float = 10.0
+    """How long a connection may take to send the head of a request."""
+    idle_timeout_s: float = 75.0
+    """How long a connection that was answered may send nothing of its next request."""
     body_timeout_s: float = 30.0
     """How long a client may send nothing of a body, or read nothing of an answer."""
     statement_timeout_s: float = 300.0

@@ -50,8 +50,8 @@ def routes_of(scope: RequestScope, jobs: JobRoutes, pipeline: Pipeline) -> list[
     space, table = "/v1/namespace/{id}", "/v1/table/{id}"
     routes = [
         # the server, its jobs, and its feed
-        _get("/healthz", Role.NOBODY, system.healthz),
-        _get("/readyz", Role.NOBODY, system.readyz),
+        _get("/healthz", Role.NOBODY, system.healthz, is_at_once=True),
+        _get("/readyz", Role.NOBODY, system.readyz, is_at_once=True),
         _get("/openapi.json", _READ, system.described),
         _get("/metrics", _READ, system.metrics, gives=TEXT),
         _get("/v1/status", _READ, system.status),

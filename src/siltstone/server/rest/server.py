@@ -95,6 +95,7 @@ class RestServer:
             connections_max=limits.connections_max,
             header_bytes_max=limits.header_bytes_max,
             header_timeout_s=limits.header_timeout_s,
+            idle_timeout_s=limits.idle_timeout_s,
             bad_request_code=int(Code.INVALID_INPUT),
         )
         listener = _listening(host, port)

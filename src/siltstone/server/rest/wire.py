@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from siltstone.server.http.replies import ByteSink, Pieces, Reply
 from siltstone.server.http.request import REQUEST_ID_HEADER, HttpRequest
-from siltstone.server.http.route import Route
+from siltstone.server.http.route import JSON, Route
 from siltstone.server.rest import refusals
 from siltstone.server.rest.access import Gate, Principal
 from siltstone.server.rest.call import RestCall
@@ -79,9 +79,10 @@ class RestWire:
     def run(self, request: HttpRequest, route: Route, caller: Principal, body: bytes) -> Reply:
         """Return the reply of the route's handler."""
         query = request.query() if request.scope["query_string"] else {}
-        return route.handler(
-            RestCall(request.params, query, request.headers, body, caller, route.request)
-        )
+        call = RestCall(request.params, query, request.headers, body, caller, route.request)
+        if route.takes == JSON and body and not body.startswith(b"{"):
+            call.json()  # also where the handler asks for nothing of it: null is no object
+        return route.handler(call)
 
     def refusal(self, error: Exception, request: HttpRequest, route: Route | None) -> Response:
         """Return the flat error; our log has it, too, if the client shows no reason."""
