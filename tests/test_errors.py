@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable, Iterator
 
+import pyarrow as pa
 import pytest
 
+import siltstone as st
 from siltstone import errors
 
 EXAMPLES = [
@@ -30,3 +33,54 @@ def test_it_travels(error: errors.SiltstoneError) -> None:
     for found in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert type(found) is type(error)
         assert (str(found), found.args, vars(found)) == (str(error), error.args, vars(error))
+
+
+def test_an_unknown_name_is_told_with_the_names_that_are_like_it() -> None:
+    said = errors.no_such("column", "totl", ["id", "total"])
+    assert said == "no column 'totl'; did you mean 'total'? The columns are id, total"
+    assert str(errors.TableNotFoundError("Orders", ["orders", "x"])) == (
+        "there is no table 'Orders'; did you mean 'orders'? The tables are orders, x"
+    )
+    assert errors.no_such("index", "x", []) == "no index 'x'; there are no indexes"
+
+
+def test_the_words_for_an_unknown_name_are_few_however_many_names_there_are() -> None:
+    many = [f"column_{number}" for number in range(100_000)]
+    said = errors.no_such("column", ["column_7x"] * 50 + ["x" * 100_000], many)
+    assert "did you mean 'column_7'" in said
+    assert "column_19 and 99,980 more" in said
+    assert len(said) < 1_000
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[st.Store]:
+    with st.connect(tmp_path_factory.mktemp("s") / "shop", background=False) as db:
+        db.create_table("orders", {"id": "int64", "total": "int64"}, primary_key="id")
+        db.tag("audit")
+        yield db
+
+
+MISTYPED: dict[str, tuple[Callable[[st.Store], object], str]] = {
+    "a table": (lambda db: db["ordrs"], "orders"),
+    "a table that is dropped": (lambda db: db.drop_table("Orders"), "orders"),
+    "a table of a snapshot": (lambda db: db.snapshot()["ordesr"], "orders"),
+    "a table in a transaction": (lambda db: db.run(lambda tx: tx["orderss"]), "orders"),
+    "a table in a statement": (lambda db: db.sql("select * from ordrs"), "orders"),
+    "a column to read": (lambda db: db["orders"].scan(["totl"]), "total"),
+    "a column of a dataset": (lambda db: db["orders"].dataset().to_table(["totl"]), "total"),
+    "a column in a filter": (lambda db: db["orders"].count("totl > 1"), "total"),
+    "a column to write": (lambda db: db["orders"].upsert({"id": 1, "totl": 2}), "total"),
+    "a column of a frame": (lambda db: db["orders"].upsert(pa.table({"ID": [1]})), "id"),
+    "a column to update": (lambda db: db["orders"].update(1, totl=2), "total"),
+    "a column to drop": (lambda db: db["orders"].drop_column("totl"), "total"),
+    "a column to index": (lambda db: db["orders"].create_index("totl"), "total"),
+    "a tag": (lambda db: db.snapshot(tag="audti"), "audit"),
+    "an option": (lambda db: st.connect(db.path, verfy="scrub"), "verify"),
+}
+
+
+@pytest.mark.parametrize("name", MISTYPED)
+def test_a_mistyped_name_is_refused_with_a_suggestion(shop: st.Store, name: str) -> None:
+    call, meant = MISTYPED[name]
+    with pytest.raises(st.RequestError, match=f"did you mean '{meant}'"):
+        call(shop)

@@ -17,8 +17,16 @@ SiltstoneError
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from pathlib import Path
+
+NAMES_MAX = 20
+"""So many names a message lists."""
+COMPARED_MAX = 1_000
+"""With so many names a mistyped one is compared, and with so many characters of each (next)."""
+COMPARED_CHARACTERS_MAX = 64
+MEANT_MAX = 3
 
 
 class SiltstoneError(Exception):
@@ -46,6 +54,52 @@ def in_words(error: BaseException) -> str:
     return f"{kind}: {error}" if str(error) else kind
 
 
+def no_such(what: str, name: object, known: Iterable[object]) -> str:
+    """Return the words for a name that nothing has: what may be meant, and which names there are.
+
+    For example: "no column 'totl'; did you mean 'total'? The columns are id, total".
+
+    Args:
+        what: What the name is of, in the singular: "column", "option".
+        name: The name that was given, or a list of names that were.
+        known: The names that there are; the message lists `NAMES_MAX` of them.
+    """
+    given: list[object] = list(name) if isinstance(name, list) else [name]
+    names = [str(each) for each in known]
+    several = f"{what}es" if what.endswith("x") else f"{what}s"
+    text = f"no {what if len(given) == 1 else several} {_listed(map(_quoted, given))}"
+    if not names:
+        return f"{text}; there are no {several}"
+    there_are = f"he {several} are {_listed(names)}"
+    meant = list(dict.fromkeys(found for each in given[:MEANT_MAX] for found in alike(each, names)))
+    if not meant:
+        return f"{text}; t{there_are}"
+    return f"{text}; did you mean {' or '.join(map(repr, meant[:MEANT_MAX]))}? T{there_are}"
+
+
+def alike(name: object, known: Iterable[object]) -> list[str]:
+    """Return the names that are most like a mistyped one, the best first; often none."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only the unlucky pay for it
+
+    given = str(name)
+    if not 0 < len(given) <= COMPARED_CHARACTERS_MAX:
+        return []
+    folded: dict[str, str] = {}
+    for each in islice(known, COMPARED_MAX):
+        folded.setdefault(str(each)[:COMPARED_CHARACTERS_MAX].casefold(), str(each))
+    return [folded[found] for found in get_close_matches(given.casefold(), folded, MEANT_MAX)]
+
+
+def _listed(names: Iterable[str]) -> str:
+    found = list(names)
+    more = f" and {len(found) - NAMES_MAX:,} more" if len(found) > NAMES_MAX else ""
+    return ", ".join(found[:NAMES_MAX]) + more
+
+
+def _quoted(name: object) -> str:
+    return f"{name!r:.128}"
+
+
 class RequestError(SiltstoneError):
     """The call is wrong; nothing was changed."""
 
@@ -53,9 +107,16 @@ class RequestError(SiltstoneError):
 class TableNotFoundError(RequestError):
     """There is no table with this name (or id) at the requested seq."""
 
-    def __init__(self, table: str) -> None:
+    def __init__(self, table: str, known: Iterable[str] | None = None, *, why: str = "") -> None:
+        """`known`: the names of the tables there; `why`: what became of it, if that is known."""
         self.table = table
-        super().__init__(f"there is no table {table!r}; `tables()` lists the tables")
+        if why:
+            text = f"there is no table {table!r}: {why}"
+        elif known is None:
+            text = f"there is no table {table!r}; `tables()` lists the tables"
+        else:
+            text = f"there is {no_such('table', table, known)}"
+        super().__init__(text)
 
 
 class TableExistsError(RequestError):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from siltstone.errors import RequestError
+from siltstone.errors import RequestError, no_such
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
@@ -74,9 +74,8 @@ def resolve(root: Path, given: Mapping[str, object]) -> Options:
     kinds = {field.name: type(getattr(options, field.name)) for field in fields(options)}
     unknown = sorted(set(merged) - set(kinds))
     if unknown:
-        raise RequestError(
-            f"unknown options {unknown}; the options are {sorted(kinds)} and retention"
-        )
+        known = sorted({*kinds, "retention"})
+        raise RequestError(f"connect has {no_such('option', unknown, known)}")
     typed = {name: _typed(name, value, kinds[name]) for name, value in merged.items()}
     return replace(options, **typed)  # type: ignore[arg-type]
 

@@ -120,7 +120,7 @@ def test_a_schema_of_the_callers_own_picks_columns() -> None:
     assert wanted_columns(own, EVERY_TYPE, "t") == ["text"]
     with pytest.raises(SchemaMismatchError, match="'u8' of 't' is smallint, not int"):
         wanted_columns(kinds.StructType().add("u8", "integer"), EVERY_TYPE, "t")
-    with pytest.raises(SchemaMismatchError, match="'t' has no column 'other'; its columns are id,"):
+    with pytest.raises(SchemaMismatchError, match="'t' has no column 'other'"):
         wanted_columns(kinds.StructType().add("other", "integer"), EVERY_TYPE, "t")
 
 

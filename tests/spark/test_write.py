@@ -195,7 +195,7 @@ def test_spark_writes_through_the_owner_in_this_process(spark: SparkSession, pat
         (["id"], {"op": "append"}, "'t' is a keyed table: op must be one of"),
         (["id"], {"order_by": "v"}, "have no column 'v' to order by"),
         (["id", "id as more"], {}, "table 't' has no column 'more'"),
-        (["id as ID"], {}, "table 't' has no column 'ID'; its columns are id, name, v"),
+        (["id as ID"], {}, "no column 'ID'; did you mean 'id'. The columns are id, name, v"),
         (["cast(id as string) id"], {}, "column 'id' of 't' has type int64, the rows have string"),
         (["name"], {}, r"have no column 'id' \(int64\), which may not be null"),
         (["if(id = 3, null, id) id"], {"missing": "null"}, "column 'id'"),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from siltstone.errors import RequestError, SchemaMismatchError
+from siltstone.errors import RequestError, SchemaMismatchError, no_such
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage.tables import staging
@@ -167,5 +167,5 @@ class FakePinned:
 def _select(table: pa.Table, names: Sequence[str]) -> pa.Table:
     unknown = sorted(set(names) - set(table.schema.names))
     if unknown:
-        raise SchemaMismatchError(f"no column {unknown} in {table.schema.names}")
+        raise SchemaMismatchError(no_such("column", unknown, table.schema.names))
     return table.select(names)

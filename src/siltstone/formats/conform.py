@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from siltstone.errors import SchemaMismatchError
+from siltstone.errors import SchemaMismatchError, no_such
 from siltstone.formats.manifest import Schema
 from siltstone.formats.schema import key_names
 
@@ -30,7 +30,7 @@ def conform(batch: pa.RecordBatch, schema: Schema, target: pa.Schema) -> pa.Reco
         raise SchemaMismatchError(f"columns appear twice in {found}")
     unknown = [name for name in found if target.get_field_index(name) < 0]
     if unknown:
-        raise SchemaMismatchError(f"unknown columns {unknown}; the columns are {target.names}")
+        raise SchemaMismatchError(no_such("column", unknown, target.names))
     _refuse_malformed(batch)
     arrays = [_conform_column(batch, field) for field in target]
     keys = set(key_names(schema))

@@ -23,7 +23,7 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from siltstone.errors import SchemaMismatchError
+from siltstone.errors import SchemaMismatchError, no_such
 from siltstone.formats.manifest import Schema
 from siltstone.formats.schema import decode_type, to_arrow
 
@@ -389,7 +389,7 @@ class RowCodec:
 
     def _refuse_unknown(self, row: Mapping[str, object]) -> None:
         unknown = [name for name in row if name not in self.names]
-        raise SchemaMismatchError(f"unknown columns {unknown}; the columns are {list(self.names)}")
+        raise SchemaMismatchError(no_such("column", unknown, self.names))
 
     def to_user(self, row: Row) -> dict[str, object]:
         """Return a row as the user's dict."""

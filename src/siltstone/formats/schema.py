@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from siltstone.errors import RequestError, SchemaMismatchError
+from siltstone.errors import RequestError, SchemaMismatchError, no_such
 from siltstone.formats.manifest import Column, Schema
 
 SEQ_COLUMN, OP_COLUMN = "_seq", "_op"
@@ -238,7 +238,7 @@ def column_named(schema: Schema, name: str) -> Column:
     """
     columns = {column.name: column for column in schema.columns}
     if name not in columns:
-        raise SchemaMismatchError(f"no column {name!r}; the columns are {list(columns)}")
+        raise SchemaMismatchError(no_such("column", name, columns))
     return columns[name]
 
 

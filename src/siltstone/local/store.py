@@ -26,7 +26,7 @@ from siltstone.engine.read.moment import refuse_future, time_us_of
 from siltstone.engine.read.past import log_entry
 from siltstone.engine.read.view import State
 from siltstone.engine.write.stage_task import StageTask, begin
-from siltstone.errors import RequestError, SnapshotExpiredError, UnavailableError
+from siltstone.errors import RequestError, SnapshotExpiredError, UnavailableError, no_such
 from siltstone.joined.address import address_of
 from siltstone.lance_namespace.fresh import FreshVersions
 from siltstone.local.snapshot import LocalSnapshot
@@ -188,7 +188,7 @@ class LocalStore(Store):
         if tag is not None:
             found = catalogs.tag_of(state.view.catalog, tag)
             if found is None:
-                raise RequestError(f"no tag {tag!r}; there are {sorted(self.tags())}")
+                raise RequestError(no_such("tag", tag, sorted(self.tags())))
             wanted = found.seq
         if not isinstance(wanted, int) or isinstance(wanted, bool):
             raise RequestError(f"a seq is an integer, not {wanted!r}")

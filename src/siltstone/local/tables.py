@@ -21,7 +21,7 @@ from siltstone.engine.write.keyed_writes import batch_part
 from siltstone.engine.write.submission import submit
 from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.engine.write.transaction_table import EngineTransactionTable
-from siltstone.errors import RequestError, TableNotFoundError
+from siltstone.errors import RequestError
 from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.keys import Key
 from siltstone.formats.manifest import TableDefinition
@@ -56,7 +56,7 @@ class LocalTable(Readable, Table):
             return state, seen[1]
         found = catalogs.by_id(state.view.catalog, self._id)
         if found is None or not catalogs.is_alive(found):
-            raise TableNotFoundError(f"#{self._id}" if found is None else catalogs.name_of(found))
+            raise catalogs.dropped(self._id, found)
         self._seen = (state.view, found)
         return state, found
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from siltstone.engine.read.moment import time_us_of
-from siltstone.errors import RequestError
+from siltstone.errors import RequestError, no_such
 
 _OF_QUERIES = ("checkpointLocation", "queryName")  # what Spark adds to the options of a sink
 START, STARTS = "startingSeq", ("earliest", "latest")
@@ -162,8 +162,8 @@ def _parsed(
     may = {"uri", "path", *map(str.lower, (*own, *hidden))}  # `load(path)` is option "path"
     unknown = sorted(set(found) - may)
     if unknown:
-        listed = ", ".join(["uri", *(name for name in own if name not in hidden)])
-        raise RequestError(f"a {what} has no option {unknown[0]!r}; the options are {listed}")
+        listed = ["uri", *(name for name in own if name not in hidden)]
+        raise RequestError(f"a {what} has {no_such('option', unknown, listed)}")
     values: dict[str, Any] = {"uri": _uri(found)}
     for name, missing in needed.items():
         if not found.get(name.lower()):

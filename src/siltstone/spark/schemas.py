@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from siltstone.errors import SchemaMismatchError
+from siltstone.errors import SchemaMismatchError, no_such
 
 _SIMPLE: dict[pa.DataType, spark.DataType] = {
     pa.bool_(): spark.BooleanType(),
@@ -115,9 +115,7 @@ def stored(name: str, schema: pa.Schema, table: str) -> pa.Field:
         SchemaMismatchError: The table has no such column.
     """
     if name not in schema.names:
-        raise SchemaMismatchError(
-            f"table {table!r} has no column {name!r}; its columns are {', '.join(schema.names)}"
-        )
+        raise SchemaMismatchError(f"table {table!r} has {no_such('column', name, schema.names)}")
     return schema.field(name)
 
 

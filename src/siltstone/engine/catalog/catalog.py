@@ -116,14 +116,15 @@ def find(catalog: Catalog, name: str, seq: int = _NEWEST) -> TableDefinition:
         TableNotFoundError: There is no such table.
     """
     if seq == _NEWEST:
-        found = _living(catalog).get(name)
+        living = _living(catalog)
+        found = living.get(name)
         if found is None:
-            raise TableNotFoundError(name)
+            raise TableNotFoundError(name, sorted(living))
         return found
     for table in catalog.tables:
         if is_alive(table, seq) and name_of(table, seq) == name:
             return table
-    raise TableNotFoundError(name)
+    raise TableNotFoundError(name, names(catalog, seq))
 
 
 def id_of(catalog: Catalog, name: str | None) -> int | None:
@@ -175,8 +176,15 @@ def living(catalog: Catalog, table_id: int) -> TableDefinition:
     """
     table = by_id(catalog, table_id)
     if table is None or not is_alive(table):
-        raise TableNotFoundError(f"#{table_id}" if table is None else name_of(table))
+        raise dropped(table_id, table)
     return table
+
+
+def dropped(table_id: int, table: TableDefinition | None) -> TableNotFoundError:
+    """Return the refusal of a handle whose table is not there; None: nothing is known of it."""
+    if table is None:
+        return TableNotFoundError(f"#{table_id}", why="no table has this id")
+    return TableNotFoundError(name_of(table), why="the table of this handle was dropped")
 
 
 def last_called(catalog: Catalog, name: str) -> TableDefinition | None:

@@ -26,7 +26,7 @@ from siltstone.engine.filter.compare import Term
 from siltstone.engine.filter.filters import Filter, in_order
 from siltstone.engine.filter.literals import Literal, Operator
 from siltstone.engine.filter.typed import Value, boolean, null, of_scalar
-from siltstone.errors import RequestError
+from siltstone.errors import RequestError, no_such
 
 TEXT_BYTES_MAX = 64 * 1024
 DEPTH_MAX = 64
@@ -170,7 +170,7 @@ def _path(walk: _Compiler, path: Sequence[str]) -> Value:
     name = path[0]
     index = walk.schema.get_field_index(name)
     if index < 0:
-        raise RequestError(f"no column {name!r}; the columns are {', '.join(walk.schema.names)}")
+        raise RequestError(no_such("column", name, walk.schema.names))
     type_ = walk.schema.field(index).type
     for part in path[1:]:
         if not pa.types.is_struct(type_) or type_.get_field_index(part) < 0:

@@ -16,7 +16,7 @@ from siltstone.engine.catalog.row_input import key_input
 from siltstone.engine.filter.filters import Filter, filter_of
 from siltstone.engine.read.read_union import KeyedReader, Row
 from siltstone.engine.read.reader import Reader
-from siltstone.errors import RequestError, SchemaMismatchError
+from siltstone.errors import RequestError, SchemaMismatchError, no_such
 from siltstone.formats.keys import Key, KeyCodec
 
 _POINT = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*(?:(-?\d{1,19})|'([^'\\]*)')\s*", re.ASCII)
@@ -144,7 +144,7 @@ def known_columns(arrow: pa.Schema, columns: object) -> list[str] | None:
     columns = list(columns)
     unknown = [name for name in columns if name not in arrow.names]
     if unknown:
-        raise SchemaMismatchError(f"unknown columns {unknown}; the columns are {arrow.names}")
+        raise SchemaMismatchError(no_such("column", unknown, arrow.names))
     if len(set(columns)) != len(columns):
         raise RequestError(f"columns appear twice in {columns}")
     return columns

@@ -30,7 +30,7 @@ from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.core import Core
 from siltstone.engine.read.view import is_empty
 from siltstone.engine.write.plain_writes import dataset_of
-from siltstone.errors import RequestError, SchemaMismatchError
+from siltstone.errors import RequestError, SchemaMismatchError, no_such
 from siltstone.formats.conform import conform
 from siltstone.formats.manifest import Pin, Schema
 from siltstone.formats.schema import history_field
@@ -265,9 +265,7 @@ def _check_order(table_schema: TableSchema, op: str, order_by: str | None) -> No
     if table_schema.keys is None or op == "delete":
         raise RequestError(f"order_by decides between equal keys; {op} does not take it")
     if order_by not in table_schema.arrow.names:
-        raise SchemaMismatchError(
-            f"no column {order_by!r}; the columns are {table_schema.arrow.names}"
-        )
+        raise SchemaMismatchError(no_such("column", order_by, table_schema.arrow.names))
     kind = table_schema.arrow.field(order_by).type
     if pa.types.is_nested(kind):
         raise RequestError(f"column {order_by!r} is {kind}, which has no order")

@@ -164,7 +164,7 @@ class EngineTransaction:
             return found
         table = catalogs.by_id(self.catalog, table_id)
         if table is None or not (catalogs.is_alive(table) or self.is_applied):
-            raise TableNotFoundError(f"#{table_id}" if table is None else catalogs.name_of(table))
+            raise catalogs.dropped(table_id, table)
         self._found[table_id] = table
         return table
 

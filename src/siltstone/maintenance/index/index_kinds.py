@@ -13,7 +13,7 @@ from typing import cast, get_args
 
 import pyarrow as pa
 
-from siltstone.errors import RequestError
+from siltstone.errors import RequestError, no_such
 from siltstone.formats.manifest import IndexOption
 from siltstone.storage.tables.tables import IndexKind
 
@@ -78,8 +78,7 @@ def check_options(
     known = _OPTIONS[kind]
     for name, value in options.items():
         if name not in known:
-            some = f"{kind} indexes have {', '.join(known)}" if known else "they have none"
-            raise RequestError(f"a {kind} index has no option {name!r}: {some}")
+            raise RequestError(f"a {kind} index has {no_such('option', name, known)}")
         if type(value) is not known[name]:
             raise RequestError(f"{name} must be of type {known[name].__name__}; got {value!r}")
     if kind == "vector":

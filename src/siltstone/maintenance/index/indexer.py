@@ -21,7 +21,7 @@ import msgspec
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import table_schema_of
-from siltstone.errors import BusyError, RequestError, SiltstoneError
+from siltstone.errors import BusyError, RequestError, SiltstoneError, no_such
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import Index, Pin, Record, TableDefinition
 from siltstone.maintenance.flush.checkpoint import Checkpointer
@@ -140,7 +140,7 @@ class Indexer:
             called = catalogs.name_of(catalogs.living(now.catalog, table))
             names = [index.name for index in declared_on(now, table)]
             if name not in names:
-                raise RequestError(f"{called} has no index {name!r}; the indexes are {names}")
+                raise RequestError(f"{called!r} has {no_such('index', name, names)}")
             left = (i for i in living(now) if i.table != table or i.name != name)
             return _with_indexes(now, tuple(left))
 
@@ -386,9 +386,7 @@ def _declared(
     table_schema = table_schema_of(schema)
     number = next((n for n, known in table_schema.names.items() if known == column), None)
     if number is None:
-        raise RequestError(
-            f"{called!r} has no column {column!r}; the columns are {table_schema.arrow.names}"
-        )
+        raise RequestError(f"{called!r} has {no_such('column', column, table_schema.arrow.names)}")
     type_ = table_schema.arrow.field(column).type
     found = check_kind(kind, column, type_)
     return Index(

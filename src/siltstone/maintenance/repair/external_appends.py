@@ -125,7 +125,7 @@ class Adopter:
         """
         table = catalogs.by_id(self._manifests.newest().catalog, number)
         if table is None or not catalogs.is_alive(table):
-            raise TableNotFoundError(f"#{number}" if table is None else catalogs.name_of(table))
+            raise catalogs.dropped(number, table)
         done = Adopted(catalogs.name_of(table), dry_run, 0, (), ())
         for _ in range(ATTEMPTS_MAX):
             try:
@@ -227,4 +227,4 @@ def _by_id(tx: Any, table: TableDefinition) -> Any:
             found = tx[called]
             if found.id == table.id:
                 return found
-    raise TableNotFoundError(name)
+    raise catalogs.dropped(table.id, table)

@@ -23,7 +23,7 @@ import pyarrow.dataset as ds
 
 from siltstone.engine.filter.arrow import mentions
 from siltstone.engine.filter.filters import parse
-from siltstone.errors import RequestError
+from siltstone.errors import RequestError, no_such
 
 Filter = str | pc.Expression | None
 Columns = Sequence[str] | Mapping[str, pc.Expression] | None
@@ -140,9 +140,7 @@ class SnapshotDataset(ds.Dataset):
             return found or self.schema.names[:1]  # constants: something must tell how many rows
         for name in columns:
             if name not in self.schema.names:
-                raise RequestError(
-                    f"no column {name!r}; the columns are {', '.join(self.schema.names)}"
-                )
+                raise RequestError(no_such("column", name, self.schema.names))
         return list(dict.fromkeys(columns)) or self.schema.names[:1]
 
     # What pyarrow builds on files; here all rows are read first

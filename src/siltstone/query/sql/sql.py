@@ -42,6 +42,7 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "temp_directory": "",  # what does not fit in memory is refused, not spilled beside the caller
 }
 _EXPLAIN = re.compile(r"\s*explain(\s+analyze)?\b", re.IGNORECASE)
+_MISSING = re.compile(r"Table with name (.+?) does not exist!")
 _SHOW = re.compile(r"\s*show\b", re.IGNORECASE)
 
 Parameters = Sequence[object] | Mapping[str, object] | None
@@ -186,17 +187,26 @@ def run(
             for name in _mentioned(sql, names):
                 source = tables(name)
                 if source is None:
-                    raise TableNotFoundError(name)
+                    raise TableNotFoundError(name, names)
                 watched.append(_Watched(source))
                 _register(connection, name, watched[-1])
             connection.execute("SET lock_configuration = true")
             return Result(_fetch(connection, sql, parameters))
     except duckdb.Error as error:
-        for failure in (failure for table in watched for failure in table.failures):
-            raise failure from error
-        raise RequestError(f"DuckDB refuses the statement: {error}") from error
+        raise _refusal(str(error), watched, names) from error
     finally:
         connection.close()
+
+
+def _refusal(text: str, watched: Sequence[_Watched], names: Sequence[str]) -> Exception:
+    """Return the error of a statement that DuckDB ended: a table's own, or one of its words."""
+    for table in watched:
+        if table.failures:
+            return table.failures[0]
+    missing = _MISSING.search(text)
+    if missing is not None:
+        return TableNotFoundError(missing[1], names)
+    return RequestError(f"DuckDB refuses the statement: {text}")
 
 
 @contextmanager

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone import deadline
-from siltstone.errors import CorruptionError, RequestError, SchemaMismatchError
+from siltstone.errors import CorruptionError, RequestError, SchemaMismatchError, no_such
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage.lance import indexes as lance_indexes
@@ -346,7 +346,7 @@ class LancePinned:
     def _know(self, columns: Sequence[str] | None) -> None:
         unknown = sorted(set(columns or ()) - set(self.schema.names))
         if unknown:
-            raise SchemaMismatchError(f"no column {unknown} in {self.schema.names}")
+            raise SchemaMismatchError(no_such("column", unknown, self.schema.names))
 
     def _within(self, low: int, high: int) -> list[int]:
         """Return the fragments that may hold a row with low < _seq <= high."""

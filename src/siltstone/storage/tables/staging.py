@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from siltstone.errors import InvariantError, SchemaMismatchError
+from siltstone.errors import InvariantError, SchemaMismatchError, no_such
 from siltstone.formats.inventory import InventoryFile
 from siltstone.storage.tables.tables import SAMPLED_ROWS
 
@@ -165,7 +165,7 @@ def refuse_unknown(schema: pa.Schema, column: str) -> None:
         SchemaMismatchError: A column, which the message names, does not exist.
     """
     if column not in schema.names:
-        raise SchemaMismatchError(f"no column {column!r} in {schema.names}")
+        raise SchemaMismatchError(no_such("column", column, schema.names))
 
 
 def refuse_alter(
