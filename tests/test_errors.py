@@ -19,6 +19,7 @@ EXAMPLES = [
     errors.DuplicateKeyError("t", ("a", 4)),
     errors.SnapshotExpiredError("seq 1", 2, 3),
     errors.UnsupportedFormatError("x", 2, 1),
+    errors.AccessError("no token", status=401),
     errors.ConflictError("t", "k", 1, 2),
     errors.FencedError(1, 2),
     errors.OwnedError("x", 1, "here"),

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from siltstone.api import serving as _serving
 from siltstone.errors import (
+    AccessError,
     BusyError,
     ClosedError,
     ConflictError,
@@ -28,6 +29,8 @@ from siltstone.errors import (
 from siltstone.open import closing as _closing
 
 if TYPE_CHECKING:
+    __version__: str
+
     from siltstone.admin import backups, repair, restore
     from siltstone.api.results import (
         BackedUp,
@@ -80,6 +83,10 @@ _LATE = {
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first asked for."""
+    if name == "__version__":
+        from importlib.metadata import version  # noqa: PLC0415 - it takes 30 ms
+
+        return version("siltstone")
     home = _LATE.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -93,6 +100,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "AccessError",
     "BackedUp",
     "Backup",
     "BusyError",

@@ -3,7 +3,8 @@
 SiltstoneError
 ├── RequestError              the call is wrong: change it
 │   ├── TableNotFoundError, TableExistsError, SchemaMismatchError, DuplicateKeyError
-│   └── SnapshotExpiredError, ReadOnlyError, ClosedError, UnsupportedFormatError
+│   ├── SnapshotExpiredError, ReadOnlyError, ClosedError, UnsupportedFormatError
+│   └── AccessError           a server wants another access token: get one
 ├── ConflictError             another commit won: run the transaction again
 ├── FencedError               another process owns the store, or the app, now: stop this one
 ├── OwnedError                another process owns the store: join it, or open it read-only
@@ -151,6 +152,15 @@ class SnapshotExpiredError(RequestError):
 
 class ReadOnlyError(RequestError):
     """A write through a read-only handle, snapshot or store."""
+
+
+class AccessError(RequestError):
+    """The server wants an access token that this client does not show, or not of that role."""
+
+    def __init__(self, reason: str, *, status: int = 403) -> None:
+        """`status`: 401 for no token or an unknown one, 403 for one whose role is too low."""
+        self.status = status
+        super().__init__(reason)
 
 
 class ClosedError(RequestError):

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,14 @@ from siltstone.cli import main
 from siltstone.cli.app import app
 from tests.children import with_pandas
 
-HEAVY = ["lance", "pyarrow", "numpy", "pandas", "rich", "duckdb", "sqlglot", "siltstone.store"]
+HEAVY = ["lance", "pyarrow", "numpy", "pandas", "rich", "duckdb", "sqlglot"]
+HEAVY += ["siltstone.store", "starlette", "uvicorn"]
 
 
-def test_help_imports_nothing_that_only_work_needs() -> None:
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["token", "read"]], ids=" ".join)
+def test_what_needs_no_store_imports_nothing_that_only_work_needs(arguments: list[str]) -> None:
     code = (
-        "import sys, json; from siltstone.cli import main; code = main(['--help']);"
+        f"import sys, json; from siltstone.cli import main; code = main({arguments});"
         f"print(json.dumps([code, [m for m in {HEAVY} if m in sys.modules]]))"
     )
     done = subprocess.run(
@@ -33,6 +36,23 @@ def test_python_m_siltstone_is_the_same_command_line(capsys: pytest.CaptureFixtu
     assert main(["--help"]) == 0
     ours = capsys.readouterr().out.split("Commands:")[1]
     assert done.stdout.decode().split("Commands:")[1].split() == ours.split()
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"siltstone {version('siltstone')}\n"
+    assert siltstone.__version__ == version("siltstone")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [(["chekpoint"], "checkpoint"), (["scan", "t", "--limti", "1"], "--limit")],
+)
+def test_a_mistyped_command_or_option_gets_a_suggestion(
+    arguments: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert meant in capsys.readouterr().err
 
 
 def test_every_command_says_what_it_does() -> None:

@@ -22,7 +22,7 @@ import siltstone as st
 from siltstone import failpoints
 from siltstone.api.store import Store
 from siltstone.namespace import SiltstoneNamespace
-from siltstone.server.rest.access import new_token, tokens_of
+from siltstone.server.rest.tokens import new_token, tokens_of
 from tests.races.processes import Meeting
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the clients' own making

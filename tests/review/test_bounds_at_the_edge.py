@@ -15,7 +15,7 @@ from siltstone.engine.commit.recent_writes import Keys, RecentWrites
 from siltstone.engine.filter.compiler import TEXT_BYTES_MAX
 from siltstone.formats.schema import COLUMNS_MAX, NAME_CHARACTERS_MAX
 from siltstone.query.sql import sql
-from siltstone.server.rest.access import (
+from siltstone.server.rest.tokens import (
     TOKEN_CHARACTERS_MAX,
     TOKEN_CHARACTERS_MIN,
     TOKENS_MAX,

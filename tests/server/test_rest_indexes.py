@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.server.rest.access import new_token, tokens_of
 from siltstone.server.rest.server import RestServer
+from siltstone.server.rest.tokens import new_token, tokens_of
 from tests.server.rest import Rest, rest_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the clients' own making

@@ -12,8 +12,8 @@ import pytest
 
 import siltstone as st
 from siltstone.joined.store import JoinedStore
-from siltstone.server.rest.access import Role, new_token, tokens_of
 from siltstone.server.rest.server import RestServer
+from siltstone.server.rest.tokens import Role, new_token, tokens_of
 from tests.server.rest import rest_of
 from tests.server.stores import eventually, joined_to
 
@@ -80,21 +80,22 @@ def test_a_token_opens_what_its_role_allows(both: Both) -> None:
     db, service, _ = both
     with st.connect(service.url, token=SECRETS[Role.READ]) as reader:
         assert reader["t"].count() == 1
-        with pytest.raises(st.RequestError, match="needs write"):
+        with pytest.raises(st.AccessError, match="needs write"):
             reader["t"].upsert([{"id": 3, "v": 3}])
         with reader.transaction() as tx:
             assert tx["t"].count() == 1
-            with pytest.raises(st.RequestError, match="needs write"):
+            with pytest.raises(st.AccessError, match="needs write"):
                 tx["t"].upsert([{"id": 3, "v": 3}])
             tx.rollback()
     with (
         st.connect(service.url, token=SECRETS[Role.WRITE]) as writer,
-        pytest.raises(st.RequestError, match="needs admin"),
+        pytest.raises(st.AccessError, match="needs admin"),
     ):
         writer.vacuum()
     for token in (None, new_token()):
-        with pytest.raises(st.RequestError, match="token"):
+        with pytest.raises(st.AccessError, match="token") as caught:
             st.connect(service.url, token=token)
+        assert caught.value.status == 401
     assert db["t"].count() == 1
 
 
@@ -121,7 +122,7 @@ def test_an_operation_that_does_not_exist_needs_the_highest_role(both: Both, at:
         remote.pool.ask(unknown)
     with (
         st.connect(service.url, token=SECRETS[Role.WRITE]) as writer,
-        pytest.raises(st.RequestError, match="needs admin"),
+        pytest.raises(st.AccessError, match="needs admin"),
     ):
         writer.pool.ask(unknown)
 

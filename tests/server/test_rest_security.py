@@ -14,15 +14,9 @@ import pytest
 
 import siltstone as st
 from siltstone.errors import RequestError
-from siltstone.server.rest.access import (
-    Role,
-    digest_of,
-    is_loopback,
-    new_token,
-    tokens_from,
-    tokens_of,
-)
+from siltstone.server.rest.access import is_loopback
 from siltstone.server.rest.server import RestServer
+from siltstone.server.rest.tokens import Role, digest_of, new_token, tokens_from, tokens_of
 from tests.server.rest import Rest, rest_of
 from tests.server.stores import opened
 
@@ -111,7 +105,7 @@ def test_who_only_reads_spends_no_token(guarded: tuple[st.Store, RestServer]) ->
             {"token": ["etl", 1]},
             {"token": ("etl", 1), "claim": 3},
         ):
-            with pytest.raises(RequestError, match="needs write"):
+            with pytest.raises(st.AccessError, match="needs write"):
                 remote.transaction(**spent)
     reader.close()
     assert db.seq == before

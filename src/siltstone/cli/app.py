@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
@@ -18,12 +19,34 @@ from siltstone.errors import SiltstoneError
 # rich formats help nicely and takes 0.1 s to import: --help goes without it.
 app = typer.Typer(
     name="siltstone",
-    help="Siltstone: a transactional, multi-table store over open Lance tables.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from siltstone import __version__
+
+        print(f"siltstone {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", "-V", is_eager=True, callback=_show_version, help="Show the version."
+        ),
+    ] = False,
+) -> None:
+    """Siltstone: a transactional, multi-table store over open Lance tables."""
+    del version  # its callback has shown it
+
+
 for command in (
     demos.demo,
     tables.init,

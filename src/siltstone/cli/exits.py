@@ -1,7 +1,7 @@
 """Exit codes: results that scripts can act on.
 
 0 done · 1 failed · 2 wrong usage · 3 not found · 4 conflict: run it again · 5 corrupted: restore ·
-6 busy, or owned by another process: try later, or read
+6 busy, or owned by another process: try later, or read · 7 no access: another access token
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ class Exit(IntEnum):
     CONFLICT = 4
     CORRUPTED = 5
     BUSY = 6
+    NO_ACCESS = 7
     INTERRUPTED = 130
 
 
@@ -39,6 +40,7 @@ _CODES: tuple[tuple[type[errors.SiltstoneError], Exit], ...] = (
     (errors.DuplicateKeyError, Exit.FAILED),  # not a conflict: another run would not help
     (errors.TableExistsError, Exit.FAILED),
     (errors.UnsupportedFormatError, Exit.FAILED),
+    (errors.AccessError, Exit.NO_ACCESS),
     (errors.RequestError, Exit.USAGE),
     (errors.ConflictError, Exit.CONFLICT),
     (errors.CorruptionError, Exit.CORRUPTED),

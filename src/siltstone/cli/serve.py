@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import stat
+import sys
 import threading
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +15,7 @@ import typer
 
 from siltstone.cli.arguments import Db
 from siltstone.cli.sessions import note, opened
+from siltstone.errors import RequestError
 
 Host = Annotated[str, typer.Option(help="The address to listen on.")]
 Port = Annotated[
@@ -46,7 +49,7 @@ def serve(
     The server reads access tokens from the file and from $SILTSTONE_SERVER_TOKENS. Without access
     tokens it listens only on loopback addresses, and every user of this machine may do everything.
     """
-    from siltstone.server.rest.access import tokens_from
+    from siltstone.server.rest.tokens import tokens_from
 
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -70,12 +73,49 @@ def token(
     name: Annotated[
         str, typer.Argument(help="The name of the client, for messages and the log.")
     ] = "client",
+    secret_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--secret-file",
+            help="Write the client's secret to this new file (mode 0600), not to stderr.",
+        ),
+    ] = None,
 ) -> None:
-    """Make an access token: the secret goes to stdout, the line for the token file to stderr."""
-    from siltstone.server.rest.access import digest_of, new_token, tokens_of
+    """Make an access token: the server's line goes to stdout, the client's secret to stderr.
+
+    `siltstone token write alice >> tokens` adds a client to the file that `serve --tokens` reads,
+    and closes the file to other users.
+    """
+    from siltstone.server.rest.tokens import digest_of, new_token, tokens_of
 
     secret = new_token()
     line = f"{name} {role.lower()} sha256:{digest_of(secret).hex()}"
     tokens_of(line, "the token")
-    print(secret)
-    note(f"for the token file: {line}")
+    if secret_file is not None:
+        _write_secret(secret_file, secret)
+    _close_output_to_others()
+    print(line, flush=True)
+    if secret_file is None:
+        note(f"the client's secret, shown only now: {secret}")
+
+
+def _write_secret(path: Path, secret: str) -> None:
+    """Write a secret to a new file that no other user may read.
+
+    Raises:
+        RequestError: The file exists already, or cannot be written.
+    """
+    try:
+        made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(made, "w") as file:
+            file.write(f"{secret}\n")
+    except OSError as error:
+        raise RequestError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _close_output_to_others() -> None:
+    """Give the file that output is redirected to mode 0600, which `serve` asks of a token file."""
+    with contextlib.suppress(OSError):  # another user's file: `serve` says what is wrong
+        output = sys.stdout.fileno()
+        if stat.S_ISREG(os.fstat(output).st_mode):
+            os.fchmod(output, 0o600)

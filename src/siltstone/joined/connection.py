@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from siltstone.errors import SiltstoneError, in_words
+from siltstone.errors import AccessError, SiltstoneError, in_words
 from siltstone.joined import protocol
 from siltstone.joined.targets import SocketTarget, Target
 from siltstone.joined.values import decode, raised
@@ -67,6 +67,7 @@ class OwnerConnection(http.client.HTTPConnection):
 
         Raises:
             SiltstoneError: The error that the owner answered with.
+            AccessError: It, or what stands before it, wants another access token.
             OSError, HTTPException: The connection broke.
         """
         headers = {"content-type": message.kind, **message.headers, **self._target.headers}
@@ -101,6 +102,8 @@ class OwnerConnection(http.client.HTTPConnection):
             raise raised(decode(b64decode(json.loads(body)["fields"])))
         except (ValueError, KeyError, TypeError):
             text = f"the owner answered {response.status}: {body[:200]!r}"
+            if response.status in {401, 403}:  # of what stands before the server
+                raise AccessError(text, status=response.status) from None
             raise SiltstoneError(text) from None
 
     def end(self) -> None:

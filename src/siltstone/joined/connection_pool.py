@@ -53,6 +53,7 @@ class ConnectionPool:
 
         Raises:
             UnavailableError: Nobody answers at `address`, or the owner of another store.
+            AccessError: The server wants another access token.
         """
         self.target = SocketTarget(address) if isinstance(address, str) else address
         self.root: Path | str = str(self.target) if root is None else root

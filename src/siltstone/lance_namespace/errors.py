@@ -58,6 +58,7 @@ _CODES: tuple[tuple[type[errors.SiltstoneError], int], ...] = (
     (InvalidTableStateError, 19),
     (errors.SchemaMismatchError, 20),
     (errors.ReadOnlyError, 15),
+    (errors.AccessError, 15),
     (errors.RequestError, 13),
     (errors.ConflictError, 14),
     (errors.BusyError, 17),

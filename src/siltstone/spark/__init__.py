@@ -4,9 +4,15 @@
 it. See docs/spark.md.
 """
 
-from siltstone.spark.maintenance import merge, optimize
-from siltstone.spark.session import register, session
-from siltstone.spark.snapshots import snapshot
-from siltstone.spark.transactions import transaction
+try:
+    from siltstone.spark.maintenance import merge, optimize
+    from siltstone.spark.session import register, session
+    from siltstone.spark.snapshots import snapshot
+    from siltstone.spark.transactions import transaction
+except ModuleNotFoundError as error:
+    if error.name is None or error.name.partition(".")[0] != "pyspark":
+        raise
+    text = "siltstone.spark needs the extra `spark`: pip install 'siltstone[spark]'"
+    raise ModuleNotFoundError(text, name=error.name) from error
 
 __all__ = ["merge", "optimize", "register", "session", "snapshot", "transaction"]

@@ -17,8 +17,8 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from siltstone.server.rest.access import Principal
 from siltstone.server.rest.refusals import Code, Refused, invalid
+from siltstone.server.rest.tokens import Principal
 
 DATABASE_HEADER = "x-lancedb-database"
 TRANSACTION_HEADER = "x-siltstone-txn"

@@ -107,6 +107,8 @@ def code_of(error: Exception) -> Code:
     """Return the code that says what the caller should do."""
     if isinstance(error, Refused):
         return error.code
+    if isinstance(error, errors.AccessError):
+        return Code.UNAUTHENTICATED if error.status == 401 else Code.PERMISSION_DENIED
     if type(error).__module__ == lance_errors.__name__:
         return _BY_NUMBER[lance_errors.code_of(cast("SiltstoneError", error))]
     return next((code for kind, code in _CODES if isinstance(error, kind)), Code.INTERNAL)

@@ -23,12 +23,12 @@ from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.transaction import LocalTransaction
 from siltstone.retry import Retry
 from siltstone.server.http.route import Role
-from siltstone.server.rest.access import Principal
 from siltstone.server.rest.call import SNAPSHOT_HEADER, RestCall
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.refusals import Code, Refused, invalid
 from siltstone.server.rest.row_input import json_rows
 from siltstone.server.rest.schemas import TransactionStatus
+from siltstone.server.rest.tokens import Principal
 from siltstone.server.served import Served
 from siltstone.server.sessions import Held, Session, Sessions
 

@@ -25,12 +25,13 @@ from siltstone.server.http.request import HttpRequest
 from siltstone.server.http.route import Role, Route
 from siltstone.server.http.router import Router
 from siltstone.server.http.server import HttpServer
-from siltstone.server.rest.access import AccessToken, Gate, is_loopback
+from siltstone.server.rest.access import Gate, is_loopback
 from siltstone.server.rest.jobs import JobRoutes
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.refusals import Code
 from siltstone.server.rest.routes import routes_of
 from siltstone.server.rest.scope import RequestScope
+from siltstone.server.rest.tokens import AccessToken
 from siltstone.server.rest.wire import RestWire
 from siltstone.server.rpc.routes import rpc_use
 from siltstone.server.rpc.server import rpc_policy

@@ -9,12 +9,12 @@ from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.replies import Reply
 from siltstone.server.http.route import Role
 from siltstone.server.rest import schemas as bodies
-from siltstone.server.rest.access import Principal
 from siltstone.server.rest.call import DELIMITER, RestCall
 from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
 from siltstone.server.rest.rows import apply, is_upsert
 from siltstone.server.rest.schemas import TransactionAnswer, TransactionStatus
 from siltstone.server.rest.scope import RequestScope
+from siltstone.server.rest.tokens import Principal
 
 _ENDS = {"succeeded": True, "canceled": False, "cancelled": False, "failed": False}
 _OUTCOMES: dict[str, TransactionStatus] = {

@@ -14,8 +14,9 @@ from siltstone.server.http.replies import ByteSink, Pieces, Reply
 from siltstone.server.http.request import REQUEST_ID_HEADER, HttpRequest
 from siltstone.server.http.route import JSON, Route
 from siltstone.server.rest import refusals
-from siltstone.server.rest.access import Gate, Principal
+from siltstone.server.rest.access import Gate
 from siltstone.server.rest.call import RestCall
+from siltstone.server.rest.tokens import Principal
 
 FILE_TYPE = "application/vnd.apache.arrow.file"
 STREAM_TYPE = "application/vnd.apache.arrow.stream"

@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from siltstone.errors import RequestError
+from siltstone.errors import AccessError, RequestError
 from siltstone.lance_namespace.catalog import WRITES, LanceCatalog
 from siltstone.lance_namespace.fresh import KEYED
 from siltstone.lance_namespace.requests import Answer, Request
@@ -161,12 +161,12 @@ class Calls:
         """Begin a transaction that lives with its connection.
 
         Raises:
-            RequestError: It has a token, which a commit spends, and its client may only read.
+            AccessError: It has a token, which a commit spends, and its client may only read.
         """
         given = _bound(self._served.db.transaction, call).arguments
         has_token = given.get("token") is not None or given.get("claim") is not None
         if has_token and not call.session.may_write:
-            raise RequestError("a transaction with a token or a claim needs write")
+            raise AccessError("a transaction with a token or a claim needs write")
         number = Number()  # it is told when the commit is asked for
         tx: LocalTransaction = _done(self._served.numbered(number), call)
         try:

@@ -63,8 +63,7 @@ class RpcWire:
         Args:
             tells_all: Whether clients hear of an error that nobody foresaw in its own words, which
                 may hold what only this user may know.
-            gate: Says whether a client may write, or raises an error with a `status`: it may not
-                ask for this.
+            gate: Says whether a client may write, or raises AccessError: it may not ask for this.
         """
         self._sessions, self._gate = sessions, gate
         self._tells_all = tells_all
@@ -111,15 +110,12 @@ class RpcWire:
 
     def refusal(self, error: Exception, request: HttpRequest, route: Route | None) -> Response:  # noqa: ARG002
         """Return the answer that `values.raised` makes an error of, in words for people, too."""
-        status = getattr(error, "status", None)
-        if status is not None:  # of the gate
-            told: SiltstoneError = RequestError(str(error))
-        elif isinstance(error, BodyTooLargeError):
-            told = too_large(error.bytes_max)
-        else:
-            told = self._told(error)
+        is_large = isinstance(error, BodyTooLargeError)
+        told = too_large(error.bytes_max) if is_large else self._told(error)
+        if isinstance(told, errors.AccessError):
+            return _refusal(told, told.status)
         known = (status for kind, status in _STATUS if isinstance(told, kind))
-        return _refusal(told, status or next(known, 500))
+        return _refusal(told, next(known, 500))
 
     def unknown(self, request: HttpRequest, status: int) -> Response:  # noqa: ARG002
         """Return the answer where no route is."""
